@@ -1,0 +1,1 @@
+"""PDEs, their sparse-grid discretizations, the gallery and problem files."""
