@@ -1,7 +1,27 @@
 """Batches of Kronecker products of small matrices: multiply, solve, step in time."""
 
+from batchkron import backends
+from batchkron.backends import get_num_threads, instruction_set, set_num_threads
 from batchkron.errors import BackendUnavailableError, ProblemFileError
+from batchkron.kron import batched_gemm, gekmm, gemkm, kron
+from batchkron.operators import BatchedKron, KroneckerProduct, Operator, ValidationReport
 
 __version__ = "0.1.0"
 
-__all__ = ["BackendUnavailableError", "ProblemFileError", "__version__"]
+__all__ = [
+    "BackendUnavailableError",
+    "BatchedKron",
+    "KroneckerProduct",
+    "Operator",
+    "ProblemFileError",
+    "ValidationReport",
+    "__version__",
+    "backends",
+    "batched_gemm",
+    "gekmm",
+    "gemkm",
+    "get_num_threads",
+    "instruction_set",
+    "kron",
+    "set_num_threads",
+]

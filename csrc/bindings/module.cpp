@@ -1,3 +1,9 @@
-#include <pybind11/pybind11.h>
+#include "bindings/register.hpp"
 
-PYBIND11_MODULE(_core, module) { module.doc() = "The compiled core of batchkron."; }
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The compiled core of batchkron. Private: call the functions of batchkron.";
+  batchkron::register_runtime(module);
+  batchkron::register_kron(module);
+  batchkron::register_batch(module);
+  batchkron::register_small(module);
+}

@@ -1,0 +1,113 @@
+"""The CPU backend: plans over the compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from batchkron.backends import _native
+from batchkron.backends.protocol import BatchPlan
+from batchkron.spec import Array, BatchSpec, KronSpec
+
+name = "cpu"
+
+_BATCH_PLANS = {
+    np.dtype(np.float32): _native.BatchPlanFloat32,
+    np.dtype(np.float64): _native.BatchPlanFloat64,
+    np.dtype(np.complex64): _native.BatchPlanComplex64,
+    np.dtype(np.complex128): _native.BatchPlanComplex128,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KronPlan:
+    """y = alpha * (F_1 x ... x F_d) x + beta * y by the sliced-multiply engine."""
+
+    native: _native.KronPlan
+
+    def run(
+        self,
+        factors: Sequence[Array],
+        x: Array,
+        alpha: complex,
+        beta: complex,
+        y: Array | None,
+        out: Array,
+    ) -> None:
+        """Write the result to ``out``, C-contiguous; y may be ``out`` itself."""
+        if beta == 0 or y is None:
+            self.native.run(factors, x, alpha, out, False)
+            return
+        if y is not out:
+            np.multiply(y, beta, out=out)
+        elif beta != 1:
+            out *= beta
+        self.native.run(factors, x, alpha, out, True)
+
+
+@lru_cache(maxsize=1024)
+def kron_plan(spec: KronSpec) -> KronPlan:
+    """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
+    return KronPlan(_native.KronPlan(spec.inputs, spec.outputs, spec.outer, spec.inner))
+
+
+def batch_plan(spec: BatchSpec) -> BatchPlan:
+    """Return the plan of a batch list; it holds its own copy of the pools."""
+    return _BATCH_PLANS[spec.dtype](
+        spec.pools,
+        spec.factor_ids,
+        spec.inputs,
+        spec.outputs,
+        spec.weights,
+        spec.num_inputs,
+        spec.num_outputs,
+        [flags.tolist() for flags in spec.identity],
+        spec.accumulation == "atomic",
+    )
+
+
+def kron(factors: Sequence[Array], out: Array) -> None:
+    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
+
+    The right factors are multiplied first: all but the last product are small.
+    """
+    matrices = [np.ascontiguousarray(factor) for factor in factors]
+    if len(matrices) == 1:
+        out[...] = matrices[0]
+        return
+    right = matrices.pop()
+    while len(matrices) > 1:
+        left = matrices.pop()
+        shape = (left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
+        product = np.empty(shape, out.dtype)
+        _native.kron(left, right, product)
+        right = product
+    _native.kron(matrices[0], right, out)
+
+
+def batched_gemm(
+    a: Array,
+    b: Array,
+    c: Array,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
+    a_ids, b_ids, c_ids = ids
+    order = np.argsort(c_ids, kind="stable")
+    starts = np.searchsorted(c_ids[order], np.arange(len(c) + 1))
+    _native.batched_gemm(
+        np.ascontiguousarray(a),
+        np.ascontiguousarray(b),
+        c,
+        alpha,
+        transpose_b,
+        a_ids,
+        b_ids,
+        order,
+        starts,
+    )

@@ -1,0 +1,260 @@
+"""Functions on Kronecker products: multiply from either side, write out, small batched multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.backends import backend
+from batchkron.gemm_spec import gemm_spec
+from batchkron.spec import (
+    Array,
+    KronCall,
+    check_output,
+    compute_dtype,
+    factor_list,
+    kron_call,
+)
+
+
+def gekmm(
+    factors: Sequence[ArrayLike],
+    x: ArrayLike,
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    y: ArrayLike | None = None,
+    out: Array | None = None,
+    transpose: bool | Sequence[bool] = False,
+    conj: bool | Sequence[bool] = False,
+) -> Array:
+    """Compute alpha (A_1 ⊗ … ⊗ A_d) x + beta y.
+
+    Parameters
+    ----------
+    factors : sequence of array_like, each (P_k, Q_k)
+        The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+    x : array_like, (ΠQ,) or (..., ΠQ, M)
+        Vectors, as the right operand of `numpy.matmul`.
+    alpha, beta : scalar
+        Scale the product and y.
+    y : array_like, (ΠP,) or (..., ΠP, M), optional
+        Added after scaling; needed where beta is not 0, and never written unless it is ``out``.
+    out : ndarray, optional
+        Where the result is written; may be ``y``, but overlap no other input.
+    transpose, conj : bool or one bool per factor
+        Use A_k^T, conj(A_k), or with both A_k^H.
+
+    Returns
+    -------
+    ndarray, (ΠP,) or (..., ΠP, M)
+        The result, ``out`` if given. Its dtype is `numpy.result_type` of the operands, with
+        integers as float64 and float16 as float32.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+    TypeError
+        For dtypes without kernels, or ``out`` of another dtype than the result.
+
+    Notes
+    -----
+    One single-mode multiply per factor, in the order of least work for rectangular factors: the
+    sliced multiply of FastKron (Jangda and Yadav, PPoPP 2024), algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> A, B = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> bk.gekmm([A, B], [1.0, 2.0, 3.0, 4.0])
+    array([10.,  7., 22., 15.])
+    """
+    call = kron_call(
+        factors, x, left=True, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+    )
+    return _run(call, out)
+
+
+def gemkm(
+    x: ArrayLike,
+    factors: Sequence[ArrayLike],
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    y: ArrayLike | None = None,
+    out: Array | None = None,
+    transpose: bool | Sequence[bool] = False,
+    conj: bool | Sequence[bool] = False,
+) -> Array:
+    """Compute alpha x (A_1 ⊗ … ⊗ A_d) + beta y.
+
+    Parameters
+    ----------
+    x : array_like, (ΠP,) or (..., M, ΠP)
+        Vectors, as the left operand of `numpy.matmul`.
+    factors : sequence of array_like, each (P_k, Q_k)
+        The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+    alpha, beta : scalar
+        Scale the product and y.
+    y : array_like, (ΠQ,) or (..., M, ΠQ), optional
+        Added after scaling; needed where beta is not 0, and never written unless it is ``out``.
+    out : ndarray, optional
+        Where the result is written; may be ``y``, but overlap no other input.
+    transpose, conj : bool or one bool per factor
+        Use A_k^T, conj(A_k), or with both A_k^H.
+
+    Returns
+    -------
+    ndarray, (ΠQ,) or (..., M, ΠQ)
+        The result, ``out`` if given; dtype as in `gekmm`.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+    TypeError
+        For dtypes without kernels, or ``out`` of another dtype than the result.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> A, B = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> bk.gemkm([1.0, 2.0, 3.0, 4.0], [A, B])
+    array([14., 10., 20., 14.])
+    """
+    call = kron_call(
+        factors, x, left=False, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+    )
+    return _run(call, out)
+
+
+def _run(call: KronCall, out: Array | None) -> Array:
+    """Run a validated call into ``out`` or a fresh array."""
+    spec = call.spec
+    if out is None:
+        target = np.empty(call.shape, spec.dtype)
+    else:
+        others = [*call.factors, call.x]
+        if call.y is not None and call.y is not out and call.beta != 0:
+            others.append(call.y)
+        check_output(out, call.shape, spec.dtype, others)
+        target = out if out.flags.c_contiguous else np.empty(call.shape, spec.dtype)
+    y = target if call.y is out and target is out else call.y
+    backend().kron_plan(spec).run(call.factors, call.x, call.alpha, call.beta, y, target)
+    if out is None or target is out:
+        return target
+    out[...] = target
+    return out
+
+
+def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) -> Array:
+    """Compute the matrix A_1 ⊗ … ⊗ A_d itself.
+
+    Parameters
+    ----------
+    *factors : array_like, each (P_k, Q_k)
+        The matrices, or one sequence of them.
+    out : ndarray, (ΠP, ΠQ), optional
+        Where the result is written.
+
+    Returns
+    -------
+    ndarray, (ΠP, ΠQ)
+        The product, ``out`` if given; dtype as in `gekmm`.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not a matrix, or ``out`` does not fit.
+    TypeError
+        For dtypes without kernels.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> bk.kron([[1, 2]], np.eye(2))
+    array([[1., 0., 2., 0.],
+           [0., 1., 0., 2.]])
+    """
+    given: Sequence[Any] = factors
+    if len(factors) == 1 and np.ndim(factors[0]) != 2:  # type: ignore[arg-type]
+        given = factors[0]  # type: ignore[assignment]
+    matrices = factor_list(given)
+    dtype = compute_dtype(*matrices)
+    rows = columns = 1
+    for matrix in matrices:
+        rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
+    if out is None:
+        target = np.empty((rows, columns), dtype)
+    else:
+        check_output(out, (rows, columns), dtype, matrices)
+        target = out if out.flags.c_contiguous else np.empty((rows, columns), dtype)
+    backend().kron([matrix.astype(dtype, copy=False) for matrix in matrices], target)
+    if out is not None and target is not out:
+        out[...] = target
+    return target if out is None else out
+
+
+def batched_gemm(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    transpose_b: bool = False,
+    a_ids: ArrayLike | None = None,
+    b_ids: ArrayLike | None = None,
+    c_ids: ArrayLike | None = None,
+) -> Array:
+    """Compute c[c_ids[i]] = beta c[c_ids[i]] + alpha Σ a[a_ids[i]] b[b_ids[i]] for small matrices.
+
+    Every output is scaled by beta once; products with the same ``c_ids`` entry accumulate.
+
+    Parameters
+    ----------
+    a : array_like, (count_a, m, k)
+        Left matrices.
+    b : array_like, (count_b, k, n), or (count_b, n, k) with ``transpose_b``
+        Right matrices.
+    c : array_like, (count_c, m, n), optional
+        Added after scaling; needed where beta is not 0, and never written.
+    alpha, beta : scalar
+        Scale the products and c.
+    transpose_b : bool
+        Multiply by the transposes of b.
+    a_ids, b_ids, c_ids : array_like of int, (products,), optional
+        Which matrices product i reads and adds to; each defaults to 0, 1, 2, …
+
+    Returns
+    -------
+    ndarray, (count_c, m, n)
+        A fresh array; count_c is that of ``c`` if given, else the largest ``c_ids`` entry + 1.
+
+    Raises
+    ------
+    ValueError
+        For shapes or numbers of products that do not fit, or beta without c.
+    IndexError
+        For an id out of range; the text names the first.
+    TypeError
+        For dtypes without kernels.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> a, b = np.array([[[1.0, 2.0]], [[3.0, 4.0]]]), np.array([[[1.0], [1.0]]])
+    >>> bk.batched_gemm(a, b, b_ids=[0, 0], c_ids=[0, 0])
+    array([[[10.]]])
+    """
+    spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))
+    if spec.c is None or beta == 0:
+        result = np.zeros(spec.shape, spec.a.dtype)
+    else:
+        result = np.multiply(spec.c, beta, dtype=spec.a.dtype)
+    backend().batched_gemm(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
+    return result

@@ -1,0 +1,302 @@
+"""What is asked for, validated once: shapes, dtypes and layouts of every entry point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[Any]
+Accumulation = Literal["auto", "owner", "atomic"]
+
+SUPPORTED_DTYPES = (
+    np.dtype(np.float32),
+    np.dtype(np.float64),
+    np.dtype(np.complex64),
+    np.dtype(np.complex128),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KronSpec:
+    """The shape of one multiply by a Kronecker product.
+
+    Blocks are ``(outer, prod(inputs), inner)`` and become ``(outer, prod(outputs), inner)``, both
+    C-contiguous; factor k is used as a matrix of shape ``(outputs[k], inputs[k])``.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    outer: int
+    inner: int
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KronCall:
+    """One validated call: the spec, its arrays and the shape of the result.
+
+    ``factors[k]`` is oriented ``(outputs[k], inputs[k])``; ``x`` is C-contiguous.
+    """
+
+    spec: KronSpec
+    factors: list[Array]
+    x: Array
+    alpha: complex
+    beta: complex
+    y: Array | None
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """A validated batch list, y[outputs[b]] += weights[b] (⊗_k pools[k][ids[b, k]]) x[inputs[b]].
+
+    Attributes
+    ----------
+    pools : tuple of ndarray
+        Pool of mode k, shape (count_k, P_k, Q_k), C-contiguous, of dtype ``dtype``.
+    factor_ids : ndarray of int64, shape (products, modes)
+    inputs, outputs : ndarray of int64, shape (products,)
+    weights : ndarray of dtype ``dtype``, shape (products,)
+    identity : tuple of ndarray of bool
+        Which matrices of each pool are exactly the identity.
+    """
+
+    pools: tuple[Array, ...]
+    factor_ids: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    weights: Array
+    num_inputs: int
+    num_outputs: int
+    accumulation: Accumulation
+    dtype: np.dtype[Any]
+    identity: tuple[NDArray[np.bool_], ...] = field(repr=False)
+
+    @property
+    def input_size(self) -> int:
+        """Elements of one input block."""
+        return math.prod(pool.shape[2] for pool in self.pools)
+
+    @property
+    def output_size(self) -> int:
+        """Elements of one output block."""
+        return math.prod(pool.shape[1] for pool in self.pools)
+
+
+def compute_dtype(*arrays: Array) -> np.dtype[Any]:
+    """Return the dtype that arrays are computed in.
+
+    `numpy.result_type`, with integers and booleans as float64 and float16 as float32.
+
+    Raises
+    ------
+    TypeError
+        For dtypes without kernels, such as longdouble, object or strings.
+    """
+    dtypes: list[np.dtype[Any]] = []
+    for array in arrays:
+        if array.dtype.kind in "biu":
+            dtypes.append(np.dtype(np.float64))
+        elif array.dtype == np.float16:
+            dtypes.append(np.dtype(np.float32))
+        else:
+            dtypes.append(array.dtype)
+    if all(dtype.kind in "fc" for dtype in dtypes):
+        dtype = np.result_type(*dtypes).newbyteorder("=")
+        if dtype in SUPPORTED_DTYPES:
+            return dtype
+    names = ", ".join(sorted({str(array.dtype) for array in arrays}))
+    raise TypeError(
+        f"expected arrays of float32, float64, complex64 or complex128 (or integers or float16, "
+        f"which are converted), got {names}; convert them with astype first"
+    )
+
+
+def as_host_array(value: ArrayLike, name: str) -> Array:
+    """Return ``value`` as a NumPy array, refusing arrays of a device.
+
+    Raises
+    ------
+    TypeError
+        If the array lives on a device.
+    """
+    if hasattr(value, "__cuda_array_interface__"):
+        raise TypeError(
+            f"{name} is an array on a CUDA device, but the other operands are on the CPU; "
+            f"copy it with .get() first"
+        )
+    return np.asarray(value)
+
+
+def factor_list(factors: Sequence[ArrayLike], *, rank: int = 2) -> list[Array]:
+    """Return the factors as arrays, each of ``rank`` dimensions.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, or one of another number of dimensions.
+    """
+    arrays = [as_host_array(factor, f"factors[{k}]") for k, factor in enumerate(factors)]
+    if not arrays:
+        raise ValueError("factors is empty; a Kronecker product needs at least one factor")
+    for k, array in enumerate(arrays):
+        if array.ndim != rank:
+            raise ValueError(
+                f"factors[{k}] has shape {array.shape}; expected {rank} dimensions, (rows, columns)"
+            )
+    return arrays
+
+
+def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool, ...]:
+    """Spread a flag that is given once, or once per factor.
+
+    Raises
+    ------
+    ValueError
+        If a sequence does not have one entry per factor.
+    """
+    if isinstance(flag, (bool, np.bool_)):
+        return (bool(flag),) * count
+    flags = tuple(bool(entry) for entry in flag)
+    if len(flags) != count:
+        raise ValueError(
+            f"{name} has {len(flags)} entries; expected a bool or one per factor, {count}"
+        )
+    return flags
+
+
+def kron_call(
+    factors: Sequence[ArrayLike],
+    x: ArrayLike,
+    *,
+    left: bool,
+    alpha: complex,
+    beta: complex,
+    y: ArrayLike | None,
+    transpose: bool | Sequence[bool],
+    conj: bool | Sequence[bool],
+) -> KronCall:
+    """Validate one call of gekmm (``left``: the product stands left of x) or gemkm.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `batchkron.gekmm` documents.
+    """
+    given = factor_list(factors)
+    vector = as_host_array(x, "x")
+    previous = None if y is None else as_host_array(y, "y")
+    if beta != 0 and previous is None:
+        raise ValueError(f"beta is {beta}, but y is missing; pass y, or beta=0 for no sum")
+    operands = [*given, vector] if previous is None or beta == 0 else [*given, vector, previous]
+    dtype = scaled_dtype(compute_dtype(*operands), alpha, beta)
+    transposed = per_factor(transpose, len(given), "transpose")
+    conjugated = per_factor(conj, len(given), "conj")
+    oriented = []
+    for array, swap, conjugate in zip(given, transposed, conjugated, strict=True):
+        # gekmm contracts over columns, gemkm over rows
+        matrix = array.T if swap == left else array
+        oriented.append(_strided(matrix.conj() if conjugate else matrix, dtype))
+    return _placed(oriented, vector, dtype, left, alpha, beta, previous, given)
+
+
+def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the matrix in ``dtype`` with strides that count whole elements."""
+    matrix = matrix.astype(dtype, copy=False)
+    aligned = matrix.flags.aligned and all(s % dtype.itemsize == 0 for s in matrix.strides)
+    return matrix if aligned else np.ascontiguousarray(matrix)
+
+
+def scaled_dtype(dtype: np.dtype[Any], alpha: complex, beta: complex) -> np.dtype[Any]:
+    """Return ``dtype``, made complex if alpha or beta is."""
+    if isinstance(alpha, (complex, np.complexfloating)) or isinstance(
+        beta, (complex, np.complexfloating)
+    ):
+        return np.result_type(dtype, np.complex64)
+    return dtype
+
+
+def _placed(
+    oriented: list[Array],
+    x: Array,
+    dtype: np.dtype[Any],
+    left: bool,
+    alpha: complex,
+    beta: complex,
+    y: Array | None,
+    given: list[Array],
+) -> KronCall:
+    """Place x's axes: which one is contracted, what lies outside and inside it."""
+    outputs = tuple(matrix.shape[0] for matrix in oriented)
+    inputs = tuple(matrix.shape[1] for matrix in oriented)
+    size = math.prod(inputs)
+    if x.ndim == 0:
+        raise ValueError("x is a scalar; expected at least one dimension")
+    axis = -2 if left and x.ndim > 1 else -1
+    if x.shape[axis] != size:
+        raise ValueError(_size_message(x, axis, inputs, size, left, given))
+    shape = list(x.shape)
+    shape[axis] = math.prod(outputs)
+    inner = x.shape[-1] if axis == -2 else 1
+    outer = math.prod(x.shape[:axis])
+    if y is not None and y.shape != tuple(shape):
+        raise ValueError(f"y has shape {y.shape}; expected the result's shape {tuple(shape)}")
+    spec = KronSpec(inputs, outputs, outer, inner, dtype)
+    ready = np.ascontiguousarray(x, dtype=dtype)
+    return KronCall(spec, oriented, ready, alpha, beta, y, tuple(shape))
+
+
+def _size_message(
+    x: Array, axis: int, inputs: tuple[int, ...], size: int, left: bool, given: list[Array]
+) -> str:
+    """Say which size x should have, and whether a transpose would mend it."""
+    contracted = "columns" if left else "rows"
+    factors = "*".join(str(n) for n in inputs)
+    text = (
+        f"x has shape {x.shape}; expected {size} = {factors} along axis {axis}, "
+        f"one for each combination of the factors' {contracted}."
+    )
+    other = math.prod(m.shape[0 if left else 1] for m in given)
+    if other == x.shape[axis]:
+        text += " Pass transpose=True if the factors are stored transposed."
+    return text
+
+
+def check_output(
+    out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: Sequence[Array]
+) -> Array:
+    """Check an array that a result is written to.
+
+    Raises
+    ------
+    TypeError
+        If ``out`` is not a NumPy array of ``dtype``.
+    ValueError
+        If its shape differs, it is read-only, or it overlaps an input.
+    """
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is a {type(out).__name__}; expected a NumPy array of {dtype}")
+    if out.dtype != dtype:
+        raise TypeError(f"out has dtype {out.dtype}; expected the result's dtype {dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}; expected the result's shape {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only; pass a writeable array")
+    for array in inputs:
+        if np.may_share_memory(out, array) and _overlap(out, array):
+            raise ValueError("out overlaps an input in memory; pass an array of its own")
+    return out
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    """Whether two arrays share an element; True if it takes too long to tell."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=100_000))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

@@ -1,0 +1,13 @@
+// One register function per file of bindings.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace batchkron {
+
+void register_kron(pybind11::module_& module);
+void register_batch(pybind11::module_& module);
+void register_small(pybind11::module_& module);
+void register_runtime(pybind11::module_& module);
+
+}  // namespace batchkron

@@ -1,0 +1,58 @@
+// The explicit Kronecker product and the batched small multiply.
+#include <pybind11/complex.h>
+
+#include "bindings/arrays.hpp"
+#include "bindings/register.hpp"
+#include "engine/batched_gemm.hpp"
+#include "engine/explicit_kron.hpp"
+
+namespace batchkron {
+namespace {
+
+using Indices = py::array_t<Index, py::array::c_style>;
+
+void bound_kron(const py::array& a, const py::array& b, py::array out) {
+  if (a.ndim() != 2 || b.ndim() != 2) fail("a factor", "two-dimensional");
+  with_dtype(a, [&](auto zero) {
+    using T = decltype(zero);
+    const T* left = read<T>(a, a.size(), "a");
+    const T* right = read<T>(b, b.size(), "b");
+    T* target = write<T>(out, a.size() * b.size(), "out");
+    const Index rows_a = a.shape(0), columns_a = a.shape(1);
+    const Index rows_b = b.shape(0), columns_b = b.shape(1);
+    py::gil_scoped_release unlocked;
+    explicit_kron(left, rows_a, columns_a, right, rows_b, columns_b, target);
+  });
+}
+
+std::vector<Index> copy_of(const Indices& indices) {
+  return {indices.data(), indices.data() + indices.size()};
+}
+
+void bound_gemm(const py::array& a, const py::array& b, py::array c, const py::object& alpha,
+                bool transpose_b, const Indices& a_ids, const Indices& b_ids,
+                const Indices& order, const Indices& starts) {
+  if (a.ndim() != 3 || b.ndim() != 3 || c.ndim() != 3) fail("a, b and c", "three-dimensional");
+  with_dtype(a, [&](auto zero) {
+    using T = decltype(zero);
+    const GemmShape shape{a.shape(1), c.shape(2),     a.shape(2),     transpose_b,
+                          c.shape(0), copy_of(order), copy_of(starts)};
+    const T* left = read<T>(a, a.size(), "a");
+    const T* right = read<T>(b, b.size(), "b");
+    T* target = write<T>(c, shape.count_c * shape.m * shape.n, "c");
+    const T factor = scalar<T>(alpha);
+    py::gil_scoped_release unlocked;
+    batched_gemm(shape, a_ids.data(), b_ids.data(), left, right, factor, target);
+  });
+}
+
+}  // namespace
+
+void register_small(py::module_& module) {
+  module.def("kron", &bound_kron, py::arg("a"), py::arg("b"), py::arg("out"));
+  module.def("batched_gemm", &bound_gemm, py::arg("a"), py::arg("b"), py::arg("c"),
+             py::arg("alpha"), py::arg("transpose_b"), py::arg("a_ids"), py::arg("b_ids"),
+             py::arg("order"), py::arg("starts"));
+}
+
+}  // namespace batchkron

@@ -1,0 +1,169 @@
+// y[outputs[b]] += weights[b] * (A_1b x ... x A_db) x[inputs[b]] over a batch list.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/pack.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+#include "planning/batch_list.hpp"
+
+namespace batchkron {
+
+// One pool of a batch: `count` matrices of one shape, contiguous, output index first.
+template <class T>
+struct PoolView {
+  const T* data;
+  Index count, K, C;
+};
+
+enum class Accumulation { owner, atomic };
+
+// Holds its own copy of the pools. Immutable; safe to run from several threads at once.
+template <class T>
+class BatchPlan {
+ public:
+  BatchPlan(BatchShape shape, const BatchList& list, const std::vector<PoolView<T>>& pools,
+            const T* weights, Accumulation accumulation)
+      : shape_(std::move(shape)),
+        input_size_(shape_.input_size()),
+        output_size_(shape_.output_size()),
+        accumulation_(accumulation),
+        list_(sort_batch(shape_, list)) {
+    for (const auto& pool : pools) pack_pool(pool);
+    weights_.resize(list_.order.size());
+    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] = weights[list_.order[i]];
+  }
+
+  const SortedList& list() const { return list_; }
+  Index input_elements() const { return checked_product({shape_.num_inputs, input_size_}); }
+  Index output_elements() const { return checked_product({shape_.num_outputs, output_size_}); }
+
+  // x is (outer, num_inputs, prod inputs, inner), y likewise. accumulate = false overwrites y and
+  // never reads it. y does not alias x.
+  void run(const T* x, T* y, Index outer, Index inner, bool accumulate) const {
+    const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
+    const Index buffer = padded(std::max(list_.largest_intermediate, output_size_) * inner);
+    thread_local Workspace workspace;
+    T* scratch = static_cast<T*>(workspace.reserve(sizeof(T) * std::size_t(3 * threads * buffer)));
+    const Call call{x, y, outer, inner, accumulate, scratch, buffer, threads};
+    if (accumulation_ == Accumulation::owner)
+      run_owner(call);
+    else
+      run_atomic(call);
+  }
+
+ private:
+  struct Call {
+    const T* x;
+    T* y;
+    Index outer, inner;
+    bool accumulate;
+    T* scratch;
+    Index buffer;
+    int threads;
+    T* buffers() const { return scratch + 3 * buffer * thread_index(); }
+  };
+
+  static Index padded(Index elements) {
+    constexpr Index unit = kPaddingBytes / Index(sizeof(T));
+    return (elements + unit - 1) / unit * unit;
+  }
+
+  void pack_pool(const PoolView<T>& pool) {
+    const Index size = packed_size<T>(pool.K, pool.C);
+    std::vector<T> packed(std::size_t(pool.count * size));
+    for (Index i = 0; i < pool.count; ++i)
+      pack(FactorView<T>{pool.data + i * pool.K * pool.C, pool.K, pool.C, pool.C, 1},
+           packed.data() + i * size);
+    pools_.push_back(std::move(packed));
+    pool_strides_.push_back(size);
+  }
+
+  // target (+)= weight * product i applied to its input block of batch entry e.
+  void evaluate(const Call& call, Index e, Index i, T* target, bool accumulate) const {
+    const Steps& steps = list_.steps[list_.groups[i]];
+    const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
+    const int last = int(steps.list.size()) - 1;
+    if (last < 0) return scale(source, weights_[i], target, accumulate, call.inner);
+    const std::int32_t* ids = list_.ids.data() + std::size_t(i) * shape_.inputs.size();
+    T* buffers = call.buffers();
+    for (int s = 0; s <= last; ++s) {
+      const Step& step = steps.list[s];
+      const T* f = pools_[step.mode].data() + ids[step.mode] * pool_strides_[step.mode];
+      T* result = s == last ? target : buffers + (s % 2) * call.buffer;
+      const Index R = step.R * call.inner;
+      mode_kernels<T>().pick(s == last && accumulate, step.C, step.K)(
+          {result, source, f, step.C, step.K, R, 0, step.L, 0, R, s == last ? weights_[i] : T(1)});
+      source = result;
+    }
+  }
+
+  // The product of identities: the kernel of a 1 x 1 factor over the whole block.
+  void scale(const T* source, T weight, T* target, bool accumulate, Index inner) const {
+    static const T one[kPaddingBytes / sizeof(T)] = {T(1)};
+    const Index R = input_size_ * inner;
+    mode_kernels<T>().pick(accumulate, 1, 1)({target, source, one, 1, 1, R, 0, 1, 0, R, weight});
+  }
+
+  // One thread owns an output block and adds its products in the list's order: bitwise repeatable
+  // for any number of threads.
+  void run_owner(const Call& call) const {
+    const Index blocks = call.outer * shape_.num_outputs;
+    const Index block_size = output_size_ * call.inner;
+    const Index grain = std::max<Index>(1, blocks / (32 * call.threads));
+#pragma omp parallel for num_threads(call.threads) if (call.threads > 1) \
+    schedule(dynamic, grain)
+    for (Index block = 0; block < blocks; ++block) {
+      const Index e = block / shape_.num_outputs, output = block % shape_.num_outputs;
+      T* target = call.y + block * block_size;
+      const Index begin = list_.starts[output], end = list_.starts[output + 1];
+      if (begin == end && !call.accumulate) std::fill_n(target, block_size, T{});
+      for (Index i = begin; i < end; ++i)
+        evaluate(call, e, i, target, call.accumulate || i > begin);
+    }
+  }
+
+  // One task per product, added with atomic operations in any order.
+  void run_atomic(const Call& call) const {
+    const Index block_size = output_size_ * call.inner;
+    if (!call.accumulate) std::fill_n(call.y, call.outer * shape_.num_outputs * block_size, T{});
+    const Index count = Index(list_.order.size());
+#pragma omp parallel for num_threads(call.threads) if (call.threads > 1) schedule(static)
+    for (Index task = 0; task < call.outer * count; ++task) {
+      const Index e = task / count, i = task % count;
+      T* product = call.buffers() + 2 * call.buffer;
+      evaluate(call, e, i, product, false);
+      atomic_add(call.y + (e * shape_.num_outputs + output_of(i)) * block_size, product,
+                 block_size);
+    }
+  }
+
+  Index output_of(Index i) const {
+    return std::upper_bound(list_.starts.begin(), list_.starts.end(), i) - list_.starts.begin() - 1;
+  }
+
+  template <class Real>
+  static void atomic_add(Real* target, const Real* values, Index count) {
+    for (Index j = 0; j < count; ++j) {
+#pragma omp atomic
+      target[j] += values[j];
+    }
+  }
+  template <class Real>
+  static void atomic_add(Complex<Real>* target, const Complex<Real>* values, Index count) {
+    atomic_add(reinterpret_cast<Real*>(target), reinterpret_cast<const Real*>(values), 2 * count);
+  }
+
+  BatchShape shape_;
+  Index input_size_, output_size_;
+  Accumulation accumulation_;
+  SortedList list_;
+  std::vector<std::vector<T>> pools_;
+  std::vector<Index> pool_strides_;
+  std::vector<T> weights_;
+};
+
+}  // namespace batchkron

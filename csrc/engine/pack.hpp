@@ -1,0 +1,32 @@
+// Factors in the layout that the kernels read (contract: kernel_table.hpp).
+#pragma once
+
+#include "engine/kernel_table.hpp"
+
+namespace batchkron {
+
+// A factor as the user holds it: K x C (output index first), any strides, counted in elements.
+template <class T>
+struct FactorView {
+  const T* data;
+  Index K, C;
+  Index stride_k, stride_c;
+};
+
+template <class T>
+Index packed_size(Index K, Index C) {
+  return C * packed_stride<T>(K);
+}
+
+template <class T>
+void pack(const FactorView<T>& factor, T* packed) {
+  const Index stride = packed_stride<T>(factor.K);
+  for (Index c = 0; c < factor.C; ++c) {
+    T* row = packed + c * stride;
+    for (Index k = 0; k < factor.K; ++k)
+      row[k] = factor.data[k * factor.stride_k + c * factor.stride_c];
+    for (Index k = factor.K; k < stride; ++k) row[k] = T{};
+  }
+}
+
+}  // namespace batchkron

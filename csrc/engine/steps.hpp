@@ -1,0 +1,30 @@
+// A Kronecker product applied mode by mode: which mode when, and at what sizes.
+#pragma once
+
+#include <vector>
+
+#include "engine/kernel_table.hpp"
+
+namespace batchkron {
+
+// One single-mode multiply (L, C, R) -> (L, K, R) of one block.
+struct Step {
+  int mode;
+  Index L, C, K, R;
+};
+
+struct Steps {
+  std::vector<Step> list;
+  Index largest_intermediate = 0;  // elements, over the results of all steps but the last
+  double multiply_adds = 0;        // of one block
+};
+
+// The modes `active` of a block, in the order of least work: mode a goes before mode b where
+// 1/C_a - 1/K_a < 1/C_b - 1/K_b (exchange two neighbours to see it), ties in order of the modes.
+Steps plan_steps(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
+                 const std::vector<bool>& active, Index inner);
+
+// The product of all entries; throws std::overflow_error beyond 64 bits.
+Index checked_product(const std::vector<Index>& sizes, Index start = 1);
+
+}  // namespace batchkron

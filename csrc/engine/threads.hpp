@@ -1,0 +1,17 @@
+// The number of threads, and how work is spread over them.
+#pragma once
+
+#include "engine/kernel_table.hpp"
+
+namespace batchkron {
+
+int num_threads();
+void set_num_threads(int count);
+
+// The index of the calling thread in the innermost parallel region, 0 outside of any.
+int thread_index();
+
+// Threads worth waking for `multiply_adds` of work: one below about 20 microseconds.
+int threads_for(double multiply_adds);
+
+}  // namespace batchkron

@@ -1,0 +1,19 @@
+// The engine's kernels for one instruction set. CMake compiles this file once for each, with
+// BATCHKRON_ISA (a namespace), BATCHKRON_VECTOR_BYTES and the matching compiler flags.
+#include "engine/mode_multiply.hpp"
+#include "isa/tables.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+#define BATCHKRON_QUOTE(text) #text
+#define BATCHKRON_NAME(text) BATCHKRON_QUOTE(text)
+
+extern const KernelTable table = {
+    BATCHKRON_NAME(BATCHKRON_ISA),       mode_kernels_of<float>(),
+    mode_kernels_of<double>(),           mode_kernels_of<Complex<float>>(),
+    mode_kernels_of<Complex<double>>(),
+};
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

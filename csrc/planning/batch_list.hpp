@@ -1,0 +1,43 @@
+// A batch list made ready to run: sorted by output, grouped by which modes do any work.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/steps.hpp"
+
+namespace batchkron {
+
+// The sizes that a plan fixes. Block sizes of mode k: inputs[k] -> outputs[k].
+struct BatchShape {
+  std::vector<Index> inputs, outputs;
+  Index num_inputs, num_outputs;
+  Index input_size() const { return checked_product(inputs); }
+  Index output_size() const { return checked_product(outputs); }
+};
+
+// As the user gives it: ids is (count, modes), row-major; identity[k][id] says that this matrix of
+// pool k is the identity. All indices are already known to be in range.
+struct BatchList {
+  Index count;
+  const Index* ids;
+  const Index* inputs;
+  const Index* outputs;
+  std::vector<std::vector<bool>> identity;
+};
+
+// Products sorted by output, in their given order within one output (a stable counting sort).
+struct SortedList {
+  std::vector<Index> order;          // sorted position -> position in the user's list
+  std::vector<Index> starts;         // (num_outputs + 1,) first product of each output
+  std::vector<Index> inputs;         // (count,) input block of each product
+  std::vector<std::int32_t> ids;     // (count, modes)
+  std::vector<std::int32_t> groups;  // (count,) into `steps`
+  std::vector<Steps> steps;          // one for each set of modes that are not the identity
+  double multiply_adds = 0;
+  Index largest_intermediate = 0;
+};
+
+SortedList sort_batch(const BatchShape& shape, const BatchList& list);
+
+}  // namespace batchkron
