@@ -180,10 +180,7 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     array([[1., 0., 2., 0.],
            [0., 1., 0., 2.]])
     """
-    given: Sequence[Any] = factors
-    if len(factors) == 1 and np.ndim(factors[0]) != 2:  # type: ignore[arg-type]
-        given = factors[0]  # type: ignore[assignment]
-    matrices = factor_list(given)
+    matrices = factor_list(factors[0] if _is_sequence_of_matrices(factors) else factors)
     dtype = compute_dtype(*matrices)
     rows = columns = 1
     for matrix in matrices:
@@ -197,6 +194,16 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     if out is not None and target is not out:
         out[...] = target
     return target if out is None else out
+
+
+def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:
+    """Whether the only argument is itself a sequence of matrices."""
+    if len(arguments) != 1:
+        return False
+    only = arguments[0]
+    if isinstance(only, np.ndarray):
+        return only.ndim == 3
+    return isinstance(only, Sequence) and len(only) > 0 and np.ndim(only[0]) == 2
 
 
 def batched_gemm(

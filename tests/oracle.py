@@ -1,0 +1,43 @@
+"""The dense oracle that the tests share.
+
+Tolerances: a product of d factors is a chain of sums with Q_k terms. Two ways of computing it
+differ entrywise by at most 2 eps (sum Q_k + 2 d + 2) (|A_1| x ... x |A_d|) |x|; tests allow that
+and no more, so a single wrong term of ordinary size fails them.
+"""
+
+from functools import reduce
+
+import numpy as np
+import scipy.sparse
+
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def dense_kron(*factors):
+    """SciPy's Kronecker product of dense matrices, as an array.
+
+    scipy.linalg.kron left SciPy in 1.17; scipy.sparse.kron has the same order of factors.
+    """
+    return reduce(lambda a, b: scipy.sparse.kron(a, b).toarray(), map(np.asarray, factors))
+
+
+def rounding_bound(factors, x_abs, *, left, extra=0):
+    """The entrywise bound of the module's first paragraph."""
+    eps = max(np.finfo(f.dtype).eps for f in factors)
+    magnitude = dense_kron(*[np.abs(f) for f in factors])
+    terms = sum(max(f.shape) for f in factors) + 2 * len(factors) + 2 + extra
+    product = magnitude @ x_abs if left else x_abs @ magnitude
+    return 2 * eps * terms * product
+
+
+def random_array(rng, shape, dtype):
+    """Standard normal entries, complex where the dtype is."""
+    values = rng.standard_normal(shape)
+    if np.dtype(dtype).kind == "c":
+        values = values + 1j * rng.standard_normal(shape)
+    return values.astype(dtype)
+
+
+def poisoned(shape, dtype):
+    """An output that must be overwritten."""
+    return np.full(shape, np.nan, dtype)
