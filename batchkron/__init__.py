@@ -4,14 +4,23 @@ from batchkron import backends
 from batchkron.backends import get_num_threads, instruction_set, set_num_threads
 from batchkron.errors import BackendUnavailableError, ProblemFileError
 from batchkron.kron import batched_gemm, gekmm, gemkm, kron
-from batchkron.operators import BatchedKron, KroneckerProduct, Operator, ValidationReport
+from batchkron.operators import (
+    BatchedKron,
+    Identity,
+    KroneckerProduct,
+    KroneckerSum,
+    Operator,
+    ValidationReport,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BackendUnavailableError",
     "BatchedKron",
+    "Identity",
     "KroneckerProduct",
+    "KroneckerSum",
     "Operator",
     "ProblemFileError",
     "ValidationReport",

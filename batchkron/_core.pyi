@@ -27,12 +27,16 @@ class _BatchPlan:
         inputs: _Indices,
         outputs: _Indices,
         weights: _Array,
+        systems: int,
         num_inputs: int,
         num_outputs: int,
         identity: Sequence[Sequence[bool]],
         atomic: bool,
     ) -> None: ...
-    def run(self, x: _Array, y: _Array, outer: int, inner: int, accumulate: bool) -> None: ...
+    def set_values(self, pools: Sequence[_Array], weights: _Array) -> None: ...
+    def run(
+        self, x: _Array, y: _Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None: ...
     @property
     def multiply_adds(self) -> float: ...
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.spec import Accumulation, Array, BatchSpec, as_host_array, compute_dtype
+from batchkron.spec import (
+    Accumulation,
+    Array,
+    BatchSpec,
+    KronCall,
+    as_host_array,
+    compute_dtype,
+)
 
 LARGEST_POOL = 2**31 - 1
 
@@ -23,6 +31,7 @@ def batch_spec(
     num_inputs: int | None,
     num_outputs: int | None,
     accumulation: Accumulation,
+    skip_identities: bool,
 ) -> BatchSpec:
     """Validate a batch list and copy it.
 
@@ -39,7 +48,7 @@ def batch_spec(
     modes = ids.shape[1]
     if modes == 0:
         raise ValueError("factor_ids has no columns; expected one per mode, at least one")
-    arrays = _pool_arrays(pools, modes)
+    arrays = pool_arrays(pools, modes)
     source = index_array(inputs, "inputs", 1)
     target = index_array(outputs, "outputs", 1)
     for name, array in (("inputs", source), ("outputs", target)):
@@ -47,49 +56,119 @@ def batch_spec(
             raise ValueError(
                 f"{name} has {len(array)} entries; expected one per row of factor_ids, {len(ids)}"
             )
-    scale = None if weights is None else as_host_array(weights, "weights")
-    if scale is not None and scale.shape != (len(ids),):
-        raise ValueError(f"weights has shape {scale.shape}; expected ({len(ids)},)")
-    dtype = compute_dtype(*arrays, *([] if scale is None else [scale]))
+    scale = np.ones(len(ids)) if weights is None else as_host_array(weights, "weights")
+    _check_weights(scale, len(ids))
+    dtype = compute_dtype(*arrays) if weights is None else compute_dtype(*arrays, scale)
     _check_factor_ids(ids, arrays)
+    batch_shape = _batch_shape(arrays, scale)
+    ready = pool_values(arrays, batch_shape, dtype)
     return BatchSpec(
-        pools=_copied(arrays, dtype),
+        pools=ready,
         factor_ids=ids,
         inputs=source,
         outputs=target,
-        weights=np.ones(len(ids), dtype) if scale is None else np.array(scale, dtype),
+        weights=weight_values(scale, batch_shape, dtype),
         num_inputs=_checked_count(source, num_inputs, "inputs"),
         num_outputs=_checked_count(target, num_outputs, "outputs"),
+        batch_shape=batch_shape,
         accumulation=accumulation,
         dtype=dtype,
-        identity=_identity_flags(arrays),
+        identity=tuple(identity_flags(pool) & skip_identities for pool in ready),
     )
 
 
-def _copied(arrays: list[Array], dtype: np.dtype[Any]) -> tuple[Array, ...]:
-    """Copy the pools, one array that serves several modes only once."""
+def one_product_spec(factors: Sequence[Array], blocks: int) -> BatchSpec:
+    """Return the batch list of one product per system, on each of ``blocks`` blocks.
+
+    ``factors[k]`` is (..., P_k, Q_k), all of one dtype; leading axes broadcast to the systems.
+
+    Raises
+    ------
+    ValueError
+        If the leading axes do not broadcast together.
+    """
+    pools = [factor[..., None, :, :] for factor in factors]
+    dtype = factors[0].dtype
+    batch_shape = _batch_shape(pools, np.ones(1), "factors")
+    every = np.arange(blocks)
+    return BatchSpec(
+        pools=pool_values(pools, batch_shape, dtype),
+        factor_ids=np.zeros((blocks, len(pools)), np.int64),
+        inputs=every,
+        outputs=every,
+        weights=np.ones((1, blocks), dtype),
+        num_inputs=blocks,
+        num_outputs=blocks,
+        batch_shape=batch_shape,
+        accumulation="auto",
+        dtype=dtype,
+        identity=tuple(np.zeros(1, bool) for _ in pools),
+    )
+
+
+def batch_of_systems(call: KronCall) -> BatchSpec:
+    """Return the batch list of one multiply whose factors have leading axes.
+
+    A system per entry of the leading axes, with ``outer / systems`` blocks each.
+    """
+    factors = [np.broadcast_to(f, call.systems + f.shape[-2:]) for f in call.factors]
+    systems = math.prod(call.systems)
+    return one_product_spec(factors, call.spec.outer // systems if systems else 0)
+
+
+def _check_weights(weights: Array, products: int) -> None:
+    """Check that the last axis of the weights counts the products."""
+    if weights.ndim == 0 or weights.shape[-1] != products:
+        raise ValueError(
+            f"weights has shape {weights.shape}; expected (products,) = ({products},), or that "
+            f"with leading axes for several systems"
+        )
+
+
+def _batch_shape(
+    pools: Sequence[Array], weights: Array, names: str = "pools and weights"
+) -> tuple[int, ...]:
+    """Broadcast the leading axes of pools and weights."""
+    shapes = [pool.shape[:-3] for pool in pools] + [weights.shape[:-1]]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(
+            f"the leading axes of {names}, {', '.join(map(str, shapes))}, do not broadcast together"
+        ) from None
+
+
+def pool_values(
+    pools: Sequence[Array], batch_shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[Array, ...]:
+    """Copy pools to shape (systems or 1, count, P, Q), one array that serves several modes once."""
     copies: dict[int, Array] = {}
-    for array in arrays:
-        if id(array) not in copies:
-            copies[id(array)] = np.array(array, dtype=dtype, order="C")
-    return tuple(copies[id(array)] for array in arrays)
+    for pool in pools:
+        if id(pool) not in copies:
+            shape = pool.shape[-3:] if pool.ndim == 3 else batch_shape + pool.shape[-3:]
+            values = np.array(np.broadcast_to(pool, shape), dtype=dtype, order="C")
+            systems = math.prod(shape[:-3])
+            copies[id(pool)] = values.reshape(systems, *pool.shape[-3:])
+    return tuple(copies[id(pool)] for pool in pools)
 
 
-def _identity_flags(arrays: list[Array]) -> tuple[NDArray[np.bool_], ...]:
-    """Say for every matrix of every pool whether it is exactly the identity."""
-    flags: dict[int, NDArray[np.bool_]] = {}
-    for array in arrays:
-        if id(array) not in flags:
-            count, rows, columns = array.shape
-            flags[id(array)] = (
-                (array == np.eye(rows)).all(axis=(1, 2))
-                if rows == columns
-                else np.zeros(count, bool)
-            )
-    return tuple(flags[id(array)] for array in arrays)
+def weight_values(weights: Array, batch_shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Copy weights to shape (systems or 1, products)."""
+    shape = weights.shape if weights.ndim == 1 else (*batch_shape, weights.shape[-1])
+    values = np.array(np.broadcast_to(weights, shape), dtype=dtype, order="C")
+    systems = 1 if weights.ndim == 1 else math.prod(batch_shape)
+    return values.reshape(systems, weights.shape[-1])
 
 
-def _pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
+def identity_flags(pool: Array) -> NDArray[np.bool_]:
+    """Say for every matrix of a pool whether it is exactly the identity, in all systems."""
+    _, count, rows, columns = pool.shape
+    if rows != columns or len(pool) == 0:
+        return np.zeros(count, bool)
+    return np.asarray((pool == np.eye(rows)).all(axis=(0, 2, 3)))
+
+
+def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
     """Return one array per mode; a single array serves all modes."""
     if hasattr(pools, "ndim"):
         arrays = [as_host_array(cast(Array, pools), "pools")] * modes
@@ -105,12 +184,15 @@ def _pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
             f"or a single array for all modes"
         )
     for k, array in enumerate(arrays):
-        if array.ndim != 3:
+        if array.ndim < 3:
             raise ValueError(
-                f"pools[{k}] has shape {array.shape}; expected 3 dimensions, (count, rows, columns)"
+                f"pools[{k}] has shape {array.shape}; expected 3 dimensions, "
+                f"(count, rows, columns), or those after leading axes for several systems"
             )
-        if len(array) > LARGEST_POOL:
-            raise ValueError(f"pools[{k}] has {len(array)} matrices; at most {LARGEST_POOL}")
+        if array.shape[-3] > LARGEST_POOL:
+            raise ValueError(
+                f"pools[{k}] has {array.shape[-3]} matrices; expected at most {LARGEST_POOL}"
+            )
     return arrays
 
 
@@ -132,12 +214,13 @@ def index_array(values: ArrayLike, name: str, rank: int) -> NDArray[np.int64]:
 def _check_factor_ids(ids: NDArray[np.int64], pools: list[Array]) -> None:
     """Name the first row whose factor id is not in its pool."""
     for k, pool in enumerate(pools):
-        wrong = (ids[:, k] < 0) | (ids[:, k] >= len(pool))
+        count = pool.shape[-3]
+        wrong = (ids[:, k] < 0) | (ids[:, k] >= count)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise IndexError(
-                f"factor_ids[{row}, {k}] is {ids[row, k]}; expected 0 to {len(pool) - 1}, "
-                f"because pools[{k}] has {len(pool)} matrices"
+                f"factor_ids[{row}, {k}] is {ids[row, k]}; expected 0 to {count - 1}, "
+                f"because pools[{k}] has {count} matrices"
             )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.backends import backend
+from batchkron.batch_spec import batch_of_systems
 from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
     Array,
@@ -35,8 +36,9 @@ def gekmm(
 
     Parameters
     ----------
-    factors : sequence of array_like, each (P_k, Q_k)
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+        Leading axes broadcast together, and with those of x.
     x : array_like, (ΠQ,) or (..., ΠQ, M)
         Vectors, as the right operand of `numpy.matmul`.
     alpha, beta : scalar
@@ -96,8 +98,9 @@ def gemkm(
     ----------
     x : array_like, (ΠP,) or (..., M, ΠP)
         Vectors, as the left operand of `numpy.matmul`.
-    factors : sequence of array_like, each (P_k, Q_k)
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+        Leading axes broadcast together, and with those of x.
     alpha, beta : scalar
         Scale the product and y.
     y : array_like, (ΠQ,) or (..., M, ΠQ), optional
@@ -134,21 +137,37 @@ def gemkm(
 
 def _run(call: KronCall, out: Array | None) -> Array:
     """Run a validated call into ``out`` or a fresh array."""
-    spec = call.spec
+    dtype = call.spec.dtype
     if out is None:
-        target = np.empty(call.shape, spec.dtype)
+        target = np.empty(call.shape, dtype)
     else:
         others = [*call.factors, call.x]
         if call.y is not None and call.y is not out and call.beta != 0:
             others.append(call.y)
-        check_output(out, call.shape, spec.dtype, others)
-        target = out if out.flags.c_contiguous else np.empty(call.shape, spec.dtype)
+        check_output(out, call.shape, dtype, others)
+        target = out if out.flags.c_contiguous else np.empty(call.shape, dtype)
     y = target if call.y is out and target is out else call.y
-    backend().kron_plan(spec).run(call.factors, call.x, call.alpha, call.beta, y, target)
+    if any(factor.ndim > 2 for factor in call.factors):
+        _run_systems(call, y, target)
+    else:
+        plan = backend().kron_plan(call.spec)
+        plan.run(call.factors, call.x, call.alpha, call.beta, y, target)
     if out is None or target is out:
         return target
     out[...] = target
     return out
+
+
+def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
+    """Run a call whose factors have leading axes: one system for each of their entries."""
+    spec = call.spec
+    batch = batch_of_systems(call)
+    accumulate = call.beta != 0 and y is not None
+    if accumulate:
+        np.multiply(y, call.beta, out=target)  # type: ignore[arg-type]
+    backend().batch_plan(batch).run(
+        call.x, target, batch.systems, spec.inner, call.alpha, accumulate
+    )
 
 
 def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) -> Array:
@@ -180,7 +199,8 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     array([[1., 0., 2., 0.],
            [0., 1., 0., 2.]])
     """
-    matrices = factor_list(factors[0] if _is_sequence_of_matrices(factors) else factors)
+    given = factors[0] if _is_sequence_of_matrices(factors) else factors
+    matrices = factor_list(given, matrices=True)  # type: ignore[arg-type]
     dtype = compute_dtype(*matrices)
     rows = columns = 1
     for matrix in matrices:

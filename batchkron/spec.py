@@ -40,11 +40,13 @@ class KronSpec:
 class KronCall:
     """One validated call: the spec, its arrays and the shape of the result.
 
-    ``factors[k]`` is oriented ``(outputs[k], inputs[k])``; ``x`` is C-contiguous.
+    ``factors[k]`` is oriented ``(..., outputs[k], inputs[k])``; ``x`` is C-contiguous. ``systems``
+    are the leading axes of x and the factors together, () if no factor has any.
     """
 
     spec: KronSpec
     factors: list[Array]
+    systems: tuple[int, ...]
     x: Array
     alpha: complex
     beta: complex
@@ -59,12 +61,14 @@ class BatchSpec:
     Attributes
     ----------
     pools : tuple of ndarray
-        Pool of mode k, shape (count_k, P_k, Q_k), C-contiguous, of dtype ``dtype``.
+        Pool of mode k, shape (systems or 1, count_k, P_k, Q_k), C-contiguous, of dtype ``dtype``.
     factor_ids : ndarray of int64, shape (products, modes)
     inputs, outputs : ndarray of int64, shape (products,)
-    weights : ndarray of dtype ``dtype``, shape (products,)
+    weights : ndarray of dtype ``dtype``, shape (systems or 1, products)
+    batch_shape : tuple of int
+        The shape of the axis of systems; () for one system.
     identity : tuple of ndarray of bool
-        Which matrices of each pool are exactly the identity.
+        Which matrices of each pool are skipped as identities.
     """
 
     pools: tuple[Array, ...]
@@ -74,19 +78,25 @@ class BatchSpec:
     weights: Array
     num_inputs: int
     num_outputs: int
+    batch_shape: tuple[int, ...]
     accumulation: Accumulation
     dtype: np.dtype[Any]
     identity: tuple[NDArray[np.bool_], ...] = field(repr=False)
 
     @property
+    def systems(self) -> int:
+        """The number of systems of this structure."""
+        return math.prod(self.batch_shape)
+
+    @property
     def input_size(self) -> int:
         """Elements of one input block."""
-        return math.prod(pool.shape[2] for pool in self.pools)
+        return math.prod(pool.shape[3] for pool in self.pools)
 
     @property
     def output_size(self) -> int:
         """Elements of one output block."""
-        return math.prod(pool.shape[1] for pool in self.pools)
+        return math.prod(pool.shape[2] for pool in self.pools)
 
 
 def compute_dtype(*arrays: Array) -> np.dtype[Any]:
@@ -134,8 +144,8 @@ def as_host_array(value: ArrayLike, name: str) -> Array:
     return np.asarray(value)
 
 
-def factor_list(factors: Sequence[ArrayLike], *, rank: int = 2) -> list[Array]:
-    """Return the factors as arrays, each of ``rank`` dimensions.
+def factor_list(factors: Sequence[ArrayLike], *, matrices: bool = False) -> list[Array]:
+    """Return the factors as arrays of at least two dimensions, or exactly two (``matrices``).
 
     Raises
     ------
@@ -146,11 +156,49 @@ def factor_list(factors: Sequence[ArrayLike], *, rank: int = 2) -> list[Array]:
     if not arrays:
         raise ValueError("factors is empty; a Kronecker product needs at least one factor")
     for k, array in enumerate(arrays):
-        if array.ndim != rank:
+        if array.ndim < 2 or (matrices and array.ndim > 2):
             raise ValueError(
-                f"factors[{k}] has shape {array.shape}; expected {rank} dimensions, (rows, columns)"
+                f"factors[{k}] has shape {array.shape}; expected 2 dimensions, (rows, columns)"
             )
     return arrays
+
+
+def same_shapes(
+    values: Sequence[ArrayLike], current: Sequence[Array], dtype: np.dtype[Any], name: str
+) -> list[Array]:
+    """Return new values after checking that they fit where the current ones are.
+
+    Raises
+    ------
+    ValueError
+        If their number or a shape differs.
+    TypeError
+        If their dtype cannot be converted to ``dtype`` without loss of kind.
+    """
+    arrays = [as_host_array(value, f"{name}[{k}]") for k, value in enumerate(values)]
+    if len(arrays) != len(current):
+        raise ValueError(f"{name} has {len(arrays)} entries; expected {len(current)}")
+    for k, (array, old) in enumerate(zip(arrays, current, strict=True)):
+        check_replacement(array, old.shape, dtype, f"{name}[{k}]")
+    return arrays
+
+
+def check_replacement(
+    array: Array, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
+) -> None:
+    """Check that new values have the old shape and a dtype that converts to the operator's.
+
+    Raises
+    ------
+    ValueError
+        If the shape differs.
+    TypeError
+        If the dtype cannot be converted to ``dtype`` without loss of kind.
+    """
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise TypeError(f"{name} has dtype {array.dtype}; the operator holds {dtype}")
 
 
 def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool, ...]:
@@ -201,7 +249,7 @@ def kron_call(
     oriented = []
     for array, swap, conjugate in zip(given, transposed, conjugated, strict=True):
         # gekmm contracts over columns, gemkm over rows
-        matrix = array.T if swap == left else array
+        matrix = array.swapaxes(-1, -2) if swap == left else array
         oriented.append(_strided(matrix.conj() if conjugate else matrix, dtype))
     return _placed(oriented, vector, dtype, left, alpha, beta, previous, given)
 
@@ -233,14 +281,18 @@ def _placed(
     given: list[Array],
 ) -> KronCall:
     """Place x's axes: which one is contracted, what lies outside and inside it."""
-    outputs = tuple(matrix.shape[0] for matrix in oriented)
-    inputs = tuple(matrix.shape[1] for matrix in oriented)
+    outputs = tuple(matrix.shape[-2] for matrix in oriented)
+    inputs = tuple(matrix.shape[-1] for matrix in oriented)
     size = math.prod(inputs)
     if x.ndim == 0:
         raise ValueError("x is a scalar; expected at least one dimension")
     axis = -2 if left and x.ndim > 1 else -1
     if x.shape[axis] != size:
         raise ValueError(_size_message(x, axis, inputs, size, left, given))
+    systems: tuple[int, ...] = ()
+    if any(matrix.ndim > 2 for matrix in oriented):
+        systems = _broadcast_systems(oriented, x.shape[:-2])
+        x = np.broadcast_to(x, systems + x.shape[-2:])
     shape = list(x.shape)
     shape[axis] = math.prod(outputs)
     inner = x.shape[-1] if axis == -2 else 1
@@ -249,7 +301,19 @@ def _placed(
         raise ValueError(f"y has shape {y.shape}; expected the result's shape {tuple(shape)}")
     spec = KronSpec(inputs, outputs, outer, inner, dtype)
     ready = np.ascontiguousarray(x, dtype=dtype)
-    return KronCall(spec, oriented, ready, alpha, beta, y, tuple(shape))
+    return KronCall(spec, oriented, systems, ready, alpha, beta, y, tuple(shape))
+
+
+def _broadcast_systems(factors: list[Array], leading: tuple[int, ...]) -> tuple[int, ...]:
+    """Broadcast the leading axes of factors and x."""
+    shapes = [factor.shape[:-2] for factor in factors] + [leading]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        text = ", ".join(str(shape) for shape in shapes)
+        raise ValueError(
+            f"the leading axes of the factors and x, {text}, do not broadcast together"
+        ) from None
 
 
 def _size_message(
@@ -262,7 +326,7 @@ def _size_message(
         f"x has shape {x.shape}; expected {size} = {factors} along axis {axis}, "
         f"one for each combination of the factors' {contracted}."
     )
-    other = math.prod(m.shape[0 if left else 1] for m in given)
+    other = math.prod(m.shape[-2 if left else -1] for m in given)
     if other == x.shape[axis]:
         text += " Pass transpose=True if the factors are stored transposed."
     return text

@@ -62,6 +62,7 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
         spec.inputs,
         spec.outputs,
         spec.weights,
+        spec.systems,
         spec.num_inputs,
         spec.num_outputs,
         [flags.tolist() for flags in spec.identity],

@@ -24,10 +24,15 @@ class KronPlan(Protocol):
 
 
 class BatchPlan(Protocol):
-    """A batch list of fixed structure. Immutable and shared."""
+    """A batch list of fixed structure, for one system or many."""
 
-    def run(self, x: Array, y: Array, outer: int, inner: int, accumulate: bool) -> None:
-        """Map x (outer, num_inputs, size, inner) to y, adding to it or overwriting it."""
+    def set_values(self, pools: Sequence[Array], weights: Array) -> None:
+        """Copy new pools (systems, count, P, Q) and weights (systems, products) in place."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
 
 
 class Backend(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,9 +13,21 @@ from batchkron.spec import Array, BatchSpec, KronSpec
 name = "reference"
 
 
+def multiply_modes(factors: Sequence[Array], x: Array) -> Array:
+    """Apply one factor after another to x of shape (outer, product of columns, inner)."""
+    outer, _, inner = x.shape
+    before = outer
+    for mode, factor in enumerate(factors):
+        rows, columns = factor.shape
+        after = inner * math.prod(f.shape[1] for f in factors[mode + 1 :])
+        x = np.einsum("kc,lcr->lkr", factor, x.reshape(before, columns, after))
+        before *= rows
+    return x.reshape(outer, math.prod(f.shape[0] for f in factors), inner)
+
+
 @dataclass(frozen=True, slots=True)
 class KronPlan:
-    """y = alpha * (F_1 x ... x F_d) x + beta * y, one `numpy.tensordot` per mode."""
+    """y = alpha * (F_1 x ... x F_d) x + beta * y."""
 
     spec: KronSpec
 
@@ -29,34 +42,41 @@ class KronPlan:
     ) -> None:
         """Write the result to ``out``; y may be ``out`` itself."""
         spec = self.spec
-        tensor = x.reshape(spec.outer, *spec.inputs, spec.inner)
-        for mode, factor in enumerate(factors, start=1):
-            tensor = np.moveaxis(np.tensordot(factor, tensor, axes=(1, mode)), 0, mode)
-        result = (alpha * tensor).reshape(out.shape)
+        blocks = x.reshape(spec.outer, math.prod(spec.inputs), spec.inner)
+        result = (alpha * multiply_modes(factors, blocks)).reshape(out.shape)
         out[...] = result if beta == 0 or y is None else result + beta * y
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchPlan:
-    """y[outputs[b]] += weights[b] * (kron of factors) x[inputs[b]], one product at a time."""
+    """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]], one at a time."""
 
     spec: BatchSpec
+    pools: list[Array]
+    weights: Array
 
-    def run(self, x: Array, y: Array, outer: int, inner: int, accumulate: bool) -> None:
+    def set_values(self, pools: Sequence[Array], weights: Array) -> None:
+        """Copy new pools and weights."""
+        self.pools = [pool.copy() for pool in pools]
+        self.weights = weights.copy()
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
         """Add to y, or overwrite it."""
         spec = self.spec
         source = x.reshape(outer, spec.num_inputs, spec.input_size, inner)
         target = y.reshape(outer, spec.num_outputs, spec.output_size, inner)
         if not accumulate:
             target[...] = 0
-        for ids, i, o, weight in zip(
-            spec.factor_ids, spec.inputs, spec.outputs, spec.weights, strict=True
-        ):
-            factors = [pool[id_] for pool, id_ in zip(spec.pools, ids, strict=True)]
-            block = source[:, i].reshape(outer, *(f.shape[1] for f in factors), inner)
-            for mode, factor in enumerate(factors, start=1):
-                block = np.moveaxis(np.tensordot(factor, block, axes=(1, mode)), 0, mode)
-            target[:, o] += weight * block.reshape(outer, spec.output_size, inner)
+        for e in range(outer):
+            pools = [pool[e % len(pool)] for pool in self.pools]
+            weights = self.weights[e % len(self.weights)]
+            for b, ids in enumerate(spec.factor_ids):
+                factors = [pool[id_] for pool, id_ in zip(pools, ids, strict=True)]
+                block = source[e, spec.inputs[b]][None]
+                product = multiply_modes(factors, block)[0]
+                target[e, spec.outputs[b]] += (alpha * weights[b]) * product
 
 
 def kron_plan(spec: KronSpec) -> KronPlan:
@@ -66,7 +86,7 @@ def kron_plan(spec: KronSpec) -> KronPlan:
 
 def batch_plan(spec: BatchSpec) -> BatchPlan:
     """Return the plan of a batch list."""
-    return BatchPlan(spec)
+    return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

@@ -1,8 +1,17 @@
 """Linear operators with Kronecker structure."""
 
+from batchkron.operators.algebra import Identity
 from batchkron.operators.base import Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_sum import KroneckerSum
 from batchkron.operators.validation import ValidationReport
 
-__all__ = ["BatchedKron", "KroneckerProduct", "Operator", "ValidationReport"]
+__all__ = [
+    "BatchedKron",
+    "Identity",
+    "KroneckerProduct",
+    "KroneckerSum",
+    "Operator",
+    "ValidationReport",
+]

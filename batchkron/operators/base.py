@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +13,15 @@ from scipy.sparse.linalg import LinearOperator
 
 from batchkron.spec import Array, as_host_array, check_output, compute_dtype
 
+_PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
+
 
 class Operator(LinearOperator):  # type: ignore[misc]
     """A linear operator y = A x on flat vectors.
 
     A `scipy.sparse.linalg.LinearOperator`, so that it goes into SciPy's functions unchanged;
     every product is computed by batchkron, with ``out=`` where the caller brings the memory.
+    Sums, products and multiples of operators are operators again.
 
     Attributes
     ----------
@@ -25,19 +29,31 @@ class Operator(LinearOperator):  # type: ignore[misc]
     dtype : numpy.dtype
         Of the matrix entries. A product is computed in `numpy.result_type` of it and the vector's
         dtype; for vectors of higher precision the operator keeps a second, converted copy.
+    batch_shape : tuple of int
+        () for one system. Otherwise the operator is many independent systems of one structure,
+        and `apply` takes vectors with these axes before the last ones.
     """
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
+    batch_shape: tuple[int, ...]
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, shape: tuple[int, int], dtype: np.dtype[Any], batch_shape: tuple[int, ...] = ()
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.batch_shape = batch_shape
         self._relatives: dict[str, Operator] = {}
 
     @abstractmethod
-    def _run(self, x: Array, y: Array, outer: int, inner: int, accumulate: bool) -> None:
-        """Map x (outer, N, inner) to y (outer, M, inner), both contiguous and of self.dtype."""
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x (outer, M, inner), written or added to y.
+
+        Both arrays are contiguous and of self.dtype.
+        """
 
     @abstractmethod
     def _build_transpose(self) -> Operator:
@@ -102,7 +118,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         else:
             check_output(out, shape, self.dtype, (x,))
             target = out if out.flags.c_contiguous else np.empty(shape, self.dtype)
-        self._run(x if x.flags.c_contiguous else x.copy(), target, outer, inner, False)
+        self._run(x if x.flags.c_contiguous else x.copy(), target, outer, inner, 1, False)
         if out is None or target is out:
             return target
         out[...] = target
@@ -123,10 +139,55 @@ class Operator(LinearOperator):  # type: ignore[misc]
         result = np.empty(shape, dtype) if out is None else check_output(out, shape, dtype, (x,))
         target = result if result.flags.c_contiguous else np.empty(shape, dtype)
         parts = target.reshape(-1).view(self.dtype)
-        self._run(x.reshape(-1).view(self.dtype), parts, outer, 2 * inner, False)
+        self._run(x.reshape(-1).view(self.dtype), parts, outer, 2 * inner, 1, False)
         if target is not result:
             result[...] = target
         return result
+
+    def _refuse_batch(self, name: str) -> None:
+        """Flat vectors have no axes for several systems."""
+        if self.batch_shape:
+            raise ValueError(
+                f"the operator has batch_shape {self.batch_shape}, so {name} is not defined; "
+                f"use apply on vectors with these axes"
+            )
+
+    def _outer(self, shape: tuple[int, ...], trailing: int) -> int:
+        """Return the size of the axes before the last ``trailing``, which end in batch_shape."""
+        leading = shape[: len(shape) - trailing]
+        systems = len(self.batch_shape)
+        if systems and leading[-systems:] != self.batch_shape:
+            raise ValueError(
+                f"x has shape {shape}; expected the axes of batch_shape {self.batch_shape} before "
+                f"the last {trailing}"
+            )
+        return math.prod(leading)
+
+    def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
+        """Compute y[..., :] = A x[..., :].
+
+        Parameters
+        ----------
+        x : array_like, (..., N), or (..., *batch_shape, N)
+            Vectors along the last axis.
+        out : ndarray, (..., M), optional
+            Where the result is written; with it, nothing is allocated.
+
+        Returns
+        -------
+        ndarray, (..., M)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`.
+        """
+        vectors = as_host_array(x, "x")
+        rows, columns = self.shape
+        if vectors.ndim == 0 or vectors.shape[-1] != columns:
+            raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
+        outer = self._outer(vectors.shape, 1)
+        return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
 
     def matvec(self, x: ArrayLike, out: Array | None = None) -> Array:
         """Compute A x.
@@ -149,6 +210,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             If x is on another device, or ``out`` has another dtype than the result.
         """
         vector = x if type(x) is np.ndarray else as_host_array(x, "x")
+        self._refuse_batch("matvec")
         rows, columns = self.shape
         if vector.shape == (columns,):
             return self._dispatch(vector, out, (rows,), 1, 1)
@@ -178,6 +240,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             As `matvec`.
         """
         matrix = as_host_array(X, "X")
+        self._refuse_batch("matmat")
         rows, columns = self.shape
         if matrix.ndim != 2 or matrix.shape[0] != columns:
             raise ValueError(
@@ -223,9 +286,17 @@ class Operator(LinearOperator):  # type: ignore[misc]
         """Return the matrix itself, (M, N), by applying the operator to the identity."""
         return self.matmat(np.eye(self.shape[1], dtype=self.dtype))
 
-    @abstractmethod
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
+        self._refuse_batch("diagonal")
+        size = min(self.shape)
+        result = np.empty(size, self.dtype)
+        for start in range(0, size, _PANEL):
+            columns = np.arange(start, min(start + _PANEL, size))
+            panel = np.zeros((self.shape[1], len(columns)), self.dtype)
+            panel[columns, columns - start] = 1
+            result[columns] = self.matmat(panel)[columns, columns - start]
+        return result
 
     def trace(self) -> Any:
         """Return the sum of the diagonal.
@@ -235,13 +306,17 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ValueError
             If the operator is not square.
         """
-        if self.shape[0] != self.shape[1]:
-            raise ValueError(f"the trace needs a square operator; this one has shape {self.shape}")
+        self._refuse_non_square("trace")
         return self.diagonal().sum()
 
-    @abstractmethod
+    def _refuse_non_square(self, name: str) -> None:
+        if self.shape[0] != self.shape[1]:
+            raise ValueError(f"the {name} needs a square operator; this one is {self.shape}")
+
     def describe(self) -> str:
         """Return a few lines on what the operator is and what it costs."""
+        batch = f" for {self.batch_shape} systems" if self.batch_shape else ""
+        return f"{type(self).__name__} {self.shape[0]}×{self.shape[1]} {self.dtype}{batch}"
 
     def __copy__(self) -> Self:
         return self
@@ -249,7 +324,79 @@ class Operator(LinearOperator):  # type: ignore[misc]
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
+    # The algebra is built on this class, hence the late imports.
 
-def leading_count(shape: tuple[int, ...], trailing: int) -> int:
-    """Return the number of entries of the axes before the last ``trailing`` ones."""
-    return math.prod(shape[: len(shape) - trailing])
+    def __add__(self, other: object) -> Any:
+        if isinstance(other, Operator):
+            from batchkron.operators.algebra import SumOperator
+
+            return SumOperator([self, other])
+        return super().__add__(other)
+
+    def __sub__(self, other: object) -> Any:
+        if isinstance(other, Operator):
+            return self + (-other)
+        return super().__sub__(other)
+
+    def __neg__(self) -> Operator:
+        return self._scaled(-1)
+
+    def __rmul__(self, other: object) -> Any:
+        return self._scaled(other) if np.isscalar(other) else super().__rmul__(other)
+
+    def __truediv__(self, other: object) -> Operator:
+        if not np.isscalar(other):
+            raise ValueError(f"an operator can be divided by a number only, not {type(other)}")
+        return self._scaled(1 / other)  # type: ignore[operator]
+
+    def __pow__(self, exponent: object) -> Any:
+        if isinstance(exponent, int) and exponent >= 0:
+            from batchkron.operators.algebra import power
+
+            return power(self, exponent)
+        return NotImplemented
+
+    def dot(self, x: Any) -> Any:
+        """Compute A x for a vector or matrix, or form the operator A x for an operator or number.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K); or an operator, or a number
+
+        Returns
+        -------
+        ndarray or Operator
+        """
+        if isinstance(x, Operator):
+            from batchkron.operators.algebra import ComposedOperator
+
+            return ComposedOperator(self, x)
+        return self._scaled(x) if np.isscalar(x) else super().dot(x)
+
+    def _scaled(self, scalar: Any) -> Operator:
+        from batchkron.operators.algebra import ScaledOperator
+
+        return ScaledOperator(scalar, self)
+
+
+class ValuedOperator(Operator):
+    """An operator whose entries can be replaced in place, together with its relatives' entries."""
+
+    @abstractmethod
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        """Copy checked matrices (..., P_k, Q_k), one array per mode, and weights in place."""
+
+    def _update(self, matrices: Sequence[Array], weights: Array | None, done: set[int]) -> None:
+        """Assign new values here, and their transposes, conjugates and conversions there."""
+        done.add(id(self))
+        self._assign(matrices, weights)
+        for kind, relative in self._relatives.items():
+            if id(relative) in done or not isinstance(relative, ValuedOperator):
+                continue
+            if kind == "transpose":
+                relative._update([m.swapaxes(-1, -2) for m in matrices], weights, done)
+            elif kind == "conjugate":
+                conjugate = None if weights is None else weights.conj()
+                relative._update([m.conj() for m in matrices], conjugate, done)
+            else:
+                relative._update(matrices, weights, done)

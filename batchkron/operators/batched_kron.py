@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.backends import backend
-from batchkron.batch_spec import batch_spec
-from batchkron.operators.base import Operator, leading_count
+from batchkron.batch_spec import batch_spec, identity_flags, pool_arrays, pool_values, weight_values
+from batchkron.operators.base import ValuedOperator
 from batchkron.operators.validation import ValidationReport, validate_batch
-from batchkron.spec import Accumulation, Array, as_host_array, check_output
+from batchkron.spec import Accumulation, Array, as_host_array, check_output, check_replacement
 
 
-class BatchedKron(Operator):
+class BatchedKron(ValuedOperator):
     """The operator y[outputs[b]] += weights[b] (A_1b ⊗ … ⊗ A_db) x[inputs[b]], A_kb from a pool.
 
     Vectors are made of blocks: x has ``num_inputs`` of them with ΠQ elements each, y has
@@ -23,13 +24,14 @@ class BatchedKron(Operator):
 
     Parameters
     ----------
-    pools : sequence of array_like (count_k, P_k, Q_k), or one such array for all modes
-        The distinct matrices of each mode, copied.
+    pools : sequence of array_like (..., count_k, P_k, Q_k), or one such array for all modes
+        The distinct matrices of each mode, copied. Leading axes broadcast together, and with
+        those of the weights, and become ``batch_shape``: one system of this structure each.
     factor_ids : array_like of int, (products, modes)
         Product b uses ``pools[k][factor_ids[b, k]]``.
     inputs, outputs : array_like of int, (products,)
         Which block a product reads, and which it adds to; both may repeat.
-    weights : array_like, (products,), optional
+    weights : array_like, (..., products), optional
         Scale each product; 1 by default.
     num_inputs, num_outputs : int, optional
         Numbers of blocks; the largest index + 1 by default.
@@ -37,6 +39,9 @@ class BatchedKron(Operator):
         How products of one output are added. "owner": one thread adds them in the list's order,
         the same bits from run to run and for any number of threads. "atomic": one task per
         product, added atomically in any order. "auto" never picks "atomic".
+    skip_identities : bool
+        Skip the modes whose factor is exactly the identity, so that they cost nothing. `update`
+        must leave these matrices the identity; pass False if it will not.
 
     Raises
     ------
@@ -46,10 +51,6 @@ class BatchedKron(Operator):
         For an index out of range; the text names the first.
     TypeError
         For dtypes without kernels, or indices that are not integers.
-
-    Notes
-    -----
-    A factor that is exactly the identity costs nothing: its mode is skipped.
 
     Examples
     --------
@@ -71,6 +72,7 @@ class BatchedKron(Operator):
         num_inputs: int | None = None,
         num_outputs: int | None = None,
         accumulation: Accumulation = "auto",
+        skip_identities: bool = True,
     ) -> None:
         self._spec = batch_spec(
             pools,
@@ -81,13 +83,14 @@ class BatchedKron(Operator):
             num_inputs=num_inputs,
             num_outputs=num_outputs,
             accumulation=accumulation,
+            skip_identities=skip_identities,
         )
         spec = self._spec
         self._plan = backend().batch_plan(spec)
         self._input_shape = (spec.num_inputs, spec.input_size)
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
-        super().__init__((rows, columns), spec.dtype)
+        super().__init__((rows, columns), spec.dtype, spec.batch_shape)
 
     @classmethod
     def from_products(
@@ -147,11 +150,78 @@ class BatchedKron(Operator):
         """The number of output blocks."""
         return self._spec.num_outputs
 
-    def _run(self, x: Array, y: Array, outer: int, inner: int, accumulate: bool) -> None:
-        self._plan.run(x, y, outer, inner, accumulate)
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        self._plan.run(x, y, outer, inner, alpha, accumulate)
 
-    def _blocks(self, x: ArrayLike) -> Array:
-        """Return x as an array, after checking that its last two axes are the input blocks."""
+    def update(
+        self,
+        pools: Sequence[ArrayLike] | Array | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
+        """Replace matrices or weights by others of the same shapes, in place, without replanning.
+
+        Takes effect in .T, .H, converted and composed operators too. Not while another thread
+        applies the operator.
+
+        Parameters
+        ----------
+        pools : sequence of array_like (..., count_k, P_k, Q_k), or one for all modes, optional
+        weights : array_like, (..., products), optional
+
+        Raises
+        ------
+        ValueError
+            If a shape differs, or a matrix that is skipped as an identity is no longer one.
+        TypeError
+            If a dtype cannot be converted to the operator's.
+        """
+        spec = self._spec
+        new_pools, new_weights = list(spec.pools), spec.weights
+        if pools is not None:
+            arrays = pool_arrays(pools, len(spec.pools))
+            for k, (array, pool) in enumerate(zip(arrays, spec.pools, strict=True)):
+                self._check_values(array, pool.shape[-3:], f"pools[{k}]")
+            new_pools = list(pool_values(arrays, self.batch_shape, self.dtype))
+        if weights is not None:
+            given = as_host_array(weights, "weights")
+            self._check_values(given, spec.weights.shape[-1:], "weights")
+            new_weights = weight_values(given, self.batch_shape, self.dtype)
+        for k, (flags, pool) in enumerate(zip(spec.identity, new_pools, strict=True)):
+            broken = flags & ~identity_flags(pool)
+            if broken.any():
+                raise ValueError(
+                    f"pools[{k}][{int(np.argmax(broken))}] was the identity and is skipped, but "
+                    f"the new matrix is not; build the operator with skip_identities=False"
+                )
+        self._update(new_pools, new_weights, set())
+
+    def _check_values(self, array: Array, trailing: tuple[int, ...], name: str) -> None:
+        """Check new values: their last axes as before, the leading ones fit for batch_shape."""
+        leading = array.shape[: array.ndim - len(trailing)]
+        fits = len(leading) <= len(self.batch_shape) and all(
+            n in (1, wanted)
+            for n, wanted in zip(reversed(leading), reversed(self.batch_shape), strict=False)
+        )
+        shape = leading + trailing if fits else self.batch_shape + trailing
+        check_replacement(array, shape, self.dtype, name)
+
+    def _given_shape(self, values: Array, trailing: int) -> tuple[int, ...]:
+        """Return the shape in which the user gives values held as (systems or 1, ...)."""
+        shape = values.shape[-trailing:]
+        return self.batch_shape + shape if len(values) == self._spec.systems else shape
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        spec = self._spec
+        pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
+        if weights is None:
+            weights = spec.weights
+        self._spec = replace(spec, pools=pools, weights=np.asarray(weights, self.dtype))
+        self._plan.set_values(pools, self._spec.weights)
+
+    def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
+        """Return x as an array after checking its axes, the size of its outer axes, A x's shape."""
         blocks = as_host_array(x, "x")
         if blocks.ndim < 2 or blocks.shape[-2:] != self._input_shape:
             expected = ", ".join(str(n) for n in self._input_shape)
@@ -159,37 +229,37 @@ class BatchedKron(Operator):
                 f"x has shape {blocks.shape}; expected (..., {expected}): (input blocks, elements "
                 f"of a block). Flat vectors go to matvec."
             )
-        return blocks
+        outer = self._outer(blocks.shape, 2)
+        return blocks, outer, blocks.shape[:-2] + self._output_shape
 
     def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
         """Compute y = A x on blocks, overwriting y.
 
         Parameters
         ----------
-        x : array_like, (..., num_inputs, ΠQ)
-        out : ndarray, (..., num_outputs, ΠP), optional
+        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
+        out : ndarray, (..., *batch_shape, num_outputs, ΠP), optional
             Where the result is written; with it, nothing is allocated.
 
         Returns
         -------
-        ndarray, (..., num_outputs, ΠP)
+        ndarray, (..., *batch_shape, num_outputs, ΠP)
 
         Raises
         ------
         ValueError, TypeError
             As `Operator.matvec`.
         """
-        blocks = self._blocks(x)
-        shape = blocks.shape[:-2] + self._output_shape
-        return self._dispatch(blocks, out, shape, leading_count(shape, 2), 1)
+        blocks, outer, shape = self._blocks(x)
+        return self._dispatch(blocks, out, shape, outer, 1)
 
     def accumulate(self, x: ArrayLike, y: Array) -> Array:
         """Compute y += A x on blocks, in place.
 
         Parameters
         ----------
-        x : array_like, (..., num_inputs, ΠQ)
-        y : ndarray, (..., num_outputs, ΠP)
+        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
+        y : ndarray, (..., *batch_shape, num_outputs, ΠP)
             Written; of the dtype that A x has.
 
         Returns
@@ -202,12 +272,11 @@ class BatchedKron(Operator):
         ValueError, TypeError
             As `Operator.matvec`.
         """
-        blocks = self._blocks(x)
-        shape = blocks.shape[:-2] + self._output_shape
-        if blocks.dtype == self.dtype and y.flags.c_contiguous:
+        blocks, outer, shape = self._blocks(x)
+        if blocks.dtype == self.dtype and isinstance(y, np.ndarray) and y.flags.c_contiguous:
             check_output(y, shape, self.dtype, (blocks,))
             source = blocks if blocks.flags.c_contiguous else blocks.copy()
-            self._run(source, y, leading_count(shape, 2), 1, True)
+            self._run(source, y, outer, 1, 1, True)
             return y
         product = self.apply(blocks)
         check_output(y, shape, product.dtype, (blocks,))
@@ -221,18 +290,19 @@ class BatchedKron(Operator):
         if swap:
             ends.reverse()
         return BatchedKron(
-            pools,
+            [pool.reshape(*self._given_shape(pool, 3)) for pool in pools],
             spec.factor_ids,
             ends[0][0],
             ends[1][0],
-            weights=weights,
+            weights=weights.reshape(self._given_shape(weights, 1)),
             num_inputs=ends[0][1],
             num_outputs=ends[1][1],
             accumulation=spec.accumulation,
+            skip_identities=any(flags.any() for flags in spec.identity),
         )
 
     def _build_transpose(self) -> BatchedKron:
-        pools = [pool.transpose(0, 2, 1) for pool in self._spec.pools]
+        pools = [pool.swapaxes(-1, -2) for pool in self._spec.pools]
         return self._rebuilt(pools, self._spec.weights, swap=True)
 
     def _build_conjugate(self) -> BatchedKron:
@@ -244,22 +314,17 @@ class BatchedKron(Operator):
         return self._rebuilt(pools, self._spec.weights.astype(dtype), swap=False)
 
     def diagonal(self) -> Array:
-        """Return the diagonal, (min(M, N),), without forming the matrix.
-
-        Raises
-        ------
-        ValueError
-            If input and output blocks differ in size.
-        """
+        """Return the diagonal, (min(M, N),), from the factors' diagonals where these are square."""
         spec = self._spec
-        if spec.input_size != spec.output_size or any(p.shape[1] != p.shape[2] for p in spec.pools):
-            raise ValueError("the diagonal needs square factors; use to_dense().diagonal()")
+        if self.batch_shape or any(pool.shape[2] != pool.shape[3] for pool in spec.pools):
+            return super().diagonal()
         result = np.zeros((max(spec.num_inputs, spec.num_outputs), spec.output_size), self.dtype)
         chosen = np.flatnonzero(spec.inputs == spec.outputs)
-        entries = spec.weights[chosen, None]
+        entries = spec.weights[0, chosen, None]
         for pool, ids in zip(spec.pools, spec.factor_ids[chosen].T, strict=True):
-            diagonals = pool.diagonal(axis1=1, axis2=2)[ids]
-            entries = (entries[:, :, None] * diagonals[:, None, :]).reshape(len(chosen), -1)
+            diagonals = pool[0].diagonal(axis1=1, axis2=2)[ids]
+            size = entries.shape[1] * diagonals.shape[1]
+            entries = (entries[:, :, None] * diagonals[:, None, :]).reshape(len(chosen), size)
         np.add.at(result, spec.outputs[chosen], entries)
         return result.reshape(-1)[: min(self.shape)]
 
@@ -283,14 +348,13 @@ class BatchedKron(Operator):
     def describe(self) -> str:
         """Return the batch's size, how many of its factors are identities, and its shapes."""
         spec = self._spec
-        shapes = " ⊗ ".join(f"{pool.shape[1]}×{pool.shape[2]}" for pool in spec.pools)
+        shapes = " ⊗ ".join(f"{pool.shape[2]}×{pool.shape[3]}" for pool in spec.pools)
         identities = sum(
             int(flags[ids].sum())
             for flags, ids in zip(spec.identity, spec.factor_ids.T, strict=True)
         )
         return (
-            f"BatchedKron {self.shape[0]}×{self.shape[1]} {self.dtype}: {self.num_products} "
-            f"products of {shapes}\n"
+            f"{super().describe()}: {self.num_products} products of {shapes}\n"
             f"  {spec.num_inputs} input and {spec.num_outputs} output blocks, "
             f"{identities} of {spec.factor_ids.size} factors are identities and cost nothing"
         )

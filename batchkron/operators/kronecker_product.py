@@ -10,24 +10,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import KronPlan, backend
+from batchkron.backends import BatchPlan, KronPlan, backend
+from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
-from batchkron.operators.base import Operator, leading_count
-from batchkron.spec import Array, KronSpec, as_host_array, compute_dtype, factor_list
+from batchkron.operators import direct
+from batchkron.operators.base import ValuedOperator
+from batchkron.spec import Array, KronSpec, compute_dtype, factor_list, same_shapes
 
 
-class KroneckerProduct(Operator):
+class KroneckerProduct(ValuedOperator):
     """The operator A_1 ⊗ … ⊗ A_d.
 
     Parameters
     ----------
-    factors : sequence of array_like, each (P_k, Q_k)
-        The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+        The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
+        axes broadcast together and become ``batch_shape``: one system each.
 
     Raises
     ------
     ValueError
-        If there is no factor or one is not a matrix.
+        If there is no factor, one is not a matrix, or leading axes do not broadcast.
     TypeError
         For dtypes without kernels.
 
@@ -45,13 +48,16 @@ class KroneckerProduct(Operator):
         given = factor_list(factors)
         dtype = compute_dtype(*given)
         self.factors = tuple(np.array(factor, dtype, order="C") for factor in given)
-        for factor in self.factors:
-            factor.flags.writeable = False
-        self._outputs = tuple(factor.shape[0] for factor in self.factors)
-        self._inputs = tuple(factor.shape[1] for factor in self.factors)
+        self._outputs = tuple(factor.shape[-2] for factor in self.factors)
+        self._inputs = tuple(factor.shape[-1] for factor in self.factors)
         self._backend = backend()
         self._plans: dict[tuple[int, int], KronPlan] = {}
-        super().__init__((math.prod(self._outputs), math.prod(self._inputs)), dtype)
+        self._batch_plan: BatchPlan | None = None
+        batch_shape: tuple[int, ...] = ()
+        if any(factor.ndim > 2 for factor in self.factors):
+            spec = one_product_spec(self.factors, 1)
+            self._batch_plan, batch_shape = self._backend.batch_plan(spec), spec.batch_shape
+        super().__init__((math.prod(self._outputs), math.prod(self._inputs)), dtype, batch_shape)
 
     def _plan(self, outer: int, inner: int) -> KronPlan:
         plan = self._plans.get((outer, inner))
@@ -60,38 +66,42 @@ class KroneckerProduct(Operator):
             plan = self._plans[outer, inner] = self._backend.kron_plan(spec)
         return plan
 
-    def _run(self, x: Array, y: Array, outer: int, inner: int, accumulate: bool) -> None:
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        if self._batch_plan is not None:
+            self._batch_plan.run(x, y, outer, inner, alpha, accumulate)
+            return
         previous = y if accumulate else None
-        self._plan(outer, inner).run(self.factors, x, 1, int(accumulate), previous, y)
+        self._plan(outer, inner).run(self.factors, x, alpha, int(accumulate), previous, y)
 
-    def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
-        """Compute y[..., :] = A x[..., :].
+    def update(self, factors: Sequence[ArrayLike]) -> None:
+        """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
+
+        Not while another thread applies the operator.
 
         Parameters
         ----------
-        x : array_like, (..., ΠQ)
-            Vectors along the last axis.
-        out : ndarray, (..., ΠP), optional
-            Where the result is written; with it, nothing is allocated.
-
-        Returns
-        -------
-        ndarray, (..., ΠP)
+        factors : sequence of array_like, each of its old shape
 
         Raises
         ------
-        ValueError, TypeError
-            As `Operator.matvec`.
+        ValueError
+            If a shape or the number of factors differs.
+        TypeError
+            If the dtype cannot be converted to the operator's.
         """
-        vectors = as_host_array(x, "x")
-        rows, columns = self.shape
-        if vectors.ndim == 0 or vectors.shape[-1] != columns:
-            raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
-        shape = (*vectors.shape[:-1], rows)
-        return self._dispatch(vectors, out, shape, leading_count(shape, 1), 1)
+        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        for factor, matrix in zip(self.factors, matrices, strict=True):
+            factor[...] = matrix
+        if self._batch_plan is not None:
+            spec = one_product_spec(self.factors, 1)
+            self._batch_plan.set_values(spec.pools, spec.weights)
 
     def _build_transpose(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.T for factor in self.factors])
+        return KroneckerProduct([factor.swapaxes(-1, -2) for factor in self.factors])
 
     def _build_conjugate(self) -> KroneckerProduct:
         return KroneckerProduct([factor.conj() for factor in self.factors])
@@ -101,10 +111,12 @@ class KroneckerProduct(Operator):
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
+        self._refuse_batch("to_dense")
         return kron(*self.factors)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(ΠP, ΠQ),)."""
+        self._refuse_batch("diagonal")
         if self._outputs == self._inputs:
             return reduce(np.kron, [factor.diagonal() for factor in self.factors])
         index = np.arange(min(self.shape))
@@ -121,15 +133,89 @@ class KroneckerProduct(Operator):
         ValueError
             If the operator is not square.
         """
-        if self._outputs == self._inputs:
+        if self._outputs == self._inputs and not self.batch_shape:
             return math.prod(factor.trace() for factor in self.factors)
         return super().trace()
+
+    def solve(self, b: ArrayLike) -> Array:
+        """Solve A x = b, factor by factor.
+
+        Parameters
+        ----------
+        b : array_like, (N,) or (N, K)
+
+        Returns
+        -------
+        ndarray, the shape of b
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square or b does not fit.
+        numpy.linalg.LinAlgError
+            If a factor is singular.
+        """
+        self._refuse_batch("solve")
+        return direct.solve_product(self.factors, b)
+
+    def logdet(self) -> Any:
+        """Return the logarithm of the determinant, Σ (N / n_k) log det A_k.
+
+        NaN for a real operator with a negative determinant, -inf for a singular one.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square.
+        """
+        self._refuse_batch("logdet")
+        return direct.logdet_product(self.factors)
+
+    def eigh(self) -> tuple[Array, KroneckerProduct]:
+        """Return eigenvalues and eigenvectors of a product of Hermitian factors.
+
+        Returns
+        -------
+        values : ndarray, (N,)
+            Real, in the order of the columns of ``vectors``, not sorted.
+        vectors : KroneckerProduct
+            Unitary: A = V diag(values) V^H.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not Hermitian.
+        """
+        self._refuse_batch("eigh")
+        values, vectors = direct.hermitian_eigenpairs(self.factors)
+        return reduce(np.kron, values), KroneckerProduct(vectors)
+
+    def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
+        """Compute exp(t A) x through the eigenvectors of the Hermitian factors.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K)
+        t : scalar
+
+        Returns
+        -------
+        ndarray, the shape of x
+
+        Raises
+        ------
+        ValueError
+            If a factor is not Hermitian, or x does not fit; for other factors
+            `scipy.sparse.linalg.expm_multiply` takes the operator.
+        """
+        values, vectors = self.eigh()
+        return direct.apply_diagonalised(vectors, np.exp(t * values), x)
 
     def describe(self) -> str:
         """Return the factors' shapes and the work of one product."""
         shapes = " ⊗ ".join(f"{p}×{q}" for p, q in zip(self._outputs, self._inputs, strict=True))
         entries = sum(factor.size for factor in self.factors)
         return (
-            f"KroneckerProduct {self.shape[0]}×{self.shape[1]} {self.dtype}: {shapes}\n"
+            f"{super().describe()}: {shapes}\n"
             f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}"
         )

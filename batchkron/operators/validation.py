@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -57,20 +58,21 @@ def validate_batch(
     if samples is not None and samples < 0:
         raise ValueError(f"samples is {samples}; expected 0 or more, or None for every block")
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((spec.num_inputs, spec.input_size)).astype(spec.dtype)
-    y = apply(x)
+    shape = (spec.systems, spec.num_inputs, spec.input_size)
+    x = rng.standard_normal(shape).astype(spec.dtype)
+    y = apply(x.reshape(spec.batch_shape + shape[1:])).reshape(spec.systems, spec.num_outputs, -1)
     blocks = np.arange(spec.num_outputs)
     if samples is not None and samples < spec.num_outputs:
         blocks = np.sort(rng.choice(blocks, samples, replace=False))
     order = np.argsort(spec.outputs, kind="stable")
     starts = np.searchsorted(spec.outputs[order], np.arange(spec.num_outputs + 1))
     eps = np.finfo(spec.dtype).eps
-    steps = sum(pool.shape[2] for pool in spec.pools) + len(spec.pools) + 2
+    steps = sum(pool.shape[3] for pool in spec.pools) + len(spec.pools) + 2
     products, max_error, max_ratio = 0, 0.0, 0.0
-    for block in blocks:
+    for system, block in itertools.product(range(spec.systems), blocks):
         chosen = order[starts[block] : starts[block + 1]]
-        expected, magnitude = _dense_block(spec, chosen, x)
-        error = np.abs(y[block] - expected)
+        expected, magnitude = _dense_block(spec, system, chosen, x[system])
+        error = np.abs(y[system, block] - expected)
         bound = 2 * eps * (steps + len(chosen)) * magnitude
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(error == 0, 0.0, error / bound)
@@ -80,13 +82,15 @@ def validate_batch(
     return ValidationReport(len(blocks), products, max_error, max_ratio)
 
 
-def _dense_block(spec: BatchSpec, chosen: Array, x: Array) -> tuple[Array, Array]:
+def _dense_block(spec: BatchSpec, system: int, chosen: Array, x: Array) -> tuple[Array, Array]:
     """Return one output block from dense products, and the sum of their absolute values."""
     total = np.zeros(spec.output_size, spec.dtype)
     magnitude = np.zeros(spec.output_size)
+    pools = [pool[system % len(pool)] for pool in spec.pools]
+    weights = spec.weights[system % len(spec.weights)]
     for b in chosen:
-        factors = [pool[i] for pool, i in zip(spec.pools, spec.factor_ids[b], strict=True)]
-        dense = spec.weights[b] * reduce(np.kron, factors)
+        factors = [pool[i] for pool, i in zip(pools, spec.factor_ids[b], strict=True)]
+        dense = weights[b] * reduce(np.kron, factors)
         total += dense @ x[spec.inputs[b]]
         magnitude += np.abs(dense) @ np.abs(x[spec.inputs[b]])
     return total, magnitude

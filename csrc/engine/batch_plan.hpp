@@ -1,4 +1,5 @@
-// y[outputs[b]] += weights[b] * (A_1b x ... x A_db) x[inputs[b]] over a batch list.
+// y[outputs[b]] += alpha * weights[b] * (A_1b x ... x A_db) x[inputs[b]] over a batch list, for one
+// system or for many of one structure.
 #pragma once
 
 #include <algorithm>
@@ -12,43 +13,63 @@
 
 namespace batchkron {
 
-// One pool of a batch: `count` matrices of one shape, contiguous, output index first.
+// One pool: `systems` times `count` matrices of one shape, contiguous, output index first.
 template <class T>
 struct PoolView {
   const T* data;
-  Index count, K, C;
+  Index systems, count, K, C;
 };
 
 enum class Accumulation { owner, atomic };
 
-// Holds its own copy of the pools. Immutable; safe to run from several threads at once.
+// Holds its own copy of the pools. Safe to run from several threads at once, but not while its
+// values are being set.
 template <class T>
 class BatchPlan {
  public:
-  BatchPlan(BatchShape shape, const BatchList& list, const std::vector<PoolView<T>>& pools,
-            const T* weights, Accumulation accumulation)
+  BatchPlan(BatchShape shape, const BatchList& list, Index systems, Accumulation accumulation)
       : shape_(std::move(shape)),
+        systems_(systems),
         input_size_(shape_.input_size()),
         output_size_(shape_.output_size()),
         accumulation_(accumulation),
-        list_(sort_batch(shape_, list)) {
-    for (const auto& pool : pools) pack_pool(pool);
-    weights_.resize(list_.order.size());
-    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] = weights[list_.order[i]];
+        list_(sort_batch(shape_, list)),
+        pools_(shape_.inputs.size()) {}
+
+  // The matrices of one mode; the same sizes every time.
+  void set_pool(std::size_t mode, const PoolView<T>& view) {
+    Pool& pool = pools_[mode];
+    pool.matrix = packed_size<T>(view.K, view.C);
+    pool.system = view.systems == 1 ? 0 : view.count * pool.matrix;
+    pool.packed.resize(std::size_t(view.systems * view.count * pool.matrix));
+    for (Index i = 0; i < view.systems * view.count; ++i)
+      pack(FactorView<T>{view.data + i * view.K * view.C, view.K, view.C, view.C, 1},
+           pool.packed.data() + i * pool.matrix);
+  }
+
+  // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
+  void set_weights(const T* weights, Index sets) {
+    const std::size_t count = list_.order.size();
+    weights_.resize(std::size_t(sets) * count);
+    weight_system_ = sets == 1 ? 0 : Index(count);
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = weights[i / count * count + std::size_t(list_.order[i % count])];
   }
 
   const SortedList& list() const { return list_; }
+  const BatchShape& shape() const { return shape_; }
+  Index systems() const { return systems_; }
   Index input_elements() const { return checked_product({shape_.num_inputs, input_size_}); }
   Index output_elements() const { return checked_product({shape_.num_outputs, output_size_}); }
 
-  // x is (outer, num_inputs, prod inputs, inner), y likewise. accumulate = false overwrites y and
-  // never reads it. y does not alias x.
-  void run(const T* x, T* y, Index outer, Index inner, bool accumulate) const {
+  // x is (outer, num_inputs, prod inputs, inner), y likewise; entry e of outer is of system
+  // e mod systems. accumulate = false overwrites y and never reads it. y does not alias x.
+  void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
     const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
     const Index buffer = padded(std::max(list_.largest_intermediate, output_size_) * inner);
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(sizeof(T) * std::size_t(3 * threads * buffer)));
-    const Call call{x, y, outer, inner, accumulate, scratch, buffer, threads};
+    const Call call{x, y, outer, inner, alpha, accumulate, scratch, buffer, threads};
     if (accumulation_ == Accumulation::owner)
       run_owner(call);
     else
@@ -60,6 +81,7 @@ class BatchPlan {
     const T* x;
     T* y;
     Index outer, inner;
+    T alpha;
     bool accumulate;
     T* scratch;
     Index buffer;
@@ -72,31 +94,30 @@ class BatchPlan {
     return (elements + unit - 1) / unit * unit;
   }
 
-  void pack_pool(const PoolView<T>& pool) {
-    const Index size = packed_size<T>(pool.K, pool.C);
-    std::vector<T> packed(std::size_t(pool.count * size));
-    for (Index i = 0; i < pool.count; ++i)
-      pack(FactorView<T>{pool.data + i * pool.K * pool.C, pool.K, pool.C, pool.C, 1},
-           packed.data() + i * size);
-    pools_.push_back(std::move(packed));
-    pool_strides_.push_back(size);
-  }
+  struct Pool {
+    std::vector<T> packed;
+    Index matrix = 0;  // elements of one packed matrix
+    Index system = 0;  // elements between two systems; 0 if they share the pool
+  };
 
-  // target (+)= weight * product i applied to its input block of batch entry e.
+  // target (+)= alpha * weight * product i applied to its input block of batch entry e.
   void evaluate(const Call& call, Index e, Index i, T* target, bool accumulate) const {
     const Steps& steps = list_.steps[list_.groups[i]];
     const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
+    const Index system = e % systems_;
+    const T weight = call.alpha * weights_[system * weight_system_ + i];
     const int last = int(steps.list.size()) - 1;
-    if (last < 0) return scale(source, weights_[i], target, accumulate, call.inner);
+    if (last < 0) return scale(source, weight, target, accumulate, call.inner);
     const std::int32_t* ids = list_.ids.data() + std::size_t(i) * shape_.inputs.size();
     T* buffers = call.buffers();
     for (int s = 0; s <= last; ++s) {
       const Step& step = steps.list[s];
-      const T* f = pools_[step.mode].data() + ids[step.mode] * pool_strides_[step.mode];
+      const Pool& pool = pools_[step.mode];
+      const T* f = pool.packed.data() + system * pool.system + ids[step.mode] * pool.matrix;
       T* result = s == last ? target : buffers + (s % 2) * call.buffer;
       const Index R = step.R * call.inner;
       mode_kernels<T>().pick(s == last && accumulate, step.C, step.K)(
-          {result, source, f, step.C, step.K, R, 0, step.L, 0, R, s == last ? weights_[i] : T(1)});
+          {result, source, f, step.C, step.K, R, 0, step.L, 0, R, s == last ? weight : T(1)});
       source = result;
     }
   }
@@ -158,12 +179,12 @@ class BatchPlan {
   }
 
   BatchShape shape_;
-  Index input_size_, output_size_;
+  Index systems_, input_size_, output_size_;
   Accumulation accumulation_;
   SortedList list_;
-  std::vector<std::vector<T>> pools_;
-  std::vector<Index> pool_strides_;
+  std::vector<Pool> pools_;
   std::vector<T> weights_;
+  Index weight_system_ = 0;  // weights between two systems; 0 if they share them
 };
 
 }  // namespace batchkron

@@ -1,15 +1,26 @@
 #include "engine/threads.hpp"
 
 #include <omp.h>
+#include <pthread.h>
 
 #include <atomic>
 
 namespace batchkron {
 namespace {
+
 std::atomic<int> chosen{0};  // 0: OpenMP's own default
-}
+std::atomic<bool> pool_exists{false};
+std::atomic<bool> pool_is_lost{false};
+
+// A forked child inherits OpenMP's pool without its threads: waiting for them would never end.
+const int at_fork = pthread_atfork(nullptr, nullptr, [] {
+  if (pool_exists.load(std::memory_order_relaxed)) pool_is_lost.store(true);
+});
+
+}  // namespace
 
 int num_threads() {
+  if (pool_is_lost.load(std::memory_order_relaxed)) return 1;
   const int count = chosen.load(std::memory_order_relaxed);
   return count > 0 ? count : omp_get_max_threads();
 }
@@ -20,7 +31,9 @@ int thread_index() { return omp_get_thread_num(); }
 
 int threads_for(double multiply_adds) {
   constexpr double kWorthwhile = 1e5;  // about 20 us of one core at a few multiply-adds a cycle
-  return multiply_adds < kWorthwhile ? 1 : num_threads();
+  const int count = multiply_adds < kWorthwhile ? 1 : num_threads();
+  if (count > 1) pool_exists.store(true, std::memory_order_relaxed);
+  return count;
 }
 
 }  // namespace batchkron

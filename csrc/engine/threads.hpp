@@ -5,6 +5,7 @@
 
 namespace batchkron {
 
+// 1 in a child forked after threads were used, whatever was set.
 int num_threads();
 void set_num_threads(int count);
 

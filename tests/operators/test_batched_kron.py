@@ -245,7 +245,7 @@ ERRORS = [
     ({"outputs": [0, 4], "num_outputs": 4}, IndexError, r"outputs\[1\] is 4; expected 0 to 3"),
     ({"num_inputs": -1}, ValueError, "num_inputs is -1"),
     ({"num_inputs": 2.0}, TypeError, "num_inputs is 2.0; expected an integer"),
-    ({"weights": [1.0]}, ValueError, r"weights has shape \(1,\); expected \(2,\)"),
+    ({"weights": [1.0]}, ValueError, r"weights has shape \(1,\); expected \(products,\) = \(2,\)"),
     ({"accumulation": "fast"}, ValueError, "accumulation is 'fast'; expected one of auto"),
 ]
 

@@ -115,7 +115,7 @@ def test_out_allocates_nothing(rng):
 def test_atomic_equals_owner_to_rounding(rng, threads):
     owner, x = batch_operator(rng), rng.standard_normal((500, 27))
     atomic = bk.BatchedKron(
-        owner._spec.pools,
+        [pool[0] for pool in owner._spec.pools],
         owner._spec.factor_ids,
         owner._spec.inputs,
         owner._spec.outputs,

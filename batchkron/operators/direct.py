@@ -1,0 +1,174 @@
+"""Exact solves, determinants, eigenpairs and exponentials, factor by factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+
+from batchkron.kron import gekmm
+from batchkron.spec import Array, as_host_array
+
+if TYPE_CHECKING:
+    from batchkron.operators.base import Operator
+
+
+def right_hand_side(b: ArrayLike, size: int) -> Array:
+    """Return b as an array after checking its first axis.
+
+    Raises
+    ------
+    ValueError
+        If b is not (size,) or (size, K).
+    """
+    array = as_host_array(b, "b")
+    if array.ndim not in (1, 2) or array.shape[0] != size:
+        raise ValueError(f"b has shape {array.shape}; expected ({size},) or ({size}, K)")
+    return array
+
+
+def square_sizes(factors: Sequence[Array]) -> list[int]:
+    """Return the sizes of square factors.
+
+    Raises
+    ------
+    ValueError
+        If one is not square.
+    """
+    for k, factor in enumerate(factors):
+        if factor.shape[0] != factor.shape[1]:
+            raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
+    return [len(factor) for factor in factors]
+
+
+def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
+    """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per factor."""
+    sizes = square_sizes(factors)
+    rhs = right_hand_side(b, math.prod(sizes))
+    x = rhs.reshape(*sizes, -1)
+    for mode, factor in enumerate(factors):
+        front = np.moveaxis(x, mode, 0)
+        solved = np.linalg.solve(factor, front.reshape(len(factor), -1))
+        x = np.moveaxis(solved.reshape(front.shape), 0, mode)
+    return np.ascontiguousarray(x).reshape(rhs.shape)
+
+
+def logdet_product(factors: Sequence[Array]) -> Any:
+    """Return log det (A_1 ⊗ … ⊗ A_d) = Σ (N / n_k) log det A_k."""
+    sizes = square_sizes(factors)
+    size = math.prod(sizes)
+    logarithm, sign = 0.0, 1.0
+    for n, factor in zip(sizes, factors, strict=True):
+        one_sign, one_logarithm = np.linalg.slogdet(factor)
+        repeats = size // n if n else 0
+        logarithm = logarithm + repeats * one_logarithm
+        sign = sign * one_sign**repeats
+    return _logarithm(sign, logarithm)
+
+
+def _logarithm(sign: Any, logarithm: Any) -> Any:
+    """Join a determinant's sign (or phase) and the logarithm of its modulus."""
+    if np.iscomplexobj(sign):
+        return logarithm + 1j * np.angle(sign)
+    return np.float64(np.nan if sign < 0 else logarithm)
+
+
+def is_hermitian(matrix: Array) -> bool:
+    """Whether the matrix equals its adjoint to rounding."""
+    scale = np.abs(matrix).max(initial=0)
+    return bool(
+        np.abs(matrix - matrix.conj().T).max(initial=0) <= 8 * np.finfo(matrix.dtype).eps * scale
+    )
+
+
+def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Return eigenvalues and eigenvectors of each factor.
+
+    Raises
+    ------
+    ValueError
+        If a factor is not Hermitian.
+    """
+    square_sizes(factors)
+    for k, factor in enumerate(factors):
+        if not is_hermitian(factor):
+            raise ValueError(f"factors[{k}] is not Hermitian (not symmetric, if real)")
+    pairs = [np.linalg.eigh(factor) for factor in factors]
+    return [values for values, _ in pairs], [vectors for _, vectors in pairs]
+
+
+def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
+    """Compute V diag(values) V^H x."""
+    rhs = right_hand_side(x, vectors.shape[0])
+    scaled = (vectors.H @ rhs).T * values
+    return vectors @ np.ascontiguousarray(scaled.T)
+
+
+def solve_sum(factors: Sequence[Array], b: ArrayLike) -> Array:
+    """Solve (A_1 ⊕ … ⊕ A_d) x = b."""
+    sizes = [len(factor) for factor in factors]
+    rhs = right_hand_side(b, math.prod(sizes))
+    columns = rhs.reshape(rhs.shape[0], -1)
+    if all(is_hermitian(factor) for factor in factors):
+        values, vectors = hermitian_eigenpairs(factors)
+        denominators = _outer_sum(values)
+        _refuse_singular(denominators, factors)
+        coefficients = gekmm([v.conj().T for v in vectors], columns) / denominators[:, None]
+        return gekmm(vectors, coefficients).reshape(rhs.shape)
+    pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
+    triangles, unitary = [t for t, _ in pairs], [u for _, u in pairs]
+    _refuse_singular(_outer_sum([t.diagonal() for t in triangles]), factors)
+    coefficients = gekmm([u.conj().T for u in unitary], columns)
+    solution = gekmm(unitary, _solve_triangular(triangles, coefficients, 0.0))
+    real = all(factor.dtype.kind == "f" for factor in factors) and rhs.dtype.kind != "c"
+    return (solution.real.copy() if real else solution).reshape(rhs.shape)
+
+
+def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:
+    """Solve (T_1 ⊕ … ⊕ T_d + shift) x = b by back substitution along the first mode."""
+    if len(triangles) == 1:
+        shifted = triangles[0] + shift * np.eye(len(triangles[0]))
+        return np.asarray(scipy.linalg.solve_triangular(shifted, b))
+    first, rest = triangles[0], triangles[1:]
+    blocks = b.reshape(len(first), -1, b.shape[1])
+    x = np.empty_like(blocks)
+    for i in range(len(first) - 1, -1, -1):
+        known = np.tensordot(first[i, i + 1 :], x[i + 1 :], axes=1)
+        x[i] = _solve_triangular(rest, blocks[i] - known, shift + first[i, i])
+    return x.reshape(b.shape)
+
+
+def _outer_sum(values: Sequence[Array]) -> Array:
+    """Return all sums of one entry per array, the first array slowest."""
+    total = np.zeros(1, values[0].dtype)
+    for entries in values:
+        total = np.add.outer(total, entries).ravel()
+    return total
+
+
+def _refuse_singular(values: Array, factors: Sequence[Array]) -> None:
+    """Raise if an eigenvalue of the sum vanishes to rounding."""
+    scale = sum(np.linalg.norm(factor) for factor in factors)
+    eps = max(np.finfo(factor.dtype).eps for factor in factors)
+    if values.size and np.abs(values).min() <= eps * scale:
+        raise np.linalg.LinAlgError("the Kronecker sum is singular to working precision")
+
+
+def logdet_sum(factors: Sequence[Array]) -> Any:
+    """Return log det (A_1 ⊕ … ⊕ A_d) from the sums of eigenvalues."""
+    values = _outer_sum([np.linalg.eigvals(factor) for factor in factors])
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(np.abs(values)).sum()
+    phase = np.angle(values).sum()
+    if any(factor.dtype.kind == "c" for factor in factors):
+        return logarithm + 1j * np.angle(np.exp(1j * phase))
+    return _logarithm(np.sign(np.cos(phase)), logarithm)
+
+
+def exponentials(factors: Sequence[Array], t: complex) -> list[Array]:
+    """Return exp(t A_k) of each factor."""
+    return [scipy.linalg.expm(t * factor) for factor in factors]

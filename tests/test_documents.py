@@ -1,0 +1,34 @@
+"""The examples in the README and in docs/ run, and print what they say."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_print_what_they_say(path, tmp_path, monkeypatch):
+    """All ``pycon`` blocks of one document, one after another, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    blocks = FENCE.findall(path.read_text())
+    assert path.read_text().count("```pycon") == len(blocks)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
+    output: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=output.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+def test_the_readme_has_examples():
+    assert FENCE.search((ROOT / "README.md").read_text())
+
+
+def test_links_lead_somewhere():
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
