@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 Array = NDArray[Any]
 Accumulation = Literal["auto", "owner", "atomic"]
@@ -134,13 +135,15 @@ def as_host_array(value: ArrayLike, name: str) -> Array:
     Raises
     ------
     TypeError
-        If the array lives on a device.
+        If the array lives on a device, or is a sparse matrix of SciPy.
     """
     if hasattr(value, "__cuda_array_interface__"):
         raise TypeError(
             f"{name} is an array on a CUDA device, but the other operands are on the CPU; "
             f"copy it with .get() first"
         )
+    if issparse(value):
+        raise TypeError(f"{name} is a sparse matrix; convert it with toarray() first")
     return np.asarray(value)
 
 

@@ -36,6 +36,9 @@ class Identity(Operator):
             raise ValueError(f"size is {size}; expected 0 or more")
         super().__init__((size, size), np.dtype(dtype))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Identity, (self.shape[0], self.dtype)
+
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
@@ -67,9 +70,16 @@ class ScaledOperator(Operator):
     def __init__(self, scalar: complex, operator: Operator) -> None:
         scalar = scalar.item() if isinstance(scalar, np.generic) else scalar
         dtype = scaled_dtype(operator.dtype, scalar, 0)
-        self.scalar = scalar
+        if isinstance(operator, ScaledOperator):
+            operator, inner = operator.args
+            scalar = scalar * inner
+        self.args = (operator, scalar)
+        self.scalar: complex = scalar
         self.operator = operator.astype(dtype)
         super().__init__(operator.shape, dtype, operator.batch_shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ScaledOperator, (self.scalar, self.operator)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -103,7 +113,11 @@ class SumOperator(Operator):
         for term in terms:
             flat.extend(term.terms if isinstance(term, SumOperator) else [term])
         self.terms: tuple[Operator, ...] = tuple(term.astype(dtype) for term in flat)
+        self.args = tuple(terms)
         super().__init__(first.shape, dtype, common_batch_shape(terms))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SumOperator, (self.args,)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -141,7 +155,11 @@ class ComposedOperator(Operator):
         dtype = np.result_type(left.dtype, right.dtype)
         self.left, self.right = left.astype(dtype), right.astype(dtype)
         shape = (left.shape[0], right.shape[1])
+        self.args = (left, right)
         super().__init__(shape, dtype, common_batch_shape([left, right]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -161,21 +179,24 @@ class ComposedOperator(Operator):
         return ComposedOperator(self.left.astype(dtype), self.right.astype(dtype))
 
 
-def power(operator: Operator, exponent: int) -> Operator:
-    """Return the operator A A … A, ``exponent`` times; the identity for 0.
+class PowerOperator(ComposedOperator):
+    """The operator A A … A; usually written as ``A**exponent``.
 
     Raises
     ------
     ValueError
         If the operator is not square.
     """
-    operator._refuse_non_square("power")
-    if exponent == 0:
-        return Identity(operator.shape[0], operator.dtype)
-    result = operator
-    for _ in range(exponent - 1):
-        result = ComposedOperator(operator, result)
-    return result
+
+    def __init__(self, operator: Operator, exponent: int) -> None:
+        operator._refuse_non_square("power")
+        if exponent > 1:
+            rest = operator if exponent == 2 else PowerOperator(operator, exponent - 1)
+            super().__init__(operator, rest)
+        else:
+            one = Identity(operator.shape[0], operator.dtype)
+            super().__init__(one if exponent == 0 else operator, one)
+        self.args = (operator, exponent)
 
 
 def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:

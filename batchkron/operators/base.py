@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from batchkron.spec import Array, as_host_array, check_output, compute_dtype
@@ -37,6 +38,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     batch_shape: tuple[int, ...]
+    args: tuple[Any, ...] = ()  # SciPy's name for the operands of a composed operator
 
     def __init__(
         self, shape: tuple[int, int], dtype: np.dtype[Any], batch_shape: tuple[int, ...] = ()
@@ -239,6 +241,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ValueError, TypeError
             As `matvec`.
         """
+        if issparse(X):
+            raise TypeError(
+                "Unable to multiply a LinearOperator with a sparse matrix. Use X.toarray()."
+            )
         matrix = as_host_array(X, "X")
         self._refuse_batch("matmat")
         rows, columns = self.shape
@@ -346,14 +352,16 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def __truediv__(self, other: object) -> Operator:
         if not np.isscalar(other):
-            raise ValueError(f"an operator can be divided by a number only, not {type(other)}")
+            raise ValueError(
+                f"Can only divide a linear operator by a scalar, not by a {type(other).__name__}"
+            )
         return self._scaled(1 / other)  # type: ignore[operator]
 
     def __pow__(self, exponent: object) -> Any:
         if isinstance(exponent, int) and exponent >= 0:
-            from batchkron.operators.algebra import power
+            from batchkron.operators.algebra import PowerOperator
 
-            return power(self, exponent)
+            return PowerOperator(self, exponent)
         return NotImplemented
 
     def dot(self, x: Any) -> Any:

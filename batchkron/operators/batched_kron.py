@@ -13,7 +13,14 @@ from batchkron.backends import backend
 from batchkron.batch_spec import batch_spec, identity_flags, pool_arrays, pool_values, weight_values
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.validation import ValidationReport, validate_batch
-from batchkron.spec import Accumulation, Array, as_host_array, check_output, check_replacement
+from batchkron.spec import (
+    Accumulation,
+    Array,
+    BatchSpec,
+    as_host_array,
+    check_output,
+    check_replacement,
+)
 
 
 class BatchedKron(ValuedOperator):
@@ -74,23 +81,37 @@ class BatchedKron(ValuedOperator):
         accumulation: Accumulation = "auto",
         skip_identities: bool = True,
     ) -> None:
-        self._spec = batch_spec(
-            pools,
-            factor_ids,
-            inputs,
-            outputs,
-            weights=weights,
-            num_inputs=num_inputs,
-            num_outputs=num_outputs,
-            accumulation=accumulation,
-            skip_identities=skip_identities,
+        self._prepare(
+            batch_spec(
+                pools,
+                factor_ids,
+                inputs,
+                outputs,
+                weights=weights,
+                num_inputs=num_inputs,
+                num_outputs=num_outputs,
+                accumulation=accumulation,
+                skip_identities=skip_identities,
+            )
         )
-        spec = self._spec
+
+    @classmethod
+    def _from_spec(cls, spec: BatchSpec) -> BatchedKron:
+        """Build the operator from a validated batch list."""
+        operator = cls.__new__(cls)
+        operator._prepare(spec)
+        return operator
+
+    def _prepare(self, spec: BatchSpec) -> None:
+        self._spec = spec
         self._plan = backend().batch_plan(spec)
         self._input_shape = (spec.num_inputs, spec.input_size)
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchedKron._from_spec, (self._spec,)
 
     @classmethod
     def from_products(
@@ -207,11 +228,6 @@ class BatchedKron(ValuedOperator):
         shape = leading + trailing if fits else self.batch_shape + trailing
         check_replacement(array, shape, self.dtype, name)
 
-    def _given_shape(self, values: Array, trailing: int) -> tuple[int, ...]:
-        """Return the shape in which the user gives values held as (systems or 1, ...)."""
-        shape = values.shape[-trailing:]
-        return self.batch_shape + shape if len(values) == self._spec.systems else shape
-
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         spec = self._spec
         pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
@@ -283,35 +299,29 @@ class BatchedKron(ValuedOperator):
         y += product
         return y
 
-    def _rebuilt(self, pools: Sequence[Array], weights: Array, *, swap: bool) -> BatchedKron:
-        """Return an operator of this structure with other entries, or with both ends swapped."""
-        spec = self._spec
-        ends = [(spec.inputs, spec.num_inputs), (spec.outputs, spec.num_outputs)]
-        if swap:
-            ends.reverse()
-        return BatchedKron(
-            [pool.reshape(*self._given_shape(pool, 3)) for pool in pools],
-            spec.factor_ids,
-            ends[0][0],
-            ends[1][0],
-            weights=weights.reshape(self._given_shape(weights, 1)),
-            num_inputs=ends[0][1],
-            num_outputs=ends[1][1],
-            accumulation=spec.accumulation,
-            skip_identities=any(flags.any() for flags in spec.identity),
-        )
-
     def _build_transpose(self) -> BatchedKron:
-        pools = [pool.swapaxes(-1, -2) for pool in self._spec.pools]
-        return self._rebuilt(pools, self._spec.weights, swap=True)
+        spec = self._spec
+        pools = tuple(np.ascontiguousarray(pool.swapaxes(-1, -2)) for pool in spec.pools)
+        swapped = replace(
+            spec,
+            pools=pools,
+            inputs=spec.outputs,
+            outputs=spec.inputs,
+            num_inputs=spec.num_outputs,
+            num_outputs=spec.num_inputs,
+        )
+        return BatchedKron._from_spec(swapped)
 
     def _build_conjugate(self) -> BatchedKron:
-        pools = [pool.conj() for pool in self._spec.pools]
-        return self._rebuilt(pools, self._spec.weights.conj(), swap=False)
+        spec = self._spec
+        pools = tuple(pool.conj() for pool in spec.pools)
+        return BatchedKron._from_spec(replace(spec, pools=pools, weights=spec.weights.conj()))
 
     def _build_as(self, dtype: np.dtype[Any]) -> BatchedKron:
-        pools = [pool.astype(dtype) for pool in self._spec.pools]
-        return self._rebuilt(pools, self._spec.weights.astype(dtype), swap=False)
+        spec = self._spec
+        pools = tuple(pool.astype(dtype) for pool in spec.pools)
+        weights = spec.weights.astype(dtype)
+        return BatchedKron._from_spec(replace(spec, pools=pools, weights=weights, dtype=dtype))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),), from the factors' diagonals where these are square."""

@@ -59,6 +59,9 @@ class KroneckerProduct(ValuedOperator):
             self._batch_plan, batch_shape = self._backend.batch_plan(spec), spec.batch_shape
         super().__init__((math.prod(self._outputs), math.prod(self._inputs)), dtype, batch_shape)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.factors,)
+
     def _plan(self, outer: int, inner: int) -> KronPlan:
         plan = self._plans.get((outer, inner))
         if plan is None:

@@ -54,6 +54,9 @@ class KroneckerSum(ValuedOperator):
         size = math.prod(self._sizes)
         super().__init__((size, size), dtype)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.factors,)
+
     def _plan(self, outer: int, inner: int) -> list[KronPlan]:
         """Return one single-mode plan per factor."""
         plans = self._plans.get((outer, inner))

@@ -116,7 +116,9 @@ def test_algebra_errors(rng):
         op @ op
     with pytest.raises(ValueError, match="power needs a square operator"):
         op**2
-    with pytest.raises(ValueError, match="divided by a number only"):
+    with pytest.raises(
+        ValueError, match="Can only divide a linear operator by a scalar, not by a ndarray"
+    ):
         op / np.ones(2)
     with pytest.raises(ValueError, match="size is -1"):
         bk.Identity(-1)

@@ -1,0 +1,106 @@
+"""SciPy's own tests of LinearOperator, run on our operators through an adapter.
+
+The adapter stands where the tests look up SciPy's module: a matrix, or a set of callables made
+into one, becomes a `KroneckerProduct` of one factor, and SciPy's private classes are ours.
+
+Left out, because they test what ours do not take: dtypes found by calling a user's function
+(test_determine_*, test_no_double_init), operators defined by subclassing in the test
+(test_inheritance, test_transpose_multiplication), and MatrixLinearOperator's reference cycles.
+One difference: an operator of integers is float64 here, so the integer cases are left out of the
+comparison of dtypes.
+"""
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.sparse.linalg as spla
+from scipy.sparse.linalg.tests import test_interface as suite
+
+import batchkron as bk
+from batchkron.operators import algebra
+
+
+def as_ours(given):
+    """Return our operator of a matrix, or of SciPy's operator."""
+    if isinstance(given, bk.Operator):
+        return given
+    if isinstance(given, spla.LinearOperator):
+        given = given.matmat(np.eye(given.shape[1], dtype=given.dtype)).astype(given.dtype)
+    return bk.KroneckerProduct([given.toarray() if scipy.sparse.issparse(given) else given])
+
+
+class Adapter(spla.LinearOperator):
+    """SciPy's class in the tests' eyes; made of callables, it is ours."""
+
+    def __new__(cls, *args, **kwargs):
+        if cls is Adapter:
+            return as_ours(spla.LinearOperator(*args, **kwargs))
+        return super().__new__(cls)
+
+
+ADAPTER = SimpleNamespace(
+    LinearOperator=Adapter,
+    aslinearoperator=as_ours,
+    IdentityOperator=lambda shape: bk.Identity(shape[0]),
+    _ScaledLinearOperator=algebra.ScaledOperator,
+    _SumLinearOperator=algebra.SumOperator,
+    _ProductLinearOperator=algebra.ComposedOperator,
+    _PowerLinearOperator=algebra.PowerOperator,
+)
+
+
+@pytest.fixture(autouse=True)
+def _ours(monkeypatch):
+    monkeypatch.setattr(suite, "interface", ADAPTER)
+
+
+@pytest.mark.parametrize("name", ["test_matvec", "test_matmul"])
+def test_linear_operator(name):
+    case = suite.TestLinearOperator()
+    case.setup_method()
+    getattr(case, name)()
+
+
+@pytest.mark.parametrize("name", ["test_basic", "test_dot"])
+def test_as_linear_operator(name):
+    case = suite.TestAsLinearOperator()
+    case.setup_method()
+    before = len(case.cases)
+    case.cases = [(M, A) for M, A in case.cases if M.dtype.kind != "i"]
+    assert before > len(case.cases) > 20
+    getattr(case, name)()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_repr",
+        "test_identity",
+        "test_attributes",
+        "test_dtypes_of_operator_sum",
+        "test_adjoint_conjugate",
+        "test_ndim",
+        "test_transpose_noconjugate",
+        "test_sparse_matmat_exception",
+    ],
+)
+def test_function(name):
+    getattr(suite, name)()
+
+
+def test_pickle(rng):
+    """Ours hold compiled plans, so the copy is compared by what it computes."""
+    product = bk.KroneckerProduct(rng.standard_normal((2, 3, 3)))
+    pool = rng.standard_normal((4, 3, 3))
+    batch = bk.BatchedKron(pool, [[0, 1], [2, 3]], [0, 0], [0, 0], weights=[1.0, 2.0])
+    total = bk.KroneckerSum([pool[0], pool[1]])
+    composed = 2 * (product @ batch + total**2) - bk.Identity(9)
+    x = rng.standard_normal(9)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        for op in (product, batch, total, composed):
+            copy = pickle.loads(pickle.dumps(op, protocol=protocol))
+            np.testing.assert_array_equal(copy @ x, op @ x)
+            assert copy.dtype == op.dtype
