@@ -1,0 +1,29 @@
+"""The HDF5 files of batchkron: written whole or not at all, read with distrust."""
+
+from batchkron.storage.container import write_document
+from batchkron.storage.document import Document
+from batchkron.storage.reader import check_file, identify, read_file
+from batchkron.storage.states import (
+    Checkpoint,
+    ResultFile,
+    load_checkpoint,
+    load_result,
+    previous_path,
+    save_checkpoint,
+    save_result,
+)
+
+__all__ = [
+    "Checkpoint",
+    "Document",
+    "ResultFile",
+    "check_file",
+    "identify",
+    "load_checkpoint",
+    "load_result",
+    "previous_path",
+    "read_file",
+    "save_checkpoint",
+    "save_result",
+    "write_document",
+]

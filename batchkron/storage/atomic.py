@@ -1,0 +1,202 @@
+"""Files that are either wholly written or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_EXPLANATIONS = {
+    errno.ENOSPC: "the disk is full; free some space or choose another folder",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
+    errno.EFBIG: "the file would be larger than the limit on file sizes (ulimit -f)",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EACCES: "no permission to write into this folder; choose another or change its mode",
+    errno.EPERM: "no permission to write into this folder; choose another or change its mode",
+    errno.EIO: "the device reports an input/output error",
+    errno.ENOENT: "the folder does not exist; create it first",
+    errno.ENOTDIR: "a part of the path is not a folder",
+    errno.ENAMETOOLONG: "the file name is too long",
+}
+_PIECE = 1 << 24
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    data: bytes | memoryview,
+    *,
+    overwrite: bool = False,
+    publish: Callable[[Path, Path], None] | None = None,
+) -> None:
+    """Write a file so that at every instant the old or the new content is there, complete.
+
+    The data go to a new file of a temporary name (".NAME.RANDOM.partial") in the same folder,
+    readable by its owner alone; it is synced, given the mode that any new file would have (or
+    that of the file it replaces) and renamed; then the folder is synced. Partial files that
+    killed processes left behind for the same name are removed.
+
+    Parameters
+    ----------
+    path : path
+        The file; where it is a symbolic link, the file that it points to.
+    data : bytes or memoryview of bytes
+    overwrite : bool
+        Replace an existing file. Without it a file that appears meanwhile is safe, too.
+    publish : callable, optional
+        Called as ``publish(partial, target)`` to give the synced partial file its final name;
+        by default a rename (overwrite) or an exclusive link.
+
+    Raises
+    ------
+    FileExistsError
+        If the file exists and `overwrite` is false.
+    IsADirectoryError
+        If the path is a folder.
+    OSError
+        If the file cannot be written (disk full, read-only, no permission, …); what was there
+        before is untouched and the partial file is removed.
+    """
+    target = Path(os.path.realpath(path))
+    _check_target(target, overwrite)
+    if publish is None:
+        publish = os.replace if overwrite else publish_exclusively
+    with _explained(target):
+        remove_abandoned(target)
+        partial, descriptor, mode = _create_partial(target)
+        try:
+            try:
+                _write_all(descriptor, data)
+                os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+                publish(partial, target)
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                partial.unlink()
+            raise
+        sync_folder(target.parent)
+
+
+def publish_exclusively(partial: Path, target: Path) -> None:
+    """Give a file its final name unless that name is taken.
+
+    Raises
+    ------
+    FileExistsError
+        If the name is taken.
+    """
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # a file system without hard links, such as FAT
+        if target.exists():
+            raise _exists(target) from None
+        os.rename(partial, target)
+    else:
+        partial.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, where the file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_abandoned(target: Path) -> None:
+    """Remove the partial files that killed writers of this target left behind.
+
+    A writer holds a lock on its partial file; the system drops it when the writer dies.
+    """
+    for partial in target.parent.glob(f".{_escaped(target.name)}.*.partial"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(partial, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                partial.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _escaped(name: str) -> str:
+    """Return a glob pattern that matches exactly this name."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _create_partial(target: Path) -> tuple[Path, int, int]:
+    """Create the partial file, locked and private; return it with the mode to give it last."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
+        descriptor = os.open(partial, flags, 0o666)
+        try:
+            # an empty file of mode 0o666 shows what the umask leaves of it
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            os.fchmod(descriptor, 0o600)
+            with contextlib.suppress(OSError):  # not every file system has locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                mode = stat.S_IMODE(target.stat().st_mode)
+            if os.fstat(descriptor).st_nlink == 1:
+                return partial, descriptor, mode
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                partial.unlink()
+            raise
+        os.close(descriptor)  # another writer removed it before it was locked
+
+
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+    with memoryview(data) as view:
+        position = 0
+        while position < len(view):
+            position += os.write(descriptor, view[position : position + _PIECE])
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    try:
+        mode = target.stat().st_mode
+    except OSError:
+        return  # missing is right; anything else shows itself, explained, when it is written
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(
+            errno.EISDIR, "cannot write the file, the path is a folder", str(target)
+        )
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "cannot write the file, it is not a regular one", str(target))
+    if not overwrite:
+        raise _exists(target)
+
+
+def _exists(target: Path) -> FileExistsError:
+    return FileExistsError(
+        errno.EEXIST, "the file exists; pass overwrite=True to replace it", str(target)
+    )
+
+
+@contextlib.contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """Say in every OSError what it means and what to do, keeping its class and number."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FileExistsError) or error.errno not in _EXPLANATIONS:
+            raise
+        text = f"cannot write the file: {_EXPLANATIONS[error.errno]}"
+        raise OSError(error.errno, text, str(target)) from error

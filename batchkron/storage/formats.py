@@ -1,0 +1,58 @@
+"""The kinds of files of the family, their versions and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from batchkron.storage.document import Attribute
+
+LOADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "batchkron-problem": "batchkron.problems.load_problem",
+        "batchkron-result": "batchkron.storage.load_result",
+        "batchkron-checkpoint": "batchkron.storage.load_checkpoint",
+    }
+)
+"""The format names, each with the function that reads such files."""
+
+FORMAT_VERSION = 1
+"""The version of all three formats that this package writes and reads."""
+
+
+def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None) -> str | None:
+    """Say why the root attributes are not those of a file of the expected format.
+
+    Parameters
+    ----------
+    attributes : mapping
+        Attributes of the root group.
+    expected : str or None
+        The format's name; None accepts every format of the family.
+
+    Returns
+    -------
+    str or None
+        None if nothing is wrong.
+    """
+    found = attributes.get("format")
+    if not isinstance(found, str) or found not in LOADERS:
+        return (
+            f"attribute 'format' is {found!r}; expected "
+            f"{expected if expected else 'one of ' + ', '.join(LOADERS)}: "
+            f"this is not a file of batchkron"
+        )
+    if expected is not None and found != expected:
+        return (
+            f"attribute 'format' is '{found}', expected '{expected}'; "
+            f"load this file with {LOADERS[found]}"
+        )
+    version = attributes.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        return f"attribute 'format_version' is {version!r}; expected an integer from 1"
+    if version > FORMAT_VERSION:
+        return (
+            f"attribute 'format_version' is {version}, newer than version {FORMAT_VERSION} that "
+            f"this batchkron reads; update batchkron"
+        )
+    return None

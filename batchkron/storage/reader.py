@@ -1,0 +1,292 @@
+"""Reading files of the family: here, or in a reader process if nobody vouches for them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from batchkron.errors import ProblemFileError
+from batchkron.storage.document import Attribute, Document
+from batchkron.storage.guard import Limits, open_regular, read_attributes_guarded, read_guarded
+from batchkron.storage.wire import decode_header, encode_header, read_document
+
+UNTRUSTED_CONTENT_BYTES = 4 << 30
+TRUSTED_CONTENT_BYTES = 1 << 40
+_STARTUP_SECONDS = 60.0
+_SECONDS = 4.0
+_BYTES_PER_SECOND = 20e6
+_REFUSALS_PER_PROCESS = 256  # libhdf5 does not free everything after an error
+_PROGRAM = Path(__file__).with_name("reader_process.py")
+_PLUGIN_SETTINGS = ("HDF5_PLUGIN_PATH", "HDF5_VOL_CONNECTOR", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG")
+
+
+def read_file(
+    path: str | os.PathLike[str], expected: str | None, *, trusted: bool = False
+) -> Document:
+    """Read a whole file of the family and close it.
+
+    Parameters
+    ----------
+    path : path
+    expected : str or None
+        The format that the file must have ("batchkron-problem"); None accepts all of the family.
+    trusted : bool
+        False parses in a reader process with limits on time and memory, so that a crafted file
+        can neither crash, hang nor fill this one, and refuses more than 4 GiB of content. True
+        reads here, for files of a known origin.
+
+    Returns
+    -------
+    Document
+        Checked against the hash that the file declares; its arrays are read-only.
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is not sound; the text names the offending dataset.
+    OSError
+        If it cannot be opened: FileNotFoundError, IsADirectoryError, PermissionError, …;
+        ChildProcessError if the reader process does not start.
+    """
+    name = os.path.abspath(os.fsdecode(path))
+    if trusted:
+        return read_guarded(name, Limits(TRUSTED_CONTENT_BYTES), expected)
+    return _READER.ask(name, expected, "document")
+
+
+def check_file(path: str | os.PathLike[str], expected: str | None) -> Mapping[str, Attribute]:
+    """Check a file as `read_file` does, in the reader process, and return its attributes only.
+
+    Parameters
+    ----------
+    path : path
+    expected : str or None
+
+    Returns
+    -------
+    mapping of str to (str, int or float)
+
+    Raises
+    ------
+    ProblemFileError, OSError
+        As `read_file`.
+    """
+    return _READER.ask(os.path.abspath(os.fsdecode(path)), expected, "check").attributes
+
+
+def identify(path: str | os.PathLike[str], *, trusted: bool = False) -> str:
+    """Return the format of a file of the family, without reading what it holds.
+
+    Parameters
+    ----------
+    path : path
+    trusted : bool
+        As of `read_file`.
+
+    Returns
+    -------
+    str
+        "batchkron-problem", "batchkron-result" or "batchkron-checkpoint".
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is none of these.
+    OSError
+        If it cannot be opened.
+    """
+    name = os.path.abspath(os.fsdecode(path))
+    if trusted:
+        return str(read_attributes_guarded(name)["format"])
+    return str(_READER.ask(name, None, "attributes").attributes["format"])
+
+
+class _ReaderDiedError(ProblemFileError):
+    """The reader process ended while it read a file."""
+
+
+class _Reader:
+    """The reader process of this process: started when first needed, restarted after a crash."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._registered = False
+        self._answers = self._refusals = 0
+        self._deadline = 0.0
+
+    def ask(self, path: str, expected: str | None, want: str) -> Document:
+        """Have a file read; one request at a time."""
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+        seconds = _SECONDS + size / _BYTES_PER_SECOND
+        request = {
+            "path": path,
+            "expected": expected,
+            "want": want,
+            "content_bytes": UNTRUSTED_CONTENT_BYTES,
+            "seconds": seconds,
+        }
+        with self._lock:
+            is_fresh = self._answers == 0
+            try:
+                answer = self._exchange(request)
+            except _ReaderDiedError:
+                if is_fresh:
+                    raise
+                answer = self._exchange(request)  # an earlier file may have done the damage
+        if isinstance(answer, str):
+            raise ProblemFileError(answer)
+        return answer
+
+    def _exchange(self, request: Mapping[str, Any]) -> Document | str:
+        """Return the document, or what is wrong with the file."""
+        try:
+            self._send(encode_header(request))
+            self._deadline = time.monotonic() + request["seconds"]
+            answer = self._receive(request["path"])
+        except BaseException:
+            self.stop()  # in the middle of a message nothing else can be asked
+            raise
+        self._answers += 1
+        if isinstance(answer, str):
+            self._refusals += 1
+            if self._refusals == _REFUSALS_PER_PROCESS:
+                self.stop()
+        return answer
+
+    def _send(self, message: bytes) -> None:
+        """Send a request, to a new process if the present one has gone."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(BrokenPipeError):
+                _pipe(process.stdin).write(message)
+                return
+        self.stop()
+        _pipe(self._start().stdin).write(message)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {k: v for k, v in os.environ.items() if k not in _PLUGIN_SETTINGS}
+        environment |= {
+            "HDF5_PLUGIN_PRELOAD": "::",  # HDF5's way to say: load no plugins
+            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p),
+        }
+        try:
+            # a fresh program, never a fork: threads and their locks do not survive one; and a
+            # group of its own, because Ctrl-C is for the process that asks
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                bufsize=0,
+                process_group=0,
+            )
+            self._deadline = time.monotonic() + _STARTUP_SECONDS
+            decode_header(self._fill)
+        except (OSError, EOFError) as error:
+            raise ChildProcessError(
+                f"the process that reads files of unknown origin does not start, "
+                f"{sys.executable or 'no Python executable'}: "
+                f"{str(error) or 'it ended at once'}; "
+                f"pass trusted=True if you know where the file comes from"
+            ) from error
+        if not self._registered:
+            self._registered = True
+            atexit.register(self.stop)
+            os.register_at_fork(after_in_child=self._forget)
+        return self._process
+
+    def _receive(self, path: str) -> Document | str:
+        place = "the file"
+        try:
+            while True:
+                header = decode_header(self._fill)
+                if "reaches" in header:
+                    place = header["reaches"]
+                elif "error" in header:
+                    return str(header["error"])
+                else:
+                    return read_document(header, self._fill, UNTRUSTED_CONTENT_BYTES)
+        except TimeoutError:
+            cause = "SIGALRM"
+        except EOFError:
+            cause = self._cause_of_death()
+        if cause == "SIGALRM":  # the process's own clock
+            raise ProblemFileError(
+                f"{path}: reading {place} takes longer than a sound file of this size does"
+            )
+        raise _ReaderDiedError(
+            f"{path}: {place} is damaged: reading it ended the reader process with {cause}"
+        )
+
+    def _fill(self, buffer: memoryview) -> None:
+        """Fill a buffer with what the process sends, before the deadline."""
+        assert self._process is not None
+        descriptor = _pipe(self._process.stdout).fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while len(buffer):
+            left = self._deadline - time.monotonic()
+            if left <= 0 or not poll.poll(left * 1000):
+                raise TimeoutError
+            count = os.readv(descriptor, [buffer])
+            if count == 0:
+                raise EOFError
+            buffer = buffer[count:]
+
+    def _cause_of_death(self) -> str:
+        assert self._process is not None
+        try:
+            code = self._process.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+        return f"exit status {code}"
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        self._answers = self._refusals = 0
+        if process is not None:
+            process.kill()
+            process.wait()
+            _close_pipes(process)
+
+    def _forget(self) -> None:
+        """In the child of a fork: the process belongs to the parent, the lock to nobody."""
+        self._lock = threading.Lock()
+        self._answers = self._refusals = 0
+        process, self._process = self._process, None
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            _close_pipes(process)
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout):
+        _pipe(stream).close()
+
+
+_READER = _Reader()

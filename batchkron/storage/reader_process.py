@@ -1,0 +1,111 @@
+"""The process that parses files which nobody vouches for.
+
+libhdf5 can crash, hang or use up the memory on a crafted file. So it meets such files here, in a
+process of its own with limits on time and memory, started by `batchkron.storage.reader` and kept
+for further files. It reads requests from standard input until that is closed, which also happens
+when the process that started it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import types
+from pathlib import Path
+from typing import Any, BinaryIO
+
+if __name__ == "__main__":
+    # batchkron's own __init__ would load the compiled kernels and SciPy, which reading needs not
+    _package = types.ModuleType("batchkron")
+    _package.__path__ = [str(Path(__file__).resolve().parent.parent)]
+    sys.modules["batchkron"] = _package
+
+from batchkron.errors import ProblemFileError
+from batchkron.storage.document import Document
+from batchkron.storage.guard import Limits, Watcher, read_attributes_guarded, read_guarded
+from batchkron.storage.wire import array_bytes, decode_header, document_header, encode_header
+
+_SPARE_BYTES = 256 << 20
+_WORKING_COPIES = 3  # the arrays, and what hashing and sending make of them for a moment
+
+
+def main() -> None:
+    """Answer requests until standard input is closed."""
+    incoming = os.fdopen(os.dup(0), "rb")
+    outgoing = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def fill(buffer: memoryview) -> None:
+        if len(buffer) and incoming.readinto(buffer) != len(buffer):
+            raise EOFError
+
+    send(outgoing, {"ready": True})
+    while True:
+        try:
+            request = decode_header(fill)
+        except EOFError:
+            return
+        # stops this process even where libhdf5 hangs and nobody is left to wait for it
+        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+        _limit_memory(0)
+        answer(outgoing, request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
+    """Read the file of a request and send its content, or the error.
+
+    Parameters
+    ----------
+    outgoing : binary file
+    request : dict
+        path, expected (format or None), want ("document", "check" or "attributes"),
+        content_bytes (the limit), seconds.
+    """
+    watcher = Watcher(sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place}))
+    path = request["path"]
+    try:
+        if request["want"] == "attributes":
+            document = Document(read_attributes_guarded(path), {})
+        else:
+            limits = Limits(request["content_bytes"])
+            document = read_guarded(path, limits, request["expected"], watcher)
+            if request["want"] == "check":
+                document = Document(document.attributes, {})
+    except MemoryError:
+        send(outgoing, {"error": f"{path}: reading needs more memory than the file's size allows"})
+    except (ProblemFileError, OSError) as error:
+        send(outgoing, {"error": str(error)})
+    else:
+        outgoing.write(encode_header(document_header(document)))
+        for piece in array_bytes(document):
+            outgoing.write(piece)
+        outgoing.flush()
+
+
+def send(outgoing: BinaryIO, header: dict[str, Any]) -> None:
+    """Send a message without arrays."""
+    outgoing.write(encode_header(header))
+    outgoing.flush()
+
+
+def _limit_memory(content_bytes: int) -> None:
+    """Allow what the process has now, the content, and a little more."""
+    if sys.platform != "linux":
+        return  # other systems do not enforce RLIMIT_AS
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    allowed = pages * resource.getpagesize() + _SPARE_BYTES + _WORKING_COPIES * content_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        allowed = min(allowed, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""One error for a bad file, whatever it was that went wrong inside."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from batchkron.errors import ProblemFileError
+
+
+@contextlib.contextmanager
+def translated(path: str, place: str) -> Iterator[None]:
+    """Turn whatever h5py raises into one ProblemFileError that names the place.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    place : str
+        What is being read, such as "dataset 'initial'".
+
+    Raises
+    ------
+    ProblemFileError
+        For every exception but MemoryError, which passes.
+    """
+    try:
+        yield
+    except (ProblemFileError, MemoryError):
+        raise
+    except Exception as error:
+        detail = " ".join(str(error).split())[:300]
+        raise ProblemFileError(f"{path}: {place} is damaged: {detail}") from error
+
+
+@contextlib.contextmanager
+def refusing(place: str) -> Iterator[None]:
+    """Turn the complaint of a check or a constructor about a file's values into a refusal.
+
+    Parameters
+    ----------
+    place : str
+        What the values are, such as "dataset 'grid/cells'", or the file; put before the text.
+
+    Raises
+    ------
+    ProblemFileError
+        For ValueError (nested refusals included), TypeError, IndexError, OverflowError and
+        RecursionError.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
+        raise ProblemFileError(f"{place}: {error}") from error

@@ -1,0 +1,269 @@
+"""Results and checkpoints: what comes back, and which file is there at any moment."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from crafted_files import edit
+
+from batchkron import ProblemFileError
+from batchkron.storage import (
+    Checkpoint,
+    ResultFile,
+    load_checkpoint,
+    load_result,
+    previous_path,
+    save_checkpoint,
+    save_result,
+    states,
+)
+
+
+@pytest.fixture
+def checkpoint(rng):
+    return Checkpoint(
+        u=rng.normal(size=1000),
+        t0=0.1,
+        dt=0.3,
+        step=7,
+        until=5.0,
+        method="ssp-rk3",
+        problem_hash="0123abcd",
+        version="0.1.0",
+        threads=4,
+        instruction_set="avx2",
+        dtype="float64",
+        history=[{"event": "step", "t": 0.1 + 0.2}, None, [1, "∫"]],
+    )
+
+
+@pytest.fixture
+def result(rng):
+    return ResultFile(
+        u=rng.normal(size=500),
+        t=0.1 * 3,
+        status="completed",
+        steps=12,
+        dt=1 / 3,
+        method="crank-nicolson",
+        problem_hash="0123abcd",
+        problem_name="Wärme",
+        l2_error=1e-17,
+        relative_error=None,
+        history=[{"step": 3}],
+    )
+
+
+def same(first, second):
+    for entry in dataclasses.fields(first):
+        a, b = getattr(first, entry.name), getattr(second, entry.name)
+        if entry.name == "u":
+            assert a.tobytes() == b.tobytes()
+        else:
+            assert a == b
+            assert type(a) is type(b)
+    return True
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_result_comes_back_bitwise(result, tmp_path, trusted):
+    path = tmp_path / "result.h5"
+    save_result(path, result)
+    assert same(load_result(path, trusted=trusted), result)
+    with pytest.raises(FileExistsError):
+        save_result(path, result)
+    save_result(path, dataclasses.replace(result, l2_error=None), overwrite=True)
+    assert load_result(path).l2_error is None
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_checkpoint_comes_back_bitwise(checkpoint, tmp_path, trusted):
+    path = tmp_path / "checkpoint.h5"
+    save_checkpoint(path, checkpoint)
+    back = load_checkpoint(path, trusted=trusted)
+    assert same(back, checkpoint)
+    assert back.t == 0.1 + 7 * 0.3
+
+
+def test_numpy_scalars_are_stored_as_numbers(checkpoint, tmp_path):
+    path = tmp_path / "checkpoint.h5"
+    given = dataclasses.replace(
+        checkpoint, step=np.int64(7), t0=np.float64(0.1), until=5, threads=np.int32(4)
+    )
+    save_checkpoint(path, given)
+    assert same(load_checkpoint(path), checkpoint)
+
+
+def test_the_last_two_checkpoints_are_kept(checkpoint, tmp_path):
+    path = tmp_path / "checkpoint.h5"
+    for step in range(4):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+    assert load_checkpoint(path).step == 3
+    assert load_checkpoint(previous_path(path)).step == 2
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.h5", "checkpoint.h5.previous"]
+
+
+def test_a_broken_checkpoint_gives_way_to_the_previous_one(checkpoint, tmp_path):
+    path = tmp_path / "checkpoint.h5"
+    for step in range(2):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.warns(UserWarning, match="taking the one before it.*checkpoint.h5.previous"):
+        assert load_checkpoint(path).step == 0
+    with pytest.raises(ProblemFileError, match="truncated"):
+        load_checkpoint(path, previous=False)
+    path.unlink()
+    with pytest.warns(UserWarning, match="taking the one before it"):
+        assert load_checkpoint(path).step == 0
+    previous_path(path).write_bytes(b"")
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(path)
+
+
+def test_a_broken_checkpoint_never_replaces_the_previous_one(checkpoint, tmp_path):
+    path = tmp_path / "checkpoint.h5"
+    for step in range(2):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+    edit(path, lambda file: file["u"].__setitem__(3, 1.0))
+    save_checkpoint(path, dataclasses.replace(checkpoint, step=2))
+    assert load_checkpoint(path).step == 2
+    assert load_checkpoint(previous_path(path)).step == 0
+
+
+def test_a_checkpoint_is_sound_between_the_two_renames(checkpoint, tmp_path, monkeypatch):
+    """Stopped after any of the calls that change names, there is a sound checkpoint."""
+    path = tmp_path / "checkpoint.h5"
+    for step in range(2):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+    steps = []
+    real = os.replace
+
+    def replace(source, target):
+        real(source, target)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            steps.append(load_checkpoint(path).step)
+
+    monkeypatch.setattr(os, "replace", replace)
+    save_checkpoint(path, dataclasses.replace(checkpoint, step=2))
+    assert steps == [1, 2]
+
+
+def test_a_failing_disk_keeps_both_checkpoints(checkpoint, tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.h5"
+    for step in range(2):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=2))
+    monkeypatch.undo()
+    assert load_checkpoint(path).step == 1
+    assert load_checkpoint(previous_path(path)).step == 0
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.h5", "checkpoint.h5.previous"]
+
+
+def test_a_checkpoint_is_written_where_no_process_can_be_started(checkpoint, tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.h5"
+    save_checkpoint(path, checkpoint)
+
+    def check_file(*_):
+        raise ChildProcessError("no memory")
+
+    monkeypatch.setattr(states, "check_file", check_file)
+    save_checkpoint(path, dataclasses.replace(checkpoint, step=8))
+    monkeypatch.undo()
+    assert load_checkpoint(path).step == 8
+    assert load_checkpoint(previous_path(path)).step == 7
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_state_that_is_not_finite_is_never_written(checkpoint, result, tmp_path, bad):
+    path = tmp_path / "checkpoint.h5"
+    save_checkpoint(path, checkpoint)
+    u = checkpoint.u.copy()
+    u[417] = bad
+    with pytest.raises(ValueError, match=r"dataset 'u' holds -?(nan|inf) at \[417\]"):
+        save_checkpoint(path, dataclasses.replace(checkpoint, u=u))
+    assert same(load_checkpoint(path), checkpoint)
+    assert os.listdir(tmp_path) == ["checkpoint.h5"]
+    with pytest.raises(ValueError, match="dataset 'u' holds"):
+        save_result(tmp_path / "result.h5", dataclasses.replace(result, u=u))
+    with pytest.raises(ValueError, match="attribute 'l2_error' is"):
+        save_result(tmp_path / "result.h5", dataclasses.replace(result, l2_error=bad))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"u": np.zeros(3, np.float32)}, TypeError, "u has dtype float32"),
+        ({"u": np.zeros((3, 1))}, ValueError, r"u has shape \(3, 1\)"),
+        ({"step": 1.5}, TypeError, "step is float; expected int"),
+        ({"step": True}, TypeError, "step is bool"),
+        ({"method": None}, TypeError, "method is NoneType; expected str"),
+        ({"history": [float("nan")]}, ValueError, "JSON holds nan"),
+        ({"history": [object()]}, TypeError, "JSON cannot hold object"),
+    ],
+)
+def test_fields_of_other_types_are_refused(checkpoint, tmp_path, change, error, text):
+    with pytest.raises(error, match=text):
+        save_checkpoint(tmp_path / "a.h5", dataclasses.replace(checkpoint, **change))
+    assert os.listdir(tmp_path) == []
+
+
+def test_loaders_name_each_other(checkpoint, result, tmp_path):
+    save_checkpoint(tmp_path / "c.h5", checkpoint)
+    save_result(tmp_path / "r.h5", result)
+    with pytest.raises(ProblemFileError, match=r"load this file with .*load_checkpoint"):
+        load_result(tmp_path / "c.h5")
+    with pytest.raises(ProblemFileError, match=r"load this file with .*load_result"):
+        load_checkpoint(tmp_path / "r.h5")
+    with pytest.raises(FileExistsError, match=r"batchkron-result.*choose another name"):
+        save_checkpoint(tmp_path / "r.h5", checkpoint)
+    assert same(load_result(tmp_path / "r.h5"), result)
+
+
+def test_values_that_no_run_has_are_refused(checkpoint, result, tmp_path):
+    save_checkpoint(tmp_path / "c.h5", dataclasses.replace(checkpoint, step=-1))
+    with pytest.raises(ProblemFileError, match="attribute 'step' is -1"):
+        load_checkpoint(tmp_path / "c.h5")
+    save_result(tmp_path / "r.h5", dataclasses.replace(result, steps=-3))
+    with pytest.raises(ProblemFileError, match="attribute 'steps' is -3"):
+        load_result(tmp_path / "r.h5")
+
+
+def test_killing_the_writer_leaves_a_checkpoint(tmp_path, rng):
+    """SIGKILL at random moments of endless checkpointing."""
+    path = tmp_path / "checkpoint.h5"
+    script = (
+        "import numpy as np\n"
+        "from batchkron.storage import Checkpoint, save_checkpoint\n"
+        "step = 0\n"
+        "while True:\n"
+        "    u = np.full(30_000, float(step))\n"
+        "    state = Checkpoint(u, 0.0, 0.1, step, 1.0, 'm', '', '', 1, '', 'float64')\n"
+        f"    save_checkpoint({str(path)!r}, state)\n"
+        "    step += 1\n"
+        "    print(step, flush=True)\n"
+    )
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        done = int(writer.stdout.readline())
+        with pytest.raises(subprocess.TimeoutExpired):
+            writer.wait(rng.uniform(0.0, 0.2))
+        writer.send_signal(signal.SIGKILL)
+        rest = writer.communicate()[0].split()
+        done = int(rest[-1]) if rest else done
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # killed between the two renames
+            state = load_checkpoint(path)
+        assert state.step >= done - 1
+        np.testing.assert_array_equal(state.u, np.full(30_000, float(state.step)))
