@@ -1,0 +1,243 @@
+"""Checkpoints of a run: when one is due, what it says, and whether a run may go on from it."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import batchkron
+from batchkron.errors import ProblemFileError
+from batchkron.storage import Checkpoint, identify, load_checkpoint, save_checkpoint
+
+_FORMAT = "batchkron-checkpoint"
+
+
+class ResumeWarning(UserWarning):
+    """A run goes on from a checkpoint that was written in other surroundings.
+
+    The result is as accurate as ever, but may differ in its last bits from an undisturbed run.
+    """
+
+
+class CheckpointKeeper:
+    """Writes the checkpoints of one run.
+
+    Parameters
+    ----------
+    path : path or None
+        The file; None writes nothing.
+    every : int, float, timedelta or None
+        An int is a number of steps; a float or a timedelta is wall-clock time (a float in
+        seconds); None writes only where the run ends.
+
+    Raises
+    ------
+    ValueError
+        If ``every`` is not positive, comes without a path, or the path cannot be written or holds
+        another kind of file.
+    TypeError
+        If ``every`` is of another kind.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, every: Any) -> None:
+        self._path = None if path is None else Path(path)
+        self._steps, self._seconds = _interval(every)
+        if self._path is None and every is not None:
+            raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
+        if self._path is not None:
+            _check_target(self._path)
+        self._written_at = time.monotonic()
+        self._written_step: int | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a file to write."""
+        return self._path is not None
+
+    def due(self, step: int) -> bool:
+        """Return whether a checkpoint is to be written after this step."""
+        if self._steps is not None:
+            return step % self._steps == 0
+        if self._seconds is not None:
+            return time.monotonic() - self._written_at >= self._seconds
+        return False
+
+    def write(self, step: int, make: Callable[[], Checkpoint]) -> None:
+        """Write the checkpoint that ``make`` returns, unless that of this step is written."""
+        if self._path is None or step == self._written_step:
+            return
+        save_checkpoint(self._path, make())
+        self._written_step = step
+        self._written_at = time.monotonic()
+
+
+def _interval(every: Any) -> tuple[int | None, float | None]:
+    """Return (steps, seconds), of which at most one is set."""
+    if every is None:
+        return None, None
+    if isinstance(every, datetime.timedelta):
+        every = every.total_seconds()
+    if isinstance(every, bool) or not isinstance(every, (int, float, np.integer, np.floating)):
+        raise TypeError(
+            f"checkpoint_every is {every!r}; expected an int (steps), a float (seconds) or a "
+            "timedelta."
+        )
+    if not every > 0 or not np.isfinite(every):
+        raise ValueError(f"checkpoint_every is {every}; expected a finite number > 0.")
+    if isinstance(every, (int, np.integer)):
+        return int(every), None
+    return None, float(every)
+
+
+def _check_target(path: Path) -> None:
+    """Refuse a path that could not be written at the end of a long run."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"checkpoint is {path}, whose folder does not exist; create it first.")
+    if path.is_dir():
+        raise ValueError(f"checkpoint is {path}, a folder; expected the name of a file.")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"checkpoint is {path}, whose folder cannot be written; choose another.")
+    if not path.exists():
+        return
+    try:
+        found = identify(path)
+    except ProblemFileError:
+        return  # a checkpoint that was damaged may be replaced
+    if found != _FORMAT:
+        raise ValueError(
+            f"checkpoint is {path}, a file of format '{found}' that would be lost; expected a new "
+            "name or an earlier checkpoint."
+        )
+
+
+def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
+    """Return what tells this problem from others, for a checkpoint.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        Its ``content_hash`` is taken where it has one.
+    initial : ndarray, shape (N,)
+        Its initial state, hashed otherwise.
+
+    Returns
+    -------
+    str
+        Hexadecimal digits.
+    """
+    own = getattr(problem, "content_hash", None)
+    if own is not None:
+        return str(own)
+    described = hashlib.sha256(f"{initial.dtype} {initial.shape}".encode())
+    described.update(np.ascontiguousarray(initial).tobytes())
+    return described.hexdigest()
+
+
+def surroundings() -> dict[str, Any]:
+    """Return what the last bits of a result depend on: version, threads, instruction set.
+
+    Returns
+    -------
+    dict
+        With the keys ``version``, ``threads`` and ``instruction_set``.
+    """
+    return {
+        "version": batchkron.__version__,
+        "threads": batchkron.get_num_threads(),
+        "instruction_set": batchkron.instruction_set(),
+    }
+
+
+def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
+    """Return the checkpoint that ``resume`` is or names.
+
+    Parameters
+    ----------
+    resume : path or Checkpoint
+        A file written by `evolve`, or what `batchkron.storage.load_checkpoint` returned.
+
+    Returns
+    -------
+    Checkpoint
+        The checkpoint.
+
+    Raises
+    ------
+    TypeError
+        If ``resume`` is neither.
+    ProblemFileError
+        If the file is not a sound checkpoint.
+    """
+    if isinstance(resume, Checkpoint):
+        return resume
+    if not isinstance(resume, (str, os.PathLike)):
+        raise TypeError(f"resume is a {type(resume).__name__}; expected a path or a Checkpoint.")
+    return load_checkpoint(resume)
+
+
+def refuse_mismatch(
+    checkpoint: Checkpoint, problem: Any, initial: NDArray[Any], t0: float, method: str
+) -> None:
+    """Raise ValueError if a checkpoint is not one of this problem, dtype and method.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        What is resumed from.
+    problem : TimeProblem
+        The problem now.
+    initial : ndarray, shape (N,)
+        Its initial state.
+    t0 : float
+        Its first time.
+    method : str
+        The stepper's name now.
+
+    Raises
+    ------
+    ValueError
+        If one differs; the text names it with both values.
+    """
+    pairs = {
+        "problem_hash": (checkpoint.problem_hash, problem_hash(problem, initial)),
+        "dtype": (checkpoint.dtype, str(initial.dtype)),
+        "shape": (checkpoint.u.shape, initial.shape),
+        "t0": (checkpoint.t0, t0),
+        "method": (checkpoint.method, method),
+    }
+    for name, (written, now) in pairs.items():
+        if written != now:
+            raise ValueError(
+                f"The checkpoint has {name} {written!r}, but this run has {now!r}: they are not "
+                "of the same run. Resume with the problem and method it was written with."
+            )
+
+
+def resume_warnings(checkpoint: Checkpoint) -> list[str]:
+    """Return what differs in version, threads or instruction set since the checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        What is resumed from.
+
+    Returns
+    -------
+    list of str
+        One sentence for each difference.
+    """
+    return [
+        f"The checkpoint was written with {name} {getattr(checkpoint, name)!r}, and this run has "
+        f"{now!r}: the result may differ in its last bits from an undisturbed run."
+        for name, now in surroundings().items()
+        if getattr(checkpoint, name) != now
+    ]

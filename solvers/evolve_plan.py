@@ -1,0 +1,259 @@
+"""What a run is, checked before it starts: the problem, the method and the grid of times."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.solvers.checkpointing import read_checkpoint, refuse_mismatch, resume_warnings
+from batchkron.solvers.protocols import TimeProblem
+from batchkron.solvers.steppers.registry import get, names
+from batchkron.solvers.steppers.stepper import Stepper
+from batchkron.storage import Checkpoint
+
+_ROUNDING = 1e-10  # a step count this close above an integer is that integer
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A run from step ``first_step`` to step ``steps``.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        What is solved.
+    stepper : type
+        The method.
+    t0, until, dt : float
+        The first time, the last one and the step, in the problem's unit of time.
+    steps : int
+        Steps from t0 to until.
+    u : ndarray, shape (N,)
+        The state at ``first_step``; a fresh array.
+    first_step : int
+        0, or the step of the checkpoint that the run goes on from.
+    history : list of dict
+        The records of the checkpoint.
+    warnings : list of str
+        What differs between here and the place where the checkpoint was written.
+    resumed : bool
+        Whether there was a checkpoint.
+    """
+
+    problem: TimeProblem
+    stepper: type[Stepper]
+    t0: float
+    until: float
+    dt: float
+    steps: int
+    u: NDArray[Any]
+    first_step: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    resumed: bool = False
+
+    def time(self, step: int) -> float:
+        """Return t0 + step · dt, and exactly ``until`` for the last step."""
+        return self.until if step == self.steps else self.t0 + step * self.dt
+
+
+def plan_run(
+    problem: Any,
+    *,
+    until: Any,
+    method: Any,
+    dt: Any,
+    resume: str | os.PathLike[str] | Checkpoint | None,
+) -> Plan:
+    """Check a run's arguments and lay out its steps.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial`` and ``rhs``.
+    until : float
+        The last time.
+    method : str or None
+        The stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
+    dt : float or None
+        The longest step; by default the checkpoint's, else ``problem.stepper.dt``.
+    resume : path, Checkpoint or None
+        Where to go on from.
+
+    Returns
+    -------
+    Plan
+        The run.
+
+    Raises
+    ------
+    ValueError
+        If a value is wrong, or the checkpoint is another run's.
+    TypeError
+        If a kind of object or a dtype is wrong.
+    """
+    initial = _checked_initial(problem)
+    t0 = _finite("problem.t0", getattr(problem, "t0", 0.0))
+    until = _finite("until", until)
+    if until < t0:
+        raise ValueError(f"until is {until}; expected at least the problem's first time t0 = {t0}.")
+    if dt is not None:
+        dt = _positive_step(dt)
+    if resume is not None:
+        return _resumed(problem, initial, read_checkpoint(resume), t0, until, method, dt)
+    stepper = get(_default(problem, method, "method"))
+    steps, dt = time_grid(t0, until, _positive_step(_default(problem, dt, "dt")))
+    return Plan(problem, stepper, t0, until, dt, steps, initial)
+
+
+def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
+    """Return (steps, step): the fewest equal steps ≤ dt that lead from t0 exactly to until.
+
+    Parameters
+    ----------
+    t0, until : float
+        The first and the last time, until ≥ t0.
+    dt : float
+        The longest step; exceeded by at most 1e-10 of itself.
+
+    Returns
+    -------
+    steps : int
+        Their number, 0 if until = t0.
+    step : float
+        (until - t0) / steps.
+
+    Raises
+    ------
+    ValueError
+        If the times cannot be told apart in float64.
+
+    Examples
+    --------
+    >>> time_grid(0.0, 1.0, 0.3)
+    (4, 0.25)
+    """
+    if until == t0:
+        return 0, dt
+    resolution = float(np.spacing(max(abs(t0), abs(until))))
+    if dt <= 4.0 * resolution:
+        raise ValueError(
+            f"dt is {dt}, too small for times between {t0} and {until}, which float64 resolves to "
+            f"{resolution:.1e}. Take a larger dt."
+        )
+    steps = max(1, math.ceil((until - t0) / dt * (1.0 - _ROUNDING)))
+    return steps, (until - t0) / steps
+
+
+def _resumed(
+    problem: Any,
+    initial: NDArray[Any],
+    checkpoint: Checkpoint,
+    t0: float,
+    until: float,
+    method: str | None,
+    dt: float | None,
+) -> Plan:
+    stepper = get(checkpoint.method if method is None else method)
+    refuse_mismatch(checkpoint, problem, initial, t0, stepper.name)
+    if dt is not None and not _same_step(checkpoint, dt):
+        raise ValueError(
+            f"dt is {dt}, but the checkpoint was written by a run with dt = {checkpoint.dt}. "
+            "Leave dt out to go on with that, or start anew without resume."
+        )
+    return Plan(
+        problem=problem,
+        stepper=stepper,
+        t0=t0,
+        until=until,
+        dt=checkpoint.dt,
+        steps=_remaining_grid(checkpoint, until),
+        u=np.array(checkpoint.u, dtype=initial.dtype),
+        first_step=checkpoint.step,
+        history=list(checkpoint.history),
+        warnings=resume_warnings(checkpoint),
+        resumed=True,
+    )
+
+
+def _same_step(checkpoint: Checkpoint, dt: float) -> bool:
+    """Whether dt is the checkpoint's step, or the request that led to it."""
+    if math.isclose(dt, checkpoint.dt, rel_tol=_ROUNDING):
+        return True
+    return time_grid(checkpoint.t0, checkpoint.until, dt)[1] == checkpoint.dt
+
+
+def _remaining_grid(checkpoint: Checkpoint, until: float) -> int:
+    """Return the steps of the checkpoint's dt from its t0 to until."""
+    t0, dt = checkpoint.t0, checkpoint.dt
+    ratio = (until - t0) / dt
+    steps = round(ratio)
+    if abs(ratio - steps) > 10.0 * _ROUNDING * max(1.0, ratio):
+        below = t0 + math.floor(ratio) * dt
+        raise ValueError(
+            f"until is {until}, which no whole number of the checkpoint's steps (dt = {dt}) "
+            f"reaches from t0 = {t0}; the nearest times are {below} and {below + dt}."
+        )
+    if steps < checkpoint.step:
+        raise ValueError(
+            f"until is {until}, before the checkpoint's time {t0 + checkpoint.step * dt}."
+        )
+    return steps
+
+
+def _checked_initial(problem: Any) -> NDArray[Any]:
+    """Return a fresh copy of the problem's initial state."""
+    if not hasattr(problem, "initial") or not callable(getattr(problem, "rhs", None)):
+        raise TypeError(
+            f"problem is a {type(problem).__name__}; expected an object with initial and "
+            "rhs(t, u, out)."
+        )
+    initial = np.array(problem.initial)
+    if initial.dtype.char not in "fdFD":
+        raise TypeError(
+            f"problem.initial has dtype {initial.dtype}; expected float32, float64, complex64 or "
+            "complex128."
+        )
+    if initial.ndim != 1:
+        raise ValueError(f"problem.initial has shape {initial.shape}; expected (N,).")
+    if not np.isfinite(initial).all():
+        raise ValueError("problem.initial has elements that are NaN or infinite.")
+    return initial
+
+
+def _default(problem: Any, value: Any, name: str) -> Any:
+    """Return the value, or the one that the problem suggests."""
+    if value is not None:
+        return value
+    settings = getattr(problem, "stepper", None)
+    suggested = (
+        settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
+    )
+    if suggested is None:
+        expected = f"one of {', '.join(names())}" if name == "method" else "the time step"
+        raise ValueError(
+            f"{name} is missing, and the problem suggests none in problem.stepper; "
+            f"pass {name}=, {expected}."
+        )
+    return suggested
+
+
+def _finite(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} is {value!r}; expected a number.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}; expected a finite number.")
+    return float(value)
+
+
+def _positive_step(value: Any) -> float:
+    dt = _finite("dt", value)
+    if dt <= 0.0:
+        raise ValueError(f"dt is {dt}; expected a number > 0.")
+    return dt

@@ -1,0 +1,156 @@
+"""What a Krylov solver returns: the solution, why it stopped, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Status(StrEnum):
+    """Why a Krylov solver stopped; ``advice`` says what to do about it.
+
+    Only ``CONVERGED`` means that the true residual ‖b - A x‖ was computed and found small enough.
+
+    Examples
+    --------
+    >>> from batchkron.solvers import Status
+    >>> print(Status.STAGNATED)
+    stagnated
+    >>> Status.STAGNATED.advice.split(":")[0]
+    'The true residual stopped shrinking'
+    """
+
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "max-iterations"
+    STAGNATED = "stagnated"
+    BREAKDOWN = "breakdown"
+    NOT_FINITE = "not-finite"
+    INDEFINITE = "indefinite"
+
+    @property
+    def advice(self) -> str:
+        """What the status means for the caller, in a sentence or two."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.CONVERGED: "The true residual is within the tolerance: nothing to do.",
+    Status.MAX_ITERATIONS: (
+        "The residual was still shrinking: raise maxiter or restart, loosen rtol, "
+        "or give a preconditioner M."
+    ),
+    Status.STAGNATED: (
+        "The true residual stopped shrinking: rtol may be below what the dtype can reach on "
+        "this system; otherwise raise restart or give a better preconditioner M."
+    ),
+    Status.BREAKDOWN: (
+        "The search space was exhausted before the tolerance was met: A or M is singular to "
+        "working precision, or b is outside the range of A; check boundary conditions and M. "
+        "bicgstab can also break down on a regular system: use gmres there."
+    ),
+    Status.NOT_FINITE: (
+        "NaN or infinity appeared in b, in x0, or in a product with A or M: check the operator "
+        "and the data; x is the last finite iterate."
+    ),
+    Status.INDEFINITE: (
+        "A or M is not positive definite, which cg needs: use gmres or bicgstab, "
+        "or solve with -A if A is negative definite."
+    ),
+}
+
+_INFO = {Status.CONVERGED: 0, Status.BREAKDOWN: -1, Status.NOT_FINITE: -2, Status.INDEFINITE: -3}
+
+
+@dataclass(frozen=True, eq=False)
+class KrylovResult:
+    """A solution of A x = b, why the solver stopped there, and what it cost.
+
+    It stands for SciPy's pair, so ``x, info = gmres(A, b)`` and ``gmres(A, b)[0]`` work.
+
+    Parameters
+    ----------
+    x : ndarray, shape (N,)
+        The solution, or the last finite iterate where there is none.
+    status : Status
+        Why it stopped.
+    residual_norm : float
+        The true residual ‖b - A x‖ of ``x``.
+    residual_norms : ndarray of float64, shape (iterations + 1,)
+        The initial true residual norm, then the solver's estimate after each inner iteration.
+    iterations : int
+        Inner iterations, over all restarts.
+    restarts : int
+        Times the search space was thrown away and begun again.
+    applications : int
+        Products with A.
+    preconditioner_applications : int
+        Products with M.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import gmres
+    >>> result = gmres(np.diag([1.0, 2.0, 4.0]), np.ones(3))
+    >>> print(result.status, result.iterations, result.x)
+    converged 3 [1.   0.5  0.25]
+    >>> x, info = result
+    >>> info
+    0
+    """
+
+    x: NDArray[Any] = field(repr=False)
+    status: Status
+    residual_norm: float
+    residual_norms: NDArray[np.float64] = field(repr=False)
+    iterations: int
+    restarts: int
+    applications: int
+    preconditioner_applications: int
+
+    @property
+    def converged(self) -> bool:
+        """Whether ‖b - A x‖ ≤ max(rtol ‖b‖, atol) was seen to hold."""
+        return self.status is Status.CONVERGED
+
+    @property
+    def info(self) -> int:
+        """SciPy's code: 0 converged, > 0 the iterations of a run that did not, < 0 a breakdown."""
+        return _INFO.get(self.status, max(self.iterations, 1))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.x, self.info))
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.x, self.info)[index]
+
+
+@dataclass
+class SolveLog:
+    """What a solver writes down while it works; becomes a `KrylovResult` at the end.
+
+    Parameters
+    ----------
+    residual_norms : list of float
+        The initial residual norm and one estimate per inner iteration.
+    restarts : int
+        Restarts so far.
+    residual_norm : float
+        The latest true residual norm.
+    """
+
+    residual_norms: list[float] = field(default_factory=list)
+    restarts: int = 0
+    residual_norm: float = float("nan")
+
+    @property
+    def iterations(self) -> int:
+        """Inner iterations so far."""
+        return max(len(self.residual_norms) - 1, 0)

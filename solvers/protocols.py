@@ -1,0 +1,58 @@
+"""What time stepping asks of a problem: structure only, so that any object may be one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+
+class TimeProblem(Protocol):
+    """u' = f(t, u) with u(t0) = initial.
+
+    The least that `evolve` takes. Implicit methods ask for ``operator``, or ``operator_at(t)``
+    where it changes in time, as well: then f(t, u) = A(t) u + s(t). Optional attributes are
+    ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults) and
+    ``content_hash`` (what a checkpoint is matched by).
+    """
+
+    @property
+    def initial(self) -> NDArray[Any]:
+        """The state at t0, shape (N,); never modified."""
+        ...
+
+    def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
+        """Write f(t, u) into ``out``, shape (N,), without reading it."""
+        ...
+
+
+def operator_of(problem: Any, t: float) -> Any:
+    """Return A(t), the linear part of f(t, u) = A(t) u + s(t).
+
+    Parameters
+    ----------
+    problem : object
+        With ``operator_at(t)`` or ``operator``.
+    t : float
+        The time.
+
+    Returns
+    -------
+    object
+        A linear operator of shape (N, N).
+
+    Raises
+    ------
+    TypeError
+        If the problem has neither.
+    """
+    at_time = getattr(problem, "operator_at", None)
+    if at_time is not None:
+        return at_time(t)
+    operator = getattr(problem, "operator", None)
+    if operator is None:
+        raise TypeError(
+            f"{type(problem).__name__} has neither operator nor operator_at(t), which an implicit "
+            "method needs. Give it one, or take an explicit method."
+        )
+    return operator

@@ -1,0 +1,47 @@
+"""The implicit Euler method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.steppers.stepper import ImplicitStepper
+
+
+class BackwardEuler(ImplicitStepper):
+    """u_next = u + dt f(t_next, u_next); order 1, for f(t, u) = A(t) u + s(t).
+
+    Solved as (I - dt A(t_next)) δ = dt f(t_next, u), u_next = u + δ.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial``, ``rhs`` and ``operator`` or ``operator_at(t)``.
+    dt : float
+        The step.
+    t0 : float
+        Where the run begins.
+    solver, preconditioner : object
+        See `ImplicitStepper`; M ≈ (I - dt A)⁻¹.
+
+    Notes
+    -----
+    Storage: 2 vectors beside u and those of the solver. L-stable: any dt damps every decaying
+    component. One evaluation of f and one solve a step.
+    """
+
+    name = "backward-euler"
+    order = 1
+    stages = 1
+    weight = 1.0
+    real_limit = np.inf
+    imaginary_limit = np.inf
+
+    def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
+        """Advance ``u`` in place from t to t_next; return the solve if it failed."""
+        self.problem.rhs(t_next, u, self._right_side)
+        np.multiply(self._right_side, self.dt, out=self._right_side)
+        return self._add_increment(u, t_next)

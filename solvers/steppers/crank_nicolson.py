@@ -1,0 +1,51 @@
+"""The trapezoidal rule, known as the method of Crank and Nicolson."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.steppers.stepper import ImplicitStepper
+
+
+class CrankNicolson(ImplicitStepper):
+    """u_next = u + dt/2 (f(t, u) + f(t_next, u_next)); order 2, for f(t, u) = A(t) u + s(t).
+
+    Solved as (I - dt/2 A(t_next)) δ = dt/2 (f(t, u) + f(t_next, u)), u_next = u + δ.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial``, ``rhs`` and ``operator`` or ``operator_at(t)``.
+    dt : float
+        The step.
+    t0 : float
+        Where the run begins.
+    solver, preconditioner : object
+        See `ImplicitStepper`; M ≈ (I - dt/2 A)⁻¹.
+
+    Notes
+    -----
+    Storage: 2 vectors beside u and those of the solver. A-stable, not L-stable: components with
+    dt |λ| ≫ 1 decay slowly, with alternating sign, so data that do not fit the boundary
+    conditions call for a few steps of backward Euler first. Two evaluations of f and one solve a
+    step. Source: J. Crank, P. Nicolson, Proc. Camb. Phil. Soc. 43 (1947).
+    """
+
+    name = "crank-nicolson"
+    order = 2
+    stages = 2
+    weight = 0.5
+    real_limit = np.inf
+    imaginary_limit = np.inf
+
+    def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
+        """Advance ``u`` in place from t to t_next; return the solve if it failed."""
+        self.problem.rhs(t, u, self._right_side)
+        self.problem.rhs(t_next, u, self._increment)
+        np.add(self._right_side, self._increment, out=self._right_side)
+        np.multiply(self._right_side, 0.5 * self.dt, out=self._right_side)
+        return self._add_increment(u, t_next)

@@ -1,0 +1,44 @@
+"""The explicit Euler method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.solvers.protocols import TimeProblem
+from batchkron.solvers.steppers.stepper import Stepper
+
+
+class ForwardEuler(Stepper):
+    """u_next = u + dt f(t, u); order 1.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial`` and ``rhs``.
+    dt : float
+        The step.
+
+    Notes
+    -----
+    Storage: 1 vector beside u. Stable for real dt λ in [-2, 0]; not on the imaginary axis.
+    """
+
+    name = "forward-euler"
+    order = 1
+    stages = 1
+    real_limit = 2.0
+    imaginary_limit = 0.0
+
+    def __init__(self, problem: TimeProblem, dt: float) -> None:
+        super().__init__(problem, dt)
+        self._slope = self._vector()
+
+    def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
+        """Advance ``u`` in place from t to t_next."""
+        slope = self._slope
+        self.problem.rhs(t, u, slope)
+        np.multiply(slope, self.dt, out=slope)
+        np.add(u, slope, out=u)
