@@ -1,1 +1,49 @@
 """PDEs, their sparse-grid discretizations, the gallery and problem files."""
+
+from batchkron.problems import gallery, time
+from batchkron.problems.axis import Axis
+from batchkron.problems.boundary import Dirichlet, Neumann, Periodic
+from batchkron.problems.gallery import make
+from batchkron.problems.grid import SparseGrid
+from batchkron.problems.mode_operator import ModeOperator
+from batchkron.problems.pde import PDE
+from batchkron.problems.problem import Problem
+from batchkron.problems.problem_file import load_problem, save_problem
+from batchkron.problems.problem_parts import (
+    ExactSolution,
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+)
+from batchkron.problems.separable import Separable, SeparableSum
+from batchkron.problems.terms import Term, div, grad, laplacian, mass, penalty
+from batchkron.problems.time_functions import TimeFunction
+
+__all__ = [
+    "PDE",
+    "Axis",
+    "Dirichlet",
+    "ExactSolution",
+    "ModeOperator",
+    "Neumann",
+    "OperatorTerm",
+    "Periodic",
+    "Problem",
+    "Separable",
+    "SeparableSum",
+    "SeparableVector",
+    "SparseGrid",
+    "StepperSettings",
+    "Term",
+    "TimeFunction",
+    "div",
+    "gallery",
+    "grad",
+    "laplacian",
+    "load_problem",
+    "make",
+    "mass",
+    "penalty",
+    "save_problem",
+    "time",
+]

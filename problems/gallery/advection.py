@@ -1,0 +1,41 @@
+"""Transport with inflow and outflow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from batchkron.problems.axis import Axis
+from batchkron.problems.boundary import Dirichlet, Neumann
+from batchkron.problems.gallery.entry import GalleryEntry
+from batchkron.problems.pde import PDE
+from batchkron.problems.separable import Separable
+from batchkron.problems.terms import div
+
+__all__ = ["ENTRIES"]
+
+
+def _advection() -> PDE:
+    """Return f_t = -2 f_x - 2 sin x on [0, π], with f = 1 flowing in at 0 and out at π."""
+    x = Axis("x", 0.0, float(np.pi))
+    return PDE(
+        [x],
+        div(x, -2.0),
+        boundary={x: (Dirichlet(1.0), Neumann())},
+        exact=Separable(x=np.cos),
+        sources=Separable(x=np.sin, coefficient=-2.0),
+        name="advection-1d",
+    )
+
+
+ENTRIES = (
+    GalleryEntry(
+        "advection-1d",
+        "[0, π], f_t = -2 f_x - 2 sin x; inflow f = 1 at 0 (Dirichlet), outflow at π (Neumann)",
+        "cos(x), steady",
+        _advection,
+        level=5,
+        degree=2,
+        until=1.0,
+        method="ssp-rk3",
+    ),
+)

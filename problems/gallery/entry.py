@@ -1,0 +1,123 @@
+"""What an entry of the gallery states beside its PDE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from batchkron.problems.grid import SparseGrid
+from batchkron.problems.pde import PDE
+from batchkron.problems.problem import Problem
+
+__all__ = ["GalleryEntry"]
+
+
+@dataclass(frozen=True)
+class GalleryEntry:
+    """A PDE with the settings it is run with unless others are given.
+
+    Attributes
+    ----------
+    name : str
+        Name in the gallery.
+    equation : str
+        Domain, equation and boundary conditions, in a line.
+    solution : str
+        The exact solution, in a line.
+    build : callable
+        Makes the PDE.
+    level : int
+        Finest level of every axis.
+    degree : int
+        Polynomial degree.
+    until : float
+        Final time.
+    method : str
+        Time stepper.
+    step : callable or None
+        Time step from (level, degree); None takes the rule 0.5 / ((2p + 1) Σ |v_i| / h_i).
+    """
+
+    name: str
+    equation: str
+    solution: str
+    build: Callable[[], PDE]
+    level: int
+    degree: int
+    until: float
+    method: str
+    step: Callable[[int, int], float] | None = None
+
+    @property
+    def pde(self) -> PDE:
+        """The PDE."""
+        return self.build()
+
+    def make(
+        self,
+        level: int | Sequence[int] | None = None,
+        degree: int | None = None,
+        grid: str | SparseGrid = "sparse",
+        *,
+        until: float | None = None,
+        method: str | None = None,
+        dt: float | None = None,
+        boundary_penalty: float = 1.0,
+    ) -> Problem:
+        """Return the discretized problem, with the entry's defaults for what is left out.
+
+        Parameters
+        ----------
+        level : int or sequence of int, optional
+            Finest level, of all axes or one per axis.
+        degree : int, optional
+            Polynomial degree.
+        grid : {"sparse", "full"} or SparseGrid
+            Which blocks are kept; a SparseGrid brings its own levels.
+        until : float, optional
+            Final time.
+        method : str, optional
+            Time stepper.
+        dt : float, optional
+            Time step; for another method than the entry's by the rule of `PDE.discretize`.
+        boundary_penalty : float
+            See `PDE.discretize`.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `PDE.discretize`.
+        """
+        if level is None and not isinstance(grid, SparseGrid):
+            level = self.level
+        chosen = self.degree if degree is None else degree
+        if dt is None and self.step is not None and method in (None, self.method):
+            dt = self.step(_finest(level, grid), chosen)
+        return self.pde.discretize(
+            level,
+            chosen,
+            grid,
+            until=self.until if until is None else until,
+            method=self.method if method is None else method,
+            dt=dt,
+            boundary_penalty=boundary_penalty,
+        )
+
+    def describe(self) -> str:
+        """Return the equation, the solution and the default settings, a few lines."""
+        return (
+            f"{self.name}: {self.equation}\n"
+            f"  exact solution {self.solution}\n"
+            f"  level {self.level}, degree {self.degree}, {self.method} until {self.until:g}"
+        )
+
+
+def _finest(level: int | Sequence[int] | None, grid: str | SparseGrid) -> int:
+    """Return the finest level of any axis."""
+    if isinstance(grid, SparseGrid):
+        return max(grid.levels)
+    return max(level) if isinstance(level, Sequence) else int(level or 0)

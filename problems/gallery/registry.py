@@ -1,0 +1,110 @@
+"""The entries of the gallery by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from batchkron.problems.gallery import advection, continuity, diffusion
+from batchkron.problems.gallery.entry import GalleryEntry
+from batchkron.problems.grid import SparseGrid
+from batchkron.problems.problem import Problem
+
+__all__ = ["get", "make", "names"]
+
+_ENTRIES = {
+    entry.name: entry for entry in (*continuity.ENTRIES, *advection.ENTRIES, *diffusion.ENTRIES)
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all entries.
+
+    Examples
+    --------
+    >>> "continuity-2d" in names()
+    True
+    """
+    return tuple(_ENTRIES)
+
+
+def get(name: str) -> GalleryEntry:
+    """Return the entry of a name.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    GalleryEntry
+
+    Raises
+    ------
+    ValueError
+        If there is no such entry; the text offers close names.
+
+    Examples
+    --------
+    >>> get("diffusion-1d").method
+    'crank-nicolson'
+    """
+    if name in _ENTRIES:
+        return _ENTRIES[name]
+    close = get_close_matches(str(name).lower().replace("_", "-"), _ENTRIES, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    raise ValueError(f"the gallery has no {name!r}; it has {', '.join(_ENTRIES)}.{hint}")
+
+
+def make(
+    name: str,
+    level: int | Sequence[int] | None = None,
+    degree: int | None = None,
+    grid: str | SparseGrid = "sparse",
+    *,
+    until: float | None = None,
+    method: str | None = None,
+    dt: float | None = None,
+    boundary_penalty: float = 1.0,
+) -> Problem:
+    """Return a discretized problem of the gallery.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+    level : int or sequence of int, optional
+        Finest level, of all axes or one per axis; by default the entry's.
+    degree : int, optional
+        Polynomial degree; by default the entry's.
+    grid : {"sparse", "full"} or SparseGrid
+        Which blocks are kept; a SparseGrid brings its own levels.
+    until, method, dt : optional
+        Final time, time stepper and step, where they shall differ from the entry's.
+    boundary_penalty : float
+        See `PDE.discretize`.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an unknown name, or levels, degrees and grids that do not fit.
+
+    Examples
+    --------
+    >>> make("continuity-2d", level=6, degree=2).unknowns
+    2304
+    """
+    return get(name).make(
+        level,
+        degree,
+        grid,
+        until=until,
+        method=method,
+        dt=dt,
+        boundary_penalty=boundary_penalty,
+    )

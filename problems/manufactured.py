@@ -1,0 +1,142 @@
+"""Sources from a known solution: s = ∂f/∂t - Σ terms(f), as separable vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems.axis import Axis
+from batchkron.problems.problem_parts import ExactSolution, SeparableVector
+from batchkron.problems.projection import (
+    differentiate,
+    project,
+    project_derivative,
+    project_samples,
+    remainder_gram,
+    sample,
+)
+from batchkron.problems.quadrature import Function
+from batchkron.problems.separable import Separable
+from batchkron.problems.space import Space
+from batchkron.problems.terms import Term, TermFactor
+from batchkron.problems.time import constant
+
+__all__ = ["exact_solution", "project_separable", "sources_from_exact"]
+
+
+def project_separable(part: Separable, space: Space) -> SeparableVector:
+    """Return the one-dimensional projections of a separable function.
+
+    Parameters
+    ----------
+    part : Separable
+        The function; its number in front goes into the first axis.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    SeparableVector
+    """
+    factors = [
+        project(part.factor(axis), axis, level, space.degree)
+        for axis, level in zip(space.axes, space.levels, strict=True)
+    ]
+    factors[0] = part.coefficient * factors[0]
+    return SeparableVector(tuple(factors), part.time)
+
+
+def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
+    """Return the projections of a known solution and what they leave out.
+
+    Parameters
+    ----------
+    parts : sequence of Separable
+        The solution, a sum.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    ExactSolution
+    """
+    grams = [
+        remainder_gram([part.factor(axis) for part in parts], axis, level, space.degree)
+        for axis, level in zip(space.axes, space.levels, strict=True)
+    ]
+    numbers = np.array([part.coefficient for part in parts])
+    grams[0] = grams[0] * np.outer(numbers, numbers)
+    vectors = tuple(project_separable(part, space) for part in parts)
+    return ExactSolution(vectors, np.stack(grams))
+
+
+def sources_from_exact(
+    terms: Sequence[Term], parts: Sequence[Separable], space: Space
+) -> list[SeparableVector]:
+    """Return s = ∂f/∂t - Σ terms(f) for a known solution f.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The right-hand side of f_t = Σ terms(f) + s.
+    parts : sequence of Separable
+        f, a sum.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    list of SeparableVector
+        Per part one for the derivative in time (unless it is zero) and one per term. A div that
+        is applied last is projected in weak form, so that it differentiates nothing; other
+        derivatives are spectral, on every finest cell.
+    """
+    found = []
+    for part in parts:
+        projected = project_separable(part, space)
+        slope = part.time.derivative()
+        if slope != constant(0.0):
+            found.append(SeparableVector(projected.factors, slope))
+        for term in terms:
+            number = -term.scale * part.coefficient
+            time = term.time * part.time
+            if number == 0.0 or time == constant(0.0):
+                continue
+            if any(factor.kind == "penalty" for factor in term.factors):
+                continue  # a smooth function has no jumps
+            factors = [
+                _apply(
+                    [factor for factor in term.factors if factor.axis == axis],
+                    part.factor(axis),
+                    axis,
+                    space,
+                )
+                for axis in space.axes
+            ]
+            factors[0] = number * factors[0]
+            found.append(SeparableVector(tuple(factors), time))
+    return found
+
+
+def _apply(
+    factors: Sequence[TermFactor], function: Function, axis: Axis, space: Space
+) -> NDArray[np.float64]:
+    """Project factor_1 factor_2 … f along one axis, the right factor applied first."""
+    level, degree = space.level(axis), space.degree
+    if not factors:
+        return project(function, axis, level, degree)
+    samples = sample(function, axis, level, degree)
+    for place in range(len(factors) - 1, -1, -1):
+        factor = factors[place]
+        values = sample(factor.coefficient, axis, level, degree)
+        if factor.kind == "mass":
+            samples = values * samples
+        elif factor.kind == "grad":
+            samples = values * differentiate(samples, axis)
+        elif place == 0:
+            return project_derivative(values * samples, axis, degree)
+        else:
+            samples = differentiate(values * samples, axis)
+    return project_samples(samples, axis, degree)

@@ -1,0 +1,417 @@
+"""A discretized problem: everything that a run needs, as one immutable value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property, reduce
+from operator import add
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from batchkron.operators import Operator, ValidationReport
+from batchkron.problems.axis import Axis
+from batchkron.problems.basis import check_degree
+from batchkron.problems.evaluation import evaluate_on_grid
+from batchkron.problems.exact_error import norm_matrix, tail_matrix
+from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grid_operator import TermGroup, group_terms, validate_groups
+from batchkron.problems.problem_checks import check_axes, check_terms, check_vectors
+from batchkron.problems.problem_parts import (
+    ExactSolution,
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+    read_only,
+)
+from batchkron.problems.time_combination import TimeCombination
+from batchkron.problems.workspace import Workspace
+
+__all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The system u' = A(t) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
+
+    A = Σ terms and s = Σ sources, restricted to the grid. Vectors have N = num_cells · n^d
+    entries, n = degree + 1: the block index is slowest, and within a block the last axis is
+    fastest.
+
+    Parameters
+    ----------
+    name : str
+        What the problem is called.
+    axes : sequence of Axis
+        The d coordinates.
+    degree : int
+        Polynomial degree of the basis.
+    grid : SparseGrid
+        The blocks, d axes.
+    terms : sequence of OperatorTerm
+        The terms of A.
+    sources : sequence of SeparableVector
+        The terms of s: sources and boundary data alike.
+    initial : ndarray, shape (N,), float64
+        u at t0. Copied, and read-only from then on.
+    exact : ExactSolution, optional
+        The true solution, where it is known.
+    t0 : float
+        Initial time.
+    stepper : StepperSettings
+        How to step unless told otherwise.
+    units : mapping of str to str
+        Units by name of a quantity ("x", "t", …).
+    provenance : mapping of str to JSON data
+        Where the problem comes from; no part of its content.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the parts do not fit together; the text names the part.
+
+    Notes
+    -----
+    Error against the exact solution: see `batchkron.problems.exact_error`. A problem may be used
+    by several threads at once.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    degree: int
+    grid: SparseGrid
+    terms: tuple[OperatorTerm, ...]
+    sources: tuple[SeparableVector, ...]
+    initial: NDArray[np.float64]
+    exact: ExactSolution | None = field(default=None, kw_only=True)
+    t0: float = field(default=0.0, kw_only=True)
+    stepper: StepperSettings = field(kw_only=True)
+    units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    _workspace: Workspace = field(default_factory=Workspace, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("axes", "terms", "sources"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "degree", check_degree(self.degree))
+        object.__setattr__(self, "initial", read_only("initial", self.initial, dimensions=1))
+        for name in ("units", "provenance"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+        self._check()
+        object.__setattr__(self, "t0", float(self.t0))
+
+    def _check(self) -> None:
+        """Check that axes, grid, terms, sources, initial and exact fit together."""
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name must be a string that is not empty, got {self.name!r}")
+        if not isinstance(self.stepper, StepperSettings):
+            raise TypeError(f"stepper must be StepperSettings, got {type(self.stepper).__name__}")
+        if not math.isfinite(self.t0):
+            raise ValueError(f"t0 must be finite, got {self.t0!r}")
+        n, grid = self.degree + 1, self.grid
+        check_axes(self.axes, grid)
+        expected = (grid.num_cells * n**grid.dimensions,)
+        if self.initial.shape != expected:
+            raise ValueError(
+                f"initial has shape {self.initial.shape}; expected {expected} for "
+                f"{grid.num_cells} blocks of {n}**{grid.dimensions} coefficients"
+            )
+        check_terms(self.terms, grid, n)
+        check_vectors("sources", self.sources, grid, n)
+        if self.exact is not None:
+            check_vectors("exact.parts", self.exact.parts, grid, n)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone; operators are assembled anew where they are needed."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @property
+    def unknowns(self) -> int:
+        """Number N of coefficients."""
+        return self.initial.size
+
+    @property
+    def block_size(self) -> int:
+        """Number n^d of coefficients of one block."""
+        return int((self.degree + 1) ** len(self.axes))
+
+    @cached_property
+    def _groups(self) -> tuple[TermGroup, ...]:
+        return group_terms(self.terms, self.grid, self.degree)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the operator A does not depend on time."""
+        return all(term.time.is_constant for term in self.terms)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator A of shape (N, N), where it does not depend on time.
+
+        Raises
+        ------
+        ValueError
+            If a term depends on time.
+        """
+        if not self.is_constant:
+            raise ValueError(
+                "the operator depends on time; use operator_at(t) for the operator at one time"
+            )
+        return self._groups[0].operator
+
+    def operator_at(self, t: float) -> Operator:
+        """Return the operator A(t).
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        Operator, shape (N, N)
+            The very object `operator` if no term depends on time.
+        """
+        if self.is_constant:
+            return self.operator
+        parts = [cast(Operator, group.time(t) * group.operator) for group in self._groups]
+        return reduce(add, parts)
+
+    def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with A(t) u + s(t); allocates nothing after a thread's first call.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        u : ndarray, shape (N,), float64
+            State.
+        out : ndarray, shape (N,), float64, C-contiguous
+            Overwritten; it may not overlap u.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another dtype, shape or layout, or an overlap.
+        """
+        self._check_pair(u, out)
+        self._sources.evaluate(t, out)
+        self._accumulate(t, u, out)
+
+    def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Add A(t) u to `out`: what `rhs` does after `source`.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        u : ndarray, shape (N,), float64
+            State.
+        out : ndarray, shape (N,), float64, C-contiguous
+            Added to; it may not overlap u.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another dtype, shape or layout, or an overlap.
+        """
+        self._check_pair(u, out)
+        self._accumulate(t, u, out)
+
+    def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        shape = (self.grid.num_cells, self.block_size)
+        blocks, result = u.reshape(shape), out.reshape(shape)
+        for group in self._groups:
+            if group.time.is_constant:
+                group.operator.accumulate(blocks, result)
+                continue
+            work = self._workspace.array(shape)
+            group.operator.apply(blocks, out=work)
+            np.multiply(work, group.time(t), out=work)
+            np.add(result, work, out=result)
+
+    def source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with s(t), sources and boundary data together.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        out : ndarray, shape (N,), float64, C-contiguous
+            Overwritten.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another dtype, shape or layout.
+        """
+        self._check_vector("out", out)
+        self._sources.evaluate(t, out)
+
+    def exact_coefficients(self, t: float) -> NDArray[np.float64] | None:
+        """Return the exact solution's projection on the grid, or None if it is not known.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        ndarray, shape (N,), float64, or None
+        """
+        if self.exact is None:
+            return None
+        return self._exact_projection.evaluate(t, np.empty(self.unknowns))
+
+    def l2_error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return the true L2 error ‖u - f(t)‖ against the exact solution.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            State.
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
+            In the unit of f times the square root of the domain's volume.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+
+        Notes
+        -----
+        ‖u - Pf‖² plus what the grid leaves out of f, summed directly.
+        """
+        self._check_vector("u", u)
+        amplitudes = self._amplitudes(t)
+        difference = self.exact_coefficients(t)
+        assert difference is not None
+        difference -= u
+        tail = amplitudes @ self._tail @ amplitudes
+        return math.sqrt(difference @ difference + max(float(tail), 0.0))
+
+    def l2_norm_exact(self, t: float) -> float:
+        """Return the L2 norm ‖f(t)‖ of the exact solution.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+        """
+        amplitudes = self._amplitudes(t)
+        return math.sqrt(max(float(amplitudes @ self._norms @ amplitudes), 0.0))
+
+    def relative_error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ / ‖f(t)‖; inf where f(t) vanishes and u does not, 0 where both do.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+        """
+        error, norm = self.l2_error(u, t), self.l2_norm_exact(t)
+        if norm == 0.0:
+            return math.inf if error > 0.0 else 0.0
+        return error / norm
+
+    def evaluate(self, u: NDArray[np.float64], points: ArrayLike) -> NDArray[np.float64]:
+        """Return the values of a state at points.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            State.
+        points : array_like, shape (m, d), float64
+            Coordinates, in the order of the axes. A point on an edge between cells takes the
+            value from the cell above it.
+
+        Returns
+        -------
+        ndarray, shape (m,), float64
+
+        Raises
+        ------
+        ValueError
+            For another shape, or points outside the domain.
+        """
+        self._check_vector("u", u)
+        return evaluate_on_grid(u, points, self.axes, self.grid, self.degree)
+
+    def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
+        """Compare the operator's blocks with dense Kronecker products.
+
+        Parameters
+        ----------
+        samples : int, optional
+            How many output blocks of every group of terms to check; all by default.
+        seed : int
+            Of the random vectors and of the choice of blocks.
+
+        Returns
+        -------
+        ValidationReport
+            The worst over all groups of terms.
+        """
+        return validate_groups(self._groups, samples, seed)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 (hexadecimal) of the content, the same before saving and after loading."""
+        from batchkron.problems.problem_file import problem_hash
+
+        return problem_hash(self)
+
+    @cached_property
+    def _sources(self) -> TimeCombination:
+        return TimeCombination(self.sources, self.grid, self.degree + 1)
+
+    @cached_property
+    def _exact_projection(self) -> TimeCombination:
+        assert self.exact is not None
+        return TimeCombination(self.exact.parts, self.grid, self.degree + 1)
+
+    @cached_property
+    def _tail(self) -> NDArray[np.float64]:
+        assert self.exact is not None
+        return tail_matrix(self.exact, self.grid, self.degree + 1)
+
+    @cached_property
+    def _norms(self) -> NDArray[np.float64]:
+        assert self.exact is not None
+        return norm_matrix(self.exact, self.degree + 1)
+
+    def _amplitudes(self, t: float) -> NDArray[np.float64]:
+        """Values of the exact parts' functions of time."""
+        if self.exact is None:
+            raise ValueError(
+                f"the exact solution of {self.name!r} is not known; give PDE(..., exact=...) one"
+            )
+        return np.array([part.time(t) for part in self.exact.parts])
+
+    def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        self._check_vector("u", u)
+        self._check_vector("out", out)
+        if np.may_share_memory(u, out):
+            raise ValueError("out overlaps u; pass another array")
+
+    def _check_vector(self, name: str, vector: NDArray[np.float64]) -> None:
+        if not isinstance(vector, np.ndarray) or vector.dtype != np.float64:
+            kind = getattr(vector, "dtype", type(vector).__name__)
+            raise TypeError(f"{name} is {kind}; expected a float64 array of shape {self._shape}")
+        if vector.shape != self._shape:
+            raise ValueError(f"{name} has shape {vector.shape}; expected {self._shape}")
+        if name == "out" and not (vector.flags.c_contiguous and vector.flags.writeable):
+            raise ValueError("out must be C-contiguous and writeable")
+
+    @property
+    def _shape(self) -> tuple[int]:
+        return (self.initial.size,)

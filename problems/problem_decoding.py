@@ -1,0 +1,221 @@
+"""From the content of a problem file, which nobody vouches for, to the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from batchkron.errors import ProblemFileError
+from batchkron.problems.axis import Axis
+from batchkron.problems.basis import BASIS_ID, check_degree, check_level, filters
+from batchkron.problems.grid import GRID_KINDS, GridKind, SparseGrid
+from batchkron.problems.mode_operator import ModeOperator
+from batchkron.problems.problem import (
+    ExactSolution,
+    OperatorTerm,
+    Problem,
+    SeparableVector,
+    StepperSettings,
+)
+from batchkron.problems.problem_schema import ATTRIBUTES, problem_fields
+from batchkron.problems.time import TimeFunction, from_json
+from batchkron.storage import Document, strict_json
+from batchkron.storage.refusal import refusing
+from batchkron.storage.schema import (
+    array_of,
+    check_attributes,
+    check_datasets,
+    check_range,
+    json_of,
+    number_of,
+    texts_of,
+)
+
+__all__ = ["decode_problem"]
+
+_FILTER_TOLERANCE = 1e-12
+
+
+def decode_problem(document: Document) -> Problem:
+    """Check the content of a problem file and return the problem.
+
+    Parameters
+    ----------
+    document : Document
+        Of the right format and version.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemFileError
+        The text names the dataset or attribute.
+    """
+    check_attributes(document, ATTRIBUTES)
+    degree, axes, lengths = _check_layout(document)
+    _check_basis(document, degree)
+    grid = _decode_grid(document)
+    _check_sizes(document, grid, degree + 1, lengths)
+    terms = _decode_terms(document, degree + 1)
+    sources = _decode_vectors(document, "sources", len(axes))
+    exact = _decode_exact(document, len(axes))
+    with refusing("group 'stepper'"):
+        stepper = StepperSettings(
+            texts_of(document, "stepper/method")[0],
+            float(array_of(document, "stepper/dt")[0]),
+            float(array_of(document, "stepper/until")[0]),
+        )
+    json_of(document, "provenance/file", dict)
+    with refusing("the problem"):
+        return Problem(
+            texts_of(document, "name")[0],
+            axes,
+            degree,
+            grid,
+            terms,
+            sources,
+            array_of(document, "initial"),
+            exact=exact,
+            t0=number_of(document, "t0"),
+            stepper=stepper,
+            units=_decode_units(document),
+            provenance=json_of(document, "provenance/problem", dict),
+        )
+
+
+def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, int]]:
+    """Check kinds and shapes of all datasets; return the degree, the axes and the lengths."""
+    with refusing("attribute 'degree'"):
+        degree = check_degree(int(number_of(document, "degree")))
+    names = document.datasets.get("axes/name")
+    if not isinstance(names, tuple) or not names:
+        raise ProblemFileError("dataset 'axes/name' is missing, empty or not text")
+    fields = problem_fields(len(names))
+    lengths = check_datasets(document, fields, {"n": degree + 1, "d": len(names)})
+    ends = zip(array_of(document, "axes/lower"), array_of(document, "axes/upper"), strict=True)
+    with refusing("group 'axes'"):
+        axes = tuple(
+            Axis(name, float(lower), float(upper))
+            for name, (lower, upper) in zip(names, ends, strict=True)
+        )
+    return degree, axes, lengths
+
+
+def _check_basis(document: Document, degree: int) -> None:
+    """Refuse coefficients of another basis."""
+    found = document.attributes["basis_id"]
+    if found != BASIS_ID:
+        raise ProblemFileError(
+            f"attribute 'basis_id' is {found!r}; expected '{BASIS_ID}', the basis of this "
+            f"batchkron. Make the file again with this version"
+        )
+    difference = np.abs(array_of(document, "basis/filters") - np.stack(filters(degree))).max()
+    if not difference <= _FILTER_TOLERANCE:
+        raise ProblemFileError(
+            f"dataset 'basis/filters' differs by {difference:.1e} from the two-scale filters of "
+            f"'{BASIS_ID}'; expected at most {_FILTER_TOLERANCE:.0e}. The coefficients belong to "
+            f"another basis; make the file again with this version"
+        )
+
+
+def _decode_grid(document: Document) -> SparseGrid:
+    kind = texts_of(document, "grid/kind")[0]
+    if kind not in GRID_KINDS:
+        raise ProblemFileError(
+            f"dataset 'grid/kind' is {kind!r}; expected one of {', '.join(GRID_KINDS)}"
+        )
+    with refusing("dataset 'grid/levels'"):
+        levels = tuple(check_level(level) for level in array_of(document, "grid/levels").tolist())
+    with refusing("dataset 'grid/cells'"):
+        return SparseGrid(array_of(document, "grid/cells"), levels, cast("GridKind", kind))
+
+
+def _check_sizes(document: Document, grid: SparseGrid, n: int, lengths: dict[str, int]) -> None:
+    """Check the lengths that follow from the grid, in integers without bound."""
+    expected = {
+        "initial": ("unknowns", grid.num_cells * n**grid.dimensions),
+        "operators/offsets": ("operators_and_end", lengths["operators"] + 1),
+    }
+    for k, level in enumerate(grid.levels):
+        expected[f"sources/factor_{k}"] = (f"size_{k}", n << level)
+    for path, (name, length) in expected.items():
+        if lengths[name] != length:
+            raise ProblemFileError(
+                f"dataset '{path}' has {lengths[name]} for {name}; expected {length}"
+            )
+
+
+def _decode_terms(document: Document, n: int) -> tuple[OperatorTerm, ...]:
+    table = array_of(document, "terms/operators")
+    count = array_of(document, "operators/level").size
+    check_range("terms/operators", table, -1, count)
+    if np.unique(table[table >= 0]).size != count:
+        raise ProblemFileError(
+            f"dataset 'terms/operators' does not name each of the {count} operators; expected no "
+            f"others to be stored"
+        )
+    operators = _decode_operators(document, n)
+    times = _decode_times(document, "terms/time")
+    return tuple(
+        OperatorTerm(tuple(None if i < 0 else operators[i] for i in row), time)
+        for row, time in zip(table.tolist(), times, strict=True)
+    )
+
+
+def _decode_operators(document: Document, n: int) -> list[ModeOperator]:
+    """Cut the distinct operators apart."""
+    rows, columns = array_of(document, "operators/rows"), array_of(document, "operators/columns")
+    blocks = array_of(document, "operators/blocks")
+    offsets = array_of(document, "operators/offsets").tolist()
+    if offsets[0] != 0 or offsets[-1] != rows.size or sorted(offsets) != offsets:
+        raise ProblemFileError(
+            f"dataset 'operators/offsets' must rise from 0 to {rows.size}, the number of pairs"
+        )
+    operators = []
+    for i, level in enumerate(array_of(document, "operators/level").tolist()):
+        piece = slice(offsets[i], offsets[i + 1])
+        with refusing(f"dataset 'operators/level'[{i}]"):
+            cells = 1 << check_level(level)
+        for name, ids in (("rows", rows), ("columns", columns)):
+            check_range(f"operators/{name}", ids[piece], 0, cells)
+        with refusing(f"group 'operators', number {i}"):
+            operators.append(ModeOperator(cells, n, rows[piece], columns[piece], blocks[piece]))
+    return operators
+
+
+def _decode_vectors(document: Document, group: str, dimensions: int) -> tuple[SeparableVector, ...]:
+    times = _decode_times(document, f"{group}/time")
+    tables = [array_of(document, f"{group}/factor_{k}") for k in range(dimensions)]
+    return tuple(
+        SeparableVector(tuple(table[i] for table in tables), time) for i, time in enumerate(times)
+    )
+
+
+def _decode_exact(document: Document, dimensions: int) -> ExactSolution | None:
+    if "exact/time" not in document.datasets:
+        return None
+    with refusing("group 'exact'"):
+        return ExactSolution(
+            _decode_vectors(document, "exact", dimensions),
+            array_of(document, "exact/remainders"),
+        )
+
+
+def _decode_times(document: Document, path: str) -> Sequence[TimeFunction]:
+    functions = []
+    for i, text in enumerate(texts_of(document, path)):
+        with refusing(f"dataset '{path}'[{i}]"):
+            functions.append(from_json(strict_json.loads(text)))
+    return functions
+
+
+def _decode_units(document: Document) -> dict[str, str]:
+    units: dict[str, Any] = json_of(document, "units", dict)
+    for name, unit in units.items():
+        if not isinstance(unit, str):
+            raise ProblemFileError(f"dataset 'units' gives {name!r} a unit that is no text")
+    return units

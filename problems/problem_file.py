@@ -1,0 +1,98 @@
+"""Problem files: saving, loading, and the hash that tells problems apart."""
+
+from __future__ import annotations
+
+import os
+
+from batchkron.problems.problem import Problem
+from batchkron.problems.problem_decoding import decode_problem
+from batchkron.problems.problem_encoding import encode_problem
+from batchkron.problems.problem_schema import FORMAT
+from batchkron.storage import read_file, write_document
+from batchkron.storage.refusal import refusing
+
+__all__ = ["load_problem", "problem_hash", "save_problem"]
+
+
+def save_problem(
+    path: str | os.PathLike[str], problem: Problem, *, overwrite: bool = False
+) -> None:
+    """Write a problem as an HDF5 file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    problem : Problem
+        Everything that it consists of is stored, and no Python code; `docs/problem-files.md` has
+        the schema.
+    overwrite : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If units or provenance are not plain JSON data.
+    FileExistsError
+        If the file exists and `overwrite` is false.
+    OSError
+        If it cannot be written; an existing file is untouched.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem is {type(problem).__name__}; expected a Problem, such as "
+            f"PDE(...).discretize(...) returns"
+        )
+    write_document(path, encode_problem(problem), overwrite=overwrite)
+
+
+def load_problem(
+    path: str | os.PathLike[str], *, device: str = "cpu", trusted: bool = False
+) -> Problem:
+    """Read a problem file wholly and close it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    device : str
+        Where the problem's operators shall run: "cpu".
+    trusted : bool
+        False, the default for files from elsewhere, parses in a process of its own with limits
+        on time and memory, because libhdf5 can crash on a crafted file. True reads in this
+        process and allows more than 4 GiB of content.
+
+    Returns
+    -------
+    Problem
+        Equal to the one saved in every bit, with the same `content_hash`.
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is not a sound problem file; the text names the offending dataset.
+    ValueError
+        For an unknown device.
+    OSError
+        If the file cannot be opened: FileNotFoundError, IsADirectoryError, ….
+    """
+    if device != "cpu":
+        raise ValueError(f"device is {device!r}; expected 'cpu'")
+    document = read_file(path, FORMAT, trusted=trusted)
+    with refusing(os.fspath(path)):
+        return decode_problem(document)
+
+
+def problem_hash(problem: Problem) -> str:
+    """Return the SHA-256 (hexadecimal) of a problem's content, as its file has it.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    str
+        The same before saving and after loading. Provenance does not count.
+    """
+    return encode_problem(problem).content_hash

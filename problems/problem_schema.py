@@ -1,0 +1,64 @@
+"""The datasets of a problem file, by the number of its axes."""
+
+from __future__ import annotations
+
+from batchkron.storage.schema import Field, provenance_paths
+
+__all__ = ["ATTRIBUTES", "FORMAT", "problem_fields"]
+
+FORMAT = "batchkron-problem"
+
+ATTRIBUTES: dict[str, type] = {"basis_id": str, "degree": int, "t0": float}
+"""Attributes of the root group beside those that all formats have."""
+
+
+def problem_fields(dimensions: int) -> dict[str, Field]:
+    """Return the datasets of a problem file.
+
+    Parameters
+    ----------
+    dimensions : int
+        Number of axes.
+
+    Returns
+    -------
+    dict of str to Field
+        By path. The names in the shapes: d axes, n functions per cell and axis, blocks of the
+        grid, operators, pairs of cells with a block, terms, sources, parts of the exact
+        solution, unknowns, and size_k coefficients along axis k.
+
+    Examples
+    --------
+    >>> problem_fields(2)["sources/factor_1"].shape
+    ('sources', 'size_1')
+    """
+    one = Field("text", (1,))
+    fields = {
+        "name": one,
+        "axes/name": Field("text", ("d",)),
+        "axes/lower": Field("float64", ("d",)),
+        "axes/upper": Field("float64", ("d",)),
+        "basis/filters": Field("float64", (4, "n", "n")),
+        "grid/kind": one,
+        "grid/levels": Field("int64", ("d",)),
+        "grid/cells": Field("int64", ("blocks", "d")),
+        "operators/level": Field("int64", ("operators",)),
+        "operators/offsets": Field("int64", ("operators_and_end",)),
+        "operators/rows": Field("int64", ("pairs",)),
+        "operators/columns": Field("int64", ("pairs",)),
+        "operators/blocks": Field("float64", ("pairs", "n", "n")),
+        "terms/operators": Field("int64", ("terms", "d")),
+        "terms/time": Field("text", ("terms",)),
+        "sources/time": Field("text", ("sources",)),
+        "exact/time": Field("text", ("parts",), "exact"),
+        "exact/remainders": Field("float64", ("d", "parts", "parts"), "exact"),
+        "initial": Field("float64", ("unknowns",)),
+        "stepper/method": one,
+        "stepper/dt": Field("float64", (1,)),
+        "stepper/until": Field("float64", (1,)),
+        "units": one,
+    }
+    for k in range(dimensions):
+        fields[f"sources/factor_{k}"] = Field("float64", ("sources", f"size_{k}"))
+        fields[f"exact/factor_{k}"] = Field("float64", ("parts", f"size_{k}"), "exact")
+    return fields | provenance_paths(["problem", "file"])

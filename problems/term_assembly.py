@@ -1,0 +1,243 @@
+"""From a resolved term to its one-dimensional matrices and boundary sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from batchkron.problems.axis import Axis
+from batchkron.problems.basis import to_hierarchical, to_nodal
+from batchkron.problems.mode_operator import ModeOperator
+from batchkron.problems.one_dimension import (
+    NodalMatrix,
+    Side,
+    boundary_penalty_matrix,
+    div_matrix,
+    edge_data,
+    grad_matrix,
+    mass_matrix,
+    penalty_data,
+    penalty_matrix,
+)
+from batchkron.problems.problem_parts import OperatorTerm, SeparableVector
+from batchkron.problems.projection import differentiate, project, sample
+from batchkron.problems.quadrature import Function, evaluate
+from batchkron.problems.separable import Separable, separable_parts
+from batchkron.problems.space import Space
+from batchkron.problems.term_resolution import EdgeDatum, ResolvedFactor, ResolvedTerm
+
+__all__ = ["assemble_term", "boundary_sources"]
+
+_SIDES: tuple[Side, Side] = ("left", "right")
+
+
+def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
+    """Return the term as one hierarchical operator per axis, identities as None.
+
+    Parameters
+    ----------
+    term : ResolvedTerm
+        The term.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    OperatorTerm
+    """
+    modes: list[ModeOperator | None] = []
+    for axis in space.axes:
+        factors = term.along(axis)
+        if not factors:
+            modes.append(None)
+            continue
+        mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
+        modes.append(None if mode.is_identity else mode)
+    return OperatorTerm(tuple(modes), term.scale * term.time)
+
+
+def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
+    """Return the sources that the data at the ends of the axes give to a term.
+
+    Parameters
+    ----------
+    term : ResolvedTerm
+        The term.
+    space : Space
+        Axes, levels, degree, exact solution.
+
+    Returns
+    -------
+    list of SeparableVector
+        For each end with data and each separable part of the data: along the axis the edge
+        vector, times the matrices that stand before its factor; along the others the
+        projected data, times the term's matrices there.
+    """
+    found = []
+    for axis in space.axes:
+        factors = term.along(axis)
+        for place, factor in enumerate(factors):
+            for side, datum in zip(_SIDES, factor.data, strict=True):
+                if datum is None:
+                    continue
+                vector = _edge_vector(factors, place, side, space)
+                vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
+                nodal = to_hierarchical(vector, space.level(axis), space.degree)
+                for part in _parts(datum, space):
+                    value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
+                    if value * part.coefficient != 0.0:
+                        number = value * part.coefficient * term.scale
+                        found.append(_source(term, axis, number * nodal, part, space))
+    return found
+
+
+def _source(
+    term: ResolvedTerm, axis: Axis, along: NDArray[np.float64], part: Separable, space: Space
+) -> SeparableVector:
+    """Return one source: `along` on the axis of the edge, the data's factors on the others."""
+    vectors = []
+    for other in space.axes:
+        if other == axis:
+            vectors.append(along)
+            continue
+        level, degree = space.level(other), space.degree
+        vector = project(part.factor(other), other, level, degree)
+        factors = term.along(other)
+        if factors:
+            nodal = _axis_matrix(factors, space) @ to_nodal(vector, level, degree)
+            vector = to_hierarchical(nodal, level, degree)
+        vectors.append(vector)
+    return SeparableVector(tuple(vectors), part.time * term.time)
+
+
+def _parts(datum: EdgeDatum, space: Space) -> Sequence[Separable]:
+    if isinstance(datum.data, str):
+        return space.exact
+    return separable_parts("boundary data", datum.data, space.axes)
+
+
+def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space: Space) -> float:
+    """Return the value at an end of the axis, or the slope there of a function that is one.
+
+    Data without a factor of the axis is the slope already.
+    """
+    if slope and callable(function):
+        samples = sample(function, axis, space.level(axis), space.degree)
+        return float(differentiate(samples, axis)[(0, 0) if side == "left" else (-1, -1)])
+    return _at_end(function, axis, side)
+
+
+def _at_end(function: Function, axis: Axis, side: Side) -> float:
+    point = np.array([axis.lower if side == "left" else axis.upper])
+    return float(evaluate(function, point, f"function of {axis.name!r}")[0])
+
+
+def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: Side) -> float:
+    """Return what the data is multiplied by, since the factor acts on inner factors of f.
+
+    A slope is multiplied by grad's coefficient and those between it and div, a value by the
+    coefficients that multiply f first. Data for other inner factors is of what they give.
+    """
+    derivatives = [factor for factor in inner if factor.is_derivative]
+    if datum.slope and inner[-1].kind != "grad":
+        raise ValueError(
+            f"the chain along {inner[-1].axis.name!r} multiplies f before it differentiates, and "
+            "cannot take the slope of f as Neumann data; write the product's derivative out"
+        )
+    if datum.slope or not derivatives:
+        return _coefficient_at(inner, side)
+    if isinstance(datum.data, str):
+        raise ValueError(
+            f"a factor along {derivatives[0].axis.name!r} acts on a derivative and cannot take its "
+            f"own boundary data {datum.data!r}; give the data of that derivative"
+        )
+    return 1.0
+
+
+def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
+    """Return the product of the factors' coefficients at an end."""
+    values = [_at_end(factor.coefficient, factor.axis, side) for factor in factors]
+    return float(np.prod(values))
+
+
+def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix:
+    """Return the product of the factors along one axis, with its boundary penalties."""
+    matrix = _product([_matrix(factor, space) for factor in factors])
+    for place, side in _penalised(factors, space):
+        start = _chain_start(factors, place)
+        axis, level = factors[place].axis, space.level(factors[place].axis)
+        before = [_matrix(factor, space) for factor in factors[:start]]
+        after = [_matrix(factor, space) for factor in factors[place + 1 :]]
+        penalty = boundary_penalty_matrix(
+            axis,
+            level,
+            space.degree,
+            _coefficient_at(factors[start : place + 1], side),
+            sides=(side,),
+            tau=space.boundary_penalty,
+        )
+        matrix = matrix + _product([*before, penalty, *after])
+    return csr_array(matrix)
+
+
+def _edge_vector(
+    factors: Sequence[ResolvedFactor], place: int, side: Side, space: Space
+) -> NDArray[np.float64]:
+    """Return the nodal vector that a unit datum at one end gives through one factor."""
+    factor = factors[place]
+    level = space.level(factor.axis)
+    vector = edge_data(factor.axis, level, space.degree, side, factor.coefficient)
+    for earlier in reversed(factors[:place]):
+        vector = _matrix(earlier, space) @ vector
+    if (place, side) in _penalised(factors, space):
+        start = _chain_start(factors, place)
+        strength = _coefficient_at(factors[start : place + 1], side)
+        extra = penalty_data(
+            factor.axis, level, space.degree, side, strength, tau=space.boundary_penalty
+        )
+        for earlier in reversed(factors[:start]):
+            extra = _matrix(earlier, space) @ extra
+        vector = vector + extra
+    return np.asarray(vector, dtype=np.float64)
+
+
+def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:
+    """Return where a chain div … grad has Dirichlet data: the place of grad, and the side."""
+    found: list[tuple[int, Side]] = []
+    if space.boundary_penalty == 0.0:
+        return found
+    for place, factor in enumerate(factors):
+        start = _chain_start(factors, place)
+        if factor.kind != "grad" or start == place:
+            continue
+        for k, side in enumerate(_SIDES):
+            if factor.edges[k] == "dirichlet" and factors[start].edges[k] != "dirichlet":
+                found.append((place, side))
+    return found
+
+
+def _chain_start(factors: Sequence[ResolvedFactor], place: int) -> int:
+    """Return the place of the div that stands before a grad, with masses between at most."""
+    for earlier in range(place - 1, -1, -1):
+        if factors[earlier].kind == "div":
+            return earlier
+        if factors[earlier].kind != "mass":
+            break
+    return place
+
+
+def _product(matrices: Sequence[NodalMatrix]) -> NodalMatrix:
+    return reduce(lambda left, right: left @ right, matrices)
+
+
+def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
+    """Return the nodal matrix of one factor."""
+    axis, level, degree = factor.axis, space.level(factor.axis), space.degree
+    if factor.kind == "mass":
+        return mass_matrix(axis, level, degree, factor.coefficient)
+    build = {"div": div_matrix, "grad": grad_matrix, "penalty": penalty_matrix}[factor.kind]
+    return build(axis, level, degree, factor.coefficient, flux=factor.flux, boundary=factor.edges)

@@ -1,0 +1,291 @@
+"""The choices that a term leaves open: fluxes, conditions at the ends, direction of upwinding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems.axis import Axis
+from batchkron.problems.boundary import Condition, Dirichlet, Neumann, Periodic
+from batchkron.problems.one_dimension import PERIODIC, EdgeKind, Edges, Flux
+from batchkron.problems.projection import sample
+from batchkron.problems.quadrature import Function
+from batchkron.problems.separable import Field
+from batchkron.problems.space import Space
+from batchkron.problems.terms import Term, TermFactor
+from batchkron.problems.time import TimeFunction
+
+__all__ = ["EdgeDatum", "ResolvedFactor", "ResolvedTerm", "resolve"]
+
+_OPPOSITE: dict[Flux, Flux] = {
+    "upwind": "downwind",
+    "central": "central",
+    "downwind": "upwind",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeDatum:
+    """What is given at an end where a factor drops the trace from inside.
+
+    Attributes
+    ----------
+    data : float, Separable, SeparableSum or "from exact"
+        The function given there.
+    slope : bool
+        Whether it is ∂f/∂x, to be multiplied by the coefficients inside the div; else f.
+    """
+
+    data: Field | str
+    slope: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ResolvedFactor:
+    """A `TermFactor` with nothing left open.
+
+    Attributes
+    ----------
+    kind : {"div", "grad", "penalty", "mass"}
+    axis : Axis
+    coefficient : callable or float
+    flux : {"upwind", "central", "downwind"}
+    edges : (left, right), each "periodic", "dirichlet" or "neumann"
+    data : (left, right), each EdgeDatum or None
+        There for "dirichlet" ends only.
+    """
+
+    kind: str
+    axis: Axis
+    coefficient: Function
+    flux: Flux = "upwind"
+    edges: Edges = PERIODIC
+    data: tuple[EdgeDatum | None, EdgeDatum | None] = (None, None)
+
+    @property
+    def is_derivative(self) -> bool:
+        """Whether the factor is a div or grad."""
+        return self.kind in ("div", "grad")
+
+
+@dataclass(frozen=True, eq=False)
+class ResolvedTerm:
+    """scale · time(t) · factor_1 factor_2 …, the right one applied first."""
+
+    factors: tuple[ResolvedFactor, ...]
+    scale: float
+    time: TimeFunction
+
+    def along(self, axis: Axis) -> tuple[ResolvedFactor, ...]:
+        """Return the factors along one axis, in their order."""
+        return tuple(factor for factor in self.factors if factor.axis == axis)
+
+
+def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
+    """Return resolved terms whose sum is the term.
+
+    Parameters
+    ----------
+    term : Term
+        The term.
+    space : Space
+        Axes, levels, degree and boundary conditions.
+
+    Returns
+    -------
+    tuple of ResolvedTerm
+        More than one where coefficients in other coordinates change sign: they are split into
+        positive and negative parts, so that the upwinding follows the sign of the whole
+        coefficient.
+
+    Raises
+    ------
+    ValueError
+        If a chain leaves open which conditions its factors take.
+    """
+    factors, scale = _without_numbers(term)
+    resolved: dict[int, ResolvedFactor] = {}
+    for axis in space.axes:
+        places = [k for k, factor in enumerate(factors) if factor.axis == axis]
+        along = _resolve_axis([factors[k] for k in places], axis, space)
+        resolved.update(zip(places, along, strict=True))
+    whole = ResolvedTerm(tuple(resolved[k] for k in range(len(factors))), scale, term.time)
+    upwinded = [factor for factor in whole.factors if factor.kind != "mass"]
+    if len(upwinded) == 1 and upwinded[0].flux != "central":
+        return _split_by_sign(whole, upwinded[0], space)
+    return (whole,)
+
+
+def _without_numbers(term: Term) -> tuple[list[TermFactor], float]:
+    """Move the masses that are numbers into the scale, so that their axes keep the identity.
+
+    A penalty depends on the absolute value of the whole coefficient.
+    """
+    kinds = [factor.kind for factor in term.factors if factor.kind != "mass"]
+    kept, scale = [], term.scale
+    for factor in term.factors:
+        if factor.kind != "mass" or callable(factor.coefficient):
+            kept.append(factor)
+        else:
+            number = float(factor.coefficient)
+            scale *= abs(number) if kinds == ["penalty"] else number
+    return kept, scale
+
+
+def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> list[ResolvedFactor]:
+    """Resolve the factors along one axis."""
+    derivatives = [factor for factor in factors if factor.kind in ("div", "grad")]
+    kinds = [factor.kind for factor in derivatives]
+    is_chain = kinds == ["div", "grad"]
+    fluxes = _chain_fluxes(derivatives, axis, space) if is_chain else {}
+    left, right = space.boundary[axis]
+    periodic = isinstance(left, Periodic)
+    if len(kinds) > 1 and not is_chain and not periodic:
+        for factor in derivatives:
+            if factor.boundary is None:
+                raise ValueError(
+                    f"the chain {' @ '.join(kinds)} along {axis.name!r} leaves open which "
+                    "boundary conditions its factors take; write it as div @ grad, or give each "
+                    "factor boundary=..."
+                )
+    result = []
+    for factor in factors:
+        flux = fluxes.get(id(factor), factor.flux or "upwind")
+        ends = factor.boundary
+        if factor.kind == "mass":
+            result.append(ResolvedFactor("mass", axis, factor.coefficient))
+            continue
+        if ends is not None:
+            edges, data = _own_ends(factor.kind, axis, ends, periodic)
+        elif is_chain and factor.kind != "penalty":
+            edges, data = _chain_ends(factor.kind, (left, right))
+        else:
+            edges, data = _single_ends((left, right))
+        result.append(ResolvedFactor(factor.kind, axis, factor.coefficient, flux, edges, data))
+    return result
+
+
+def _chain_fluxes(derivatives: Sequence[TermFactor], axis: Axis, space: Space) -> dict[int, Flux]:
+    """Return the fluxes of div and grad, by identity: traces from opposite sides."""
+    div, grad = derivatives
+    outer: Flux = div.flux or "upwind"
+    same_sign = _sign(div.coefficient, axis, space) * _sign(grad.coefficient, axis, space) >= 0
+    opposite = _OPPOSITE[outer] if same_sign else outer
+    if grad.flux is not None and grad.flux != opposite:
+        raise ValueError(
+            f"the chain div @ grad along {axis.name!r} has flux {outer!r} in div and "
+            f"{grad.flux!r} in grad, which take traces from the same side; leave grad's out, or "
+            f"give {opposite!r}"
+        )
+    return {id(div): outer, id(grad): opposite}
+
+
+Data = tuple[EdgeDatum | None, EdgeDatum | None]
+
+
+def _chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Data]:
+    """Return what div or grad of a chain takes where the PDE's conditions are given.
+
+    Dirichlet: grad takes the value, div the trace from inside. Neumann: grad takes the trace
+    from inside, div the slope.
+    """
+    edges: list[EdgeKind] = []
+    data: list[EdgeDatum | None] = []
+    for condition in ends:
+        if isinstance(condition, Periodic):
+            edges.append("periodic")
+            data.append(None)
+        elif isinstance(condition, Dirichlet) == (kind == "grad"):
+            edges.append("dirichlet")
+            data.append(EdgeDatum(condition.data, slope=isinstance(condition, Neumann)))
+        else:
+            edges.append("neumann")
+            data.append(None)
+    return (edges[0], edges[1]), (data[0], data[1])
+
+
+def _single_ends(ends: tuple[Condition, Condition]) -> tuple[Edges, Data]:
+    """Return what a first derivative alone takes: Neumann is outflow, whatever its slope."""
+    data = [
+        EdgeDatum(condition.data, slope=False) if isinstance(condition, Dirichlet) else None
+        for condition in ends
+    ]
+    return (ends[0].kind, ends[1].kind), (data[0], data[1])
+
+
+def _own_ends(
+    kind: str, axis: Axis, ends: tuple[Condition, Condition], periodic: bool
+) -> tuple[Edges, Data]:
+    """Return a factor's own conditions, taken as they are."""
+    if isinstance(ends[0], Periodic) != periodic:
+        raise ValueError(
+            f"{kind} along {axis.name!r} has its own boundary {ends[0].kind!r}, but the PDE's "
+            f"axis is {'' if periodic else 'not '}periodic; both must agree"
+        )
+    for condition in ends:
+        if isinstance(condition, Neumann) and condition.data != 0.0:
+            raise ValueError(
+                f"{kind} along {axis.name!r} has its own boundary, which cannot be Neumann with "
+                "data; where it takes the trace from inside, write Neumann() without data"
+            )
+    return _single_ends(ends)
+
+
+def _split_by_sign(
+    term: ResolvedTerm, upwinded: ResolvedFactor, space: Space
+) -> tuple[ResolvedTerm, ...]:
+    """Split coefficients in other coordinates by sign, and move the signs into the div.
+
+    A penalty depends on the absolute value of the whole coefficient.
+    """
+    options: list[list[tuple[ResolvedFactor, float]]] = []
+    for factor in term.factors:
+        if factor.kind != "mass":
+            options.append([(factor, 1.0)])
+            continue
+        sign = _sign(factor.coefficient, factor.axis, space)
+        signs = (1.0, -1.0) if sign == 0.0 else (sign,)
+        options.append(
+            [(replace(factor, coefficient=_part(factor.coefficient, s)), s) for s in signs]
+        )
+    result = []
+    for choice in product(*options):
+        factors = [factor for factor, _ in choice]
+        sign = float(np.prod([s for _, s in choice]))
+        place = term.factors.index(upwinded)
+        if upwinded.kind == "penalty":
+            result.append(ResolvedTerm(tuple(factors), term.scale, term.time))
+            continue
+        scaled = _scaled(upwinded.coefficient, sign * term.scale)
+        factors[place] = replace(upwinded, coefficient=scaled)
+        result.append(ResolvedTerm(tuple(factors), 1.0, term.time))
+    return tuple(result)
+
+
+def _sign(coefficient: Function, axis: Axis, space: Space) -> float:
+    """Return 1 where a coefficient is never negative, -1 where never positive, else 0."""
+    values = sample(coefficient, axis, space.level(axis), space.degree)
+    if np.all(values >= 0.0):
+        return 1.0
+    return -1.0 if np.all(values <= 0.0) else 0.0
+
+
+def _part(coefficient: Function, sign: float) -> Function:
+    """Return the positive part of sign times a coefficient."""
+    if callable(coefficient):
+        function: Callable[[NDArray[np.float64]], Any] = coefficient
+        return lambda points: np.maximum(sign * np.asarray(function(points)), 0.0)
+    return max(sign * coefficient, 0.0)
+
+
+def _scaled(coefficient: Function, factor: float) -> Function:
+    """Return a number times a coefficient."""
+    if callable(coefficient):
+        function: Callable[[NDArray[np.float64]], Any] = coefficient
+        return lambda points: factor * np.asarray(function(points))
+    return factor * coefficient

@@ -1,0 +1,94 @@
+"""Vectors on the grid that depend on time: Σ_g f_g(t) v_g, one vector per function of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems.grid import SparseGrid
+from batchkron.problems.problem_parts import SeparableVector
+from batchkron.problems.time_functions import TimeFunction, split_number
+from batchkron.problems.workspace import Workspace
+
+__all__ = ["TimeCombination", "kron_on_grid"]
+
+
+def kron_on_grid(
+    factors: Sequence[NDArray[np.float64]], grid: SparseGrid, n: int
+) -> NDArray[np.float64]:
+    """Restrict the Kronecker product c_1 ⊗ … ⊗ c_d to the blocks of a grid.
+
+    Parameters
+    ----------
+    factors : sequence of ndarray, shape (cells_k * n,), float64
+        1-D hierarchical coefficients, one array per axis.
+    grid : SparseGrid
+        The blocks, of d axes.
+    n : int
+        Coefficients per cell and axis, degree + 1.
+
+    Returns
+    -------
+    ndarray, shape (num_cells * n**d,), float64
+        Block index slowest; within a block the last axis is fastest.
+    """
+    blocks = np.ones((grid.num_cells, 1))
+    for k, factor in enumerate(factors):
+        values = np.asarray(factor).reshape(-1, n)[grid.cells[:, k]]
+        blocks = (blocks[:, :, None] * values[:, None, :]).reshape(grid.num_cells, -1)
+    return np.ascontiguousarray(blocks.ravel())
+
+
+class TimeCombination:
+    """The vector Σ_g f_g(t) v_g of distinct functions of time f_g and fixed vectors v_g.
+
+    Parameters
+    ----------
+    parts : sequence of SeparableVector
+        Separable functions; those of proportional time are added up once and for all.
+    grid : SparseGrid
+        The grid they are restricted to.
+    n : int
+        Coefficients per cell and axis, degree + 1.
+    """
+
+    def __init__(self, parts: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
+        collected: dict[TimeFunction, NDArray[np.float64]] = {}
+        for part in parts:
+            number, function = split_number(part.time)
+            vector = number * kron_on_grid(part.factors, grid, n)
+            if function in collected:
+                collected[function] += vector
+            else:
+                collected[function] = vector
+        self._parts = tuple(collected.items())
+        self._workspace = Workspace()
+
+    def evaluate(self, t: float, out: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Overwrite `out` with Σ_g f_g(t) v_g; allocates nothing after a thread's first call.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        out : ndarray, shape (N,), float64
+            Overwritten.
+
+        Returns
+        -------
+        ndarray
+            `out`.
+        """
+        if not self._parts:
+            out[...] = 0.0
+            return out
+        for k, (function, vector) in enumerate(self._parts):
+            if k == 0:
+                np.multiply(vector, function(t), out=out)
+            else:
+                work = self._workspace.array(vector.shape)
+                np.multiply(vector, function(t), out=work)
+                np.add(out, work, out=out)
+        return out
