@@ -1,0 +1,37 @@
+"""What the exit status of the command says."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["ExitCode"]
+
+
+class ExitCode(IntEnum):
+    """Exit statuses; `meaning` puts each into words."""
+
+    DONE = 0
+    FAILED_CHECK = 1
+    USAGE = 2
+    BAD_FILE = 3
+    NOT_FINITE = 4
+    SOLVER_FAILED = 5
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+    @property
+    def meaning(self) -> str:
+        """The status in words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED_CHECK: "check or validate found a fault",
+    ExitCode.USAGE: "the command cannot be carried out as given; nothing was done",
+    ExitCode.BAD_FILE: "a file is not sound, or cannot be read or written",
+    ExitCode.NOT_FINITE: "the state of a run became NaN or infinite",
+    ExitCode.SOLVER_FAILED: "a linear solve of a run did not converge",
+    ExitCode.INTERRUPTED: "stopped by Ctrl-C; a run leaves a checkpoint",
+    ExitCode.TERMINATED: "stopped by SIGTERM; a run leaves a checkpoint",
+}

@@ -1,0 +1,63 @@
+"""The files that a command is going to write, looked at before any work starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from batchkron.cli.failure import CommandError
+
+__all__ = ["check_outputs"]
+
+
+def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path], *, force: bool) -> None:
+    """Refuse outputs that cannot be written, or that would replace something of value.
+
+    Parameters
+    ----------
+    outputs : mapping of str to Path
+        By what they are ("the result", …).
+    inputs : mapping of str to Path
+        By what they are; never written, with `force` neither.
+    force : bool
+        Whether existing files may be replaced.
+
+    Raises
+    ------
+    CommandError
+        If an output is an input or another output, exists, or has no folder that can be written.
+    """
+    taken = dict(inputs)
+    for what, path in outputs.items():
+        for other, other_path in taken.items():
+            if _same(path, other_path):
+                raise CommandError(f"{what} would go to {path}, which is {other}; choose another.")
+        taken[what] = path
+    for what, path in outputs.items():
+        _check_place(what, path)
+        if path.exists() and not force:
+            raise CommandError(f"{path} exists, where {what} is to go; pass --force to replace it.")
+
+
+def _same(first: Path, second: Path) -> bool:
+    if os.path.realpath(first) == os.path.realpath(second):
+        return True
+    return first.exists() and second.exists() and first.samefile(second)
+
+
+def _check_place(what: str, path: Path) -> None:
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise CommandError(
+            f"{what} is to go to {path}, but the folder {folder} does not exist; create it first."
+        )
+    if path.is_dir():
+        raise CommandError(f"{what} is to go to {path}, which is a folder; give a file name.")
+    if path.exists() and not path.is_file():
+        raise CommandError(f"{what} is to go to {path}, which is not a regular file.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(
+            f"{what} is to go to {path}, but files cannot be written to the folder {folder}; "
+            f"choose another."
+        )

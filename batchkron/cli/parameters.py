@@ -1,0 +1,88 @@
+"""Values on the command line, checked while it is parsed: callbacks of click's options."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import click
+
+__all__ = ["checkpoint_interval", "finite_number", "levels", "positive_number"]
+
+_INTERVAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(s|min|h)?", re.ASCII)
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def finite_number(
+    context: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    """Return the value of an option unless it is NaN or infinite.
+
+    Raises
+    ------
+    click.BadParameter
+        If it is.
+    """
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is out of range; expected a finite number.")
+    return value
+
+
+def positive_number(
+    context: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    """Return the value of an option if it is finite and greater than 0.
+
+    Raises
+    ------
+    click.BadParameter
+        If it is not.
+    """
+    if value is not None and not 0.0 < value < math.inf:
+        raise click.BadParameter(f"{value} is out of range; expected a finite number > 0.")
+    return value
+
+
+def levels(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | tuple[int, ...] | None:
+    """Return a level for all axes ("6"), or one per axis ("6,5").
+
+    Raises
+    ------
+    click.BadParameter
+        If the text is neither.
+    """
+    if value is None:
+        return None
+    words = value.split(",")
+    if not all(re.fullmatch(r"[0-9]{1,4}", word, re.ASCII) for word in words):
+        raise click.BadParameter(
+            f"{value!r} is not a level; expected a whole number such as 6, or one per axis such "
+            f"as 6,5."
+        )
+    numbers = tuple(int(word) for word in words)
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def checkpoint_interval(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | float | None:
+    """Return a number of steps ("500", an int), or seconds ("30s", "10min", a float).
+
+    Raises
+    ------
+    click.BadParameter
+        If the text is neither.
+    """
+    if value is None:
+        return None
+    found = _INTERVAL.fullmatch(value)
+    number = float(found[1]) if found else 0.0
+    unit = found[2] if found else None
+    if not 0.0 < number < math.inf or (unit is None and not number.is_integer()):
+        raise click.BadParameter(
+            f"{value!r} is not an interval; expected a number of steps such as 500, or a time "
+            f"with its unit such as 30s, 10min or 1h."
+        )
+    return int(number) if unit is None else number * _SECONDS[unit]

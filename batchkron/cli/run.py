@@ -1,0 +1,95 @@
+"""`batchkron run`: from a problem to its solution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from batchkron.cli.execution import RunOptions, execute
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.parameters import checkpoint_interval, finite_number, positive_number
+from batchkron.cli.problem_argument import chosen_problem, gallery_options
+from batchkron.cli.text import table
+from batchkron.solvers import steppers
+
+__all__ = ["run"]
+
+_PATH = click.Path(path_type=Path)
+
+
+class RunCommand(click.Command):
+    """A command that remembers its words, to say how it can be resumed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words before they are parsed."""
+        ctx.meta["batchkron.words"] = list(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=RunCommand)
+@click.argument("problem", metavar="FILE-or-NAME")
+@gallery_options
+@click.option(
+    "--until",
+    type=float,
+    callback=finite_number,
+    help="The last time; by default the problem's, or that of the checkpoint.",
+)
+@click.option(
+    "--dt",
+    type=float,
+    callback=positive_number,
+    help="The longest time step; shortened so that whole steps reach the last time.",
+)
+@click.option("--stepper", type=click.Choice(steppers.names()), help="The time stepper.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
+@click.option("--plot", type=_PATH, metavar="PNG", help="Draw the solution; needs Matplotlib.")
+@click.option(
+    "-o",
+    "--output",
+    type=_PATH,
+    metavar="RESULT",
+    help="The result file; by default FILE's stem, or NAME, and .result.h5.",
+)
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option(
+    "--checkpoint",
+    type=_PATH,
+    metavar="PATH",
+    help="Where checkpoints go, one at the end of the run included; the one before is kept as "
+    "PATH.previous. By default RESULT's stem and .checkpoint.h5, or what --resume names.",
+)
+@click.option(
+    "--checkpoint-every",
+    metavar="STEPS|TIME",
+    callback=checkpoint_interval,
+    help="Write a checkpoint every so many steps (500), or so often (30s, 10min, 1h).",
+)
+@click.option("--resume", type=_PATH, metavar="PATH", help="Go on from a checkpoint.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+def run(
+    problem: str,
+    degree: int | None,
+    level: int | tuple[int, ...] | None,
+    grid: str | None,
+    as_json: bool,
+    **options: Any,
+) -> ExitCode:
+    """Solve a problem in time: a file, or a name of the gallery with make's flags.
+
+    At the end it prints the L2 error where the exact solution is known, and writes the state to
+    a result file. Ctrl-C and SIGTERM end the run after the step at hand and leave a checkpoint.
+    """
+    chosen = chosen_problem(problem, degree, level, grid)
+    settings = RunOptions(**options)
+    words = click.get_current_context().meta["batchkron.words"]
+    report, exit_code = execute(chosen, settings, words)
+    if as_json:
+        click.echo(json.dumps(report.to_json(), allow_nan=False))
+    elif not settings.quiet:
+        click.echo(table(report.rows()))
+    return exit_code

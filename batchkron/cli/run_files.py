@@ -1,0 +1,101 @@
+"""The files of a run: which they are, and that they may be written, before it starts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from batchkron.cli.failure import CommandError
+from batchkron.cli.outputs import check_outputs
+from batchkron.cli.problem_argument import ProblemArgument
+from batchkron.storage import previous_path
+
+__all__ = ["RunFiles", "plan_files"]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a run reads and writes.
+
+    Attributes
+    ----------
+    result : Path
+        The result file.
+    checkpoint : Path
+        Where a checkpoint goes if one is written.
+    plot : Path or None
+        The picture.
+    resume : Path or None
+        The checkpoint to go on from.
+    """
+
+    result: Path
+    checkpoint: Path
+    plot: Path | None
+    resume: Path | None
+
+
+def plan_files(
+    problem: ProblemArgument,
+    *,
+    output: Path | None,
+    checkpoint: Path | None,
+    plot: Path | None,
+    resume: Path | None,
+    force: bool,
+) -> RunFiles:
+    """Name the files of a run and check that they may be written.
+
+    Parameters
+    ----------
+    problem : ProblemArgument
+        What names the outputs that have none.
+    output, checkpoint, plot, resume : Path or None
+        As given.
+    force : bool
+        Whether existing files may be replaced.
+
+    Returns
+    -------
+    RunFiles
+
+    Raises
+    ------
+    CommandError
+        If the checkpoint to resume is missing, or an output cannot or must not be written.
+    """
+    result = output or problem.beside(".result.h5")
+    kept = checkpoint or resume or _checkpoint_beside(result)
+    inputs = {} if problem.path is None else {"the problem": problem.path}
+    outputs = {"the result": result}
+    if plot is not None:
+        outputs["the plot"] = plot
+    if resume is not None:
+        _check_resume(resume)
+    if resume is not None and os.path.realpath(kept) == os.path.realpath(resume):
+        check_outputs({"the checkpoint": kept}, inputs, force=True)
+        check_outputs(outputs, {**inputs, "the checkpoint": kept}, force=force)
+    else:
+        if resume is not None:
+            inputs["the checkpoint to resume from"] = resume
+        _refuse_old_checkpoint(kept, force)
+        check_outputs({**outputs, "the checkpoint": kept}, inputs, force=force)
+    return RunFiles(result, kept, plot, resume)
+
+
+def _checkpoint_beside(result: Path) -> Path:
+    return result.with_name(f"{result.stem.removesuffix('.result')}.checkpoint.h5")
+
+
+def _check_resume(resume: Path) -> None:
+    if not resume.exists() and not previous_path(resume).exists():
+        raise CommandError(f"{resume}, the checkpoint to resume from, does not exist.")
+
+
+def _refuse_old_checkpoint(checkpoint: Path, force: bool) -> None:
+    if checkpoint.is_file() and not force:
+        raise CommandError(
+            f"{checkpoint} exists, perhaps of a run that was stopped; go on from it with "
+            f"--resume {checkpoint}, or pass --force to replace it."
+        )

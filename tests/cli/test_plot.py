@@ -1,0 +1,177 @@
+"""The pictures: what is drawn is what was computed, the right way round."""
+
+import io
+
+import numpy as np
+import pytest
+
+from batchkron.cli import plotting
+from batchkron.cli.report import RunReport, errors_of
+from batchkron.cli.run_files import RunFiles
+from batchkron.cli.sampling import choose_plane, plane_cells, sample_line, sample_plane
+from batchkron.cli.timing import KernelClock
+from batchkron.problems import PDE, Axis, Separable, SparseGrid, make, mass
+from batchkron.solvers import evolve
+
+X, Y, Z = Axis("x", -1, 1), Axis("y", 0, 5), Axis("z", 2, 3)
+SHAPES = {"x": lambda x: 2.0 + x, "y": lambda y: 7.0 - y, "z": lambda z: z}
+
+
+def still(axes, level=3, grid="sparse", **shapes):
+    """A problem whose state is f = Π shape, linear in each coordinate unless said otherwise."""
+    chosen = {axis.name: shapes.get(axis.name, SHAPES[axis.name]) for axis in axes}
+    pde = PDE(
+        axes,
+        [mass(axes[0], 1.0)],
+        boundary="periodic",
+        initial=Separable(**chosen),
+        name="still",
+        units={"x": "m", "t": "s", "f": "K"},
+    )
+    return pde.discretize(level=level, degree=1, grid=grid)
+
+
+def report_of(problem, until=0.0):
+    result = evolve(problem, until=until)
+    return RunReport(
+        problem,
+        result,
+        KernelClock(),
+        0,
+        until,
+        *errors_of(problem, result),
+        written=RunFiles(None, None, None, None),
+        checkpointed=False,
+    )
+
+
+def test_lines_show_the_state_inside_the_cells():
+    problem = still([X])
+    points, values = sample_line(problem, problem.initial)
+    assert len(points) % 8 == 0
+    assert np.all(np.diff(points) > 0)
+    assert not np.isin(points, np.linspace(-1, 1, 9)).any()
+    np.testing.assert_allclose(values, 2.0 + points, rtol=1e-12)
+
+
+def test_planes_have_their_rows_along_the_second_axis():
+    problem = still([X, Y], level=(3, 2))
+    values = sample_plane(problem, problem.initial, choose_plane(problem, problem.initial))
+    rows, columns = values.shape
+    x = -1.0 + 2.0 * (np.arange(columns) + 0.5) / columns
+    y = 5.0 * (np.arange(rows) + 0.5) / rows
+    np.testing.assert_allclose(values, (2.0 + x) * (7.0 - y[:, None]), rtol=1e-12)
+
+
+def test_planes_go_through_the_middle():
+    problem = still([X, Y, Z])
+    plane = choose_plane(problem, problem.initial)
+    assert plane.fixed == {"z": 2.5}
+    values = sample_plane(problem, problem.initial, plane)
+    assert values[0, -1] == pytest.approx(3.0 * 7.0 * 2.5, rel=1e-2)
+
+
+def test_where_the_middle_is_empty_the_plane_goes_elsewhere():
+    problem = still([X, Y, Z], z=lambda z: z - 2.5)
+    plane = choose_plane(problem, problem.initial)
+    assert 2.0 <= plane.fixed["z"] <= 3.0
+    assert abs(plane.fixed["z"] - 2.5) > 0.4
+
+
+def test_a_state_of_zeros_can_be_drawn():
+    problem = still([X, Y, Z], z=lambda z: 0.0 * z)
+    assert choose_plane(problem, problem.initial).fixed == {"z": 2.5}
+    png_of(report_of(problem))
+
+
+@pytest.mark.parametrize("grid", ["sparse", "full"])
+def test_cells_are_each_seen_once_with_their_norm(grid, rng):
+    problem = still([X, Y], level=3, grid=grid)
+    u = rng.standard_normal(problem.unknowns)
+    cells = plane_cells(problem, u)
+    blocks = u.reshape(-1, 4)
+    assert len(cells.norms) == problem.grid.num_cells
+    for levels, position, norm in zip(cells.levels, cells.positions, cells.norms, strict=True):
+        index = np.where(levels > 0, 1 << np.maximum(levels - 1, 0), 0) + position
+        row = problem.grid.find(index)
+        assert norm == pytest.approx(np.linalg.norm(blocks[row]), rel=1e-12)
+
+
+def test_cells_of_three_axes_are_seen_along_the_third(rng):
+    problem = still([X, Y, Z], level=2)
+    u = rng.standard_normal(problem.unknowns)
+    cells = plane_cells(problem, u)
+    assert len(cells.norms) == SparseGrid.sparse([2, 2]).num_cells
+    assert np.sum(cells.norms**2) == pytest.approx(np.sum(u**2), rel=1e-12)
+
+
+def test_a_curve_comes_with_the_exact_one_and_the_difference():
+    problem = make("continuity-1d", level=3, degree=2)
+    report = report_of(problem, until=0.3)
+    figure = plotting.draw(report)
+    upper, lower = figure.axes
+    exact, computed = upper.get_lines()
+    points, values = sample_line(problem, report.result.u)
+    np.testing.assert_array_equal(computed.get_xydata(), np.column_stack([points, values]))
+    expected = np.cos(2 * np.pi * points) * np.sin(0.3)
+    assert np.abs(exact.get_ydata() - expected).max() < 0.02
+    difference = lower.get_lines()[0].get_ydata()
+    np.testing.assert_allclose(difference, values - exact.get_ydata(), atol=1e-15)
+    title = figure.get_suptitle()
+    assert title.startswith("continuity-1d,  t = 0.3,  L2 error ")
+    assert f"{report.l2_error:.3g} (relative {report.relative_error:.3g})" in title
+
+
+def test_labels_have_units():
+    figure = plotting.draw(report_of(still([X])))
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x [m]", "f [K]")
+    assert figure.get_suptitle() == "still,  t = 0 s"
+    image, cells = plotting.draw(report_of(still([X, Y, Z]))).axes[:2]
+    assert (image.get_xlabel(), image.get_ylabel()) == ("x [m]", "y")
+    assert image.get_title() == "f [K] at z = 2.5"
+    assert (cells.get_xlabel(), cells.get_ylabel()) == ("level in x", "level in y")
+    assert cells.get_title() == "38 cells of the sparse grid by level"
+
+
+def test_an_image_lies_where_the_domain_is():
+    problem = still([X, Y])
+    (image,) = plotting.draw(report_of(problem)).axes[0].get_images()
+    assert image.get_extent() == [-1.0, 1.0, 0.0, 5.0]
+    assert image.origin == "lower"
+    corner = problem.evaluate(problem.initial, [[-0.999, 4.999]])[0]
+    assert image.get_array()[-1, 0] == pytest.approx(corner, rel=1e-2)
+
+
+def test_a_dollar_sign_is_no_mathematics():
+    problem = make("continuity-1d", level=2, degree=1)
+    object.__setattr__(problem, "name", "a $\\frac b")
+    png_of(report_of(problem))
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [("advection-1d", 2), ("diffusion-2d", (3, 1)), ("continuity-3d", 2), ("continuity-6d", 1)],
+)
+def test_every_kind_of_picture_is_drawn(cli, folder, name, level):
+    from matplotlib.image import imread
+
+    words = ["--level", str(level).strip("()").replace(" ", ""), "--degree", "1"]
+    cli("run", name, *words, "--until", "0.01", "--plot", "picture.png", "--quiet")
+    pixels = imread(folder / "picture.png")
+    assert pixels.shape[0] > 600
+    assert pixels.shape[1] > 900
+    assert len(np.unique(pixels.reshape(-1, 4), axis=0)) > 20
+
+
+def test_deep_levels_are_left_out_of_the_picture():
+    problem = still([X, Y], level=(11, 1))
+    figure = plotting.draw(report_of(problem))
+    assert figure.axes[1].get_title().endswith("by level, up to 9")
+
+
+def png_of(report):
+    content = io.BytesIO()
+    plotting.draw(report).savefig(content, format="png")
+    assert content.getvalue().startswith(b"\x89PNG")
+    return content.getvalue()

@@ -1,0 +1,272 @@
+"""`batchkron run`: what it computes, prints and writes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import batchkron
+from batchkron.cli.timing import TimedProblem
+from batchkron.problems import PDE, Axis, Separable, div, make, mass, save_problem, time
+from batchkron.solvers import evolve
+from batchkron.storage import load_checkpoint, load_result
+
+X = Axis("x", -1, 1)
+KEYS = {
+    "problem": str,
+    "unknowns": int,
+    "steps": int,
+    "time": float,
+    "dt": float,
+    "seconds_per_step": float,
+    "kernel_share": float,
+    "l2_error": float,
+    "relative_error": float,
+    "status": str,
+}
+
+
+def growing(rate, **more):
+    """f_t = rate f: each cell for itself."""
+    initial = Separable(x=lambda x: 1.0 + x)
+    return PDE([X], [mass(X, rate)], boundary="periodic", initial=initial, name="growth", **more)
+
+
+def rows_of(output):
+    """The table that a run prints."""
+    pairs = [line.split("  ", 1) for line in output.splitlines()]
+    return {name: text.strip() for name, text in pairs}
+
+
+def test_result_is_what_evolve_returns(cli, folder, problem, problem_file):
+    result = evolve(problem, until=0.13)
+    output = cli("run", "c2.h5", "--until", "0.13").stdout
+    written = load_result(folder / "c2.result.h5")
+    assert written.u.tobytes() == result.u.tobytes()
+    assert (written.t, written.steps, written.dt) == (0.13, result.steps, result.dt)
+    assert (written.status, written.method) == ("completed", "ssp-rk3")
+    assert (written.problem_name, written.problem_hash) == (problem.name, problem.content_hash)
+    assert written.l2_error == problem.l2_error(result.u, 0.13)
+    assert written.relative_error == problem.relative_error(result.u, 0.13)
+    assert written.history[-1]["event"] == "completed"
+    rows = rows_of(output)
+    assert rows["problem"] == (
+        "continuity-2d, 80 unknowns in 20 cells of a sparse grid, level 3, degree 1"
+    )
+    assert rows["steps"] == f"{result.steps}, to t = 0.13"
+    assert rows["L2 error"] == f"{written.l2_error:.4g}"
+    assert rows["relative error"] == f"{written.relative_error:.4g}"
+    assert rows["result"] == "c2.result.h5"
+    assert float(rows["per step"].removesuffix(" s")) > 0.0
+    assert 0 < int(rows["kernel's share"].removesuffix(" %")) <= 100
+    assert set(folder.iterdir()) == {problem_file, folder / "c2.result.h5"}
+
+
+@pytest.mark.parametrize("name", ["diffusion-1d", "advection-1d"])
+def test_names_of_the_gallery_run_as_they_are(cli, folder, name):
+    cli("run", name, "--level", "2", "--degree", "1", "--grid", "full")
+    problem = make(name, level=2, degree=1, grid="full")
+    written = load_result(folder / f"{name}.result.h5")
+    assert written.u.tobytes() == evolve(problem, until=problem.stepper.until).u.tobytes()
+    assert written.problem_hash == problem.content_hash
+
+
+def test_the_known_error_of_the_readme(cli):
+    words = ["continuity-2d", "--degree", "2", "--level", "6", "--until", "0.1"]
+    report = json.loads(cli("run", *words, "--json").stdout)
+    assert report["unknowns"] == 2304
+    assert report["l2_error"] == pytest.approx(6.707e-4, rel=1e-3)
+
+
+def test_json_is_one_object_and_all_of_standard_output(cli, problem, problem_file):
+    result = cli("run", "c2.h5", "--until", "0.1", "--json")
+    report = json.loads(result.stdout)
+    assert result.stdout.count("\n") == 1
+    for key, kind in KEYS.items():
+        assert type(report[key]) is kind, key
+    expected = evolve(problem, until=0.1)
+    assert report["problem"] == "continuity-2d"
+    assert (report["unknowns"], report["steps"]) == (80, expected.steps)
+    assert (report["time"], report["dt"]) == (0.1, expected.dt)
+    assert report["l2_error"] == problem.l2_error(expected.u, 0.1)
+    assert report["relative_error"] == problem.relative_error(expected.u, 0.1)
+    assert report["status"] == "completed"
+    assert report["seconds_per_step"] == report["seconds"] / report["steps"]
+    assert 0.0 < report["kernel_share"] <= 1.0
+    assert report["kernel_products"] == 3 * expected.steps
+    assert report["result"] == "c2.result.h5"
+    assert report["checkpoint"] is None
+    assert "step" in result.stderr
+
+
+def test_quiet_prints_nothing_and_progress_comes_in_lines(cli, problem_file):
+    quiet = cli("run", "c2.h5", "--until", "0.1", "--quiet")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    lines = cli("run", "c2.h5", "--until", "0.1", "--force").stderr.splitlines()
+    assert lines[0].startswith("continuity-2d: 80 unknowns in 20 cells")
+    assert len(lines) > 2
+    assert all(line.startswith("step ") for line in lines[1:])
+
+
+def test_step_and_stepper_are_taken(cli, problem, problem_file):
+    words = ["--until", "0.1", "--dt", "0.03", "--stepper", "crank-nicolson", "--json"]
+    report = json.loads(cli("run", "c2.h5", *words).stdout)
+    expected = evolve(problem, until=0.1, dt=0.03, method="crank-nicolson")
+    assert (report["steps"], report["dt"]) == (4, 0.025)
+    assert report["stepper"] == "crank-nicolson"
+    assert report["l2_error"] == problem.l2_error(expected.u, 0.1)
+    assert report["kernel_products"] > 8  # those of the linear solves, too
+
+
+@pytest.mark.usefixtures("problem_file")
+def test_threads_are_set_and_change_no_bit(cli, folder, threads):
+    for count in (1, 3):
+        cli("run", "c2.h5", "--until", "0.1", "--threads", count, "-o", f"{count}.h5")
+        assert batchkron.get_num_threads() == count
+    first, second = (load_result(folder / f"{count}.h5") for count in (1, 3))
+    assert first.u.tobytes() == second.u.tobytes()
+
+
+def test_without_an_exact_solution_errors_are_unknown(cli, folder):
+    save_problem(folder / "g.h5", growing(0.5).discretize(level=2, degree=1, until=0.5))
+    report = json.loads(cli("run", "g.h5", "--json").stdout)
+    assert report["l2_error"] is None
+    assert report["relative_error"] is None
+    assert rows_of(cli("run", "g.h5", "--force").stdout)["L2 error"] == "unknown"
+    assert load_result(folder / "g.result.h5").l2_error is None
+
+
+def test_where_the_exact_solution_vanishes_the_relative_error_is_null(cli):
+    words = ["--level", "2", "--until", "1e6", "--dt", "1e5", "--json"]
+    report = json.loads(cli("run", "diffusion-1d", *words).stdout)
+    assert report["relative_error"] is None
+    assert report["l2_error"] > 0.0
+
+
+def test_no_step_at_all(cli, problem, problem_file):
+    result = cli("run", "c2.h5", "--until", "0", "--json")
+    report = json.loads(result.stdout)
+    assert (report["steps"], report["time"], report["status"]) == (0, 0.0, "completed")
+    assert report["seconds_per_step"] is None
+    assert report["kernel_share"] is None
+    assert rows_of(cli("run", "c2.h5", "--until", "0", "--force").stdout)["per step"] == (
+        "no step was taken"
+    )
+
+
+def test_a_blow_up_ends_with_its_status_and_keeps_the_last_good_checkpoint(cli, folder):
+    save_problem(folder / "g.h5", growing(1.0).discretize(level=1, degree=1))
+    words = ["--dt", "1e30", "--until", "1e32", "--stepper", "forward-euler"]
+    every = ["--checkpoint-every", "4"]
+    result = cli("run", "g.h5", *words, *every, "--json", expect=4)
+    report = json.loads(result.stdout)
+    assert report["status"] == "not-finite"
+    assert report["steps"] == 11
+    assert (report["l2_error"], report["result"], report["checkpoint"]) == (None, None, None)
+    assert "not-finite at step 11 of 100" in result.stderr
+    assert not (folder / "g.result.h5").exists()
+    good = load_checkpoint(folder / "g.checkpoint.h5")
+    assert good.step == 8
+    assert np.isfinite(good.u).all()
+
+
+def test_a_failed_solve_ends_with_its_status(cli, folder):
+    """I - dt A vanishes at dt = 1: no solve can converge."""
+    save_problem(folder / "g.h5", growing(1.0).discretize(level=1, degree=1))
+    words = ["--dt", "1", "--until", "5", "--stepper", "backward-euler"]
+    result = cli("run", "g.h5", *words, "--json", expect=5)
+    report = json.loads(result.stdout)
+    assert (report["status"], report["steps"], report["result"]) == ("solver-failed", 0, None)
+    assert "solver-failed at step 0 of 5" in result.stderr
+    assert set(folder.iterdir()) == {folder / "g.h5"}
+
+
+def test_a_time_that_a_table_does_not_reach_is_an_error_of_usage(cli, folder):
+    table = time.spline([0.0, 0.25, 0.5, 1.0], [1.0, 2.0, 1.0, 0.5])
+    source = Separable(x=lambda x: 1.0 + x, t=table)
+    pde = growing(0.5, sources=source)
+    save_problem(folder / "g.h5", pde.discretize(level=1, degree=1, until=1.0))
+    cli("run", "g.h5")
+    error = cli("run", "g.h5", "--until", "2", "--quiet", "--force", expect=2).stderr
+    assert error.startswith("batchkron: ")
+    assert error.count("\n") == 1
+
+
+def test_results_go_beside_the_problem_file(cli, folder, problem):
+    (folder / "sub").mkdir()
+    save_problem(folder / "sub" / "a.b.h5", problem)
+    cli("run", "sub/a.b.h5", "--until", "0.05", "--checkpoint-every", "1")
+    names = {path.name for path in (folder / "sub").iterdir()}
+    assert names == {
+        "a.b.h5",
+        "a.b.result.h5",
+        "a.b.checkpoint.h5",
+        "a.b.checkpoint.h5.previous",
+    }
+
+
+def test_a_file_with_a_name_of_the_gallery_needs_a_path(cli, folder, problem):
+    save_problem(folder / "continuity-1d", problem)
+    report = json.loads(
+        cli("run", "continuity-1d", "--level", "1", "--until", "0", "--json").stdout
+    )
+    assert report["problem"] == "continuity-1d"
+    report = json.loads(cli("run", "./continuity-1d", "--until", "0", "--json", "--force").stdout)
+    assert report["problem"] == "continuity-2d"
+
+
+class TestClock:
+    """The kernel's share is that of products with the operator, and changes no bit."""
+
+    @pytest.fixture
+    def varying(self):
+        """A problem whose operator and source depend on time."""
+        y = Axis("y", 0, 3)
+        exact = Separable(x=lambda x: np.cos(np.pi * x), y=lambda y: 1.0 + y, t=time.sin(2.0))
+        terms = [div(X, -1.0), div(y, -0.5, time=2.0 + time.cos(3.0), flux="central")]
+        pde = PDE([X, y], terms, boundary="periodic", exact=exact, sources="from exact")
+        return pde.discretize(level=3, degree=1)
+
+    def test_right_hand_sides_are_the_same_bits(self, varying, problem, rng):
+        for content in (varying, problem):
+            timed = TimedProblem(content)
+            u = rng.standard_normal(content.unknowns)
+            expected, found = np.full((2, u.size), np.nan)
+            content.rhs(0.3, u, expected)
+            timed.rhs(0.3, u, found)
+            assert found.tobytes() == expected.tobytes()
+            assert timed.clock.products == 1
+            assert timed.clock.seconds > 0.0
+
+    @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson"])
+    def test_runs_are_the_same_bits(self, varying, method):
+        timed = TimedProblem(varying)
+        timed.assemble()
+        assert timed.clock.products == 0
+        options = {"until": 0.2, "dt": 0.02, "method": method}
+        result, expected = evolve(timed, **options), evolve(varying, **options)
+        assert result.u.tobytes() == expected.u.tobytes()
+        assert 0.0 < timed.clock.seconds < result.seconds
+        assert timed.clock.products >= 10 * (3 if method == "ssp-rk3" else 2)
+
+    def test_operators_are_passed_through(self, varying, problem, rng):
+        timed = TimedProblem(problem)
+        assert timed.operator_at(0.1) is timed.operator_at(0.2)
+        u = rng.standard_normal(problem.unknowns)
+        out = np.full_like(u, np.nan)
+        assert timed.operator_at(0.0).matvec(u, out=out) is out
+        np.testing.assert_array_equal(out, problem.operator @ u)
+        other = TimedProblem(varying)
+        u = rng.standard_normal(varying.unknowns)
+        for t in (0.1, 0.4):
+            product = other.operator_at(t).matvec(u)
+            np.testing.assert_array_equal(product, varying.operator_at(t) @ u)
+        assert other.clock.products == 2
+
+    def test_it_is_the_same_problem(self, problem):
+        timed = TimedProblem(problem)
+        assert timed.content_hash == problem.content_hash
+        assert timed.stepper is problem.stepper
+        assert timed.initial is problem.initial
+        assert math.copysign(1.0, timed.t0) == 1.0

@@ -1,0 +1,197 @@
+"""Runs that are stopped or killed: nothing is lost, and the end is the same, bit for bit."""
+
+import fcntl
+import os
+import pty
+import shlex
+import signal
+import struct
+import termios
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from batchkron.cli.problem_argument import ProblemArgument
+from batchkron.cli.stopping import StopOnSignal
+from batchkron.problems import make, save_problem
+from batchkron.solvers import evolve
+from batchkron.storage import load_checkpoint, load_result
+
+DEADLINE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def one_thread(threads):
+    """As the processes that are started here have."""
+    threads(1)
+
+
+@pytest.fixture(autouse=True)
+def default_signals():
+    """Signals act as in a foreground process, here and in what is started here."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def problem(folder):
+    """A problem of 12 unknowns, as p.h5: a step takes some microseconds."""
+    content = make("continuity-1d", level=2, degree=2)
+    save_problem(folder / "p.h5", content)
+    return content
+
+
+def wait_for(condition):
+    """Return the first true value of a condition."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.002)
+    raise AssertionError("waited in vain")
+
+
+def read_until(process, start_of_line):
+    """Read standard error up to a line."""
+    for line in process.stderr:
+        if line.startswith(start_of_line):
+            return
+    raise AssertionError(f"no line begins with {start_of_line!r}")
+
+
+def stop(process, number):
+    """Send a signal to the whole group, as a terminal does, and wait for the end."""
+    os.killpg(process.pid, number)
+    output, errors = process.communicate(timeout=DEADLINE)
+    return process.returncode, output, errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_says_how_to_go_on(start, cli, folder, problem, number, code):
+    words = ["run", "p.h5", "--dt", "5e-5", "--until", "10"]
+    process = start(*words)
+    read_until(process, "step 20000/")
+    found, output, errors = stop(process, number)
+    assert found == code, errors
+    assert not (folder / "p.result.h5").exists()
+    checkpoint = load_checkpoint(folder / "p.checkpoint.h5")
+    assert 20000 <= checkpoint.step < 200000
+    assert f"stopped by {number.name} after step {checkpoint.step} of 200000" in errors
+    assert "Traceback" not in errors
+    assert "stopped" in output
+    command = shlex.split(errors.strip().splitlines()[-1])
+    assert command == ["batchkron", *words, "--resume", "p.checkpoint.h5"]
+    # a little further, against the library without any stop
+    end = checkpoint.step + 7
+    until = f"{end * checkpoint.dt:.17g}"
+    cli(*command[1:], "--until", until)
+    result = load_result(folder / "p.result.h5")
+    assert result.steps == end
+    expected = evolve(problem, until=float(until), resume=checkpoint)
+    assert result.u.tobytes() == expected.u.tobytes()
+
+
+def test_a_stopped_run_with_checkpoints_leaves_the_last_state(start, folder, problem):
+    process = start(
+        "run", "p.h5", "--dt", "1e-5", "--until", "10", "--checkpoint-every", "1000",
+        "--checkpoint", "kept.h5", "--json",
+    )  # fmt: skip
+    wait_for((folder / "kept.h5").exists)
+    code, output, errors = stop(process, signal.SIGTERM)
+    assert code == 143, errors
+    step = load_checkpoint(folder / "kept.h5").step
+    assert f'"steps": {step}, ' in output
+    assert '"status": "stopped"' in output
+    assert '"checkpoint": "kept.h5"' in output
+    assert f"after step {step} of" in errors
+
+
+def test_ctrl_c_before_the_first_step_is_no_traceback(cli, folder, problem, monkeypatch):
+    def interrupted(chosen):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProblemArgument, "read", interrupted)
+    assert cli("run", "p.h5", expect=130).stderr.split("\n")[-2] == "batchkron: interrupted"
+    assert set(folder.iterdir()) == {folder / "p.h5"}
+
+
+def test_a_second_signal_does_not_wait_for_the_step():
+    """The first one is noted, and hands the signals back to whom they belonged."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with StopOnSignal() as stopping:
+        assert not stopping(None)
+        signal.raise_signal(signal.SIGINT)
+        assert stopping(None)
+        assert stopping.received is signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_an_ignored_signal_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with StopOnSignal() as stopping:
+        signal.raise_signal(signal.SIGINT)
+        assert not stopping(None)
+        signal.raise_signal(signal.SIGTERM)
+        assert stopping.received is signal.SIGTERM
+
+
+def test_signals_are_handed_back_after_a_run(cli, problem):
+    before = signal.getsignal(signal.SIGTERM)
+    cli("run", "p.h5", "--until", "0.1")
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the last checkpoint may be missing
+def test_five_kills_and_the_same_end(start, cli, folder, problem, rng):
+    steps, every = 2000, 5
+    options = ["--dt", repr(1.0 / steps), "--until", "1", "--quiet"]
+    path = folder / "p.checkpoint.h5"
+    targets = np.sort(rng.choice(np.arange(every, steps - 600), 5, replace=False))
+    seen = 0
+    for target in targets:
+        resume = ["--resume", path.name] if seen else []
+        process = start("run", "p.h5", *options, "--checkpoint-every", every, *resume)
+        wait_for(partial(has_reached, path, max(target, seen + 1)))
+        time.sleep(rng.uniform(0.0, 0.02))
+        assert stop(process, signal.SIGKILL)[0] == -signal.SIGKILL
+        seen = load_checkpoint(path).step
+    assert seen < steps
+    assert not (folder / "p.result.h5").exists()
+    cli("run", "p.h5", *options, "--resume", path.name, "--checkpoint-every", every)
+    cli("run", "p.h5", *options, "-o", "undisturbed.h5")
+    resumed, undisturbed = (load_result(folder / n) for n in ("p.result.h5", "undisturbed.h5"))
+    assert (resumed.steps, resumed.t) == (undisturbed.steps, undisturbed.t) == (steps, 1.0)
+    assert resumed.u.tobytes() == undisturbed.u.tobytes()
+    assert not list(folder.glob(".*.partial"))
+
+
+def has_reached(path, step):
+    try:
+        return load_checkpoint(path, trusted=True, previous=False).step >= step
+    except FileNotFoundError:
+        return False
+
+
+def test_a_terminal_sees_a_bar(start, problem):
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = start("run", "p.h5", "--dt", "1e-3", "--until", "1", stderr=end)
+    os.close(end)
+    process.communicate(timeout=DEADLINE)
+    shown = b""
+    try:
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    os.close(terminal)
+    assert process.returncode == 0
+    assert b"100%|" in shown
+    assert b"1000/1000" in shown
+    assert b"t = 1" in shown
