@@ -263,10 +263,17 @@ class Bicgstab(KrylovMethod):
         np.add(self._direction, self._residual, out=self._direction)
 
     def _half_step(self, system: LinearSystem, product: Any, scale: float) -> Any:
-        """V = A M p; x += step M p; r -= step v. Returns the step; 0 or NaN leave x and r."""
+        """V = A M p; x += step M p; r -= step v. Returns the step; 0 or NaN leave x and r.
+
+        The step is 0 where v is orthogonal to the shadow residual to rounding: the recursion
+        breaks down there, and what a dot product leaves of 0 depends on how it was summed.
+        """
         direction = system.precondition(self._direction, self._preconditioned)
         system.apply(direction, self._image)
-        step = _quotient(product, np.vdot(self._shadow, self._image).item())
+        projection = np.vdot(self._shadow, self._image).item()
+        if abs(projection) <= np.finfo(self.dtype).eps * norm(self._image):  # ‖shadow‖ is 1
+            return 0.0
+        step = _quotient(product, projection)
         if step == 0.0 or not np.isfinite(step):
             return step
         np.multiply(direction, step * scale, out=self._preconditioned)

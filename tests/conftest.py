@@ -8,6 +8,10 @@ from oracle import DTYPES
 
 import batchkron as bk
 
+# Tests start Python in the folder that pytest runs in. In the root of the source, its own
+# "batchkron" without the compiled module would be found before the installed one.
+os.environ["PYTHONSAFEPATH"] = "1"
+
 
 @pytest.fixture
 def rng(request):
