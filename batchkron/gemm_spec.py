@@ -37,7 +37,7 @@ def gemm_spec(
     left, right = as_host_array(a, "a"), as_host_array(b, "b")
     previous = None if c is None else as_host_array(c, "c")
     if beta != 0 and previous is None:
-        raise ValueError(f"beta is {beta}, but c is missing; pass c, or beta=0 for no sum")
+        raise ValueError(f"beta is {beta:g}, but c is missing; pass c, or beta=0 for no sum")
     used = [left, right] if previous is None else [left, right, previous]
     for name, array in zip("abc", used, strict=False):
         if array.ndim != 3:

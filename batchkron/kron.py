@@ -14,6 +14,7 @@ from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
     Array,
     KronCall,
+    as_scalar,
     check_output,
     compute_dtype,
     factor_list,
@@ -278,6 +279,7 @@ def batched_gemm(
     >>> bk.batched_gemm(a, b, b_ids=[0, 0], c_ids=[0, 0])
     array([[[10.]]])
     """
+    alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))
     if spec.c is None or beta == 0:
         result = np.zeros(spec.shape, spec.a.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -243,8 +244,9 @@ def kron_call(
     given = factor_list(factors)
     vector = as_host_array(x, "x")
     previous = None if y is None else as_host_array(y, "y")
+    alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     if beta != 0 and previous is None:
-        raise ValueError(f"beta is {beta}, but y is missing; pass y, or beta=0 for no sum")
+        raise ValueError(f"beta is {beta:g}, but y is missing; pass y, or beta=0 for no sum")
     operands = [*given, vector] if previous is None or beta == 0 else [*given, vector, previous]
     dtype = scaled_dtype(compute_dtype(*operands), alpha, beta)
     transposed = per_factor(transpose, len(given), "transpose")
@@ -264,13 +266,31 @@ def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:
     return matrix if aligned else np.ascontiguousarray(matrix)
 
 
+def as_scalar(value: object, name: str) -> complex:
+    """Return a number as a Python float or complex.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number.
+    """
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, complex):
+        return value
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        kind = value.dtype.kind
+        if kind in "biufc":
+            return complex(value) if kind == "c" else float(value)
+    elif isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"{name} is {value!r}; expected a number")
+
+
 def scaled_dtype(dtype: np.dtype[Any], alpha: complex, beta: complex) -> np.dtype[Any]:
     """Return ``dtype``, made complex if alpha or beta is."""
-    if isinstance(alpha, (complex, np.complexfloating)) or isinstance(
-        beta, (complex, np.complexfloating)
-    ):
-        return np.result_type(dtype, np.complex64)
-    return dtype
+    is_complex = isinstance(alpha, complex) or isinstance(beta, complex)
+    return np.result_type(dtype, np.complex64) if is_complex else dtype
 
 
 def _placed(
@@ -302,6 +322,8 @@ def _placed(
     outer = math.prod(x.shape[:axis])
     if y is not None and y.shape != tuple(shape):
         raise ValueError(f"y has shape {y.shape}; expected the result's shape {tuple(shape)}")
+    if y is not None and beta != 0:
+        y = y.astype(dtype, copy=False)
     spec = KronSpec(inputs, outputs, outer, inner, dtype)
     ready = np.ascontiguousarray(x, dtype=dtype)
     return KronCall(spec, oriented, systems, ready, alpha, beta, y, tuple(shape))

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from batchkron.operators.base import Operator
 from batchkron.operators.scratch import scratch
-from batchkron.spec import Array, scaled_dtype
+from batchkron.spec import Array, as_scalar, scaled_dtype
 
 
 class Identity(Operator):
@@ -68,7 +68,7 @@ class ScaledOperator(Operator):
     """The operator c A; usually written as ``c * A``."""
 
     def __init__(self, scalar: complex, operator: Operator) -> None:
-        scalar = scalar.item() if isinstance(scalar, np.generic) else scalar
+        scalar = as_scalar(scalar, "the factor of an operator")
         dtype = scaled_dtype(operator.dtype, scalar, 0)
         if isinstance(operator, ScaledOperator):
             operator, inner = operator.args

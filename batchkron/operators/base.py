@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
-from batchkron.spec import Array, as_host_array, check_output, compute_dtype
+from batchkron.spec import Array, as_host_array, as_scalar, check_output, compute_dtype
 
 _PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
 
@@ -348,14 +348,14 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return self._scaled(-1)
 
     def __rmul__(self, other: object) -> Any:
-        return self._scaled(other) if np.isscalar(other) else super().__rmul__(other)
+        return self._scaled(other) if _is_scalar(other) else super().__rmul__(other)
 
     def __truediv__(self, other: object) -> Operator:
-        if not np.isscalar(other):
+        if not _is_scalar(other):
             raise ValueError(
                 f"Can only divide a linear operator by a scalar, not by a {type(other).__name__}"
             )
-        return self._scaled(1 / other)  # type: ignore[operator]
+        return self._scaled(1 / as_scalar(other, "the divisor"))
 
     def __pow__(self, exponent: object) -> Any:
         if isinstance(exponent, int) and exponent >= 0:
@@ -379,12 +379,17 @@ class Operator(LinearOperator):  # type: ignore[misc]
             from batchkron.operators.algebra import ComposedOperator
 
             return ComposedOperator(self, x)
-        return self._scaled(x) if np.isscalar(x) else super().dot(x)
+        return self._scaled(x) if _is_scalar(x) else super().dot(x)
 
     def _scaled(self, scalar: Any) -> Operator:
         from batchkron.operators.algebra import ScaledOperator
 
         return ScaledOperator(scalar, self)
+
+
+def _is_scalar(value: object) -> bool:
+    """Whether a value is a number, also as an array without dimensions."""
+    return np.isscalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
 class ValuedOperator(Operator):

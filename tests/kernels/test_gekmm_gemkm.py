@@ -1,5 +1,7 @@
 """Multiplying by a Kronecker product from either side."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from oracle import dense_kron, poisoned, random_array, rounding_bound
@@ -186,6 +188,23 @@ def test_sizes_of_zero(rng, backend, dtype, shapes):
     np.testing.assert_array_equal(bk.gekmm(factors, x, beta=2, y=y), 2 * y)
 
 
+def test_y_of_a_narrower_dtype_is_widened_before_it_is_scaled(rng, backend):
+    zero = [np.zeros((2, 2))]
+    for y in (np.array([100, -100], np.int8), np.array([200, 10], np.uint8)):
+        result = bk.gekmm(zero, np.ones(2), beta=-2, y=y)
+        np.testing.assert_array_equal(result, -2.0 * y.astype(float))
+    y = np.array([0.1, 0.3], np.float32)
+    result = bk.gekmm(zero, np.ones(2), beta=0.1, y=y)
+    np.testing.assert_array_equal(result, 0.1 * y.astype(float))
+
+
+@pytest.mark.parametrize("kind", [np.array, np.float32, np.int8, Fraction, np.longdouble])
+def test_numbers_of_any_kind_scale(rng, kind):
+    x = rng.standard_normal(4)
+    np.testing.assert_array_equal(bk.gekmm([np.eye(4)], x, alpha=kind(2)), 2 * x)
+    np.testing.assert_array_equal((kind(2) * bk.Identity(4)) @ x, 2 * x)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_nan_and_inf_propagate_and_leave_no_trace(rng, backend):
     factors = factors_of(rng, [(4, 4), (4, 4)], np.float64)
@@ -235,6 +254,8 @@ def test_two_vectors_by_hand():
     np.testing.assert_array_equal(bk.gemkm(x, [A, B]), x @ np.array(kron))
     np.testing.assert_array_equal(bk.kron(A, B), kron)
     np.testing.assert_array_equal(bk.KroneckerProduct([A, B]) @ x, np.array(kron) @ x)
+    total = np.kron(A, np.eye(2)) + np.kron(np.eye(2), B)
+    np.testing.assert_array_equal(bk.KroneckerSum([A, B]) @ x, total @ x)
     op = bk.BatchedKron([A[None], B[None]], [[0, 0]], [0], [0])
     np.testing.assert_array_equal(op @ x, np.array(kron) @ x)
 
@@ -246,6 +267,9 @@ ERRORS = [
     ({"x": 1.0}, ValueError, "x is a scalar"),
     ({"x": np.ones(20)}, ValueError, "Pass transpose=True"),
     ({"beta": 1}, ValueError, "beta is 1, but y is missing"),
+    ({"alpha": "2"}, TypeError, "alpha is '2'; expected a number"),
+    ({"alpha": [2.0]}, TypeError, "alpha is .*; expected a number"),
+    ({"beta": None}, TypeError, "beta is None; expected a number"),
     ({"beta": 1, "y": np.ones(3)}, ValueError, r"y has shape \(3,\); expected .* \(20,\)"),
     ({"transpose": [True]}, ValueError, "transpose has 1 entries; expected .* 2"),
     ({"out": np.ones(3)}, ValueError, r"out has shape \(3,\)"),
