@@ -19,6 +19,7 @@ from batchkron.spec import (
 )
 
 LARGEST_POOL = 2**31 - 1
+MOST_BLOCKS = 2**40
 
 
 def batch_spec(
@@ -77,10 +78,13 @@ def batch_spec(
     )
 
 
-def one_product_spec(factors: Sequence[Array], blocks: int) -> BatchSpec:
+def one_product_spec(
+    factors: Sequence[Array], blocks: int, batch_shape: tuple[int, ...] | None = None
+) -> BatchSpec:
     """Return the batch list of one product per system, on each of ``blocks`` blocks.
 
-    ``factors[k]`` is (..., P_k, Q_k), all of one dtype; leading axes broadcast to the systems.
+    ``factors[k]`` is (..., P_k, Q_k), all of one dtype; leading axes broadcast to the systems, and
+    to ``batch_shape`` if that is given.
 
     Raises
     ------
@@ -89,7 +93,8 @@ def one_product_spec(factors: Sequence[Array], blocks: int) -> BatchSpec:
     """
     pools = [factor[..., None, :, :] for factor in factors]
     dtype = factors[0].dtype
-    batch_shape = _batch_shape(pools, np.ones(1), "factors")
+    if batch_shape is None:
+        batch_shape = _batch_shape(pools, np.ones(1), "factors")
     every = np.arange(blocks)
     return BatchSpec(
         pools=pool_values(pools, batch_shape, dtype),
@@ -111,9 +116,13 @@ def batch_of_systems(call: KronCall) -> BatchSpec:
 
     A system per entry of the leading axes, with ``outer / systems`` blocks each.
     """
-    factors = [np.broadcast_to(f, call.systems + f.shape[-2:]) for f in call.factors]
+    factors = [
+        factor.reshape(factor.shape[-2:]) if math.prod(factor.shape[:-2]) == 1 else factor
+        for factor in call.factors
+    ]
     systems = math.prod(call.systems)
-    return one_product_spec(factors, call.spec.outer // systems if systems else 0)
+    blocks = call.spec.outer // systems if systems else 0
+    return one_product_spec(factors, blocks, call.systems)
 
 
 def _check_weights(weights: Array, products: int) -> None:
@@ -170,6 +179,8 @@ def identity_flags(pool: Array) -> NDArray[np.bool_]:
 
 def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
     """Return one array per mode; a single array serves all modes."""
+    if not hasattr(pools, "ndim"):
+        pools = list(pools)
     if hasattr(pools, "ndim"):
         arrays = [as_host_array(cast(Array, pools), "pools")] * modes
     else:
@@ -231,6 +242,8 @@ def _checked_count(indices: NDArray[np.int64], count: int | None, name: str) -> 
     if count is not None and count < 0:
         raise ValueError(f"num_{name} is {count}; expected 0 or more")
     limit = (int(indices.max()) + 1 if len(indices) else 0) if count is None else int(count)
+    if limit > MOST_BLOCKS:
+        raise ValueError(f"num_{name} would be {limit}; expected at most {MOST_BLOCKS} blocks")
     wrong = (indices < 0) | (indices >= limit)
     if wrong.any():
         row = int(np.argmax(wrong))

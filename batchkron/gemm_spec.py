@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.batch_spec import index_array
-from batchkron.spec import Array, as_host_array, compute_dtype, scaled_dtype
+from batchkron.spec import Array, as_host_array, compute_dtype, ready, scaled_dtype
 
 Ids = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -51,13 +51,14 @@ def gemm_spec(
         )
     if previous is not None and previous.shape[1:] != (m, n):
         raise ValueError(f"c has shape {previous.shape}; expected (count, {m}, {n})")
-    dtype = scaled_dtype(compute_dtype(*used), alpha, beta)
+    summed = used if beta != 0 else used[:2]
+    dtype = scaled_dtype(compute_dtype(*summed), alpha, beta)
     ids, count_c = _ids(
         given_ids, len(left), len(right), None if previous is None else len(previous)
     )
     return GemmSpec(
-        np.ascontiguousarray(left, dtype),
-        np.ascontiguousarray(right, dtype),
+        ready(left, dtype),
+        ready(right, dtype),
         previous,
         ids,
         (count_c, m, n),

@@ -19,6 +19,7 @@ from batchkron.spec import (
     compute_dtype,
     factor_list,
     kron_call,
+    ready,
 )
 
 
@@ -142,11 +143,11 @@ def _run(call: KronCall, out: Array | None) -> Array:
     if out is None:
         target = np.empty(call.shape, dtype)
     else:
-        others = [*call.factors, call.x]
+        others = list(call.given)
         if call.y is not None and call.y is not out and call.beta != 0:
             others.append(call.y)
         check_output(out, call.shape, dtype, others)
-        target = out if out.flags.c_contiguous else np.empty(call.shape, dtype)
+        target = out if out.flags.carray else np.empty(call.shape, dtype)
     y = target if call.y is out and target is out else call.y
     if any(factor.ndim > 2 for factor in call.factors):
         _run_systems(call, y, target)
@@ -210,8 +211,8 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
         target = np.empty((rows, columns), dtype)
     else:
         check_output(out, (rows, columns), dtype, matrices)
-        target = out if out.flags.c_contiguous else np.empty((rows, columns), dtype)
-    backend().kron([matrix.astype(dtype, copy=False) for matrix in matrices], target)
+        target = out if out.flags.carray else np.empty((rows, columns), dtype)
+    backend().kron([ready(matrix, dtype) for matrix in matrices], target)
     if out is not None and target is not out:
         out[...] = target
     return target if out is None else out
@@ -284,6 +285,6 @@ def batched_gemm(
     if spec.c is None or beta == 0:
         result = np.zeros(spec.shape, spec.a.dtype)
     else:
-        result = np.multiply(spec.c, beta, dtype=spec.a.dtype)
+        result = np.multiply(spec.c, beta, dtype=spec.a.dtype, order="C")
     backend().batched_gemm(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
     return result

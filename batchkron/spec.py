@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.sparse import issparse
 
 Array = NDArray[Any]
@@ -43,7 +43,8 @@ class KronCall:
     """One validated call: the spec, its arrays and the shape of the result.
 
     ``factors[k]`` is oriented ``(..., outputs[k], inputs[k])``; ``x`` is C-contiguous. ``systems``
-    are the leading axes of x and the factors together, () if no factor has any.
+    are the leading axes of x and the factors together, () if no factor has any. ``given`` are the
+    factors and x as the user passed them, which an output may not overlap.
     """
 
     spec: KronSpec
@@ -53,6 +54,7 @@ class KronCall:
     alpha: complex
     beta: complex
     y: Array | None
+    given: list[Array]
     shape: tuple[int, ...]
 
 
@@ -130,6 +132,26 @@ def compute_dtype(*arrays: Array) -> np.dtype[Any]:
     )
 
 
+def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype that kernels exist for.
+
+    Raises
+    ------
+    TypeError
+        For any other.
+    """
+    wanted = np.dtype(dtype)
+    if wanted not in SUPPORTED_DTYPES:
+        raise TypeError(f"dtype is {wanted}; expected float32, float64, complex64 or complex128")
+    return wanted
+
+
+def ready(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the array as the kernels read it: of ``dtype``, C-contiguous and aligned."""
+    array = np.ascontiguousarray(array, dtype)
+    return array if array.flags.aligned else array.copy()
+
+
 def as_host_array(value: ArrayLike, name: str) -> Array:
     """Return ``value`` as a NumPy array, refusing arrays of a device.
 
@@ -165,6 +187,14 @@ def factor_list(factors: Sequence[ArrayLike], *, matrices: bool = False) -> list
                 f"factors[{k}] has shape {array.shape}; expected 2 dimensions, (rows, columns)"
             )
     return arrays
+
+
+def read_only_copies(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[Array, ...]:
+    """Copy arrays to ``dtype``, C-contiguous and read-only."""
+    copies = tuple(np.array(array, dtype, order="C") for array in arrays)
+    for copy in copies:
+        copy.flags.writeable = False
+    return copies
 
 
 def same_shapes(
@@ -215,6 +245,8 @@ def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool
     """
     if isinstance(flag, (bool, np.bool_)):
         return (bool(flag),) * count
+    if isinstance(flag, str) or not isinstance(flag, (Sequence, np.ndarray)):
+        raise TypeError(f"{name} is {flag!r}; expected a bool or a sequence of one per factor")
     flags = tuple(bool(entry) for entry in flag)
     if len(flags) != count:
         raise ValueError(
@@ -263,7 +295,7 @@ def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:
     """Return the matrix in ``dtype`` with strides that count whole elements."""
     matrix = matrix.astype(dtype, copy=False)
     aligned = matrix.flags.aligned and all(s % dtype.itemsize == 0 for s in matrix.strides)
-    return matrix if aligned else np.ascontiguousarray(matrix)
+    return matrix if aligned else matrix.copy()
 
 
 def as_scalar(value: object, name: str) -> complex:
@@ -322,11 +354,11 @@ def _placed(
     outer = math.prod(x.shape[:axis])
     if y is not None and y.shape != tuple(shape):
         raise ValueError(f"y has shape {y.shape}; expected the result's shape {tuple(shape)}")
+    spec = KronSpec(inputs, outputs, outer, inner, dtype)
     if y is not None and beta != 0:
         y = y.astype(dtype, copy=False)
-    spec = KronSpec(inputs, outputs, outer, inner, dtype)
-    ready = np.ascontiguousarray(x, dtype=dtype)
-    return KronCall(spec, oriented, systems, ready, alpha, beta, y, tuple(shape))
+    arrays = [*given, x]
+    return KronCall(spec, oriented, systems, ready(x, dtype), alpha, beta, y, arrays, tuple(shape))
 
 
 def _broadcast_systems(factors: list[Array], leading: tuple[int, ...]) -> tuple[int, ...]:
@@ -358,28 +390,32 @@ def _size_message(
 
 
 def check_output(
-    out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: Sequence[Array]
+    out: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    inputs: Sequence[Array],
+    name: str = "out",
 ) -> Array:
     """Check an array that a result is written to.
 
     Raises
     ------
     TypeError
-        If ``out`` is not a NumPy array of ``dtype``.
+        If it is not a NumPy array of ``dtype``.
     ValueError
         If its shape differs, it is read-only, or it overlaps an input.
     """
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out is a {type(out).__name__}; expected a NumPy array of {dtype}")
+        raise TypeError(f"{name} is a {type(out).__name__}; expected a NumPy array of {dtype}")
     if out.dtype != dtype:
-        raise TypeError(f"out has dtype {out.dtype}; expected the result's dtype {dtype}")
+        raise TypeError(f"{name} has dtype {out.dtype}; expected the result's dtype {dtype}")
     if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}; expected the result's shape {shape}")
+        raise ValueError(f"{name} has shape {out.shape}; expected the result's shape {shape}")
     if not out.flags.writeable:
-        raise ValueError("out is read-only; pass a writeable array")
+        raise ValueError(f"{name} is read-only; pass a writeable array")
     for array in inputs:
         if np.may_share_memory(out, array) and _overlap(out, array):
-            raise ValueError("out overlaps an input in memory; pass an array of its own")
+            raise ValueError(f"{name} overlaps an input in memory; pass an array of its own")
     return out
 
 

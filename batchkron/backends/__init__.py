@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import numpy as np
+
 from batchkron.backends import _native, cpu, reference
 from batchkron.backends.protocol import Backend, BatchPlan, KronPlan
 
@@ -62,7 +64,8 @@ def using(name: str) -> Iterator[None]:
 def set_num_threads(count: int) -> None:
     """Set how many threads the kernels may use from now on.
 
-    Results do not depend on it, to the last bit.
+    Results do not depend on it, to the last bit. Without effect in a child process that was forked
+    after threads were used: it has one.
 
     Parameters
     ----------
@@ -74,11 +77,11 @@ def set_num_threads(count: int) -> None:
     TypeError, ValueError
         If it is not a positive integer.
     """
-    if isinstance(count, bool) or not isinstance(count, int):
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
         raise TypeError(f"count is {count!r}; expected an integer, at least 1")
     if not 1 <= count <= 4096:
         raise ValueError(f"count is {count}; expected 1 to 4096 threads")
-    _native.set_num_threads(count)
+    _native.set_num_threads(int(count))
 
 
 def get_num_threads() -> int:

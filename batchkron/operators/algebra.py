@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from batchkron.operators.base import Operator
-from batchkron.operators.scratch import scratch
-from batchkron.spec import Array, as_scalar, scaled_dtype
+from batchkron.operators.workspace import Workspace
+from batchkron.spec import Array, as_scalar, check_dtype, scaled_dtype
 
 
 class Identity(Operator):
@@ -20,8 +20,15 @@ class Identity(Operator):
     ----------
     size : int
         N.
-    dtype : dtype, optional
+    dtype : float32, float64, complex64 or complex128, optional
         float64 by default.
+
+    Raises
+    ------
+    TypeError
+        If the size is not an integer, or for any other dtype.
+    ValueError
+        If the size is negative.
 
     Examples
     --------
@@ -32,9 +39,12 @@ class Identity(Operator):
     """
 
     def __init__(self, size: int, dtype: DTypeLike = np.float64) -> None:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+            raise TypeError(f"size is {size!r}; expected an integer")
         if size < 0:
             raise ValueError(f"size is {size}; expected 0 or more")
-        super().__init__((size, size), np.dtype(dtype))
+        self._workspace = Workspace()
+        super().__init__((int(size), int(size)), check_dtype(dtype))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Identity, (self.shape[0], self.dtype)
@@ -48,7 +58,9 @@ class Identity(Operator):
         elif alpha == 1:
             target += source
         else:
-            target += alpha * source
+            scaled = self._workspace.array(source.size, self.dtype)
+            np.multiply(source, alpha, out=scaled)
+            target += scaled
 
     def _build_transpose(self) -> Identity:
         return self
@@ -117,7 +129,7 @@ class SumOperator(Operator):
         super().__init__(first.shape, dtype, common_batch_shape(terms))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SumOperator, (self.args,)
+        return SumOperator, (self.terms,)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -143,7 +155,8 @@ class SumOperator(Operator):
 class ComposedOperator(Operator):
     """The operator A B; usually written as ``A @ B``.
 
-    The vector between the two lies in the calling thread's workspace.
+    A chain of compositions is run as one, from right to left, through two buffers that belong to
+    the operator and the calling thread.
     """
 
     def __init__(self, left: Operator, right: Operator) -> None:
@@ -152,31 +165,48 @@ class ComposedOperator(Operator):
                 f"operators of shapes {left.shape} and {right.shape} do not compose: the left one "
                 f"has {left.shape[1]} columns, the right one {right.shape[0]} rows"
             )
-        dtype = np.result_type(left.dtype, right.dtype)
-        self.left, self.right = left.astype(dtype), right.astype(dtype)
-        shape = (left.shape[0], right.shape[1])
-        self.args = (left, right)
-        super().__init__(shape, dtype, common_batch_shape([left, right]))
+        self._prepare([*links_of(left), *links_of(right)], (left, right))
+
+    def _prepare(self, links: Sequence[Operator], args: tuple[Any, ...]) -> None:
+        """Set up the chain of operators ``links``, of shapes that fit."""
+        dtype = np.result_type(*{link.dtype for link in links})
+        self.links = tuple(link.astype(dtype) for link in links)
+        self.args = args
+        self._workspace = Workspace()
+        shape = (links[0].shape[0], links[-1].shape[1])
+        super().__init__(shape, dtype, common_batch_shape(links))
+
+    @classmethod
+    def _of(cls, links: Sequence[Operator]) -> ComposedOperator:
+        """Compose a chain of operators whose shapes fit."""
+        operator = ComposedOperator.__new__(ComposedOperator)
+        operator._prepare(links, tuple(links))
+        return operator
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args
+        return ComposedOperator._of, (self.links,)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        with scratch(outer * self.right.shape[0] * inner, self.dtype) as between:
-            self.right._run(x, between, outer, inner, 1, False)
-            self.left._run(between, y, outer, inner, alpha, accumulate)
+        first, *between, last = self.links
+        size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
+        buffers = self._workspace.array(2 * size, self.dtype).reshape(2, size)
+        source = x
+        for k, link in enumerate([last, *reversed(between)]):
+            target = buffers[k % 2, : link.shape[0] * outer * inner]
+            link._run(source, target, outer, inner, 1, False)
+            source = target
+        first._run(source, y, outer, inner, alpha, accumulate)
 
     def _build_transpose(self) -> ComposedOperator:
-        return ComposedOperator(self.right.T, self.left.T)
+        return ComposedOperator._of([link.T for link in reversed(self.links)])
 
     def _build_conjugate(self) -> ComposedOperator:
-        left, right = self.left._relative("conjugate"), self.right._relative("conjugate")
-        return ComposedOperator(left, right)
+        return ComposedOperator._of([link._relative("conjugate") for link in self.links])
 
     def _build_as(self, dtype: np.dtype[Any]) -> ComposedOperator:
-        return ComposedOperator(self.left.astype(dtype), self.right.astype(dtype))
+        return ComposedOperator._of([link.astype(dtype) for link in self.links])
 
 
 class PowerOperator(ComposedOperator):
@@ -190,13 +220,14 @@ class PowerOperator(ComposedOperator):
 
     def __init__(self, operator: Operator, exponent: int) -> None:
         operator._refuse_non_square("power")
-        if exponent > 1:
-            rest = operator if exponent == 2 else PowerOperator(operator, exponent - 1)
-            super().__init__(operator, rest)
-        else:
-            one = Identity(operator.shape[0], operator.dtype)
-            super().__init__(one if exponent == 0 else operator, one)
-        self.args = (operator, exponent)
+        one = Identity(operator.shape[0], operator.dtype)
+        links = links_of(operator) * exponent
+        self._prepare(links if len(links) > 1 else [*links, one, one][:2], (operator, exponent))
+
+
+def links_of(operator: Operator) -> list[Operator]:
+    """Return the operators that an operator is the composition of; itself if it is none."""
+    return list(operator.links) if isinstance(operator, ComposedOperator) else [operator]
 
 
 def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:

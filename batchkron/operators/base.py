@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
-from batchkron.spec import Array, as_host_array, as_scalar, check_output, compute_dtype
+from batchkron.spec import (
+    Array,
+    as_host_array,
+    as_scalar,
+    check_dtype,
+    check_output,
+    compute_dtype,
+    ready,
+)
 
+_relatives_lock = threading.RLock()  # building relatives is rare, and may build others
+MOST_PLANS = 64  # shapes of vectors that an operator keeps plans for
 _PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
 
 
@@ -71,6 +82,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def _relative(self, kind: str, dtype: np.dtype[Any] | None = None) -> Operator:
         """Return the transpose, conjugate or converted operator, built when first needed."""
+        with _relatives_lock:
+            return self._locked_relative(kind, dtype)
+
+    def _locked_relative(self, kind: str, dtype: np.dtype[Any] | None) -> Operator:
         if kind not in self._relatives:
             if kind == "transpose":
                 relative = self._build_transpose()
@@ -100,13 +115,11 @@ class Operator(LinearOperator):  # type: ignore[misc]
         TypeError
             For any other dtype, or complex to real.
         """
-        wanted = np.dtype(dtype)
+        wanted = check_dtype(dtype)
         if wanted == self.dtype:
             return self
         if self.dtype.kind == "c" and wanted.kind != "c":
             raise TypeError(f"the operator is {self.dtype}; a conversion to {wanted} drops a part")
-        if compute_dtype(np.empty(0, wanted)) != wanted:
-            raise TypeError(f"dtype is {wanted}; expected float32, float64 or their complex pairs")
         return self._relative(wanted.name, wanted)
 
     def _dispatch(
@@ -119,8 +132,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
             target = np.empty(shape, self.dtype)
         else:
             check_output(out, shape, self.dtype, (x,))
-            target = out if out.flags.c_contiguous else np.empty(shape, self.dtype)
-        self._run(x if x.flags.c_contiguous else x.copy(), target, outer, inner, 1, False)
+            target = out if out.flags.carray else np.empty(shape, self.dtype)
+        self._run(ready(x, self.dtype), target, outer, inner, 1, False)
         if out is None or target is out:
             return target
         out[...] = target
@@ -132,14 +145,14 @@ class Operator(LinearOperator):  # type: ignore[misc]
         """Compute A x where the dtypes differ, in the one that `numpy.result_type` gives."""
         dtype = np.result_type(self.dtype, compute_dtype(x))
         wide = np.result_type(self.dtype, dtype.type(0).real.dtype)
-        x = np.ascontiguousarray(x, dtype)
+        x = ready(x, dtype)
         if wide != self.dtype:
             return self.astype(wide)._dispatch(x, out, shape, outer, inner)
         if dtype == self.dtype:
             return self._dispatch(x, out, shape, outer, inner)
         # a real operator on complex vectors: real and imaginary parts are an innermost axis
         result = np.empty(shape, dtype) if out is None else check_output(out, shape, dtype, (x,))
-        target = result if result.flags.c_contiguous else np.empty(shape, dtype)
+        target = result if result.flags.carray else np.empty(shape, dtype)
         parts = target.reshape(-1).view(self.dtype)
         self._run(x.reshape(-1).view(self.dtype), parts, outer, 2 * inner, 1, False)
         if target is not result:
@@ -324,12 +337,6 @@ class Operator(LinearOperator):  # type: ignore[misc]
         batch = f" for {self.batch_shape} systems" if self.batch_shape else ""
         return f"{type(self).__name__} {self.shape[0]}×{self.shape[1]} {self.dtype}{batch}"
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     # The algebra is built on this class, hence the late imports.
 
     def __add__(self, other: object) -> Any:
@@ -358,10 +365,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return self._scaled(1 / as_scalar(other, "the divisor"))
 
     def __pow__(self, exponent: object) -> Any:
-        if isinstance(exponent, int) and exponent >= 0:
+        if isinstance(exponent, (int, np.integer)) and exponent >= 0:
             from batchkron.operators.algebra import PowerOperator
 
-            return PowerOperator(self, exponent)
+            return PowerOperator(self, int(exponent))
         return NotImplemented
 
     def dot(self, x: Any) -> Any:

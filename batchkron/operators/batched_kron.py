@@ -20,6 +20,7 @@ from batchkron.spec import (
     as_host_array,
     check_output,
     check_replacement,
+    ready,
 )
 
 
@@ -289,13 +290,12 @@ class BatchedKron(ValuedOperator):
             As `Operator.matvec`.
         """
         blocks, outer, shape = self._blocks(x)
-        if blocks.dtype == self.dtype and isinstance(y, np.ndarray) and y.flags.c_contiguous:
-            check_output(y, shape, self.dtype, (blocks,))
-            source = blocks if blocks.flags.c_contiguous else blocks.copy()
-            self._run(source, y, outer, 1, 1, True)
+        if blocks.dtype == self.dtype and isinstance(y, np.ndarray) and y.flags.carray:
+            check_output(y, shape, self.dtype, (blocks,), "y")
+            self._run(ready(blocks, self.dtype), y, outer, 1, 1, True)
             return y
         product = self.apply(blocks)
-        check_output(y, shape, product.dtype, (blocks,))
+        check_output(y, shape, product.dtype, (blocks,), "y")
         y += product
         return y
 

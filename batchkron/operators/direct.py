@@ -11,7 +11,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.kron import gekmm
-from batchkron.spec import Array, as_host_array
+from batchkron.spec import Array, as_host_array, compute_dtype
 
 if TYPE_CHECKING:
     from batchkron.operators.base import Operator
@@ -26,6 +26,7 @@ def right_hand_side(b: ArrayLike, size: int) -> Array:
         If b is not (size,) or (size, K).
     """
     array = as_host_array(b, "b")
+    array = array.astype(compute_dtype(array), copy=False)
     if array.ndim not in (1, 2) or array.shape[0] != size:
         raise ValueError(f"b has shape {array.shape}; expected ({size},) or ({size}, K)")
     return array
@@ -49,11 +50,14 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
     """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per factor."""
     sizes = square_sizes(factors)
     rhs = right_hand_side(b, math.prod(sizes))
-    x = rhs.reshape(*sizes, -1)
-    for mode, factor in enumerate(factors):
-        front = np.moveaxis(x, mode, 0)
-        solved = np.linalg.solve(factor, front.reshape(len(factor), -1))
-        x = np.moveaxis(solved.reshape(front.shape), 0, mode)
+    x, before, after = rhs, 1, rhs.size
+    for factor in factors:
+        n = len(factor)
+        after //= max(n, 1)
+        front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
+        solved = np.linalg.solve(factor, front)
+        x = solved.reshape(n, before, after).swapaxes(0, 1)
+        before *= n
     return np.ascontiguousarray(x).reshape(rhs.shape)
 
 
@@ -112,16 +116,18 @@ def solve_sum(factors: Sequence[Array], b: ArrayLike) -> Array:
     """Solve (A_1 ⊕ … ⊕ A_d) x = b."""
     sizes = [len(factor) for factor in factors]
     rhs = right_hand_side(b, math.prod(sizes))
-    columns = rhs.reshape(rhs.shape[0], -1)
+    columns = rhs if rhs.ndim == 2 else rhs[:, None]
+    if rhs.size == 0:
+        return rhs.copy()
     if all(is_hermitian(factor) for factor in factors):
         values, vectors = hermitian_eigenpairs(factors)
-        denominators = _outer_sum(values)
+        denominators = outer_sum(values)
         _refuse_singular(denominators, factors)
         coefficients = gekmm([v.conj().T for v in vectors], columns) / denominators[:, None]
         return gekmm(vectors, coefficients).reshape(rhs.shape)
     pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
     triangles, unitary = [t for t, _ in pairs], [u for _, u in pairs]
-    _refuse_singular(_outer_sum([t.diagonal() for t in triangles]), factors)
+    _refuse_singular(outer_sum([t.diagonal() for t in triangles]), factors)
     coefficients = gekmm([u.conj().T for u in unitary], columns)
     solution = gekmm(unitary, _solve_triangular(triangles, coefficients, 0.0))
     real = all(factor.dtype.kind == "f" for factor in factors) and rhs.dtype.kind != "c"
@@ -134,7 +140,7 @@ def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> A
         shifted = triangles[0] + shift * np.eye(len(triangles[0]))
         return np.asarray(scipy.linalg.solve_triangular(shifted, b))
     first, rest = triangles[0], triangles[1:]
-    blocks = b.reshape(len(first), -1, b.shape[1])
+    blocks = b.reshape(len(first), len(b) // len(first), b.shape[1])
     x = np.empty_like(blocks)
     for i in range(len(first) - 1, -1, -1):
         known = np.tensordot(first[i, i + 1 :], x[i + 1 :], axes=1)
@@ -142,7 +148,7 @@ def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> A
     return x.reshape(b.shape)
 
 
-def _outer_sum(values: Sequence[Array]) -> Array:
+def outer_sum(values: Sequence[Array]) -> Array:
     """Return all sums of one entry per array, the first array slowest."""
     total = np.zeros(1, values[0].dtype)
     for entries in values:
@@ -152,15 +158,21 @@ def _outer_sum(values: Sequence[Array]) -> Array:
 
 def _refuse_singular(values: Array, factors: Sequence[Array]) -> None:
     """Raise if an eigenvalue of the sum vanishes to rounding."""
-    scale = sum(np.linalg.norm(factor) for factor in factors)
-    eps = max(np.finfo(factor.dtype).eps for factor in factors)
-    if values.size and np.abs(values).min() <= eps * scale:
+    if values.size and np.abs(values).min() <= _negligible(factors):
         raise np.linalg.LinAlgError("the Kronecker sum is singular to working precision")
+
+
+def _negligible(factors: Sequence[Array]) -> float:
+    """Return below what an eigenvalue of the sum is zero to rounding."""
+    scale = sum(float(np.linalg.norm(factor)) for factor in factors)
+    return float(max(np.finfo(factor.dtype).eps for factor in factors)) * scale
 
 
 def logdet_sum(factors: Sequence[Array]) -> Any:
     """Return log det (A_1 ⊕ … ⊕ A_d) from the sums of eigenvalues."""
-    values = _outer_sum([np.linalg.eigvals(factor) for factor in factors])
+    values = outer_sum([np.linalg.eigvals(factor) for factor in factors])
+    if values.size and np.abs(values).min() <= _negligible(factors):
+        return -np.inf
     with np.errstate(divide="ignore"):
         logarithm = np.log(np.abs(values)).sum()
     phase = np.angle(values).sum()

@@ -14,8 +14,15 @@ from batchkron.backends import BatchPlan, KronPlan, backend
 from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
-from batchkron.operators.base import ValuedOperator
-from batchkron.spec import Array, KronSpec, compute_dtype, factor_list, same_shapes
+from batchkron.operators.base import MOST_PLANS, ValuedOperator
+from batchkron.spec import (
+    Array,
+    KronSpec,
+    compute_dtype,
+    factor_list,
+    read_only_copies,
+    same_shapes,
+)
 
 
 class KroneckerProduct(ValuedOperator):
@@ -47,7 +54,7 @@ class KroneckerProduct(ValuedOperator):
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
         given = factor_list(factors)
         dtype = compute_dtype(*given)
-        self.factors = tuple(np.array(factor, dtype, order="C") for factor in given)
+        self.factors = read_only_copies(given, dtype)
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
         self._inputs = tuple(factor.shape[-1] for factor in self.factors)
         self._backend = backend()
@@ -65,6 +72,8 @@ class KroneckerProduct(ValuedOperator):
     def _plan(self, outer: int, inner: int) -> KronPlan:
         plan = self._plans.get((outer, inner))
         if plan is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
             spec = KronSpec(self._inputs, self._outputs, outer, inner, self.dtype)
             plan = self._plans[outer, inner] = self._backend.kron_plan(spec)
         return plan
@@ -97,8 +106,7 @@ class KroneckerProduct(ValuedOperator):
         self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        for factor, matrix in zip(self.factors, matrices, strict=True):
-            factor[...] = matrix
+        self.factors = read_only_copies(matrices, self.dtype)
         if self._batch_plan is not None:
             spec = one_product_spec(self.factors, 1)
             self._batch_plan.set_values(spec.pools, spec.weights)
@@ -121,12 +129,15 @@ class KroneckerProduct(ValuedOperator):
         """Return the diagonal, (min(ΠP, ΠQ),)."""
         self._refuse_batch("diagonal")
         if self._outputs == self._inputs:
-            return reduce(np.kron, [factor.diagonal() for factor in self.factors])
-        index = np.arange(min(self.shape))
-        rows = np.unravel_index(index, self._outputs)
-        columns = np.unravel_index(index, self._inputs)
-        entries = [f[i, j] for f, i, j in zip(self.factors, rows, columns, strict=True)]
-        return np.asarray(math.prod(entries))
+            one = np.ones(1, self.dtype)
+            return reduce(np.kron, [factor.diagonal() for factor in self.factors], one)
+        rows = columns = np.arange(min(self.shape))
+        result = np.ones(len(rows), self.dtype)
+        for factor in reversed(self.factors):
+            rows, i = np.divmod(rows, factor.shape[0])
+            columns, j = np.divmod(columns, factor.shape[1])
+            result *= factor[i, j]
+        return result
 
     def trace(self) -> Any:
         """Return the sum of the diagonal, from the factors' traces where these are square.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,16 @@ from numpy.typing import ArrayLike
 
 from batchkron.backends import KronPlan, backend
 from batchkron.operators import direct
-from batchkron.operators.base import ValuedOperator
+from batchkron.operators.base import MOST_PLANS, ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
-from batchkron.spec import Array, KronSpec, compute_dtype, factor_list, same_shapes
+from batchkron.spec import (
+    Array,
+    KronSpec,
+    compute_dtype,
+    factor_list,
+    read_only_copies,
+    same_shapes,
+)
 
 
 class KroneckerSum(ValuedOperator):
@@ -47,7 +53,7 @@ class KroneckerSum(ValuedOperator):
             if factor.ndim != 2 or factor.shape[0] != factor.shape[1]:
                 raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
         dtype = compute_dtype(*given)
-        self.factors = tuple(np.array(factor, dtype, order="C") for factor in given)
+        self.factors = read_only_copies(given, dtype)
         self._sizes = tuple(len(factor) for factor in self.factors)
         self._backend = backend()
         self._plans: dict[tuple[int, int], list[KronPlan]] = {}
@@ -61,6 +67,8 @@ class KroneckerSum(ValuedOperator):
         """Return one single-mode plan per factor."""
         plans = self._plans.get((outer, inner))
         if plans is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
             plans = []
             for mode, size in enumerate(self._sizes):
                 before = outer * math.prod(self._sizes[:mode])
@@ -82,8 +90,7 @@ class KroneckerSum(ValuedOperator):
         self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        for factor, matrix in zip(self.factors, matrices, strict=True):
-            factor[...] = matrix
+        self.factors = read_only_copies(matrices, self.dtype)
 
     def _build_transpose(self) -> KroneckerSum:
         return KroneckerSum([factor.T for factor in self.factors])
@@ -96,7 +103,7 @@ class KroneckerSum(ValuedOperator):
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,)."""
-        return reduce(np.add.outer, [factor.diagonal() for factor in self.factors]).ravel()
+        return direct.outer_sum([factor.diagonal() for factor in self.factors])
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b by diagonalising the factors, or their Schur forms if not Hermitian.
@@ -146,7 +153,7 @@ class KroneckerSum(ValuedOperator):
             If a factor is not Hermitian.
         """
         values, vectors = direct.hermitian_eigenpairs(self.factors)
-        return reduce(np.add.outer, values).ravel(), KroneckerProduct(vectors)
+        return direct.outer_sum(values), KroneckerProduct(vectors)
 
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
         """Compute exp(t A) x, exactly the product of the factors' exponentials.

@@ -60,20 +60,23 @@ def validate_batch(
     rng = np.random.default_rng(seed)
     shape = (spec.systems, spec.num_inputs, spec.input_size)
     x = rng.standard_normal(shape).astype(spec.dtype)
-    y = apply(x.reshape(spec.batch_shape + shape[1:])).reshape(spec.systems, spec.num_outputs, -1)
+    if spec.dtype.kind == "c":
+        x += 1j * rng.standard_normal(shape).astype(x.real.dtype)
+    y = apply(x.reshape(spec.batch_shape + shape[1:]))
+    y = y.reshape(spec.systems, spec.num_outputs, spec.output_size)
     blocks = np.arange(spec.num_outputs)
     if samples is not None and samples < spec.num_outputs:
         blocks = np.sort(rng.choice(blocks, samples, replace=False))
     order = np.argsort(spec.outputs, kind="stable")
     starts = np.searchsorted(spec.outputs[order], np.arange(spec.num_outputs + 1))
-    eps = np.finfo(spec.dtype).eps
+    eps, smallest = np.finfo(spec.dtype).eps, np.finfo(spec.dtype).smallest_normal
     steps = sum(pool.shape[3] for pool in spec.pools) + len(spec.pools) + 2
     products, max_error, max_ratio = 0, 0.0, 0.0
     for system, block in itertools.product(range(spec.systems), blocks):
         chosen = order[starts[block] : starts[block + 1]]
         expected, magnitude = _dense_block(spec, system, chosen, x[system])
         error = np.abs(y[system, block] - expected)
-        bound = 2 * eps * (steps + len(chosen)) * magnitude
+        bound = 2 * eps * (steps + len(chosen)) * magnitude + smallest * len(chosen)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(error == 0, 0.0, error / bound)
         products += len(chosen)

@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ template <class T>
 const py::array& expect(const py::array& array, Index elements, const char* name) {
   if (!py::isinstance<Array<T>>(array)) fail(name, "of the plan's dtype");
   if (!(array.flags() & py::array::c_style)) fail(name, "C-contiguous");
+  if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T)) fail(name, "aligned");
   if (array.size() != elements) fail(name, "of " + std::to_string(elements) + " elements");
   return array;
 }
@@ -57,7 +59,9 @@ FactorView<T> factor_view(const py::array& array, Index K, Index C) {
   if (!py::isinstance<Array<T>>(array)) fail("a factor", "of the plan's dtype");
   if (array.ndim() != 2 || array.shape(0) != K || array.shape(1) != C)
     fail("a factor", "of shape (" + std::to_string(K) + ", " + std::to_string(C) + ")");
-  if (array.strides(0) % item || array.strides(1) % item) fail("a factor", "aligned");
+  if (array.strides(0) % item || array.strides(1) % item ||
+      reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T))
+    fail("a factor", "aligned");
   return {static_cast<const T*>(array.data()), K, C, array.strides(0) / item,
           array.strides(1) / item};
 }

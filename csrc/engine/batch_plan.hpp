@@ -65,15 +65,25 @@ class BatchPlan {
   // x is (outer, num_inputs, prod inputs, inner), y likewise; entry e of outer is of system
   // e mod systems. accumulate = false overwrites y and never reads it. y does not alias x.
   void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
+    const Index outputs = checked_product({outer, output_elements(), inner});
+    if (outputs == 0) return;
+    if (checked_product({outer, input_elements(), inner}) == 0) {
+      if (!accumulate) std::fill_n(y, outputs, T{});
+      return;
+    }
+    kernels();  // throws for an unknown instruction set, which no thread of a region may
     const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
-    const Index buffer = padded(std::max(list_.largest_intermediate, output_size_) * inner);
+    const bool atomic = accumulation_ == Accumulation::atomic;
+    const Index buffer = padded(checked_product({list_.largest_intermediate, inner}));
+    const Index product = atomic ? padded(output_size_ * inner) : 0;
+    const Index per_thread = 2 * buffer + product;
     thread_local Workspace workspace;
-    T* scratch = static_cast<T*>(workspace.reserve(sizeof(T) * std::size_t(3 * threads * buffer)));
-    const Call call{x, y, outer, inner, alpha, accumulate, scratch, buffer, threads};
-    if (accumulation_ == Accumulation::owner)
-      run_owner(call);
-    else
+    T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads)));
+    const Call call{x, y, outer, inner, alpha, accumulate, scratch, buffer, per_thread, threads};
+    if (atomic)
       run_atomic(call);
+    else
+      run_owner(call);
   }
 
  private:
@@ -84,9 +94,9 @@ class BatchPlan {
     T alpha;
     bool accumulate;
     T* scratch;
-    Index buffer;
+    Index buffer, per_thread;
     int threads;
-    T* buffers() const { return scratch + 3 * buffer * thread_index(); }
+    T* buffers() const { return scratch + per_thread * thread_index(); }
   };
 
   static Index padded(Index elements) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/pack.hpp"
+#include "engine/steps.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 
@@ -24,10 +25,11 @@ template <class T>
 void batched_gemm(const GemmShape& shape, const Index* a_ids, const Index* b_ids, const T* a,
                   const T* b, T alpha, T* c) {
   const Index m = shape.m, n = shape.n, k = shape.k;
+  kernels();  // throws for an unknown instruction set, which no thread of a region may
   const int threads = threads_for(double(shape.order.size()) * double(m) * double(n) * double(k));
   const Index packed = packed_size<T>(n, k);
   thread_local Workspace workspace;
-  T* scratch = static_cast<T*>(workspace.reserve(sizeof(T) * std::size_t(packed * threads)));
+  T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(packed, threads)));
   const auto kernel = mode_kernels<T>().pick(true, k, n);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (Index output = 0; output < shape.count_c; ++output) {

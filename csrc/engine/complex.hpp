@@ -13,13 +13,28 @@ struct Complex {
   Complex(Real re, Real im = 0) : real(re), imag(im) {}
 };
 
-// acc + a * b, written so that each component is a chain of unambiguous fused multiply-adds.
+// a * b + c, fused where the instruction set can. Written out, because a compiler that vectorises
+// a loop may contract its body and its remainder differently.
+inline double fused_scalar(double a, double b, double c) {
+#ifdef __FMA__
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+inline float fused_scalar(float a, float b, float c) {
+#ifdef __FMA__
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// acc + a * b, each component a chain of two fused multiply-adds in a fixed order.
 template <class Real>
 inline Complex<Real> multiply_add(Complex<Real> acc, Complex<Real> a, Complex<Real> b) {
-  acc.real = acc.real + a.real * b.real;
-  acc.imag = acc.imag + a.real * b.imag;
-  acc.real = acc.real - a.imag * b.imag;
-  acc.imag = acc.imag + a.imag * b.real;
+  acc.real = fused_scalar(-a.imag, b.imag, fused_scalar(a.real, b.real, acc.real));
+  acc.imag = fused_scalar(a.imag, b.real, fused_scalar(a.real, b.imag, acc.imag));
   return acc;
 }
 

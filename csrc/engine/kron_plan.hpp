@@ -34,6 +34,11 @@ class KronPlan {
   void run(const std::vector<FactorView<T>>& factors, const T* x, T alpha, T* y,
            bool accumulate) const {
     if (output_elements() == 0) return;
+    if (input_elements() == 0) {
+      if (!accumulate) std::fill_n(y, output_elements(), T{});
+      return;
+    }
+    kernels();  // throws for an unknown instruction set, which no thread of a region may
     const int threads = threads_for(steps_.multiply_adds * double(outer_));
     const Index row_bytes = std::max<Index>(1, row_elements() * Index(sizeof(T)));
     const Index chunk = std::clamp<Index>(kChunkBytes / row_bytes, 1, outer_);
@@ -44,7 +49,7 @@ class KronPlan {
 
     thread_local Workspace workspace;
     T* memory = static_cast<T*>(
-        workspace.reserve(sizeof(T) * std::size_t(packed_total(factors) + buffers * buffer)));
+        workspace.reserve(bytes_of<T>(packed_total(factors), 1) + bytes_of<T>(buffer, buffers)));
     const std::vector<const T*> packed = pack_all(factors, memory);
     T* scratch = memory + packed_total(factors);
     const Call<T> call{packed, x, y, alpha, accumulate, scratch, buffer};

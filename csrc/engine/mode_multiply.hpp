@@ -48,6 +48,17 @@ inline Complex<Real> fused(Complex<Real> acc, Complex<Real> a, Complex<Real> b) 
   return multiply_add(acc, a, b);
 }
 
+// The same where the factor is the vector: for complex numbers the order of the operands, and with
+// it the order of the sums, stays that of `fused`.
+template <class V, class T>
+inline V fused_factor(V acc, V f, T x) {
+  return fused(acc, f, x);
+}
+template <class Real>
+inline Complex<Real> fused_factor(Complex<Real> acc, Complex<Real> f, Complex<Real> x) {
+  return fused(acc, x, f);
+}
+
 template <bool accumulates, class V, class T>
 inline V finish(V previous, V sum, T alpha) {
   if constexpr (accumulates) return fused(previous, sum, alpha);
@@ -142,7 +153,7 @@ inline void last_mode_rows(const ModeTask<T>& t, T* y, const T* x) {
     for (int i = 0; i < rows; ++i) sum[i] = V{};
     for (Index c = 0; c < C; ++c) {
       const V fs = load<V>(t.f + c * stride + k);
-      for (int i = 0; i < rows; ++i) sum[i] = fused(sum[i], fs, x[i * C + c]);
+      for (int i = 0; i < rows; ++i) sum[i] = fused_factor(sum[i], fs, x[i * C + c]);
     }
     const Index count = smaller(lanes, K - k);
     for (int i = 0; i < rows; ++i) {

@@ -1,6 +1,7 @@
 // A Kronecker product applied mode by mode: which mode when, and at what sizes.
 #pragma once
 
+#include <new>
 #include <vector>
 
 #include "engine/kernel_table.hpp"
@@ -23,6 +24,16 @@ struct Steps {
 // 1/C_a - 1/K_a < 1/C_b - 1/K_b (exchange two neighbours to see it), ties in order of the modes.
 Steps plan_steps(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
                  const std::vector<bool>& active, Index inner);
+
+// The bytes of `elements` values of T; throws std::bad_alloc where no memory could hold them.
+template <class T>
+std::size_t bytes_of(Index elements, Index copies) {
+  Index total;
+  if (__builtin_mul_overflow(elements, copies, &total) ||
+      __builtin_mul_overflow(total, Index(sizeof(T)), &total))
+    throw std::bad_alloc();
+  return std::size_t(total);
+}
 
 // The product of all entries; throws std::overflow_error beyond 64 bits.
 Index checked_product(const std::vector<Index>& sizes, Index start = 1);

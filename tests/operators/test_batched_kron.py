@@ -274,7 +274,7 @@ def test_errors_at_apply(rng):
     x = np.ones((3, 4))
     with pytest.raises(ValueError, match="out overlaps an input"):
         op.apply(x, out=x)
-    with pytest.raises(ValueError, match="out overlaps an input"):
+    with pytest.raises(ValueError, match="y overlaps an input"):
         op.accumulate(x, x)
     with pytest.raises(TypeError, match="out has dtype float32"):
         op.apply(x, out=np.ones((3, 4), "f4"))

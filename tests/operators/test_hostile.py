@@ -1,0 +1,186 @@
+"""Inputs that have broken things before, or would break them quietly."""
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+
+
+def test_sizes_that_overflow_memory_arithmetic():
+    """Empty inputs with huge trailing axes: no work, no crash."""
+    op = bk.BatchedKron(
+        [np.ones((1, 1, 0)), np.ones((1, 4, 4)), np.ones((1, 0, 1))], [[0, 0, 0]], [0], [0]
+    )
+    assert (op @ np.empty((0, 2**59))).shape == (0, 2**59)
+    factors = [np.ones((1, 1, 0)), np.ones((4, 4)), np.ones((0, 1))]
+    assert bk.gekmm(factors, np.empty((1, 0, 2**59))).shape == (1, 0, 2**59)
+    with pytest.raises(ValueError, match=r"num_outputs would be 4611686018427387905; expected at"):
+        bk.BatchedKron(np.ones((1, 1, 1)), [[0]], [0], [2**62])
+
+
+def test_gemm_takes_c_in_any_layout(rng):
+    a = rng.standard_normal((2, 3, 3))
+    for c in (np.asfortranarray(a), a.transpose(0, 2, 1), a[::-1]):
+        np.testing.assert_allclose(bk.batched_gemm(a, a, c, beta=2), a @ a + 2 * c, atol=1e-13)
+    assert bk.batched_gemm(a.astype("f4"), a.astype("f4"), a).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
+def test_update_from_an_operators_own_factors(rng, kind):
+    op = kind(rng.standard_normal((2, 3, 3)))
+    swapped = kind(op.factors[::-1]).to_dense()
+    T = op.T
+    op.update(op.factors[::-1])
+    np.testing.assert_array_equal(op.to_dense(), swapped)
+    np.testing.assert_array_equal(T.to_dense(), swapped.T)
+    op.update([factor.T for factor in op.factors])
+    np.testing.assert_array_equal(op.to_dense(), kind(op.factors).to_dense())
+    np.testing.assert_array_equal(T.to_dense(), op.to_dense().T)
+    with pytest.raises(ValueError, match="read-only"):
+        op.factors[0][0, 0] = 7
+
+
+def test_a_deep_copy_is_independent(rng):
+    op = bk.KroneckerProduct(rng.standard_normal((2, 3, 3)))
+    other = copy.deepcopy(op)
+    before = op.to_dense()
+    other.update(rng.standard_normal((2, 3, 3)))
+    np.testing.assert_array_equal(op.to_dense(), before)
+    assert not np.array_equal(other.to_dense(), before)
+
+
+def test_misaligned_arrays(rng):
+    """A field of a packed record is contiguous, but at odd addresses."""
+    record = np.zeros(1, [("head", "i1"), ("x", "f8", 9), ("y", "f8", 9), ("A", "f8", (3, 3))])[0]
+    record["x"][:] = rng.standard_normal(9)
+    record["A"][:] = rng.standard_normal((3, 3))
+    assert not record["x"].flags.aligned
+    x, A = record["x"].copy(), record["A"].copy()
+    expected = np.kron(A, A) @ x
+    bk.gekmm([record["A"], record["A"]], record["x"], out=record["y"])
+    np.testing.assert_allclose(record["y"], expected, rtol=1e-13)
+    op = bk.KroneckerProduct([A, A])
+    np.testing.assert_allclose(op @ record["x"], expected, rtol=1e-13)
+    op.matvec(x, record["y"])
+    np.testing.assert_allclose(record["y"], expected, rtol=1e-13)
+    gemm = bk.batched_gemm(record["A"][None], record["A"][None], record["A"][None], beta=1)
+    np.testing.assert_allclose(gemm[0], A @ A + A, rtol=1e-12)
+    np.testing.assert_array_equal(bk.kron(record["A"], np.eye(2)), np.kron(A, np.eye(2)))
+
+
+def test_outputs_that_overlap_inputs_which_are_copied(rng):
+    A, B, w = rng.standard_normal((2, 2)), rng.standard_normal((3, 3)), rng.standard_normal((6, 6))
+    kept = w.copy()
+    with pytest.raises(ValueError, match="out overlaps an input"):
+        bk.gekmm([A, B], w.T, out=w)
+    wide = rng.standard_normal((4, 2)) + 1j
+    with pytest.raises(ValueError, match="out overlaps an input"):
+        bk.gekmm([wide[:2]], np.ones(2), conj=True, out=wide[0])
+    np.testing.assert_array_equal(w, kept)
+
+
+def test_high_powers_and_long_sums(rng):
+    op = 0.1 * bk.KroneckerProduct(rng.standard_normal((2, 2, 2)))
+    high = op**2000
+    np.testing.assert_allclose(
+        high @ np.ones(4), np.linalg.matrix_power(op.to_dense(), 2000) @ np.ones(4), atol=1e-12
+    )
+    total = op
+    for _ in range(3000):
+        total = total + op
+    np.testing.assert_allclose(total @ np.ones(4), 3001 * (op @ np.ones(4)), rtol=1e-9)
+    clone = copy.deepcopy(total)
+    np.testing.assert_array_equal(clone @ np.ones(4), total @ np.ones(4))
+
+
+def test_seventy_modes_in_every_method(rng):
+    factors = [np.array([[2.0]])] * 68 + [rng.standard_normal((2, 2)) + 3 * np.eye(2)] * 2
+    op = bk.KroneckerProduct(factors)
+    x = rng.standard_normal(4)
+    np.testing.assert_allclose(op.solve(op @ x), x, rtol=1e-9)
+    wide = bk.KroneckerProduct([np.ones((1, 1))] * 68 + [rng.standard_normal((2, 3))] * 2)
+    np.testing.assert_allclose(wide.diagonal(), wide.to_dense().diagonal(), rtol=1e-12)
+    total = bk.KroneckerSum([np.array([[0.5]])] * 68 + [np.diag([1.0, 2.0])] * 2)
+    np.testing.assert_allclose(np.sort(total.eigh()[0]), [36, 37, 37, 38])
+    np.testing.assert_allclose(total.diagonal(), total.to_dense().diagonal())
+
+
+def test_methods_at_size_zero():
+    for kind in (bk.KroneckerProduct, bk.KroneckerSum):
+        assert kind([np.zeros((0, 0)), np.eye(2)]).solve(np.zeros(0)).shape == (0,)
+        lower = np.array([[1.0, 0.0], [1.0, 2.0]])
+        assert kind([lower, lower]).solve(np.zeros((4, 0))).shape == (4, 0)
+    none = bk.BatchedKron(np.ones((1, 2, 2)), np.zeros((0, 1), int), [], [])
+    assert none.validate().ok
+    systems = bk.BatchedKron(np.ones((0, 1, 2, 2)), [[0]], [0], [0])
+    assert systems.validate().ok
+
+
+def test_a_singular_sum_with_a_rounded_zero():
+    matrix = np.array([[1.0, 2.0], [2.0, 1.0]])
+    assert bk.KroneckerSum([matrix, -matrix]).logdet() == -np.inf
+
+
+def test_validation_of_tiny_and_complex_entries(rng):
+    for scale, dtype in ((1e-22, "float32"), (1, "complex64"), (1, "complex128")):
+        pool = (scale * rng.standard_normal((3, 3, 3))).astype(dtype)
+        if np.dtype(dtype).kind == "c":
+            pool = pool + 1j * pool[::-1]
+        assert bk.BatchedKron(pool, [[0, 1, 2]], [0], [0]).validate().ok
+
+
+def test_identity_is_checked():
+    with pytest.raises(TypeError, match=r"size is 2.5; expected an integer"):
+        bk.Identity(2.5)
+    for dtype in (object, int, "U3"):
+        with pytest.raises(TypeError, match="expected float32, float64, complex64 or complex128"):
+            bk.Identity(4, dtype)
+
+
+def test_relatives_asked_for_by_several_threads_are_one(rng):
+    for _ in range(50):
+        op, seen = bk.KroneckerProduct(rng.standard_normal((2, 3, 3))), []
+        barrier = threading.Barrier(4)
+
+        def ask(op=op, seen=seen, barrier=barrier):
+            barrier.wait()
+            seen.append(op.T)
+
+        workers = [threading.Thread(target=ask) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert len({id(relative) for relative in seen}) == 1
+
+
+def test_pools_from_a_generator(rng):
+    pools = [rng.standard_normal((3, 2, 2)), rng.standard_normal((3, 2, 2))]
+    one = bk.BatchedKron((pool for pool in pools), [[0, 1]], [0], [0])
+    np.testing.assert_array_equal(
+        one.to_dense(), bk.BatchedKron(pools, [[0, 1]], [0], [0]).to_dense()
+    )
+
+
+@pytest.mark.parametrize("flag", ["TF", 1, None])
+def test_flags_that_are_no_flags(flag):
+    with pytest.raises(TypeError, match=r"transpose is .*; expected a bool or a sequence"):
+        bk.gekmm([np.eye(2), np.eye(2)], np.ones(4), transpose=flag)
+
+
+def test_ids_are_copied_for_the_transpose_too(rng):
+    ids, ends = np.array([[0, 1]]), np.array([0])
+    op = bk.BatchedKron(rng.standard_normal((2, 2, 2)), ids, ends, ends)
+    dense = op.to_dense()
+    ids[...], ends[...] = 1, 5
+    np.testing.assert_array_equal(op.T.to_dense(), dense.T)
+
+
+def test_identity_flags_look_at_every_system(rng):
+    pool = np.stack([np.eye(2)[None], np.ones((1, 2, 2))])
+    op = bk.BatchedKron(pool, [[0]], [0], [0])
+    x = rng.standard_normal((2, 1, 2))
+    np.testing.assert_allclose(op.apply(x), np.einsum("skpq,skq->skp", pool, x), rtol=1e-14)
