@@ -5,7 +5,7 @@ import time
 from batchkron.problems import gallery
 from batchkron.solvers import evolve
 
-print(f"{'name':16s}{'unknowns':>10s}{'steps':>7s}{'relative error':>16s}{'seconds':>9s}")
+print(f"{'name':24s}{'unknowns':>10s}{'steps':>7s}{'relative error':>16s}{'seconds':>9s}")
 for name in gallery.names():
     if name == "continuity-6d":
         continue  # 100 602 unknowns: batchkron run continuity-6d
@@ -14,4 +14,4 @@ for name in gallery.names():
     result = evolve(problem, until=problem.stepper.until)
     seconds = time.perf_counter() - begin
     error = problem.relative_error(result.u, result.t)
-    print(f"{name:16s}{problem.unknowns:10d}{result.steps:7d}{error:16.2e}{seconds:9.2f}")
+    print(f"{name:24s}{problem.unknowns:10d}{result.steps:7d}{error:16.2e}{seconds:9.2f}")

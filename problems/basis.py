@@ -167,10 +167,10 @@ def filters(degree: int) -> Filters:
     """
     n = check_degree(degree) + 1
     right = np.empty((2 * n, n))
-    for power, vector in enumerate(_orthogonal_functions(n)):
-        squared_norm = 2 * _half_product(vector, vector)
+    for power, vector in enumerate(orthogonal_functions(n)):
+        squared_norm = 2 * half_product(vector, vector)
         for j, entry in enumerate(vector):
-            right[power, j] = _signed_root(entry, 1 / ((2 * j + 1) * squared_norm))
+            right[power, j] = signed_root(entry, 1 / ((2 * j + 1) * squared_norm))
     parity = 1 - 2 * ((np.arange(2 * n)[:, None] + np.arange(n)) % 2)
     left = right * parity + 0.0  # no negative zeros
     parts = Filters(
@@ -181,7 +181,7 @@ def filters(degree: int) -> Filters:
     return parts
 
 
-def _orthogonal_functions(n: int) -> list[list[Fraction]]:
+def orthogonal_functions(n: int) -> list[list[Fraction]]:
     """Gram-Schmidt of the projected x^m, m < 2n: coefficients of p_0 … p_(n-1) on [0, 1]."""
     functions: list[list[Fraction]] = []
     for m in range(2 * n):
@@ -192,19 +192,19 @@ def _orthogonal_functions(n: int) -> list[list[Fraction]]:
             for j in range(n)
         ]
         for other in functions[m % 2 :: 2]:  # opposite parities are orthogonal
-            share = _half_product(vector, other) / _half_product(other, other)
+            share = half_product(vector, other) / half_product(other, other)
             vector = [a - share * b for a, b in zip(vector, other, strict=True)]
         functions.append(vector)
     return functions
 
 
-def _half_product(a: list[Fraction], b: list[Fraction]) -> Fraction:
+def half_product(a: list[Fraction], b: list[Fraction]) -> Fraction:
     """∫ a b over [0, 1], from coefficients of shifted Legendre polynomials."""
     terms = (x * y / (2 * j + 1) for j, (x, y) in enumerate(zip(a, b, strict=True)))
     return sum(terms, Fraction(0))
 
 
-def _signed_root(value: Fraction, scale: Fraction) -> float:
+def signed_root(value: Fraction, scale: Fraction) -> float:
     """Value * sqrt(scale), rounded once, the same on every machine."""
     square = value * value * scale
     numerator, denominator = square.numerator, square.denominator

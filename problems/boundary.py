@@ -189,6 +189,9 @@ def _parse_condition(value: object, axis: Axis) -> Condition:
 def _check_data(kind: str, data: object) -> None:
     if isinstance(data, str):
         if data != FROM_EXACT:
-            raise ValueError(f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}")
+            raise ValueError(
+                f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}; give that, a number "
+                "or a Separable"
+            )
     elif not isinstance(data, (Separable, SeparableSum)):
         separable_parts(f"{kind}'s data", data, ())  # type: ignore[arg-type]

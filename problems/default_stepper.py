@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.problems.one_dimension import Flux
 from batchkron.problems.problem_parts import StepperSettings
 from batchkron.problems.projection import sample
 from batchkron.problems.space import Space
 from batchkron.problems.terms import Term
 from batchkron.problems.time import TimeFunction
 
-__all__ = ["check_upwind_times", "default_stepper"]
+__all__ = ["default_stepper"]
 
 IMPLICIT_METHODS = ("backward-euler", "crank-nicolson")
 _SAMPLES_IN_TIME = 257
@@ -103,34 +102,6 @@ def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
         diffusion=size / float(np.prod(widths)),
         diffusion_once=size / (min(widths) * float(np.prod(lengths[1:]))),
     )
-
-
-def check_upwind_times(term: Term, fluxes: Sequence[Flux], t0: float, until: float) -> None:
-    """Refuse a first-order upwind term whose function of time becomes negative.
-
-    Parameters
-    ----------
-    term : Term
-        The term.
-    fluxes : sequence of str
-        Fluxes of its derivatives.
-    t0, until : float
-        The run's beginning and end.
-
-    Raises
-    ------
-    ValueError
-        If the term would turn downwind, and grow without bound.
-    """
-    if len(fluxes) != 1 or fluxes[0] == "central" or term.time.is_constant:
-        return
-    if np.min(_time_samples(term.time, t0, until)) < 0.0:
-        kind = next(factor for factor in term.factors if factor.kind != "mass")
-        raise ValueError(
-            f"the coefficient in time of {kind.kind}({kind.axis.name}, ...) becomes negative "
-            f"between t0 = {t0!r} and until = {until!r}, where its {fluxes[0]} flux would change "
-            "sides; give the term flux='central', or a function of time that keeps its sign"
-        )
 
 
 def _time_samples(function: TimeFunction, t0: float, until: float) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Sparse, full and custom grids: sets of multi-indices of one-dimensional hierarchical cells."""
+"""Sparse, full, mixed and custom grids: sets of multi-indices of 1-D hierarchical cells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from batchkron.problems.basis import check_level
 
-GridKind: TypeAlias = Literal["sparse", "full", "custom"]
-GRID_KINDS = ("sparse", "full", "custom")
+GridKind: TypeAlias = Literal["sparse", "full", "mixed", "custom"]
+GRID_KINDS = ("sparse", "full", "mixed", "custom")
 _KEY_BITS = 62
 
 
@@ -48,8 +48,8 @@ class SparseGrid:
         axis slowest, no row twice.
     levels : tuple of int
         Largest level of each axis.
-    kind : {"sparse", "full", "custom"}
-        How the set came about.
+    kind : {"sparse", "full", "mixed", "custom"}
+        How the set came about; "mixed" is a product of others.
 
     Raises
     ------
@@ -170,23 +170,26 @@ class SparseGrid:
         return cls(np.unique(_check_cells(cells, limits), axis=0), limits, "custom")
 
     @classmethod
-    def product(cls, *grids: "SparseGrid") -> "SparseGrid":
+    def product(cls, *grids: "SparseGrid", order: Sequence[int] | None = None) -> "SparseGrid":
         """All pairs of cells of several grids, such as one for position and one for velocity.
 
         Parameters
         ----------
         *grids : SparseGrid
-            At least one; their axes follow each other in this order.
+            At least one.
+        order : sequence of int, optional
+            Axis k of the product is axis ``order[k]`` of all grids' axes one after another, the
+            order that they have by default.
 
         Returns
         -------
         SparseGrid
-            Of kind "custom".
+            Of kind "mixed".
 
         Raises
         ------
         ValueError
-            If no grid is given.
+            If no grid is given, or the order is no permutation of the axes.
 
         Examples
         --------
@@ -200,7 +203,16 @@ class SparseGrid:
             earlier = np.repeat(cells, grid.num_cells, axis=0)
             cells = np.hstack((earlier, np.tile(grid.cells, (len(cells), 1))))
         levels = tuple(level for grid in grids for level in grid.levels)
-        return cls(cells, levels, "custom")
+        if order is None:
+            return cls(cells, levels, "mixed")
+        if sorted(order) != list(range(len(levels))):
+            raise ValueError(
+                f"order is {list(order)}; expected each of 0 … {len(levels) - 1} once, the axes "
+                "of the grids"
+            )
+        cells = cells[:, list(order)]
+        cells = cells[np.lexsort(cells.T[::-1])]
+        return cls(cells, tuple(levels[k] for k in order), "mixed")
 
     @property
     def num_cells(self) -> int:
@@ -232,6 +244,29 @@ class SparseGrid:
                 return False
         return True
 
+    def closed(self) -> "SparseGrid":
+        """Smallest downward closed grid that holds this one.
+
+        Returns
+        -------
+        SparseGrid
+            The grid itself if it is closed already, else one of kind "custom".
+
+        Examples
+        --------
+        >>> SparseGrid.custom([[2, 0]], [2, 0]).closed().cells[:, 0]
+        array([0, 1, 2])
+        """
+        if self.is_downward_closed:
+            return self
+        cells = self.cells
+        for axis in range(self.dimensions):
+            for _ in range(self.levels[axis]):
+                parents = cells.copy()
+                parents[:, axis] >>= 1
+                cells = np.unique(np.vstack((cells, parents)), axis=0)
+        return SparseGrid(cells, self.levels, "custom")
+
     def find(self, cells: ArrayLike) -> NDArray[np.int64]:
         """Positions of multi-indices in the grid.
 
@@ -257,7 +292,10 @@ class SparseGrid:
         """
         wanted = _as_integers(cells)
         if wanted.ndim < 1 or wanted.shape[-1] != self.dimensions:
-            raise ValueError(f"cells have shape {wanted.shape}; expected (..., {self.dimensions})")
+            raise ValueError(
+                f"cells have shape {wanted.shape}; expected (..., {self.dimensions}), a 1-D index "
+                "per axis"
+            )
         counts = np.array([1 << level for level in self.levels], dtype=np.int64)
         absent = np.asarray(((wanted < 0) | (wanted >= counts)).any(axis=-1))
         safe = np.where(absent[..., None], 0, wanted)

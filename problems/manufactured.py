@@ -11,7 +11,6 @@ from batchkron.problems.axis import Axis
 from batchkron.problems.problem_parts import ExactSolution, SeparableVector
 from batchkron.problems.projection import (
     differentiate,
-    project,
     project_derivative,
     project_samples,
     remainder_gram,
@@ -22,6 +21,7 @@ from batchkron.problems.separable import Separable
 from batchkron.problems.space import Space
 from batchkron.problems.terms import Term, TermFactor
 from batchkron.problems.time import constant
+from batchkron.problems.volume_element import VolumeElement
 
 __all__ = ["exact_solution", "project_separable", "sources_from_exact"]
 
@@ -40,10 +40,7 @@ def project_separable(part: Separable, space: Space) -> SeparableVector:
     -------
     SeparableVector
     """
-    factors = [
-        project(part.factor(axis), axis, level, space.degree)
-        for axis, level in zip(space.axes, space.levels, strict=True)
-    ]
+    factors = [space.project(part.factor(axis), axis) for axis in space.axes]
     factors[0] = part.coefficient * factors[0]
     return SeparableVector(tuple(factors), part.time)
 
@@ -62,10 +59,11 @@ def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
     -------
     ExactSolution
     """
-    grams = [
-        remainder_gram([part.factor(axis) for part in parts], axis, level, space.degree)
-        for axis, level in zip(space.axes, space.levels, strict=True)
-    ]
+    grams = []
+    for axis, level in zip(space.axes, space.levels, strict=True):
+        volume = space.volume[axis].function if axis in space.volume else None
+        functions = [part.factor(axis) for part in parts]
+        grams.append(remainder_gram(functions, axis, level, space.degree, volume))
     numbers = np.array([part.coefficient for part in parts])
     grams[0] = grams[0] * np.outer(numbers, numbers)
     vectors = tuple(project_separable(part, space) for part in parts)
@@ -126,7 +124,8 @@ def _apply(
     """Project factor_1 factor_2 … f along one axis, the right factor applied first."""
     level, degree = space.level(axis), space.degree
     if not factors:
-        return project(function, axis, level, degree)
+        return space.project(function, axis)
+    volume = space.volume.get(axis)
     samples = sample(function, axis, level, degree)
     for place in range(len(factors) - 1, -1, -1):
         factor = factors[place]
@@ -135,8 +134,27 @@ def _apply(
             samples = values * samples
         elif factor.kind == "grad":
             samples = values * differentiate(samples, axis)
-        elif place == 0:
+        elif place == 0 and volume is None:
             return project_derivative(values * samples, axis, degree)
+        elif place == 0 and volume is not None:
+            flux = volume.samples * values * samples
+            return volume.divide(project_derivative(flux, axis, degree))
         else:
-            samples = differentiate(values * samples, axis)
+            samples = _divergence(values * samples, volume, axis)
+    if volume is not None:
+        return volume.project_samples(samples)
     return project_samples(samples, axis, degree)
+
+
+def _divergence(
+    samples: NDArray[np.float64], volume: VolumeElement | None, axis: Axis
+) -> NDArray[np.float64]:
+    """Return samples of (1/dV) ∂(dV f)/∂x, from samples of f."""
+    if volume is None:
+        return differentiate(samples, axis)
+    if np.any(volume.samples <= 0.0):
+        raise ValueError(
+            f"sources from the exact solution cannot go through a div along {axis.name!r} that is "
+            "not applied last, because the volume element vanishes at an end; give sources=..."
+        )
+    return differentiate(volume.samples * samples, axis) / volume.samples

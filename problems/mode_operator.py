@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from batchkron.problems.basis import check_degree, check_level, filters
 
-DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)
+DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
 _LARGEST_TABLE = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
 
 
@@ -93,7 +93,10 @@ class ModeOperator:
             )
         wrong = np.flatnonzero(~np.isfinite(self.blocks).all(axis=(1, 2)))
         if wrong.size:
-            raise ValueError(f"blocks[{wrong[0]}] holds a value that is not finite")
+            raise ValueError(
+                f"blocks[{wrong[0]}] holds a value that is not finite; expected numbers, none "
+                "that are NaN or infinite"
+            )
 
     @property
     def level(self) -> int:
@@ -187,6 +190,24 @@ class ModeOperator:
             self.blocks[order].transpose(0, 2, 1),
         )
 
+    def multiply(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Multiply one vector of one-dimensional coefficients, A c.
+
+        Parameters
+        ----------
+        vector : float64 (cells * n,)
+            Hierarchical coefficients c.
+
+        Returns
+        -------
+        float64 (cells * n,)
+            A fresh array.
+        """
+        inputs = vector.reshape(self.cells, self.n)[self.columns]
+        result = np.zeros((self.cells, self.n))
+        np.add.at(result, self.rows, np.einsum("bij,bj->bi", self.blocks, inputs))
+        return result.ravel()
+
     def to_dense(self) -> NDArray[np.float64]:
         """Matrix of the operator, dense.
 
@@ -253,7 +274,7 @@ class ModeOperator:
 
     @classmethod
     def from_nodal(
-        cls, matrix: "csr_array[Any, Any]", degree: int, *, tolerance: float = DROP_TOLERANCE
+        cls, matrix: "csr_array[Any, Any]", degree: int, *, tolerance: float | None = None
     ) -> "ModeOperator":
         """W A W^T: the blocks of a sparse nodal matrix in the hierarchical basis.
 
@@ -263,9 +284,9 @@ class ModeOperator:
             In the nodal (Legendre) basis of the finest cells.
         degree : int
             Polynomial degree, n - 1.
-        tolerance : float
+        tolerance : float, optional
             A block is dropped if none of its entries exceeds ``tolerance * max|W A W^T|``. The
-            default is what rounding leaves of a zero.
+            default is what rounding leaves of a zero, 16 ε n.
 
         Returns
         -------
@@ -286,14 +307,37 @@ class ModeOperator:
                 f"matrix has shape {matrix.shape}; expected 2^level * {n} rows and columns for "
                 f"degree {degree}"
             )
-        transform = _sparse_transform(cells.bit_length() - 1, degree)
-        rotated = (transform @ matrix @ transform.T).tocoo()
+        transform = sparse_transform(cells.bit_length() - 1, degree)
+        return cls.from_sparse(transform @ matrix @ transform.T, n, tolerance=tolerance)
+
+    @classmethod
+    def from_sparse(
+        cls, matrix: "csr_array[Any, Any]", n: int, *, tolerance: float | None = None
+    ) -> "ModeOperator":
+        """Blocks of a sparse hierarchical matrix.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse array, float64 (cells * n, cells * n)
+            In the hierarchical basis.
+        n : int
+            Functions per cell.
+        tolerance : float, optional
+            A block is dropped if none of its entries exceeds ``tolerance * max|matrix|``; by
+            default 16 ε n.
+
+        Returns
+        -------
+        ModeOperator
+        """
+        entries = matrix.tocoo()
+        cells = matrix.shape[0] // n
         keys, inverse = np.unique(
-            (rotated.row // n).astype(np.int64) * cells + rotated.col // n, return_inverse=True
+            (entries.row // n).astype(np.int64) * cells + entries.col // n, return_inverse=True
         )
         blocks = np.zeros((keys.size, n, n))
-        blocks[inverse, rotated.row % n, rotated.col % n] = rotated.data
-        kept = _is_kept(blocks, tolerance)
+        blocks[inverse, entries.row % n, entries.col % n] = entries.data
+        kept = _is_kept(blocks, DROP_TOLERANCE * n if tolerance is None else tolerance)
         return cls(cells, n, keys[kept] // cells, keys[kept] % cells, blocks[kept])
 
 
@@ -304,8 +348,19 @@ def _is_kept(blocks: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]
 
 
 @lru_cache(maxsize=8)
-def _sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
-    """W of `basis.to_hierarchical` as a sparse matrix, row: hierarchical, column: nodal."""
+def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
+    """W of `basis.to_hierarchical` as a sparse matrix.
+
+    Parameters
+    ----------
+    level, degree : int
+        Finest level and degree.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
+        Row: hierarchical function, column: nodal function. Shared: not to be written to.
+    """
     two_scale = filters(degree)
     scaling = np.hstack((two_scale.H0, two_scale.H1))
     wavelets = np.hstack((two_scale.G0, two_scale.G1))

@@ -5,7 +5,7 @@ All matrices are sparse, in the nodal basis (see `batchkron.problems.basis`), an
 hierarchical basis. They stand on the right-hand side of f_t = A f.
 
 Every edge of the domain has its own kind: "periodic" wraps, "neumann" keeps the trace from
-inside, "dirichlet" drops it, and `edge_data` or `penalty_data` brings the datum.
+inside, "dirichlet" drops it, and `batchkron.problems.axis_ends` brings the datum.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -26,7 +26,6 @@ from batchkron.problems.quadrature import Function, cell_points, evaluate, gauss
 NodalMatrix: TypeAlias = "csr_array[Any, Any]"
 Flux: TypeAlias = Literal["upwind", "central", "downwind"]
 EdgeKind: TypeAlias = Literal["periodic", "dirichlet", "neumann"]
-Side: TypeAlias = Literal["left", "right"]
 Edges: TypeAlias = tuple[EdgeKind, EdgeKind]
 
 FLUX_SIGNS: dict[str, float] = {"upwind": -1.0, "central": 0.0, "downwind": 1.0}
@@ -70,15 +69,54 @@ def mass_matrix(axis: Axis, level: int, degree: int, coefficient: Function = 1.0
     array([[0.25, 0.  ],
            [0.  , 0.75]])
     """
+    return block_diagonal(mass_blocks(axis, level, degree, coefficient))
+
+
+def mass_blocks(
+    axis: Axis, level: int, degree: int, coefficient: Function = 1.0, what: str = "mass"
+) -> NDArray[np.float64]:
+    """∫ g φ_i φ_j on every finest cell: the diagonal blocks of `mass_matrix`.
+
+    Parameters
+    ----------
+    axis, level, degree, coefficient
+        As in `mass_matrix`.
+    what : str
+        What g is a coefficient of, for the text of an error.
+
+    Returns
+    -------
+    float64 (2^level, degree + 1, degree + 1)
+        Symmetric blocks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `mass_matrix`.
+    """
     n = check_degree(degree) + 1
     cells = 1 << check_level(level)
     if not callable(coefficient):
-        number = evaluate(coefficient, np.empty(1), _what("mass", axis))[0]
-        blocks = np.broadcast_to(number * np.eye(n), (cells, n, n))
-    else:
-        values, shapes, _ = _volume(axis, level, degree, coefficient, "mass")
-        blocks = np.einsum("cq,qi,qj->cij", values, shapes, shapes, optimize=True)
-    return _assemble([(0, blocks)], cells, n, wraps=False)
+        number = evaluate(coefficient, np.empty(1), _what(what, axis))[0]
+        return np.array(np.broadcast_to(number * np.eye(n), (cells, n, n)))
+    values, shapes, _ = _volume(axis, level, degree, coefficient, what)
+    return np.asarray(np.einsum("cq,qi,qj->cij", values, shapes, shapes, optimize=True))
+
+
+def block_diagonal(blocks: NDArray[np.float64]) -> NodalMatrix:
+    """Block-diagonal matrix of one block per finest cell.
+
+    Parameters
+    ----------
+    blocks : float64 (cells, n, n)
+        The blocks.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, float64 (cells * n, cells * n)
+        Without stored zeros.
+    """
+    return _assemble([(0, blocks)], blocks.shape[0], blocks.shape[1], wraps=False)
 
 
 def div_matrix(
@@ -108,7 +146,7 @@ def div_matrix(
     Returns
     -------
     scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Without boundary data, see `edge_data`.
+        Without boundary data, see `batchkron.problems.axis_ends.edge_data`.
 
     Raises
     ------
@@ -159,7 +197,7 @@ def grad_matrix(
     Returns
     -------
     scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Without boundary data, see `edge_data`.
+        Without boundary data, see `batchkron.problems.axis_ends.edge_data`.
 
     Raises
     ------
@@ -230,127 +268,6 @@ def penalty_matrix(
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
 
 
-def boundary_penalty_matrix(
-    axis: Axis,
-    level: int,
-    degree: int,
-    coefficient: Function = 1.0,
-    *,
-    sides: tuple[Side, ...] = ("left", "right"),
-    tau: float = 1.0,
-) -> NodalMatrix:
-    """-(τ/h) g φ φ^T at ends of the axis: ties f to its Dirichlet datum there.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree; h is the width of a finest cell.
-    coefficient : callable or float
-        g, the coefficient of the second-order operator.
-    sides : tuple of "left", "right"
-        The ends.
-    tau : float
-        τ, a number without unit.
-
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        One block per side. It makes the Dirichlet chain div @ grad regular.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range.
-    """
-    n = check_degree(degree) + 1
-    cells = 1 << check_level(level)
-    blocks = np.zeros((cells, n, n))
-    for side in sides:
-        cell, trace = _trace(axis, level, degree, side)
-        strength = (
-            tau / axis.cell_width(level) * _at_end(axis, coefficient, side, "boundary penalty")
-        )
-        blocks[cell] -= strength * np.outer(trace, trace)
-    return _assemble([(0, blocks)], cells, n, wraps=False)
-
-
-def penalty_data(
-    axis: Axis,
-    level: int,
-    degree: int,
-    side: Side,
-    coefficient: Function = 1.0,
-    *,
-    tau: float = 1.0,
-) -> NDArray[np.float64]:
-    """+(τ/h) g φ at an end of the axis: what `boundary_penalty_matrix` needs for a unit datum.
-
-    Parameters
-    ----------
-    axis, level, degree, coefficient, tau
-        As in `boundary_penalty_matrix`.
-    side : {"left", "right"}
-        The end.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Nodal coefficients.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range.
-    """
-    cell, trace = _trace(axis, level, degree, side)
-    vector = np.zeros((1 << level, degree + 1))
-    strength = tau / axis.cell_width(level) * _at_end(axis, coefficient, side, "boundary penalty")
-    vector[cell] = strength * trace
-    return vector.ravel()
-
-
-def edge_data(
-    axis: Axis, level: int, degree: int, side: Side, coefficient: Function = 1.0
-) -> NDArray[np.float64]:
-    """-g φ at the left end or +g φ at the right one: the source of a unit datum.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    side : {"left", "right"}
-        The end.
-    coefficient : callable or float
-        g of the operator.
-
-    Returns
-    -------
-    float64 (2^level (degree + 1),)
-        Nodal coefficients. For a datum u_b at a "dirichlet" end, `div_matrix` and `grad_matrix`
-        applied to f are completed by u_b times this vector; in a chain it is multiplied by the
-        matrices that stand before its own.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range.
-
-    Examples
-    --------
-    >>> edge_data(Axis("x", 0, 1), 1, 0, "right")
-    array([0.        , 1.41421356])
-    """
-    cell, trace = _trace(axis, level, degree, side)
-    vector = np.zeros((1 << level, degree + 1))
-    sign = -1.0 if side == "left" else 1.0
-    vector[cell] = sign * _at_end(axis, coefficient, side, "edge data") * trace
-    return vector.ravel()
-
-
 def _volume(
     axis: Axis, level: int, degree: int, coefficient: Function, operator: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -372,22 +289,8 @@ def _at_edges(axis: Axis, level: int, coefficient: Function, operator: str) -> N
     return evaluate(coefficient, np.append(points, axis.upper), _what(operator, axis))
 
 
-def _at_end(axis: Axis, coefficient: Function, side: Side, operator: str) -> float:
-    point = np.array([axis.lower if side == "left" else axis.upper])
-    return float(evaluate(coefficient, point, _what(operator, axis))[0])
-
-
 def _what(operator: str, axis: Axis) -> str:
     return f"coefficient of {operator} in {axis.name!r}"
-
-
-def _trace(axis: Axis, level: int, degree: int, side: Side) -> tuple[int, NDArray[np.float64]]:
-    """Cell at an end of the axis, and its functions' values there."""
-    if side not in ("left", "right"):
-        raise ValueError(f"side is {side!r}; expected 'left' or 'right'")
-    cell = 0 if side == "left" else (1 << check_level(level)) - 1
-    end = -1.0 if side == "left" else 1.0
-    return cell, legendre_values(end, check_degree(degree), axis.cell_width(level))
 
 
 def _edge_weights(

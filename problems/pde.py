@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import MappingProxyType
@@ -14,28 +14,34 @@ from numpy.typing import NDArray
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
-from batchkron.problems.boundary import (
-    FROM_EXACT,
-    Boundary,
-    Condition,
-    Neumann,
-    parse_boundary,
-)
-from batchkron.problems.default_stepper import check_upwind_times, default_stepper
+from batchkron.problems.boundary import Boundary, Condition, Neumann, parse_boundary
+from batchkron.problems.default_stepper import default_stepper
+from batchkron.problems.exact_function import ExactFunction
 from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grid_choice import GridChoice, choose_grid
 from batchkron.problems.manufactured import (
     exact_solution,
     project_separable,
     sources_from_exact,
 )
+from batchkron.problems.pde_arguments import (
+    axes_of,
+    exact_of,
+    initial_of,
+    sources_of,
+    terms_of,
+    volumes_of,
+)
 from batchkron.problems.problem import Problem
-from batchkron.problems.problem_parts import OperatorTerm, SeparableVector
+from batchkron.problems.problem_parts import ExactSolution, OperatorTerm, SeparableVector
+from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Field, Separable, separable_parts
 from batchkron.problems.space import Space
 from batchkron.problems.term_assembly import assemble_term, boundary_sources
 from batchkron.problems.term_resolution import resolve
-from batchkron.problems.terms import Term, flatten_terms
+from batchkron.problems.terms import Term
 from batchkron.problems.time_combination import TimeCombination
+from batchkron.problems.volume_element import VolumeElement
 
 __all__ = ["PDE"]
 
@@ -56,14 +62,20 @@ class PDE:
         f at t0; by default the exact solution if there is one, else zero.
     sources : Separable, SeparableSum, sequence of them, or "from exact"
         "from exact" derives them from the exact solution, s = f_t - Σ terms(f).
-    exact : Separable or SeparableSum, optional
-        The known solution.
+    exact : Separable, SeparableSum or callable, optional
+        The known solution. A callable f(x_1, …, x_d, t) takes one array per axis and the time; it
+        is compared by quadrature, for few axes, gives no "from exact" but the initial state, and
+        is not saved in problem files.
     name : str
         What the problem is called.
     units : mapping of str to str
         Units by name of a quantity ("x", "t", …).
     t0 : float
         Initial time.
+    volume : mapping of Axis to callable or float, optional
+        Volume elements dV of curvilinear coordinates, functions of the axis that are positive
+        (or zero at its ends): r² of a radius. Then ``div(r, g)`` is (1/dV) ∂(dV g f)/∂r,
+        ``grad(r, g)`` is g ∂f/∂r, and norms and projections are those of ∫ … dV.
 
     Raises
     ------
@@ -83,12 +95,14 @@ class PDE:
     axes: tuple[Axis, ...]
     terms: tuple[Term, ...]
     boundary: Mapping[Axis, tuple[Condition, Condition]]
-    initial: tuple[Separable, ...]
+    initial: tuple[Separable, ...] | None
     sources: tuple[Separable, ...] | str
     exact: tuple[Separable, ...]
+    exact_function: Callable[..., Any] | None
     name: str
     units: Mapping[str, str]
     t0: float
+    volume: Mapping[Axis, Function]
 
     def __init__(
         self,
@@ -98,25 +112,26 @@ class PDE:
         boundary: Boundary | Mapping[Axis, Boundary] | Mapping[str, Boundary],
         initial: Field | str | None = None,
         sources: Field | Sequence[Field] | str = (),
-        exact: Field | None = None,
+        exact: Field | Callable[..., Any] | None = None,
         name: str = "pde",
         units: Mapping[str, str] | None = None,
         t0: float = 0.0,
+        volume: Mapping[Axis, Function] | Mapping[str, Function] | None = None,
     ) -> None:
-        box = _check_axes(axes)
-        known = () if exact is None else separable_parts("exact", exact, box)
+        box = axes_of(axes)
+        known, function = exact_of(exact, box)
         values: dict[str, Any] = {
             "axes": box,
-            "terms": _check_terms(terms, box),
+            "terms": terms_of(terms, box),
             "boundary": MappingProxyType(parse_boundary(boundary, box)),
-            "initial": _fields("initial", initial, box, known),
-            "sources": sources
-            if isinstance(sources, str)
-            else separable_parts("sources", sources, box),
+            "initial": initial_of(initial, box, known, function),
+            "sources": sources_of(sources, box, known),
             "exact": known,
+            "exact_function": function,
             "name": name,
             "units": MappingProxyType(dict(units or {})),
             "t0": t0,
+            "volume": MappingProxyType(volumes_of(volume or {}, box)),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -126,7 +141,7 @@ class PDE:
         self,
         level: int | Sequence[int] | None = None,
         degree: int = 2,
-        grid: str | SparseGrid = "sparse",
+        grid: GridChoice = "sparse",
         *,
         until: float | None = None,
         method: str | None = None,
@@ -141,8 +156,9 @@ class PDE:
             Finest level, of all axes or one per axis; 2^level cells.
         degree : int
             Polynomial degree, the same for all axes.
-        grid : {"sparse", "full"} or SparseGrid
-            Which blocks are kept. A SparseGrid brings its own levels; `level` is left out then.
+        grid : {"sparse", "full"}, Mixed or SparseGrid
+            Which blocks are kept; ``Mixed([x], [v1, v2])`` is the tensor product of sparse grids
+            for these groups of axes. A SparseGrid brings its own levels; `level` is left out then.
         until : float, optional
             Final time of the default stepper settings; by default t0 + 1.
         method, dt : optional
@@ -160,21 +176,12 @@ class PDE:
         TypeError, ValueError
             For levels, degrees or grids that do not fit, or a boundary that a term cannot take.
         """
-        chosen = _make_grid(grid, level, len(self.axes))
-        if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):
-            raise ValueError(f"boundary_penalty must be at least 0, got {boundary_penalty!r}")
-        space = Space(
-            self.axes,
-            chosen.levels,
-            check_degree(degree),
-            self.boundary,
-            self.exact,
-            float(boundary_penalty),
-        )
+        chosen = choose_grid(grid, level, self.axes)
+        space = self._space(chosen.levels, degree, boundary_penalty)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
         terms, sources = self._assemble(space, end)
-        return Problem(
+        problem = Problem(
             self.name,
             self.axes,
             space.degree,
@@ -182,18 +189,48 @@ class PDE:
             tuple(terms),
             tuple(sources),
             self._initial_vector(space, chosen),
-            exact=exact_solution(self.exact, space) if self.exact else None,
+            exact=self._exact(space),
             t0=self.t0,
             stepper=stepper,
             units=self.units,
-            provenance={
-                "made by": "PDE.discretize",
-                "levels": list(chosen.levels),
-                "degree": space.degree,
-                "grid": chosen.kind,
-                "boundary penalty": space.boundary_penalty,
-            },
+            masses=tuple(
+                space.volume[axis].mass_blocks if axis in space.volume else None
+                for axis in self.axes
+            ),
+            provenance=self._provenance(space, chosen),
         )
+        problem.check_interval(self.t0, problem.stepper.until)
+        return problem
+
+    def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> Space:
+        if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):
+            raise ValueError(f"boundary_penalty must be at least 0, got {boundary_penalty!r}")
+        degree = check_degree(degree)
+        volume = {
+            axis: VolumeElement(axis, level, degree, self.volume[axis])
+            for axis, level in zip(self.axes, levels, strict=True)
+            if axis in self.volume
+        }
+        return Space(
+            self.axes, levels, degree, self.boundary, self.exact, float(boundary_penalty), volume
+        )
+
+    def _exact(self, space: Space) -> ExactSolution | ExactFunction | None:
+        if self.exact_function is not None:
+            return ExactFunction(self.exact_function, space)
+        return exact_solution(self.exact, space) if self.exact else None
+
+    def _provenance(self, space: Space, grid: SparseGrid) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "made by": "PDE.discretize",
+            "levels": list(grid.levels),
+            "degree": space.degree,
+            "grid": grid.kind,
+            "boundary penalty": space.boundary_penalty,
+        }
+        if self.exact_function is not None:
+            result["exact solution"] = "a function, which files do not hold"
+        return result
 
     def _assemble(
         self, space: Space, until: float
@@ -203,8 +240,6 @@ class PDE:
         sources: list[SeparableVector] = []
         for term in self.terms:
             resolved = resolve(term, space)
-            fluxes = [factor.flux for factor in resolved[0].factors if factor.kind != "mass"]
-            check_upwind_times(term, fluxes, self.t0, until)
             for part in resolved:
                 terms.append(assemble_term(part, space))
                 sources.extend(boundary_sources(part, space))
@@ -215,58 +250,13 @@ class PDE:
         return terms, sources
 
     def _initial_vector(self, space: Space, grid: SparseGrid) -> NDArray[np.float64]:
+        if self.initial is None:
+            assert self.exact_function is not None
+            return ExactFunction(self.exact_function, space).on(grid).coefficients(self.t0)
         parts = [project_separable(part, space) for part in self.initial]
         n = space.degree + 1
         vector = np.empty(grid.num_cells * n ** len(self.axes))
         return TimeCombination(parts, grid, n).evaluate(self.t0, vector)
-
-
-def _check_axes(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    box = tuple(axes) if not isinstance(axes, Axis) else (axes,)
-    if not box:
-        raise ValueError("axes is empty; give at least one Axis")
-    for k, axis in enumerate(box):
-        if not isinstance(axis, Axis):
-            raise TypeError(f"axes[{k}] must be an Axis, got {type(axis).__name__}")
-    names = [axis.name for axis in box]
-    if len(set(names)) < len(names):
-        raise ValueError(f"axes are named {', '.join(names)}; every name may occur once only")
-    return box
-
-
-def _check_terms(terms: Term | Iterable[Any], axes: tuple[Axis, ...]) -> tuple[Term, ...]:
-    """Flatten the terms and check that their axes are the PDE's."""
-    flat = flatten_terms(terms)
-    for k, term in enumerate(flat):
-        for factor in term.factors:
-            if factor.axis not in axes:
-                raise ValueError(
-                    f"terms[{k}] acts along {factor.axis}, which is not among the PDE's axes; "
-                    f"these are {', '.join(map(str, axes))}"
-                )
-    return flat
-
-
-def _fields(
-    name: str, value: Field | str | None, axes: tuple[Axis, ...], exact: tuple[Separable, ...]
-) -> tuple[Separable, ...]:
-    """Return the parts of a function that may come from the exact solution."""
-    if value is None:
-        return exact
-    if isinstance(value, str):
-        if value != FROM_EXACT or not exact:
-            raise ValueError(
-                f"{name} is {value!r}; the only word for it is {FROM_EXACT!r}, and that needs "
-                "exact=..."
-            )
-        return exact
-    return separable_parts(name, value, axes)
-
-
-def _sources(
-    sources: Field | Sequence[Field] | str, axes: tuple[Axis, ...]
-) -> tuple[Separable, ...] | str:
-    return sources if isinstance(sources, str) else separable_parts("sources", sources, axes)
 
 
 def _check_pde(pde: PDE) -> None:
@@ -276,11 +266,6 @@ def _check_pde(pde: PDE) -> None:
     if not isinstance(pde.t0, Real) or not math.isfinite(pde.t0):
         raise ValueError(f"t0 must be a finite number, got {pde.t0!r}")
     object.__setattr__(pde, "t0", float(pde.t0))
-    if isinstance(pde.sources, str) and (pde.sources != FROM_EXACT or not pde.exact):
-        raise ValueError(
-            f"sources is {pde.sources!r}; the only word for it is {FROM_EXACT!r}, and that needs "
-            "exact=..."
-        )
     own = [factor for term in pde.terms for factor in term.factors if factor.boundary is not None]
     ends = [*pde.boundary.items(), *((factor.axis, factor.boundary) for factor in own)]
     for axis, conditions in ends:
@@ -288,7 +273,7 @@ def _check_pde(pde: PDE) -> None:
             data = getattr(condition, "data", 0.0)
             where = f"the data at the {side} end of axis {axis.name!r}"
             if isinstance(data, str) and not pde.exact:
-                raise ValueError(f"{where} is {data!r}, which needs exact=...")
+                raise ValueError(f"{where} is {data!r}, which needs exact=Separable(...)")
             if not isinstance(data, str):
                 separable_parts(where, data, pde.axes)
     _check_slopes(pde)
@@ -308,25 +293,3 @@ def _check_slopes(pde: PDE) -> None:
                     f"axis {axis.name!r} has Neumann data but no second derivative div @ grad that "
                     "could take it; an outflow end is Neumann() without data"
                 )
-
-
-def _make_grid(
-    grid: str | SparseGrid, level: int | Sequence[int] | None, dimensions: int
-) -> SparseGrid:
-    """Return the grid of a kind and levels, or the given one."""
-    if isinstance(grid, SparseGrid):
-        if level is not None:
-            raise ValueError("level must be left out where grid is a SparseGrid, which has its own")
-        if grid.dimensions != dimensions:
-            raise ValueError(f"grid has {grid.dimensions} axes; the PDE has {dimensions}")
-        return grid
-    if level is None:
-        raise TypeError("level is missing; give an integer, or one per axis")
-    levels = (level,) * dimensions if isinstance(level, (int, np.integer)) else tuple(level)
-    if len(levels) != dimensions:
-        raise ValueError(f"level has {len(levels)} entries; the PDE has {dimensions} axes")
-    if grid == "sparse":
-        return SparseGrid.sparse(levels)
-    if grid == "full":
-        return SparseGrid.full(levels)
-    raise ValueError(f"grid is {grid!r}; expected 'sparse', 'full' or a SparseGrid")

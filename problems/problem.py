@@ -16,10 +16,16 @@ from batchkron.operators import Operator, ValidationReport
 from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
 from batchkron.problems.evaluation import evaluate_on_grid
-from batchkron.problems.exact_error import norm_matrix, tail_matrix
+from batchkron.problems.exact_function import ExactFunction, FunctionOnGrid
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.grid_operator import TermGroup, group_terms, validate_groups
-from batchkron.problems.problem_checks import check_axes, check_terms, check_vectors
+from batchkron.problems.problem_checks import (
+    check_axes,
+    check_masses,
+    check_terms,
+    check_times,
+    check_vectors,
+)
 from batchkron.problems.problem_parts import (
     ExactSolution,
     OperatorTerm,
@@ -27,7 +33,9 @@ from batchkron.problems.problem_parts import (
     StepperSettings,
     read_only,
 )
+from batchkron.problems.separable_solution import SeparableSolution
 from batchkron.problems.time_combination import TimeCombination
+from batchkron.problems.weighted_norm import Masses
 from batchkron.problems.workspace import Workspace
 
 __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
@@ -57,14 +65,18 @@ class Problem:
         The terms of s: sources and boundary data alike.
     initial : ndarray, shape (N,), float64
         u at t0. Copied, and read-only from then on.
-    exact : ExactSolution, optional
-        The true solution, where it is known.
+    exact : ExactSolution or ExactFunction, optional
+        The true solution, where it is known. A function is no part of the content that is saved.
     t0 : float
         Initial time.
     stepper : StepperSettings
         How to step unless told otherwise.
     units : mapping of str to str
         Units by name of a quantity ("x", "t", …).
+    masses : sequence of (ndarray, shape (cells_k, n, n), float64, or None), optional
+        For each axis with a volume element dV_k the mass blocks ∫ φ_i φ_j dV_k of the nodal
+        functions of its finest cells, None where dV_k = 1. They define the norm; the terms and
+        sources have the inverse masses in them. By default none has one.
     provenance : mapping of str to JSON data
         Where the problem comes from; no part of its content.
 
@@ -86,15 +98,16 @@ class Problem:
     terms: tuple[OperatorTerm, ...]
     sources: tuple[SeparableVector, ...]
     initial: NDArray[np.float64]
-    exact: ExactSolution | None = field(default=None, kw_only=True)
+    exact: ExactSolution | ExactFunction | None = field(default=None, kw_only=True)
     t0: float = field(default=0.0, kw_only=True)
     stepper: StepperSettings = field(kw_only=True)
     units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    masses: Masses = field(default=(), kw_only=True)
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     _workspace: Workspace = field(default_factory=Workspace, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("axes", "terms", "sources"):
+        for name in ("axes", "terms", "sources", "masses"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
         object.__setattr__(self, "initial", read_only("initial", self.initial, dimensions=1))
@@ -119,14 +132,32 @@ class Problem:
                 f"initial has shape {self.initial.shape}; expected {expected} for "
                 f"{grid.num_cells} blocks of {n}**{grid.dimensions} coefficients"
             )
+        masses = check_masses(self.masses, grid, n)
+        object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
         check_vectors("sources", self.sources, grid, n)
-        if self.exact is not None:
+        if isinstance(self.exact, ExactSolution):
             check_vectors("exact.parts", self.exact.parts, grid, n)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone; operators are assembled anew where they are needed."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    def check_interval(self, t0: float, until: float) -> None:
+        """Check that the functions of time can be used from t0 to ``until``.
+
+        Parameters
+        ----------
+        t0, until : float
+            The run's beginning and end.
+
+        Raises
+        ------
+        ValueError
+            If a tabulated function does not reach that far, or a term that takes traces from one
+            side gets a negative coefficient on the way, and would grow without bound.
+        """
+        check_times(self.terms, self.sources, t0, until)
 
     @property
     def unknowns(self) -> int:
@@ -263,12 +294,10 @@ class Problem:
         -------
         ndarray, shape (N,), float64, or None
         """
-        if self.exact is None:
-            return None
-        return self._exact_projection.evaluate(t, np.empty(self.unknowns))
+        return None if self.exact is None else self._known.coefficients(t)
 
     def l2_error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return the true L2 error ‖u - f(t)‖ against the exact solution.
+        """Return the true L2 error ‖u - f(t)‖ against the exact solution, ‖f‖² = ∫ f² dV.
 
         Parameters
         ----------
@@ -289,15 +318,12 @@ class Problem:
 
         Notes
         -----
-        ‖u - Pf‖² plus what the grid leaves out of f, summed directly.
+        ‖u - Pf‖² plus what the grid leaves out of f, summed directly; with volume elements in
+        coordinates that are orthonormal, see `batchkron.problems.weighted_norm`. By quadrature
+        against an `ExactFunction`.
         """
         self._check_vector("u", u)
-        amplitudes = self._amplitudes(t)
-        difference = self.exact_coefficients(t)
-        assert difference is not None
-        difference -= u
-        tail = amplitudes @ self._tail @ amplitudes
-        return math.sqrt(difference @ difference + max(float(tail), 0.0))
+        return self._known.error(u, t)
 
     def l2_norm_exact(self, t: float) -> float:
         """Return the L2 norm ‖f(t)‖ of the exact solution.
@@ -307,8 +333,7 @@ class Problem:
         ValueError
             If the exact solution is not known.
         """
-        amplitudes = self._amplitudes(t)
-        return math.sqrt(max(float(amplitudes @ self._norms @ amplitudes), 0.0))
+        return self._known.norm(t)
 
     def relative_error(self, u: NDArray[np.float64], t: float) -> float:
         """Return ‖u - f(t)‖ / ‖f(t)‖; inf where f(t) vanishes and u does not, 0 where both do.
@@ -375,27 +400,15 @@ class Problem:
         return TimeCombination(self.sources, self.grid, self.degree + 1)
 
     @cached_property
-    def _exact_projection(self) -> TimeCombination:
-        assert self.exact is not None
-        return TimeCombination(self.exact.parts, self.grid, self.degree + 1)
-
-    @cached_property
-    def _tail(self) -> NDArray[np.float64]:
-        assert self.exact is not None
-        return tail_matrix(self.exact, self.grid, self.degree + 1)
-
-    @cached_property
-    def _norms(self) -> NDArray[np.float64]:
-        assert self.exact is not None
-        return norm_matrix(self.exact, self.degree + 1)
-
-    def _amplitudes(self, t: float) -> NDArray[np.float64]:
-        """Values of the exact parts' functions of time."""
+    def _known(self) -> SeparableSolution | FunctionOnGrid:
+        """The exact solution with its projections on the grid."""
         if self.exact is None:
             raise ValueError(
                 f"the exact solution of {self.name!r} is not known; give PDE(..., exact=...) one"
             )
-        return np.array([part.time(t) for part in self.exact.parts])
+        if isinstance(self.exact, ExactFunction):
+            return self.exact.on(self.grid)
+        return SeparableSolution(self.exact, self.masses, self.grid, self.degree)
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         self._check_vector("u", u)
@@ -408,9 +421,12 @@ class Problem:
             kind = getattr(vector, "dtype", type(vector).__name__)
             raise TypeError(f"{name} is {kind}; expected a float64 array of shape {self._shape}")
         if vector.shape != self._shape:
-            raise ValueError(f"{name} has shape {vector.shape}; expected {self._shape}")
+            raise ValueError(
+                f"{name} has shape {vector.shape}; expected {self._shape}, the problem's unknowns"
+            )
         if name == "out" and not (vector.flags.c_contiguous and vector.flags.writeable):
-            raise ValueError("out must be C-contiguous and writeable")
+            came = "not C-contiguous" if vector.flags.writeable else "read-only"
+            raise ValueError(f"out is {came}; pass a fresh array, such as numpy.empty_like(u)")
 
     @property
     def _shape(self) -> tuple[int]:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from batchkron.problems.axis import Axis
 from batchkron.problems.grid import SparseGrid
-from batchkron.problems.problem_parts import OperatorTerm, SeparableVector
+from batchkron.problems.problem_parts import OperatorTerm, SeparableVector, read_only
+from batchkron.problems.time import TimeFunction
 
-__all__ = ["check_axes", "check_terms", "check_vectors"]
+__all__ = [
+    "check_axes",
+    "check_mass",
+    "check_masses",
+    "check_terms",
+    "check_times",
+    "check_vectors",
+]
+
+_SAMPLES_IN_TIME = 257
 
 
 def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
@@ -19,7 +32,10 @@ def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
     TypeError, ValueError
     """
     if not isinstance(grid, SparseGrid):
-        raise TypeError(f"grid must be a SparseGrid, got {type(grid).__name__}")
+        raise TypeError(
+            f"grid must be a SparseGrid, such as SparseGrid.sparse(levels) makes, got "
+            f"{type(grid).__name__}"
+        )
     for k, axis in enumerate(axes):
         if not isinstance(axis, Axis):
             raise TypeError(f"axes[{k}] must be an Axis, got {type(axis).__name__}")
@@ -28,6 +44,50 @@ def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
             f"axes are {', '.join(axis.name for axis in axes)}; expected {grid.dimensions} axes "
             "of different names, one per dimension of the grid"
         )
+
+
+def check_masses(
+    masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int
+) -> tuple[NDArray[np.float64] | None, ...]:
+    """Return mass blocks per axis, None where there are none; see `check_mass`.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if not masses:
+        return (None,) * grid.dimensions
+    if len(masses) != grid.dimensions:
+        raise ValueError(f"masses has {len(masses)} entries; expected one for each axis, or none")
+    return tuple(
+        None if mass is None else check_mass(f"masses[{k}]", mass, grid.levels[k], n)
+        for k, mass in enumerate(masses)
+    )
+
+
+def check_mass(name: str, mass: object, level: int, n: int) -> NDArray[np.float64]:
+    """Return the mass blocks of one axis, read-only; refuse others than positive definite ones.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    blocks = read_only(name, mass, dimensions=3)
+    expected = (1 << level, n, n)
+    if blocks.shape != expected:
+        raise ValueError(
+            f"{name} has shape {blocks.shape}; expected {expected}: a block for each finest cell "
+            f"of level {level}"
+        )
+    size = np.abs(blocks).max(axis=(1, 2), keepdims=True)
+    skew = np.abs(blocks - blocks.transpose(0, 2, 1)) > 1e-12 * size
+    wrong = np.flatnonzero(skew.any(axis=(1, 2)) | (np.linalg.eigvalsh(blocks)[:, 0] <= 0.0))
+    if wrong.size:
+        raise ValueError(
+            f"{name}[{wrong[0]}] is not symmetric and positive definite; expected ∫ φ_i φ_j dV "
+            "with dV > 0"
+        )
+    return blocks
 
 
 def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None:
@@ -40,9 +100,15 @@ def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None
     for number, term in enumerate(terms):
         name = f"terms[{number}]"
         if not isinstance(term, OperatorTerm):
-            raise TypeError(f"{name} must be an OperatorTerm, got {type(term).__name__}")
+            raise TypeError(
+                f"{name} must be an OperatorTerm, such as OperatorTerm((mode, None)), got "
+                f"{type(term).__name__}"
+            )
         if len(term.modes) != grid.dimensions:
-            raise ValueError(f"{name} has {len(term.modes)} modes; expected {grid.dimensions}")
+            raise ValueError(
+                f"{name} has {len(term.modes)} modes; expected {grid.dimensions}, one per axis "
+                "(None for the identity)"
+            )
         for k, mode in enumerate(term.modes):
             expected = (1 << grid.levels[k], n)
             if mode is not None and (mode.cells, mode.n) != expected:
@@ -66,3 +132,34 @@ def check_vectors(name: str, vectors: Sequence[SeparableVector], grid: SparseGri
         found = [factor.shape for factor in vector.factors]
         if found != shapes:
             raise ValueError(f"{name}[{r}] has factors of shapes {found}; expected {shapes}")
+
+
+def check_times(
+    terms: Sequence[OperatorTerm], sources: Sequence[SeparableVector], t0: float, until: float
+) -> None:
+    """Check that functions of time reach from t0 to ``until``, and keep their sign where needed.
+
+    Raises
+    ------
+    ValueError
+        Naming the term or source.
+    """
+    times = np.linspace(t0, until, _SAMPLES_IN_TIME)
+    for k, source in enumerate(sources):
+        _times(f"sources[{k}]", source.time, times)
+    for k, term in enumerate(terms):
+        values = _times(f"terms[{k}]", term.time, times)
+        if term.one_sided and np.min(values) < 0.0:
+            raise ValueError(
+                f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
+                f"until = {until!r}, where its upwind or downwind flux would change sides; give "
+                f"the term flux='central', or a function of time that keeps its sign"
+            )
+
+
+def _times(name: str, function: TimeFunction, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a function's values at times, naming its owner if it is not defined there."""
+    try:
+        return np.broadcast_to(function(times), times.shape)
+    except ValueError as error:
+        raise ValueError(f"the function of time of {name}: {error}") from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.errors import ProblemFileError
 from batchkron.problems.axis import Axis
@@ -19,7 +20,8 @@ from batchkron.problems.problem import (
     SeparableVector,
     StepperSettings,
 )
-from batchkron.problems.problem_schema import ATTRIBUTES, problem_fields
+from batchkron.problems.problem_checks import check_mass
+from batchkron.problems.problem_schema import ATTRIBUTES, check_counts, problem_fields
 from batchkron.problems.time import TimeFunction, from_json
 from batchkron.storage import Document, strict_json
 from batchkron.storage.refusal import refusing
@@ -58,11 +60,13 @@ def decode_problem(document: Document) -> Problem:
     check_attributes(document, ATTRIBUTES)
     degree, axes, lengths = _check_layout(document)
     _check_basis(document, degree)
-    grid = _decode_grid(document)
-    _check_sizes(document, grid, degree + 1, lengths)
-    terms = _decode_terms(document, degree + 1)
+    levels = _decode_levels(document)
+    _check_sizes(document, levels, degree + 1, lengths)
+    grid = _decode_grid(document, levels)
+    terms = _decode_terms(document, degree + 1, levels)
     sources = _decode_vectors(document, "sources", len(axes))
     exact = _decode_exact(document, len(axes))
+    masses = _decode_masses(document, grid, degree + 1)
     with refusing("group 'stepper'"):
         stepper = StepperSettings(
             texts_of(document, "stepper/method")[0],
@@ -83,6 +87,7 @@ def decode_problem(document: Document) -> Problem:
             t0=number_of(document, "t0"),
             stepper=stepper,
             units=_decode_units(document),
+            masses=masses,
             provenance=json_of(document, "provenance/problem", dict),
         )
 
@@ -96,6 +101,13 @@ def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, 
         raise ProblemFileError("dataset 'axes/name' is missing, empty or not text")
     fields = problem_fields(len(names))
     lengths = check_datasets(document, fields, {"n": degree + 1, "d": len(names)})
+    check_counts(lengths["terms"], lengths["sources"], lengths.get("parts", 0), len(names))
+    if not texts_of(document, "name")[0]:
+        raise ProblemFileError("dataset 'name' is empty; expected the problem's name")
+    if len(set(names)) != len(names):
+        raise ProblemFileError(
+            f"dataset 'axes/name' is {', '.join(names)}; expected different names"
+        )
     ends = zip(array_of(document, "axes/lower"), array_of(document, "axes/upper"), strict=True)
     with refusing("group 'axes'"):
         axes = tuple(
@@ -122,25 +134,30 @@ def _check_basis(document: Document, degree: int) -> None:
         )
 
 
-def _decode_grid(document: Document) -> SparseGrid:
+def _decode_levels(document: Document) -> tuple[int, ...]:
+    with refusing("dataset 'grid/levels'"):
+        return tuple(check_level(level) for level in array_of(document, "grid/levels").tolist())
+
+
+def _decode_grid(document: Document, levels: tuple[int, ...]) -> SparseGrid:
     kind = texts_of(document, "grid/kind")[0]
     if kind not in GRID_KINDS:
         raise ProblemFileError(
             f"dataset 'grid/kind' is {kind!r}; expected one of {', '.join(GRID_KINDS)}"
         )
-    with refusing("dataset 'grid/levels'"):
-        levels = tuple(check_level(level) for level in array_of(document, "grid/levels").tolist())
     with refusing("dataset 'grid/cells'"):
         return SparseGrid(array_of(document, "grid/cells"), levels, cast("GridKind", kind))
 
 
-def _check_sizes(document: Document, grid: SparseGrid, n: int, lengths: dict[str, int]) -> None:
+def _check_sizes(
+    document: Document, levels: tuple[int, ...], n: int, lengths: dict[str, int]
+) -> None:
     """Check the lengths that follow from the grid, in integers without bound."""
     expected = {
-        "initial": ("unknowns", grid.num_cells * n**grid.dimensions),
+        "initial": ("unknowns", lengths["blocks"] * n ** len(levels)),
         "operators/offsets": ("operators_and_end", lengths["operators"] + 1),
     }
-    for k, level in enumerate(grid.levels):
+    for k, level in enumerate(levels):
         expected[f"sources/factor_{k}"] = (f"size_{k}", n << level)
     for path, (name, length) in expected.items():
         if lengths[name] != length:
@@ -149,7 +166,7 @@ def _check_sizes(document: Document, grid: SparseGrid, n: int, lengths: dict[str
             )
 
 
-def _decode_terms(document: Document, n: int) -> tuple[OperatorTerm, ...]:
+def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[OperatorTerm, ...]:
     table = array_of(document, "terms/operators")
     count = array_of(document, "operators/level").size
     check_range("terms/operators", table, -1, count)
@@ -159,10 +176,19 @@ def _decode_terms(document: Document, n: int) -> tuple[OperatorTerm, ...]:
             f"others to be stored"
         )
     operators = _decode_operators(document, n)
+    for t, row in enumerate(table.tolist()):
+        for k, number in enumerate(row):
+            if number >= 0 and operators[number].level != levels[k]:
+                raise ProblemFileError(
+                    f"dataset 'terms/operators' names at [{t}, {k}] an operator of level "
+                    f"{operators[number].level}; expected level {levels[k]}, that of axis {k}"
+                )
     times = _decode_times(document, "terms/time")
+    sides = array_of(document, "terms/one_sided")
+    check_range("terms/one_sided", sides, 0, 2)
     return tuple(
-        OperatorTerm(tuple(None if i < 0 else operators[i] for i in row), time)
-        for row, time in zip(table.tolist(), times, strict=True)
+        OperatorTerm(tuple(None if i < 0 else operators[i] for i in row), time, bool(side))
+        for row, time, side in zip(table.tolist(), times, sides.tolist(), strict=True)
     )
 
 
@@ -203,6 +229,20 @@ def _decode_exact(document: Document, dimensions: int) -> ExactSolution | None:
             _decode_vectors(document, "exact", dimensions),
             array_of(document, "exact/remainders"),
         )
+
+
+def _decode_masses(
+    document: Document, grid: SparseGrid, n: int
+) -> tuple[NDArray[np.float64] | None, ...]:
+    masses: list[NDArray[np.float64] | None] = []
+    for k, level in enumerate(grid.levels):
+        path = f"masses/axis_{k}"
+        if path not in document.datasets:
+            masses.append(None)
+            continue
+        with refusing("the volume elements"):
+            masses.append(check_mass(f"dataset '{path}'", array_of(document, path), level, n))
+    return tuple(masses)
 
 
 def _decode_times(document: Document, path: str) -> Sequence[TimeFunction]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from batchkron.problems.basis import BASIS_ID, filters
 from batchkron.problems.mode_operator import ModeOperator
-from batchkron.problems.problem import OperatorTerm, Problem, SeparableVector
-from batchkron.problems.problem_schema import FORMAT
+from batchkron.problems.problem import ExactSolution, OperatorTerm, Problem, SeparableVector
+from batchkron.problems.problem_schema import FORMAT, check_counts
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value
 from batchkron.storage.formats import FORMAT_VERSION
@@ -33,14 +33,18 @@ def encode_problem(problem: Problem) -> Document:
     Returns
     -------
     Document
-        Each distinct 1-D operator once, in the order in which the terms first name it.
+        Each distinct 1-D operator once, in the order in which the terms first name it. An exact
+        solution that is a function is left out.
 
     Raises
     ------
     TypeError, ValueError
-        If units or provenance are not plain JSON data.
+        If units or provenance are not plain JSON data, or there are more terms, sources or parts
+        than a file may have.
     """
     grid, n = problem.grid, problem.degree + 1
+    parts = problem.exact.parts if isinstance(problem.exact, ExactSolution) else ()
+    check_counts(len(problem.terms), len(problem.sources), len(parts), grid.dimensions)
     datasets: dict[str, Value] = {
         "name": (problem.name,),
         "axes/name": tuple(axis.name for axis in problem.axes),
@@ -60,7 +64,10 @@ def encode_problem(problem: Problem) -> Document:
         "provenance/problem": (strict_json.dumps(dict(problem.provenance)),),
         "provenance/file": (strict_json.dumps(writer_provenance()),),
     }
-    if problem.exact is not None:
+    for k, mass in enumerate(problem.masses):
+        if mass is not None:
+            datasets[f"masses/axis_{k}"] = mass
+    if isinstance(problem.exact, ExactSolution):
         sizes = [n << level for level in grid.levels]
         datasets |= _encode_vectors("exact", problem.exact.parts, sizes)
         datasets["exact/remainders"] = problem.exact.remainders
@@ -102,6 +109,7 @@ def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dic
             [np.zeros((0, n, n)), *(mode.blocks for mode in distinct)]
         ),
         "terms/operators": table,
+        "terms/one_sided": np.array([term.one_sided for term in terms], dtype=np.int64),
         "terms/time": tuple(strict_json.dumps(term.time.to_json()) for term in terms),
     }
 

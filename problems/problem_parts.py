@@ -24,13 +24,18 @@ class OperatorTerm:
         One 1-D hierarchical operator per axis; None is the identity.
     time : TimeFunction
         The coefficient's dependence on time.
+    one_sided : bool
+        Whether the matrices take traces from one side, as upwind fluxes do, so that the term grows
+        without bound where ``time`` is negative. False by default.
     """
 
     modes: tuple[ModeOperator | None, ...]
     time: TimeFunction
+    one_sided: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "modes", tuple(self.modes))
+        object.__setattr__(self, "one_sided", bool(self.one_sided))
         for k, mode in enumerate(self.modes):
             if mode is not None and not isinstance(mode, ModeOperator):
                 raise TypeError(
@@ -151,7 +156,11 @@ def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float6
     if given.ndim != dimensions:
         raise ValueError(f"{name} has {given.ndim} dimensions; expected {dimensions}")
     if not np.all(np.isfinite(given)):
-        raise ValueError(f"{name} holds NaN or infinite values; every value must be finite")
+        place = np.argwhere(~np.isfinite(given))[0]
+        raise ValueError(
+            f"{name}[{', '.join(map(str, place))}] is {given[tuple(place)]}; expected finite "
+            "values, none that are NaN or infinite"
+        )
     if given.dtype == np.float64 and given.flags.c_contiguous and not given.flags.writeable:
         return given
     copy = np.array(given, dtype=np.float64, order="C")

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 from batchkron.storage.schema import Field, provenance_paths
 
-__all__ = ["ATTRIBUTES", "FORMAT", "problem_fields"]
+__all__ = ["ATTRIBUTES", "FORMAT", "check_counts", "problem_fields"]
 
 FORMAT = "batchkron-problem"
 
 ATTRIBUTES: dict[str, type] = {"basis_id": str, "degree": int, "t0": float}
 """Attributes of the root group beside those that all formats have."""
+
+_MAXIMUM_FACTORS = 1 << 15
+
+
+def check_counts(terms: int, sources: int, parts: int, dimensions: int) -> None:
+    """Refuse so many terms, sources or parts of the exact solution that loading would take long.
+
+    Many equal ones compress to a small file, and yet each has to be built.
+
+    Parameters
+    ----------
+    terms, sources, parts : int
+        Their numbers.
+    dimensions : int
+        Number of axes.
+
+    Raises
+    ------
+    ValueError
+        If one of the numbers times that of the axes is above 32768.
+    """
+    for group, count in (("terms", terms), ("sources", sources), ("exact", parts)):
+        if count * dimensions > _MAXIMUM_FACTORS:
+            raise ValueError(
+                f"dataset '{group}/time' has {count} functions for {dimensions} axes; expected at "
+                f"most {_MAXIMUM_FACTORS // dimensions}"
+            )
 
 
 def problem_fields(dimensions: int) -> dict[str, Field]:
@@ -25,7 +52,7 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
     dict of str to Field
         By path. The names in the shapes: d axes, n functions per cell and axis, blocks of the
         grid, operators, pairs of cells with a block, terms, sources, parts of the exact
-        solution, unknowns, and size_k coefficients along axis k.
+        solution, unknowns, size_k coefficients and cells_k finest cells along axis k.
 
     Examples
     --------
@@ -48,6 +75,7 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "operators/columns": Field("int64", ("pairs",)),
         "operators/blocks": Field("float64", ("pairs", "n", "n")),
         "terms/operators": Field("int64", ("terms", "d")),
+        "terms/one_sided": Field("int64", ("terms",)),
         "terms/time": Field("text", ("terms",)),
         "sources/time": Field("text", ("sources",)),
         "exact/time": Field("text", ("parts",), "exact"),
@@ -60,5 +88,6 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
     }
     for k in range(dimensions):
         fields[f"sources/factor_{k}"] = Field("float64", ("sources", f"size_{k}"))
+        fields[f"masses/axis_{k}"] = Field("float64", (f"cells_{k}", "n", "n"), f"masses_{k}")
         fields[f"exact/factor_{k}"] = Field("float64", ("parts", f"size_{k}"), "exact")
     return fields | provenance_paths(["problem", "file"])

@@ -221,9 +221,13 @@ def project(function: Function, axis: Axis, level: int, degree: int) -> NDArray[
 
 
 def remainder_gram(
-    functions: Sequence[Function], axis: Axis, level: int, degree: int
+    functions: Sequence[Function],
+    axis: Axis,
+    level: int,
+    degree: int,
+    volume: Function | None = None,
 ) -> NDArray[np.float64]:
-    """∫ (f - Pf)(g - Pg) for all pairs of functions: what the finest level leaves out.
+    """∫ (f - Pf)(g - Pg) dV for all pairs of functions: what the finest level leaves out.
 
     Parameters
     ----------
@@ -232,7 +236,9 @@ def remainder_gram(
     axis : Axis
         The axis.
     level, degree : int
-        Finest level and degree of the projection P.
+        Finest level and degree of the projection P, which is orthogonal in ∫ f g dV.
+    volume : callable or float, optional
+        dV, by default 1.
 
     Returns
     -------
@@ -251,12 +257,14 @@ def remainder_gram(
     >>> np.allclose(gram, 8 / 175)  # the norm of 2/5 P_3
     True
     """
-    remainders = [
-        _remainder(_node_values(function, axis, level, degree), axis, degree)
-        for function in functions
-    ]
-    if not remainders:
+    values = [_node_values(function, axis, level, degree) for function in functions]
+    if not values:
         return np.zeros((0, 0))
+    if volume is None:
+        remainders = [_remainder(entry, axis, degree) for entry in values]
+    else:
+        weights = _node_values(volume, axis, level, degree)
+        remainders = [_weighted_remainder(entry, weights, axis, degree) for entry in values]
     table = np.stack([remainder.ravel() for remainder in remainders])
     return table @ table.T
 
@@ -270,6 +278,20 @@ def _remainder(values: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[
     rest = values - (values * scaled) @ shapes @ shapes.T
     rest -= (rest * scaled) @ shapes @ shapes.T  # once more, against the rounding of the first
     return np.asarray(rest * np.sqrt(scaled))
+
+
+def _weighted_remainder(
+    values: NDArray[np.float64], volume: NDArray[np.float64], axis: Axis, degree: int
+) -> NDArray[np.float64]:
+    """Values of f - Pf at the nodes, each times the root of its weight times dV."""
+    nodes, weights = gauss_rule(values.shape[1])
+    width = axis.cell_width(_level_of(values))
+    roots = np.sqrt(weights * (width / 2) * volume)
+    Q, _ = np.linalg.qr(roots[:, :, None] * legendre_values(nodes, degree, width))
+    rest = (values * roots)[:, :, None]
+    for _ in range(2):  # once more, against the rounding of the first
+        rest = rest - Q @ (Q.transpose(0, 2, 1) @ rest)
+    return np.asarray(rest[:, :, 0])
 
 
 def _node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:

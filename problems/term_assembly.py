@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from batchkron.problems.axis import Axis
+from batchkron.problems.axis_ends import (
+    Side,
+    boundary_penalty_matrix,
+    edge_data,
+    penalty_data,
+    value_at_end,
+)
 from batchkron.problems.basis import to_hierarchical, to_nodal
 from batchkron.problems.mode_operator import ModeOperator
 from batchkron.problems.one_dimension import (
     NodalMatrix,
-    Side,
-    boundary_penalty_matrix,
     div_matrix,
-    edge_data,
     grad_matrix,
     mass_matrix,
-    penalty_data,
     penalty_matrix,
 )
 from batchkron.problems.problem_parts import OperatorTerm, SeparableVector
-from batchkron.problems.projection import differentiate, project, sample
-from batchkron.problems.quadrature import Function, evaluate
+from batchkron.problems.projection import differentiate, sample
+from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Separable, separable_parts
 from batchkron.problems.space import Space
 from batchkron.problems.term_resolution import EdgeDatum, ResolvedFactor, ResolvedTerm
@@ -57,7 +61,9 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
             continue
         mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
         modes.append(None if mode.is_identity else mode)
-    return OperatorTerm(tuple(modes), term.scale * term.time)
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    one_sided = len(derivatives) == 1 and derivatives[0].flux != "central"
+    return OperatorTerm(tuple(modes), term.scale * term.time, one_sided)
 
 
 def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
@@ -105,7 +111,7 @@ def _source(
             vectors.append(along)
             continue
         level, degree = space.level(other), space.degree
-        vector = project(part.factor(other), other, level, degree)
+        vector = space.project(part.factor(other), other)
         factors = term.along(other)
         if factors:
             nodal = _axis_matrix(factors, space) @ to_nodal(vector, level, degree)
@@ -128,12 +134,7 @@ def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space
     if slope and callable(function):
         samples = sample(function, axis, space.level(axis), space.degree)
         return float(differentiate(samples, axis)[(0, 0) if side == "left" else (-1, -1)])
-    return _at_end(function, axis, side)
-
-
-def _at_end(function: Function, axis: Axis, side: Side) -> float:
-    point = np.array([axis.lower if side == "left" else axis.upper])
-    return float(evaluate(function, point, f"function of {axis.name!r}")[0])
+    return value_at_end(axis, function, side)
 
 
 def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: Side) -> float:
@@ -160,7 +161,7 @@ def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: 
 
 def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
     """Return the product of the factors' coefficients at an end."""
-    values = [_at_end(factor.coefficient, factor.axis, side) for factor in factors]
+    values = [value_at_end(factor.axis, factor.coefficient, side) for factor in factors]
     return float(np.prod(values))
 
 
@@ -176,11 +177,11 @@ def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix
             axis,
             level,
             space.degree,
-            _coefficient_at(factors[start : place + 1], side),
+            _strength(factors[start : place + 1], side, space),
             sides=(side,),
             tau=space.boundary_penalty,
         )
-        matrix = matrix + _product([*before, penalty, *after])
+        matrix = matrix + _product([*before, _divided(penalty, axis, space), *after])
     return csr_array(matrix)
 
 
@@ -189,20 +190,27 @@ def _edge_vector(
 ) -> NDArray[np.float64]:
     """Return the nodal vector that a unit datum at one end gives through one factor."""
     factor = factors[place]
-    level = space.level(factor.axis)
-    vector = edge_data(factor.axis, level, space.degree, side, factor.coefficient)
+    axis, level = factor.axis, space.level(factor.axis)
+    coefficient = space.coefficient(factor.coefficient, axis)
+    vector = _divided(edge_data(axis, level, space.degree, side, coefficient), axis, space)
     for earlier in reversed(factors[:place]):
         vector = _matrix(earlier, space) @ vector
     if (place, side) in _penalised(factors, space):
         start = _chain_start(factors, place)
-        strength = _coefficient_at(factors[start : place + 1], side)
-        extra = penalty_data(
-            factor.axis, level, space.degree, side, strength, tau=space.boundary_penalty
-        )
+        strength = _strength(factors[start : place + 1], side, space)
+        tau = space.boundary_penalty
+        extra = penalty_data(axis, level, space.degree, side, strength, tau=tau)
+        extra = _divided(extra, axis, space)
         for earlier in reversed(factors[:start]):
             extra = _matrix(earlier, space) @ extra
         vector = vector + extra
     return np.asarray(vector, dtype=np.float64)
+
+
+def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> float:
+    """Return the coefficient of a boundary penalty: the chain's, times the volume element."""
+    axis = factors[0].axis
+    return _coefficient_at(factors, side) * value_at_end(axis, space.coefficient(1.0, axis), side)
 
 
 def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:
@@ -235,9 +243,24 @@ def _product(matrices: Sequence[NodalMatrix]) -> NodalMatrix:
 
 
 def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
-    """Return the nodal matrix of one factor."""
+    """Return the nodal matrix of one factor, multiplied by the inverse mass matrix."""
     axis, level, degree = factor.axis, space.level(factor.axis), space.degree
-    if factor.kind == "mass":
+    if factor.kind == "mass" and not callable(factor.coefficient):
         return mass_matrix(axis, level, degree, factor.coefficient)
+    coefficient = space.coefficient(factor.coefficient, axis)
+    if factor.kind == "mass":
+        return _divided(mass_matrix(axis, level, degree, coefficient), axis, space)
     build = {"div": div_matrix, "grad": grad_matrix, "penalty": penalty_matrix}[factor.kind]
-    return build(axis, level, degree, factor.coefficient, flux=factor.flux, boundary=factor.edges)
+    matrix = build(axis, level, degree, coefficient, flux=factor.flux, boundary=factor.edges)
+    return _divided(matrix, axis, space)
+
+
+Nodal = TypeVar("Nodal", NodalMatrix, NDArray[np.float64])
+
+
+def _divided(values: Nodal, axis: Axis, space: Space) -> Nodal:
+    """Return the inverse mass matrix of an axis times a nodal matrix or vector."""
+    if axis not in space.volume:
+        return values
+    result: Nodal = space.volume[axis].inverse_mass @ values
+    return result

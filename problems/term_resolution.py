@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -19,6 +20,7 @@ from batchkron.problems.separable import Field
 from batchkron.problems.space import Space
 from batchkron.problems.terms import Term, TermFactor
 from batchkron.problems.time import TimeFunction
+from batchkron.problems.time_functions import split_number
 
 __all__ = ["EdgeDatum", "ResolvedFactor", "ResolvedTerm", "resolve"]
 
@@ -108,33 +110,36 @@ def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
     ValueError
         If a chain leaves open which conditions its factors take.
     """
-    factors, scale = _without_numbers(term)
+    factors, scale, time = _without_numbers(term)
     resolved: dict[int, ResolvedFactor] = {}
     for axis in space.axes:
         places = [k for k, factor in enumerate(factors) if factor.axis == axis]
         along = _resolve_axis([factors[k] for k in places], axis, space)
         resolved.update(zip(places, along, strict=True))
-    whole = ResolvedTerm(tuple(resolved[k] for k in range(len(factors))), scale, term.time)
+    whole = ResolvedTerm(tuple(resolved[k] for k in range(len(factors))), scale, time)
     upwinded = [factor for factor in whole.factors if factor.kind != "mass"]
     if len(upwinded) == 1 and upwinded[0].flux != "central":
         return _split_by_sign(whole, upwinded[0], space)
     return (whole,)
 
 
-def _without_numbers(term: Term) -> tuple[list[TermFactor], float]:
-    """Move the masses that are numbers into the scale, so that their axes keep the identity.
+def _without_numbers(term: Term) -> tuple[list[TermFactor], float, TimeFunction]:
+    """Return factors, scale and function of time, all plain numbers moved into the scale.
 
-    A penalty depends on the absolute value of the whole coefficient.
+    So axes of masses that are numbers keep the identity, and the sign of a function of time counts
+    for the direction of upwinding. A penalty depends on the absolute value of the whole
+    coefficient.
     """
     kinds = [factor.kind for factor in term.factors if factor.kind != "mass"]
-    kept, scale = [], term.scale
+    number, time = split_number(term.time)
+    kept, numbers = [], [number]
     for factor in term.factors:
         if factor.kind != "mass" or callable(factor.coefficient):
             kept.append(factor)
         else:
-            number = float(factor.coefficient)
-            scale *= abs(number) if kinds == ["penalty"] else number
-    return kept, scale
+            numbers.append(float(factor.coefficient))
+    product = math.prod(numbers)
+    return kept, term.scale * (abs(product) if kinds == ["penalty"] else product), time
 
 
 def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> list[ResolvedFactor]:
@@ -166,6 +171,8 @@ def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> li
             edges, data = _chain_ends(factor.kind, (left, right))
         else:
             edges, data = _single_ends((left, right))
+        if factor.kind == "penalty":
+            data = (None, None)  # at the ends of an axis there is no jump
         result.append(ResolvedFactor(factor.kind, axis, factor.coefficient, flux, edges, data))
     return result
 

@@ -191,7 +191,11 @@ def spline(times: ArrayLike, values: ArrayLike) -> TimeFunction:
         )
     check_size(2 * table.size)
     if not (np.all(np.isfinite(table)) and np.all(np.isfinite(heights))):
-        raise ValueError("times and values must be finite; remove the NaN or infinite entries")
+        name, entries = ("values", heights) if np.all(np.isfinite(table)) else ("times", table)
+        k = int(np.argmin(np.isfinite(entries)))
+        raise ValueError(
+            f"times and values must be finite; {name}[{k}] is {entries[k]!s}. Leave that entry out"
+        )
     if not np.all(np.diff(table) > 0.0):
         k = int(np.argmin(np.diff(table) > 0.0))
         raise ValueError(
@@ -269,14 +273,23 @@ def _read_spline(data: Mapping[str, object], place: str) -> TimeFunction:
 
 def _children(data: object, place: str, depth: int) -> list[TimeFunction]:
     if not isinstance(data, list) or not 1 <= len(data) <= MAXIMUM_SIZE:
-        raise ValueError(f"{place}: expected a list of 1 to {MAXIMUM_SIZE} functions of time")
+        raise ValueError(
+            f"{place}: expected a list of 1 to {MAXIMUM_SIZE} functions of time, got "
+            f"{_describe(data)}"
+        )
     return [_read(child, f"{place}[{k}]", depth - 1) for k, child in enumerate(data)]
 
 
 def _numbers(data: object, place: str) -> list[float]:
     if not isinstance(data, list) or len(data) > MAXIMUM_SIZE:
-        raise ValueError(f"{place}: expected a list of at most {MAXIMUM_SIZE} numbers")
+        raise ValueError(
+            f"{place}: expected a list of at most {MAXIMUM_SIZE} numbers, got {_describe(data)}"
+        )
     return [_number(entry, f"{place}[{k}]") for k, entry in enumerate(data)]
+
+
+def _describe(data: object) -> str:
+    return f"one of {len(data)}" if isinstance(data, list) else type(data).__name__
 
 
 def _number(data: object, place: str) -> float:

@@ -52,6 +52,11 @@ class TimeCombination:
         The grid they are restricted to.
     n : int
         Coefficients per cell and axis, degree + 1.
+
+    Attributes
+    ----------
+    size : int
+        Length of the vector.
     """
 
     def __init__(self, parts: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
@@ -64,6 +69,7 @@ class TimeCombination:
             else:
                 collected[function] = vector
         self._parts = tuple(collected.items())
+        self.size = grid.num_cells * n**grid.dimensions
         self._workspace = Workspace()
 
     def evaluate(self, t: float, out: NDArray[np.float64]) -> NDArray[np.float64]:

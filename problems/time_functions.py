@@ -380,14 +380,18 @@ def finite_number(name: str, value: float) -> float:
     if not _is_number(value):
         raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
     if not abs(value) <= sys.float_info.max:
-        raise ValueError(f"{name} must be finite and within float64's range")
+        came = value if isinstance(value, float) else "an integer beyond it"
+        raise ValueError(f"{name} must be finite and within float64's range, got {came}")
     return float(value)
 
 
 def check_size(size: int) -> None:
     """Refuse to hold more numbers than `from_json` reads back."""
     if size > MAXIMUM_SIZE:
-        raise ValueError(f"a function of time holds at most {MAXIMUM_SIZE} numbers, got {size}")
+        raise ValueError(
+            f"a function of time holds at most {MAXIMUM_SIZE} numbers, got {size}; tabulate it at "
+            "fewer times"
+        )
 
 
 def _check_bounds(function: TimeFunction) -> None:

@@ -1,14 +1,14 @@
 """The HDF5 files of batchkron: written whole or not at all, read with distrust."""
 
+from batchkron.storage.checkpoint_names import checkpoint_obstacle, previous_path
 from batchkron.storage.container import write_document
 from batchkron.storage.document import Document
-from batchkron.storage.reader import check_file, identify, read_file
+from batchkron.storage.reader import check_file, identify, read_file, read_foreign_file
 from batchkron.storage.states import (
     Checkpoint,
     ResultFile,
     load_checkpoint,
     load_result,
-    previous_path,
     save_checkpoint,
     save_result,
 )
@@ -18,11 +18,13 @@ __all__ = [
     "Document",
     "ResultFile",
     "check_file",
+    "checkpoint_obstacle",
     "identify",
     "load_checkpoint",
     "load_result",
     "previous_path",
     "read_file",
+    "read_foreign_file",
     "save_checkpoint",
     "save_result",
     "write_document",

@@ -16,6 +16,9 @@ LOADERS: Mapping[str, str] = MappingProxyType(
 )
 """The format names, each with the function that reads such files."""
 
+FOREIGN_HINT = "Files of ASGarD are loaded with batchkron.problems.load_asgard"
+"""Ends the refusal of a file that may be of another program."""
+
 FORMAT_VERSION = 1
 """The version of all three formats that this package writes and reads."""
 
@@ -40,7 +43,7 @@ def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None)
         return (
             f"attribute 'format' is {found!r}; expected "
             f"{expected if expected else 'one of ' + ', '.join(LOADERS)}: "
-            f"this is not a file of batchkron"
+            f"this is not a file of batchkron. {FOREIGN_HINT}"
         )
     if expected is not None and found != expected:
         return (

@@ -24,11 +24,11 @@ from batchkron.storage.document import (
     Value,
     check_name,
 )
-from batchkron.storage.formats import find_format_fault
+from batchkron.storage.formats import FOREIGN_HINT, find_format_fault
 from batchkron.storage.refusal import translated
 from batchkron.storage.survey import DatasetEntry, survey, type_kind
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MAXIMUM_ATTRIBUTES = 64
 
 
@@ -170,20 +170,43 @@ def _opened(path: str, watcher: Watcher) -> Iterator[tuple[Any, int]]:
             yield file, size
 
 
-def _check_superblock(path: str, stream: BinaryIO, size: int) -> None:
+def check_signature(path: str, stream: BinaryIO, size: int) -> bytes:
+    """Refuse a file that does not begin as an HDF5 file does; return its first 48 bytes.
+
+    Parameters
+    ----------
+    path : str
+    stream : binary file
+        At the beginning, and there again afterwards.
+    size : int
+        Size of the file in bytes.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ProblemFileError
+    """
     head = stream.read(48)
     stream.seek(0)
     if not head:
         raise ProblemFileError(f"{path}: the file is empty")
-    if not head.startswith(_SIGNATURE):
+    if not head.startswith(SIGNATURE):
         raise ProblemFileError(f"{path}: not an HDF5 file, the signature is missing")
     if len(head) < 48:
         raise ProblemFileError(f"{path}: the file is truncated, it has {size} bytes")
+    return head
+
+
+def _check_superblock(path: str, stream: BinaryIO, size: int) -> None:
+    head = check_signature(path, stream, size)
     version = head[8]
     if version not in (2, 3):
         raise ProblemFileError(
             f"{path}: HDF5 superblock version {version}; expected 2 or 3, whose metadata carry "
-            f"checksums. Write the file with the library bounds of HDF5 1.10"
+            f"checksums. Write the file with the library bounds of HDF5 1.10. {FOREIGN_HINT}"
         )
     if (head[9], head[10]) != (8, 8):
         raise ProblemFileError(f"{path}: the superblock declares other than 8-byte addresses")
@@ -204,8 +227,8 @@ def _read_format(path: str, file: Any, expected: str | None) -> dict[str, Attrib
     attributes = {}
     for index in range(count):
         identifier = h5a.open(root, index=index)
-        name = _decoded(path, "an attribute's name", identifier.name)
-        with _named(path):
+        name = decode_text(path, "an attribute's name", identifier.name)
+        with refusing_names(path):
             check_name(name, "attribute")
         attributes[name] = _read_attribute(path, name, identifier)
     fault = find_format_fault(attributes, expected)
@@ -229,7 +252,7 @@ def _read_attribute(path: str, name: str, identifier: Any) -> Attribute:
     if kind == "text":
         text = np.zeros((), dtype=f"S{datatype.get_size()}")
         identifier.read(text, mtype=datatype)
-        return _decoded(path, place, text.item())
+        return decode_text(path, place, text.item())
     number = np.zeros((), dtype=NUMERIC_KINDS[kind])
     identifier.read(number, mtype=datatype)
     if kind == "int64":
@@ -245,7 +268,7 @@ def _read_dataset(path: str, entry: DatasetEntry) -> Value:
         stored = np.zeros(entry.shape, dtype=f"S{entry.item_bytes}")
         if stored.size:
             entry.identifier.read(h5s.ALL, h5s.ALL, stored, mtype=entry.identifier.get_type())
-        return tuple(_decoded(path, place, text) for text in stored.tolist())
+        return tuple(decode_text(path, place, text) for text in stored.tolist())
     array = np.empty(entry.shape, dtype=NUMERIC_KINDS[entry.kind])
     if array.size:
         entry.identifier.read(h5s.ALL, h5s.ALL, array)
@@ -253,7 +276,8 @@ def _read_dataset(path: str, entry: DatasetEntry) -> Value:
     return array
 
 
-def _decoded(path: str, place: str, text: bytes) -> str:
+def decode_text(path: str, place: str, text: bytes) -> str:
+    """Decode UTF-8 without NUL; refuse anything else with ProblemFileError."""
     try:
         decoded = text.decode()
     except UnicodeDecodeError:
@@ -264,7 +288,8 @@ def _decoded(path: str, place: str, text: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
+def refusing_names(path: str) -> Iterator[None]:
+    """Turn the ValueError of a check of names or values into a ProblemFileError."""
     try:
         yield
     except ValueError as error:
@@ -272,7 +297,7 @@ def _named(path: str) -> Iterator[None]:
 
 
 def _verified(path: str, attributes: dict[str, Attribute], datasets: dict[str, Value]) -> Document:
-    with _named(path):
+    with refusing_names(path):
         document = Document(attributes, datasets)
     declared = attributes.get(HASH_ATTRIBUTE)
     if declared != document.content_hash:

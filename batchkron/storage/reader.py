@@ -11,16 +11,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import Attribute, Document
+from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
 from batchkron.storage.guard import Limits, open_regular, read_attributes_guarded, read_guarded
 from batchkron.storage.wire import decode_header, encode_header, read_document
 
 UNTRUSTED_CONTENT_BYTES = 4 << 30
+_SMALL_CONTENT_BYTES = 256 << 20  # however small the file
+_CONTENT_PER_FILE_BYTE = 64  # sound files reach about 10, all zeros compressed 1000
 TRUSTED_CONTENT_BYTES = 1 << 40
 _STARTUP_SECONDS = 60.0
 _SECONDS = 4.0
@@ -62,6 +65,36 @@ def read_file(
     if trusted:
         return read_guarded(name, Limits(TRUSTED_CONTENT_BYTES), expected)
     return _READER.ask(name, expected, "document")
+
+
+def read_foreign_file(
+    path: str | os.PathLike[str], names: Sequence[str], *, trusted: bool = False
+) -> Document:
+    """Read some objects of an HDF5 file that another program wrote, and close it.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str
+        Names of objects in the root group; ``*`` stands for any characters. Others are not
+        looked at, and those that are missing are left out.
+    trusted : bool
+        As of `read_file`.
+
+    Returns
+    -------
+    Document
+        Without attributes; see `batchkron.storage.foreign.read_foreign`.
+
+    Raises
+    ------
+    ProblemFileError, OSError
+        As `read_file`.
+    """
+    name = os.path.abspath(os.fsdecode(path))
+    if trusted:
+        return read_foreign(name, Limits(TRUSTED_CONTENT_BYTES, MAXIMUM_OBJECTS), names)
+    return _READER.ask(name, None, "foreign", names)
 
 
 def check_file(path: str | os.PathLike[str], expected: str | None) -> Mapping[str, Attribute]:
@@ -125,7 +158,9 @@ class _Reader:
         self._answers = self._refusals = 0
         self._deadline = 0.0
 
-    def ask(self, path: str, expected: str | None, want: str) -> Document:
+    def ask(
+        self, path: str, expected: str | None, want: str, names: Sequence[str] = ()
+    ) -> Document:
         """Have a file read; one request at a time."""
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -134,7 +169,10 @@ class _Reader:
             "path": path,
             "expected": expected,
             "want": want,
-            "content_bytes": UNTRUSTED_CONTENT_BYTES,
+            "names": list(names),
+            "content_bytes": min(
+                UNTRUSTED_CONTENT_BYTES, _SMALL_CONTENT_BYTES + _CONTENT_PER_FILE_BYTE * size
+            ),
             "seconds": seconds,
         }
         with self._lock:
@@ -144,7 +182,9 @@ class _Reader:
             except _ReaderDiedError:
                 if is_fresh:
                     raise
-                answer = self._exchange(request)  # an earlier file may have done the damage
+                # an earlier file may have done the damage; the time allowed is for both tries
+                request["seconds"] = max(1e-3, self._deadline - time.monotonic())
+                answer = self._exchange(request)
         if isinstance(answer, str):
             raise ProblemFileError(answer)
         return answer

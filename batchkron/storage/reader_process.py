@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import Document
+from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
 from batchkron.storage.guard import Limits, Watcher, read_attributes_guarded, read_guarded
 from batchkron.storage.wire import array_bytes, decode_header, document_header, encode_header
 
@@ -65,14 +66,17 @@ def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
     ----------
     outgoing : binary file
     request : dict
-        path, expected (format or None), want ("document", "check" or "attributes"),
-        content_bytes (the limit), seconds.
+        path, expected (format or None), want ("document", "check", "attributes" or "foreign"),
+        names (of the objects in a foreign file), content_bytes (the limit), seconds.
     """
     watcher = Watcher(sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place}))
     path = request["path"]
     try:
         if request["want"] == "attributes":
             document = Document(read_attributes_guarded(path), {})
+        elif request["want"] == "foreign":
+            limits = Limits(request["content_bytes"], MAXIMUM_OBJECTS)
+            document = read_foreign(path, limits, request["names"], watcher)
         else:
             limits = Limits(request["content_bytes"])
             document = read_guarded(path, limits, request["expected"], watcher)

@@ -62,8 +62,19 @@ class DatasetEntry:
 
 
 @dataclass
-class _Walk:
-    """Where a walk through the groups is and what it has seen."""
+class Walk:
+    """Where a walk through the groups is and what it has seen.
+
+    Attributes
+    ----------
+    path : str
+        The file's name for messages.
+    limits : Limits
+    count : int
+        Objects met so far.
+    seen : set of int
+        Addresses of the objects met so far.
+    """
 
     path: str
     limits: Limits
@@ -71,6 +82,7 @@ class _Walk:
     seen: set[int] = field(default_factory=set)
 
     def refuse(self, place: str, fault: str) -> ProblemFileError:
+        """Make the error that refuses a place."""
         return ProblemFileError(f"{self.path}: {place} {fault}")
 
 
@@ -97,7 +109,7 @@ def survey(path: str, file: Any, limits: Limits, file_bytes: int) -> list[Datase
         attributes below the root, storage outside the file, virtual datasets, foreign filters,
         and sizes beyond the limits or beyond what the file can hold.
     """
-    walk = _Walk(path, limits)
+    walk = Walk(path, limits)
     root = h5g.open(file.id, b"/")
     walk.seen.add(h5o.get_info(root).addr)
     entries = sorted(_datasets(walk, root, "", 1), key=lambda entry: entry.path)
@@ -154,7 +166,7 @@ def type_kind(datatype: Any) -> str:
     return names.get(datatype.get_class(), "unknown")
 
 
-def _datasets(walk: _Walk, group: Any, prefix: str, depth: int) -> Iterator[DatasetEntry]:
+def _datasets(walk: Walk, group: Any, prefix: str, depth: int) -> Iterator[DatasetEntry]:
     """Walk a group, hard links only, each object once."""
     place = f"group '/{prefix.rstrip('/')}'"
     if depth > walk.limits.depth:
@@ -173,7 +185,7 @@ def _datasets(walk: _Walk, group: Any, prefix: str, depth: int) -> Iterator[Data
         except ValueError as error:
             raise walk.refuse(place, f"holds a bad name: {error}") from None
         with translated(walk.path, f"object '{path}'"):
-            is_group = _check_link(walk, group, encoded, path) == h5o.TYPE_GROUP
+            is_group = check_link(walk, group, encoded, path) == h5o.TYPE_GROUP
             found = h5g.open(group, encoded) if is_group else _entry(walk, group, encoded, path)
         if is_group:
             yield from _datasets(walk, found, f"{path}/", depth + 1)
@@ -181,7 +193,28 @@ def _datasets(walk: _Walk, group: Any, prefix: str, depth: int) -> Iterator[Data
             yield found
 
 
-def _check_link(walk: _Walk, group: Any, encoded: bytes, path: str) -> int:
+def check_link(walk: Walk, group: Any, encoded: bytes, path: str) -> int:
+    """Refuse all but a hard link to a group or dataset not met before; return which it is.
+
+    Parameters
+    ----------
+    walk : Walk
+    group : h5py.h5g.GroupID
+    encoded : bytes
+        The link's name.
+    path : str
+        The object's path, for the message.
+
+    Returns
+    -------
+    int
+        h5o.TYPE_GROUP or h5o.TYPE_DATASET.
+
+    Raises
+    ------
+    ProblemFileError
+        The text names the object.
+    """
     place = f"object '{path}'"
     link = group.links.get_info(encoded).type
     if link != h5l.TYPE_HARD:
@@ -198,7 +231,7 @@ def _check_link(walk: _Walk, group: Any, encoded: bytes, path: str) -> int:
     return int(info.type)
 
 
-def _entry(walk: _Walk, group: Any, encoded: bytes, path: str) -> DatasetEntry:
+def _entry(walk: Walk, group: Any, encoded: bytes, path: str) -> DatasetEntry:
     """Open a dataset and check its datatype and dataspace."""
     place = f"dataset '{path}'"
     identifier = h5d.open(group, encoded)
@@ -234,16 +267,47 @@ def _entry(walk: _Walk, group: Any, encoded: bytes, path: str) -> DatasetEntry:
     return entry
 
 
-def _check_storage(walk: _Walk, entry: DatasetEntry) -> int:
+def _check_storage(walk: Walk, entry: DatasetEntry) -> int:
     """Check how a dataset is stored; return the number of bytes that it takes in the file."""
+    layout, filters = check_layout(walk, entry)
+    if not entry.declared_bytes:
+        return 0
+    if layout != h5d.CHUNKED or h5z.FILTER_FLETCHER32 not in filters:
+        raise walk.refuse(
+            f"dataset '{entry.path}'",
+            f"is {_LAYOUTS[layout]} without checksums; expected chunks with Fletcher-32",
+        )
+    return check_chunks(walk, entry)
+
+
+def check_layout(walk: Walk, entry: DatasetEntry) -> tuple[int, list[int]]:
+    """Refuse virtual datasets, storage outside the file, and foreign or repeated filters.
+
+    Parameters
+    ----------
+    walk : Walk
+    entry : DatasetEntry
+
+    Returns
+    -------
+    layout : int
+        h5d.COMPACT, h5d.CONTIGUOUS or h5d.CHUNKED.
+    filters : list of int
+        HDF5's numbers of the filters.
+
+    Raises
+    ------
+    ProblemFileError
+        The text names the dataset.
+    """
     place = f"dataset '{entry.path}'"
     properties = entry.identifier.get_create_plist()
-    layout = properties.get_layout()
+    layout = int(properties.get_layout())
     if layout not in _LAYOUTS:
         raise walk.refuse(place, "is a virtual dataset, whose data lie in other files")
     if properties.get_external_count():
         raise walk.refuse(place, "has external storage, outside this file")
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    filters = [int(properties.get_filter(i)[0]) for i in range(properties.get_nfilters())]
     for code in filters:
         if code not in _FILTERS or filters.count(code) > 1:
             raise walk.refuse(
@@ -251,20 +315,33 @@ def _check_storage(walk: _Walk, entry: DatasetEntry) -> int:
                 f"passes HDF5 filter {code}; expected gzip, shuffle and Fletcher-32, each at "
                 f"most once",
             )
-    if not entry.declared_bytes:
-        return 0
-    if layout != h5d.CHUNKED or h5z.FILTER_FLETCHER32 not in filters:
-        raise walk.refuse(
-            place, f"is {_LAYOUTS[layout]} without checksums; expected chunks with Fletcher-32"
-        )
-    return _check_chunks(walk, entry, properties.get_chunk(), h5z.FILTER_DEFLATE in filters)
+    return layout, filters
 
 
-def _check_chunks(
-    walk: _Walk, entry: DatasetEntry, chunks: tuple[int, ...], compressed: bool
-) -> int:
-    """Check that all chunks are there and large enough for what the dataset declares."""
+def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
+    """Check that all chunks are there and large enough for what the dataset declares.
+
+    Parameters
+    ----------
+    walk : Walk
+    entry : DatasetEntry
+        A chunked dataset.
+
+    Returns
+    -------
+    int
+        Bytes that it takes in the file.
+
+    Raises
+    ------
+    ProblemFileError
+        The text names the dataset.
+    """
     place = f"dataset '{entry.path}'"
+    properties = entry.identifier.get_create_plist()
+    chunks = properties.get_chunk()
+    codes = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    compressed = h5z.FILTER_DEFLATE in codes
     if any(chunk > length for chunk, length in zip(chunks, entry.shape, strict=True)):
         raise walk.refuse(place, f"of shape {entry.shape} has larger chunks, {tuple(chunks)}")
     stored = int(entry.identifier.get_storage_size())

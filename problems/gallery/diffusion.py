@@ -1,4 +1,4 @@
-"""The heat equation in the unit cube, with Dirichlet data from the exact solution."""
+"""The heat equation in the unit cube, with values or slopes given at its sides."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from batchkron.problems import time
 from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet
+from batchkron.problems.boundary import Dirichlet, Neumann
 from batchkron.problems.gallery.entry import GalleryEntry
 from batchkron.problems.pde import PDE
+from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Separable
 from batchkron.problems.terms import laplacian
 
@@ -23,17 +24,23 @@ def _cosine(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.cos(np.pi * points))
 
 
-def _diffusion(name: str, dimensions: int) -> Callable[[], PDE]:
-    """Return the maker of f_t = Δf with f = exp(-d π² t) Π cos(π x_i)."""
+def _shifted_cosine(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.cos(np.pi * (points - 0.25)))
+
+
+def _diffusion(
+    name: str, dimensions: int, shape: Function, condition: Dirichlet | Neumann
+) -> Callable[[], PDE]:
+    """Return the maker of f_t = Δf with f = exp(-d π² t) Π shape(x_i)."""
 
     def build() -> PDE:
         axes = [Axis(axis, 0.0, 1.0) for axis in ("x", "y", "z")[:dimensions]]
-        factors: dict[str, Any] = {axis.name: _cosine for axis in axes}
+        factors: dict[str, Any] = {axis.name: shape for axis in axes}
         decay = time.exp(-dimensions * float(np.pi) ** 2)
         return PDE(
             axes,
             laplacian(axes),
-            boundary=Dirichlet("from exact"),
+            boundary=condition,
             exact=Separable(t=decay, **factors),
             name=name,
         )
@@ -41,33 +48,44 @@ def _diffusion(name: str, dimensions: int) -> Callable[[], PDE]:
     return build
 
 
-def _entry(dimensions: int, domain: str, solution: str, level: int) -> GalleryEntry:
-    """Return the entry of one dimension.
+def _step(dimensions: int) -> Callable[[int, int], float]:
+    """Return the rule for the step, 0.5 h^((p + 1)/2) / (d (2p + 1)).
 
-    The step is 0.5 h^((p + 1)/2) / (d (2p + 1)): the error in time, of order 2, falls with the
-    error in space, of order p + 1.
+    The error in time, of order 2, falls with the error in space, of order p + 1.
     """
-    name = f"diffusion-{dimensions}d"
 
     def step(finest: int, degree: int) -> float:
         width = 0.5**finest
         return float(0.5 * width ** ((degree + 1) / 2) / (dimensions * (2 * degree + 1)))
 
-    return GalleryEntry(
-        name,
-        f"{domain}, f_t = Δf, Dirichlet data from the exact solution",
-        solution,
-        _diffusion(name, dimensions),
-        level=level,
-        degree=2,
-        until=0.1,
-        method="crank-nicolson",
-        step=step,
-    )
+    return step
 
 
-ENTRIES = (
-    _entry(1, "[0, 1]", "exp(-π²t) cos(πx)", 5),
-    _entry(2, "[0, 1]²", "exp(-2π²t) cos(πx) cos(πy)", 5),
-    _entry(3, "[0, 1]³", "exp(-3π²t) cos(πx) cos(πy) cos(πz)", 4),
-)
+def _entries(dimensions: int, level: int) -> tuple[GalleryEntry, GalleryEntry]:
+    """Return the entries of one dimension: given values, and given slopes."""
+    names = ("x", "y", "z")[:dimensions]
+    domain = "[0, 1]" + ("", "²", "³")[dimensions - 1]
+    decay = f"exp(-{dimensions if dimensions > 1 else ''}π²t)"
+    made = []
+    for suffix, word, shape, formula, condition in (
+        ("", "Dirichlet", _cosine, "cos(π{})", Dirichlet("from exact")),
+        ("-neumann", "Neumann", _shifted_cosine, "cos(π({} - ¼))", Neumann("from exact")),
+    ):
+        name = f"diffusion-{dimensions}d{suffix}"
+        made.append(
+            GalleryEntry(
+                name,
+                f"{domain}, f_t = Δf, {word} data from the exact solution",
+                " ".join([decay, *(formula.format(axis) for axis in names)]),
+                _diffusion(name, dimensions, shape, condition),
+                level=level,
+                degree=2,
+                until=0.1,
+                method="crank-nicolson",
+                step=_step(dimensions),
+            )
+        )
+    return made[0], made[1]
+
+
+ENTRIES = (*_entries(1, 5), *_entries(2, 5), *_entries(3, 4))

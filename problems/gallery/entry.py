@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grid_choice import GridChoice
 from batchkron.problems.pde import PDE
 from batchkron.problems.problem import Problem
 
@@ -57,7 +58,7 @@ class GalleryEntry:
         self,
         level: int | Sequence[int] | None = None,
         degree: int | None = None,
-        grid: str | SparseGrid = "sparse",
+        grid: GridChoice = "sparse",
         *,
         until: float | None = None,
         method: str | None = None,
@@ -72,7 +73,7 @@ class GalleryEntry:
             Finest level, of all axes or one per axis.
         degree : int, optional
             Polynomial degree.
-        grid : {"sparse", "full"} or SparseGrid
+        grid : {"sparse", "full"}, Mixed or SparseGrid
             Which blocks are kept; a SparseGrid brings its own levels.
         until : float, optional
             Final time.
@@ -116,7 +117,7 @@ class GalleryEntry:
         )
 
 
-def _finest(level: int | Sequence[int] | None, grid: str | SparseGrid) -> int:
+def _finest(level: int | Sequence[int] | None, grid: GridChoice) -> int:
     """Return the finest level of any axis."""
     if isinstance(grid, SparseGrid):
         return max(grid.levels)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from batchkron.problems.gallery import advection, continuity, diffusion
+from batchkron.problems.gallery import advection, continuity, diffusion, pitch_angle
 from batchkron.problems.gallery.entry import GalleryEntry
-from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grid_choice import GridChoice
 from batchkron.problems.problem import Problem
 
 __all__ = ["get", "make", "names"]
 
-_ENTRIES = {
-    entry.name: entry for entry in (*continuity.ENTRIES, *advection.ENTRIES, *diffusion.ENTRIES)
+_ENTRIES: dict[str, GalleryEntry] = {
+    entry.name: entry
+    for module in (continuity, advection, diffusion, pitch_angle)
+    for entry in module.ENTRIES
 }
 
 
@@ -61,7 +63,7 @@ def make(
     name: str,
     level: int | Sequence[int] | None = None,
     degree: int | None = None,
-    grid: str | SparseGrid = "sparse",
+    grid: GridChoice = "sparse",
     *,
     until: float | None = None,
     method: str | None = None,
@@ -78,7 +80,7 @@ def make(
         Finest level, of all axes or one per axis; by default the entry's.
     degree : int, optional
         Polynomial degree; by default the entry's.
-    grid : {"sparse", "full"} or SparseGrid
+    grid : {"sparse", "full"}, Mixed or SparseGrid
         Which blocks are kept; a SparseGrid brings its own levels.
     until, method, dt : optional
         Final time, time stepper and step, where they shall differ from the entry's.

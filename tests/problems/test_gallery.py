@@ -39,6 +39,10 @@ def dense_operator(problem):
             matrix = dense_div(axis, level, degree, number(-SPEEDS[problem.name][k]))
         elif problem.name == "advection-1d":
             matrix = dense_div(axis, level, degree, number(-2.0), edges=("dirichlet", "neumann"))
+        elif problem.name.endswith("-neumann"):
+            outer = dense_div(axis, level, degree, number(1.0), "upwind", ("dirichlet",) * 2)
+            inner = dense_grad(axis, level, degree, number(1.0), "downwind", ("neumann",) * 2)
+            matrix = outer @ inner
         else:
             outer = dense_div(axis, level, degree, number(1.0), "upwind", ("neumann",) * 2)
             inner = dense_grad(axis, level, degree, number(1.0), "downwind", ("dirichlet",) * 2)
@@ -59,6 +63,9 @@ SMALL = [
     ("diffusion-2d", 3, 1, "sparse"),
     ("diffusion-2d", 2, 2, "full"),
     ("diffusion-3d", 2, 1, "sparse"),
+    ("diffusion-1d-neumann", 3, 2, "full"),
+    ("diffusion-2d-neumann", 3, 1, "sparse"),
+    ("diffusion-3d-neumann", 2, 1, "sparse"),
 ]
 
 
@@ -149,6 +156,9 @@ def test_orders_on_sparse_grids(degree):
         ("diffusion-1d", (3, 4), 1, "full"),
         ("diffusion-1d", (3, 4), 2, "full"),
         ("diffusion-2d", (2, 3), 1, "full"),
+        ("diffusion-1d-neumann", (3, 4), 1, "full"),
+        ("diffusion-1d-neumann", (3, 4), 2, "full"),
+        ("diffusion-2d-neumann", (2, 3), 1, "full"),
     ],
 )
 def test_diffusion_converges(name, levels, degree, grid):
@@ -159,11 +169,22 @@ def test_diffusion_converges(name, levels, degree, grid):
     assert orders(errors)[0] > degree + 0.75
 
 
-def test_diffusion_in_three_dimensions_is_near_its_projection():
-    problem = make("diffusion-3d", 3, 2)
+@pytest.mark.parametrize("name", ["diffusion-3d", "diffusion-3d-neumann"])
+def test_diffusion_in_three_dimensions_is_near_its_projection(name):
+    problem = make(name, 3, 2)
     u = gauss2(problem, 0.05, 10)
     best = problem.relative_error(problem.exact_coefficients(0.05), 0.05)
     assert problem.relative_error(u, 0.05) < 2.5 * best < 5e-3
+
+
+def test_data_of_diffusion_is_not_zero():
+    """Values and slopes at the sides, so that both are at work in the errors."""
+    for name in gallery.names():
+        if name.startswith("diffusion"):
+            problem = make(name, 2, 1)
+            source = np.full(problem.unknowns, np.nan)
+            problem.source(0.0, source)
+            assert np.abs(source).max() > 1.0
 
 
 def test_advection_stays_steady():

@@ -4,14 +4,12 @@ from numpy.polynomial import Legendre
 from scipy.linalg import eigvals
 
 from batchkron.problems.axis import Axis
+from batchkron.problems.axis_ends import boundary_penalty_matrix, edge_data, penalty_data
 from batchkron.problems.basis import to_hierarchical, to_nodal
 from batchkron.problems.one_dimension import (
-    boundary_penalty_matrix,
     div_matrix,
-    edge_data,
     grad_matrix,
     mass_matrix,
-    penalty_data,
     penalty_matrix,
 )
 from batchkron.problems.projection import project, remainder_gram

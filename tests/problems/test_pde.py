@@ -18,6 +18,7 @@ from batchkron.problems import (
     penalty,
     time,
 )
+from batchkron.solvers import evolve
 
 X, Y = Axis("x", 0.0, 1.0), Axis("y", -1.0, 1.0)
 FAR = Axis("z", 0.0, 1.0)
@@ -474,3 +475,40 @@ def test_sources_from_exact_for_every_kind_of_term():
     slope /= 2 * step
     # without one of the terms the difference would be of the size of the slope itself
     assert np.linalg.norm(out - slope) < 2e-3 * np.linalg.norm(slope)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        div(X, 1.0, time=time.constant(-1.0)),
+        div(X, -1.0) * time.constant(-1.0) * -1.0,
+        div(X, 1.0, time=time.polynomial([-1.0])),
+        div(X, 1.0, time=time.sin(0.0, -np.pi / 2)),
+        div(X, 1.0, time=-1.0 * time.exp(-1.0)),
+    ],
+)
+def test_the_sign_of_a_function_of_time_counts_for_upwinding(term):
+    """s refers to the sign of the whole coefficient, the part that is a number of time included."""
+    problem = PDE([X], term, boundary="periodic").discretize(4, 2, until=1.0)
+    matrix = problem.operator_at(0.0).to_dense()
+    growth = np.linalg.eigvals(matrix).real.max()
+    assert growth <= 1e-10 * np.linalg.norm(matrix, 2)
+
+
+def test_a_run_may_not_outlast_the_sign_of_an_upwind_coefficient():
+    """cos(t) is positive up to t = 1.5 only, which `until` of the discretization stayed below."""
+    pde = PDE([X], div(X, -1.0, time=time.cos(1.0)), boundary="periodic", initial=1.0)
+    problem = pde.discretize(3, 1, until=1.0)
+    problem.check_interval(0.0, 1.5)
+    with pytest.raises(ValueError, match=r"in time of terms\[0\] becomes negative .* until = 2.2"):
+        problem.check_interval(0.0, 2.2)
+    with pytest.raises(ValueError, match=r"terms\[0\] becomes negative"):
+        evolve(problem, until=2.2)
+
+
+def test_a_run_may_not_outlast_a_table():
+    table = time.spline([0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 1.0, 2.0])
+    pde = PDE([X], div(X, -1.0), boundary="periodic", initial=0.0, sources=Separable(t=table))
+    problem = pde.discretize(2, 1, until=3.0)
+    with pytest.raises(ValueError, match=r"the function of time of sources\[0\]: .*3"):
+        evolve(problem, until=3.5)

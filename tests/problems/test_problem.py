@@ -298,7 +298,7 @@ LARGER = ModeOperator.from_nodal(div_matrix(Axis("x", 0, 1), 2, 0), 0)
             r"sources\[0\] has factors of shapes",
         ),
         ({"initial": np.ones(3)}, ValueError, r"initial has shape \(3,\)"),
-        ({"initial": np.array([1.0, np.nan])}, ValueError, "initial holds NaN"),
+        ({"initial": np.array([1.0, np.nan])}, ValueError, r"initial\[1\] is nan; expected finite"),
         ({"initial": np.array([1j, 1.0])}, TypeError, "initial has dtype complex128"),
         ({"stepper": None}, TypeError, "stepper must be"),
         ({"t0": np.inf}, ValueError, "t0 must be finite"),

@@ -1,0 +1,146 @@
+"""Volume elements of curvilinear coordinates: one axis's measure dV(x) dx on its finest cells.
+
+With a volume element the inner product of the axis is ∫ f g dV dx. The nodal functions are then no
+longer orthonormal: M = ∫ φ φ dV is block diagonal, one block per finest cell, and operators and
+projections are multiplied by M⁻¹ from the left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems.axis import Axis
+from batchkron.problems.basis import to_hierarchical, to_nodal
+from batchkron.problems.one_dimension import NodalMatrix, block_diagonal, mass_blocks
+from batchkron.problems.projection import project, project_samples, sample
+from batchkron.problems.quadrature import Function, cell_points, evaluate
+
+__all__ = ["VolumeElement"]
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeElement:
+    """dV(x) on the finest cells of one axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree.
+    function : callable
+        dV, positive inside the axis; it may vanish at its ends, as r² does at r = 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If dV does not give one finite real number per point, or is not positive.
+
+    Examples
+    --------
+    >>> ball = VolumeElement(Axis("r", 0, 1), level=0, degree=0, function=lambda r: 3 * r**2)
+    >>> ball.mass_blocks
+    array([[[1.]]])
+    """
+
+    axis: Axis
+    level: int
+    degree: int
+    function: Function
+
+    def __post_init__(self) -> None:
+        """Check the sign of dV, as far as its samples tell."""
+        points = cell_points(self.axis, self.level, [-1.0, 0.0, 1.0])
+        values = evaluate(self.function, points, self._what)
+        inside = (points > self.axis.lower) & (points < self.axis.upper)
+        wrong = np.flatnonzero(np.where(inside, values <= 0.0, values < 0.0))
+        if wrong.size:
+            raise ValueError(
+                f"the {self._what} is {values.flat[wrong[0]]} at {points.flat[wrong[0]]}; expected "
+                "positive values, or zero at an end of the axis only"
+            )
+
+    @property
+    def _what(self) -> str:
+        return f"volume element of {self.axis.name!r}"
+
+    @cached_property
+    def mass_blocks(self) -> NDArray[np.float64]:
+        """∫ φ_i φ_j dV on every finest cell, float64 (2^level, degree + 1, degree + 1)."""
+        return mass_blocks(self.axis, self.level, self.degree, self.function, "volume element")
+
+    @cached_property
+    def inverse_mass(self) -> NodalMatrix:
+        """M⁻¹ in the nodal basis, block diagonal."""
+        inverse = np.linalg.inv(self.mass_blocks)
+        return block_diagonal((inverse + inverse.transpose(0, 2, 1)) / 2)
+
+    @cached_property
+    def samples(self) -> NDArray[np.float64]:
+        """Values of dV at the sample points of `batchkron.problems.projection`."""
+        return sample(self.function, self.axis, self.level, self.degree)
+
+    def times(self, coefficient: Function) -> Function:
+        """Return the function coefficient · dV.
+
+        Parameters
+        ----------
+        coefficient : callable or float
+            A function of the axis.
+
+        Returns
+        -------
+        callable
+        """
+
+        def product(points: NDArray[np.float64]) -> NDArray[np.float64]:
+            return evaluate(coefficient, points, f"function of {self.axis.name!r}") * evaluate(
+                self.function, points, self._what
+            )
+
+        return product
+
+    def divide(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return M⁻¹ times a vector of hierarchical coefficients.
+
+        Parameters
+        ----------
+        vector : float64 (2^level (degree + 1),)
+            ∫ f φ dV for all hierarchical φ.
+
+        Returns
+        -------
+        float64, the same shape
+            The coefficients of the projection of f, orthogonal in the inner product ∫ f g dV.
+        """
+        nodal = to_nodal(vector, self.level, self.degree)
+        return to_hierarchical(self.inverse_mass @ nodal, self.level, self.degree)
+
+    def project(self, function: Function) -> NDArray[np.float64]:
+        """Return the hierarchical coefficients of a function's projection in the weighted norm.
+
+        Parameters
+        ----------
+        function : callable or float
+            A function of the axis.
+
+        Returns
+        -------
+        float64 (2^level (degree + 1),)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the function does not give one finite real number per point.
+        """
+        if not callable(function):
+            return project(function, self.axis, self.level, self.degree)
+        return self.divide(project(self.times(function), self.axis, self.level, self.degree))
+
+    def project_samples(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the same as `project` from samples of the function."""
+        return self.divide(project_samples(samples * self.samples, self.axis, self.degree))
