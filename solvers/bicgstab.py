@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.solvers.krylov_method import KrylovMethod, most_iterations
+from batchkron.solvers.krylov_method import WORTHWHILE, KrylovMethod, most_iterations
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import (
     LinearSystem,
@@ -17,8 +17,6 @@ from batchkron.solvers.linear_system import (
     right_hand_side,
     working_dtype,
 )
-
-_WORTHWHILE = 0.5  # a restart goes on if the true residual shrank to this since the last one
 
 
 def bicgstab(
@@ -210,7 +208,7 @@ class Bicgstab(KrylovMethod):
                 return status or Status.NOT_FINITE
             if log.iterations >= most:
                 return Status.MAX_ITERATIONS
-            if not log.residual_norm <= _WORTHWHILE * before:
+            if not log.residual_norm <= WORTHWHILE * before:
                 return broken or Status.STAGNATED
             log.restarts += 1
 

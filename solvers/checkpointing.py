@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import batchkron
-from batchkron.errors import ProblemFileError
-from batchkron.storage import Checkpoint, identify, load_checkpoint, save_checkpoint
-
-_FORMAT = "batchkron-checkpoint"
+from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_checkpoint
+from batchkron.storage.states import check_checkpoint
 
 
 class ResumeWarning(UserWarning):
@@ -41,8 +39,8 @@ class CheckpointKeeper:
     Raises
     ------
     ValueError
-        If ``every`` is not positive, comes without a path, or the path cannot be written or holds
-        another kind of file.
+        If ``every`` is not positive, comes without a path, or the path cannot be written or a
+        file there would be lost.
     TypeError
         If ``every`` is of another kind.
     """
@@ -106,17 +104,9 @@ def _check_target(path: Path) -> None:
         raise ValueError(f"checkpoint is {path}, a folder; expected the name of a file.")
     if not os.access(folder, os.W_OK):
         raise ValueError(f"checkpoint is {path}, whose folder cannot be written; choose another.")
-    if not path.exists():
-        return
-    try:
-        found = identify(path)
-    except ProblemFileError:
-        return  # a checkpoint that was damaged may be replaced
-    if found != _FORMAT:
-        raise ValueError(
-            f"checkpoint is {path}, a file of format '{found}' that would be lost; expected a new "
-            "name or an earlier checkpoint."
-        )
+    obstacle = checkpoint_obstacle(path)
+    if obstacle is not None:
+        raise ValueError(f"checkpoint is {path}, but {obstacle}.")
 
 
 def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
@@ -137,6 +127,8 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
     own = getattr(problem, "content_hash", None)
     if own is not None:
         return str(own)
+    initial = np.asarray(initial)
+    initial = initial.astype(initial.dtype.newbyteorder("="), copy=False)
     described = hashlib.sha256(f"{initial.dtype} {initial.shape}".encode())
     described.update(np.ascontiguousarray(initial).tobytes())
     return described.hexdigest()
@@ -174,10 +166,13 @@ def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     ------
     TypeError
         If ``resume`` is neither.
+    ValueError
+        If the fields of a Checkpoint contradict each other.
     ProblemFileError
         If the file is not a sound checkpoint.
     """
     if isinstance(resume, Checkpoint):
+        check_checkpoint(resume)
         return resume
     if not isinstance(resume, (str, os.PathLike)):
         raise TypeError(f"resume is a {type(resume).__name__}; expected a path or a Checkpoint.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
@@ -56,7 +57,8 @@ def evolve(
         A name of `batchkron.solvers.steppers.names`.
     dt : float, optional
         The longest step: ceil((until - t0) / dt) steps are taken, shortened to land on ``until``.
-        With ``resume`` it may be left out, and must not be another one.
+        With ``resume`` it may be left out, and must not be another one. An explicit ``method``
+        needs it where the problem suggests the step of an implicit one.
     solver : str, mapping or callable, optional
         For implicit methods: a name ("gmres" by default, "cg", "bicgstab"), a mapping such as
         ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a function
@@ -68,8 +70,8 @@ def evolve(
     callback : callable, optional
         Called with an `EvolveState` after each step; a truthy return stops the run.
     checkpoint : path, optional
-        The file that checkpoints go to: one where the run ends (unless the state is not finite),
-        and those of ``checkpoint_every``.
+        The file that checkpoints go to: one where the run ends (unless the state is not finite;
+        also where the problem or the callback raises), and those of ``checkpoint_every``.
     checkpoint_every : int, float or timedelta, optional
         An int is a number of steps, counted from t0; a float is seconds of wall-clock time.
     resume : path or Checkpoint, optional
@@ -87,9 +89,10 @@ def evolve(
     Raises
     ------
     ValueError
-        If a value is wrong, or a checkpoint is of another problem, dtype, method or step.
+        If a value is wrong, a checkpoint is of another problem, dtype, method or step, or
+        ``problem.check_interval(t0, until)``, where there is one, says so.
     TypeError
-        If an object is of the wrong kind.
+        If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError
         If ``resume`` names a file that is not a sound checkpoint.
     RuntimeError
@@ -121,15 +124,24 @@ def evolve(
     plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume)
     keeper = CheckpointKeeper(checkpoint, checkpoint_every)
     if keeper.active and plan.u.dtype.kind == "c":
-        raise TypeError(f"checkpoint: a state of dtype {plan.u.dtype} cannot be saved, only reals.")
+        raise TypeError(
+            f"checkpoint is given, but the state has dtype {plan.u.dtype}, and only real states "
+            "can be saved; leave checkpoint out."
+        )
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback is a {type(callback).__name__}; expected a function.")
+        raise TypeError(
+            f"callback is a {type(callback).__name__}; expected a function callback(state)."
+        )
     stepper = _make_stepper(plan, solver, preconditioner)
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
     run = _Run(plan, stepper, keeper, callback)
     with make_progress(progress, plan.first_step, plan.steps) as display:
-        status = run.march(display.update)
+        try:
+            status = run.march(display.update)
+        except Exception:
+            run.keep()
+            raise
     result = run.finish(status)
     if raise_on_failure and status in (EvolveStatus.NOT_FINITE, EvolveStatus.SOLVER_FAILED):
         raise RuntimeError(result.message)
@@ -186,10 +198,13 @@ class _Run:
                 failed = self._stepper.step(self._u, self._t, plan.time(self._step + 1))
             if failed is not None:
                 self._failed_solve = failed
-                not_finite = failed.status is Status.NOT_FINITE
-                return EvolveStatus.NOT_FINITE if not_finite else EvolveStatus.SOLVER_FAILED
+                if failed.status is not Status.NOT_FINITE:
+                    return EvolveStatus.SOLVER_FAILED
+                self._refuse_unwritten()
+                return EvolveStatus.NOT_FINITE
             self._step += 1
             if not _is_finite(self._u):
+                self._refuse_unwritten()
                 return EvolveStatus.NOT_FINITE
             if self._history.wants(self._step):
                 self._record_step()
@@ -199,6 +214,26 @@ class _Run:
             if self._stopped_by_callback() and self._step < plan.steps:
                 return EvolveStatus.STOPPED
         return EvolveStatus.COMPLETED
+
+    def keep(self) -> None:
+        """Write the state of the last step, whose successor or callback has failed."""
+        if _is_finite(self._u):
+            with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
+                self._keeper.write(self._step, self._make_checkpoint)
+
+    def _refuse_unwritten(self) -> None:
+        """Raise TypeError if the right-hand side leaves ``out`` as it is."""
+        initial = np.array(self._plan.problem.initial, dtype=self._u.dtype)
+        for poison in (np.nan, 7.0):
+            out = np.full_like(initial, poison)
+            with np.errstate(all="ignore"):
+                self._plan.problem.rhs(self._plan.t0, initial, out)
+            if not np.array_equal(out, np.full_like(out, poison), equal_nan=True):
+                return
+        raise TypeError(
+            "problem.rhs(t, u, out) did not write into out; expected out[...] = f(t, u), and what "
+            "it returns is not looked at."
+        )
 
     def finish(self, status: EvolveStatus) -> Result:
         """Write the last checkpoint and return the result."""

@@ -82,7 +82,8 @@ def plan_run(
     method : str or None
         The stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
     dt : float or None
-        The longest step; by default the checkpoint's, else ``problem.stepper.dt``.
+        The longest step; by default the checkpoint's, else ``problem.stepper.dt``, which an
+        explicit method takes from a problem with an explicit one only.
     resume : path, Checkpoint or None
         Where to go on from.
 
@@ -108,8 +109,49 @@ def plan_run(
     if resume is not None:
         return _resumed(problem, initial, read_checkpoint(resume), t0, until, method, dt)
     stepper = get(_default(problem, method, "method"))
+    if dt is None and not step_suits(problem, method):
+        raise ValueError(
+            f"dt is missing: the problem suggests {_suggested(problem, 'dt')} for the implicit "
+            f"method {_suggested(problem, 'method')!r}, most likely far beyond what the explicit "
+            f"{method!r} is stable with. Give dt, because there is no other suggestion."
+        )
     steps, dt = time_grid(t0, until, _positive_step(_default(problem, dt, "dt")))
+    _check_interval(problem, t0, until)
     return Plan(problem, stepper, t0, until, dt, steps, initial)
+
+
+def step_suits(problem: Any, method: str | None) -> bool:
+    """Return whether a method may take the step that the problem suggests for its own.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        Its ``stepper`` is looked at, if it has one.
+    method : str or None
+        The method; None is the problem's.
+
+    Returns
+    -------
+    bool
+        False for an explicit method where the problem's is implicit. An implicit method is stable
+        with the step of an explicit one.
+
+    Raises
+    ------
+    ValueError
+        If one of the names is unknown.
+    """
+    own = _suggested(problem, "method")
+    if method is None or own is None or method == own:
+        return True
+    return get(method).implicit or not get(own).implicit
+
+
+def _check_interval(problem: Any, begin: float, until: float) -> None:
+    """Have the problem's functions of time checked where it offers that."""
+    check = getattr(problem, "check_interval", None)
+    if check is not None:
+        check(begin, until)
 
 
 def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
@@ -167,13 +209,15 @@ def _resumed(
             f"dt is {dt}, but the checkpoint was written by a run with dt = {checkpoint.dt}. "
             "Leave dt out to go on with that, or start anew without resume."
         )
+    steps = _remaining_grid(checkpoint, until)
+    _check_interval(problem, min(checkpoint.t, until), until)
     return Plan(
         problem=problem,
         stepper=stepper,
         t0=t0,
         until=until,
         dt=checkpoint.dt,
-        steps=_remaining_grid(checkpoint, until),
+        steps=steps,
         u=np.array(checkpoint.u, dtype=initial.dtype),
         first_step=checkpoint.step,
         history=list(checkpoint.history),
@@ -202,7 +246,8 @@ def _remaining_grid(checkpoint: Checkpoint, until: float) -> int:
         )
     if steps < checkpoint.step:
         raise ValueError(
-            f"until is {until}, before the checkpoint's time {t0 + checkpoint.step * dt}."
+            f"until is {until}, before the checkpoint's time {t0 + checkpoint.step * dt}; "
+            "expected that or a later one."
         )
     return steps
 
@@ -221,20 +266,23 @@ def _checked_initial(problem: Any) -> NDArray[Any]:
             "complex128."
         )
     if initial.ndim != 1:
-        raise ValueError(f"problem.initial has shape {initial.shape}; expected (N,).")
+        raise ValueError(
+            f"problem.initial has shape {initial.shape}; expected (N,). Flatten it with ravel()."
+        )
     if not np.isfinite(initial).all():
-        raise ValueError("problem.initial has elements that are NaN or infinite.")
-    return initial
+        place = int(np.argmin(np.isfinite(initial)))
+        raise ValueError(
+            f"problem.initial[{place}] is {initial[place]}; expected finite values, none that are "
+            "NaN or infinite."
+        )
+    return initial.astype(initial.dtype.newbyteorder("="), copy=False)
 
 
 def _default(problem: Any, value: Any, name: str) -> Any:
     """Return the value, or the one that the problem suggests."""
     if value is not None:
         return value
-    settings = getattr(problem, "stepper", None)
-    suggested = (
-        settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
-    )
+    suggested = _suggested(problem, name)
     if suggested is None:
         expected = f"one of {', '.join(names())}" if name == "method" else "the time step"
         raise ValueError(
@@ -242,6 +290,12 @@ def _default(problem: Any, value: Any, name: str) -> Any:
             f"pass {name}=, {expected}."
         )
     return suggested
+
+
+def _suggested(problem: Any, name: str) -> Any:
+    """Return the problem's own "method" or "dt", or None."""
+    settings = getattr(problem, "stepper", None)
+    return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
 
 
 def _finite(name: str, value: Any) -> float:

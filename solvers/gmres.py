@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.solvers.krylov_method import KrylovMethod, most_iterations
+from batchkron.solvers.krylov_method import WORTHWHILE, KrylovMethod, most_iterations
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import (
     LinearSystem,
@@ -22,7 +22,6 @@ from batchkron.solvers.linear_system import (
 )
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
-_WORTHWHILE = 0.5  # a singular cycle that shrinks the residual to this is worth another one
 
 
 def gmres(
@@ -36,7 +35,7 @@ def gmres(
     maxiter: int | None = None,
     M: Any = None,
     callback: Callable[[Any], object] | None = None,
-    callback_type: str = "pr_norm",
+    callback_type: str | None = "pr_norm",
     raise_on_failure: bool = False,
 ) -> KrylovResult:
     """Solve A x = b by minimising ‖b - A x‖₂ over x₀ + M K_m(A M, r₀), restarted every m steps.
@@ -61,10 +60,10 @@ def gmres(
         minimised is the true one.
     callback : callable, optional
         Called as ``callback_type`` says.
-    callback_type : {"pr_norm", "x", "legacy"}
+    callback_type : {"pr_norm", "x", "legacy"} or None
         "pr_norm": with ‖r‖/‖b‖ (a float) after each inner iteration. "x": with a copy of the
         iterate at the end of each cycle. "legacy": as "pr_norm", and ``maxiter`` counts inner
-        iterations. Without a callback it has no effect.
+        iterations. None is "legacy", as in SciPy. Without a callback it has no effect.
     raise_on_failure : bool
         Raise where the solve does not converge, instead of returning a status.
 
@@ -192,7 +191,7 @@ class Gmres(KrylovMethod):
         maxiter: int | None = None,
         M: Any = None,
         callback: Callable[[Any], object] | None = None,
-        callback_type: str = "pr_norm",
+        callback_type: str | None = "pr_norm",
         out: Vector | None = None,
         raise_on_failure: bool = False,
     ) -> KrylovResult:
@@ -236,7 +235,7 @@ class Gmres(KrylovMethod):
             before = log.residual_norm
             status = self._update(system, kept, log)
             watch.cycle_ended(self._x)
-            little = log.residual_norm > _WORTHWHILE * before
+            little = log.residual_norm > WORTHWHILE * before
             if kept < columns and little and status in (None, Status.STAGNATED):
                 status = Status.BREAKDOWN
             if status is None and watch.used_up:
@@ -365,8 +364,10 @@ class _Watch:
         system: LinearSystem,
         maxiter: int | None,
         callback: Callable[[Any], object] | None,
-        callback_type: str,
+        callback_type: str | None,
     ) -> None:
+        if callback_type is None:
+            callback_type = "legacy"
         if callback_type not in _CALLBACK_TYPES:
             raise ValueError(
                 f"callback_type is {callback_type!r}; expected one of {', '.join(_CALLBACK_TYPES)}."

@@ -9,6 +9,7 @@ import numpy as np
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import LinearSystem, Vector, check_count, working_dtype
 
+WORTHWHILE = 0.5  # restarts go on as long as each shrinks the true residual to this part of it
 _ITERATIONS_PER_UNKNOWN = 10  # SciPy's default for maxiter
 
 
@@ -42,7 +43,8 @@ class KrylovMethod:
         """Refuse a system or an ``out`` of another size; make room for M's product."""
         if system.size != self.size:
             raise ValueError(
-                f"b has {system.size} elements; expected {self.size}, as the workspace has."
+                f"b has {system.size} elements; expected {self.size}, as the workspace has. Make "
+                f"another {type(self).__name__} for another size."
             )
         if out is not None and (out.shape != (self.size,) or out.dtype != self.dtype):
             raise ValueError(

@@ -146,12 +146,18 @@ def as_product(operator: Any, name: str, size: int, dtype: np.dtype[Any]) -> Pro
             "scipy.sparse.linalg.LinearOperator((N, N), matvec=function)."
         )
     if _takes_out(matvec) and (own is None or np.dtype(own) == dtype):
-        return lambda x, out: _discard(matvec(x, out=out))
+        return lambda x, out: _take(matvec(x, out=out), out)
     return lambda x, out: np.copyto(out, np.reshape(matvec(x), -1), casting="same_kind")
 
 
 def _discard(_: object) -> None:
     return None
+
+
+def _take(product: Any, out: Vector) -> None:
+    """Copy a product into ``out``, unless it was written there as asked."""
+    if product is not None and product is not out:
+        np.copyto(out, np.reshape(product, -1), casting="same_kind")
 
 
 def check_tolerances(rtol: float, atol: float) -> None:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 import batchkron
 from batchkron.cli.exit_codes import ExitCode
-from batchkron.cli.failure import usage_errors
+from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.gallery import describe_size
-from batchkron.cli.plotting import require_plotting, save_plot
+from batchkron.cli.keeping import StateKeeper
+from batchkron.cli.pictures import require_plotting, save_figure
+from batchkron.cli.plotting import draw
+from batchkron.cli.printing import print_line
 from batchkron.cli.problem_argument import ProblemArgument
 from batchkron.cli.report import RunReport, errors_of
 from batchkron.cli.run_files import RunFiles, plan_files
-from batchkron.cli.stopping import StopOnSignal
+from batchkron.cli.stopping import StopOnSignal, exit_code_of
 from batchkron.cli.text import number, one_line, printable
 from batchkron.cli.timing import TimedProblem
 from batchkron.problems import Problem
-from batchkron.solvers import EvolveStatus, Result, evolve
-from batchkron.solvers.checkpointing import surroundings
-from batchkron.solvers.evolve_plan import Plan, plan_run
+from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
+from batchkron.solvers.evolve_plan import Plan, plan_run, step_suits
 from batchkron.storage import (
     Checkpoint,
     ResultFile,
+    checkpoint_obstacle,
     load_checkpoint,
-    save_checkpoint,
     save_result,
 )
 
@@ -85,33 +84,47 @@ def execute(
     files = _plan_files(chosen, options)
     if options.threads is not None:
         batchkron.set_num_threads(options.threads)
-    problem = chosen.read()
-    plan, resumed = _plan(problem, options, files)
+    resumed = None if files.resume is None else load_checkpoint(files.resume)
+    # a gallery's problem is another one with another stepper
+    method = resumed.method if options.stepper is None and resumed is not None else options.stepper
+    problem = chosen.read(method)
+    plan = _plan(problem, options, files, resumed)
     if not options.quiet:
         _announce(problem, plan)
     timed = TimedProblem(problem)
-    timed.assemble()
-    with StopOnSignal() as stop:
-        result = _march(timed, plan, resumed, options, files, stop)
-    stopped = result.status is EvolveStatus.STOPPED
-    if stopped and not options.keeps_checkpoints:
-        save_checkpoint(files.checkpoint, _checkpoint_of(problem, result, plan))
-    report = RunReport(
-        problem,
-        result,
-        timed.clock,
-        plan.first_step,
-        plan.until,
-        *errors_of(problem, result),
-        written=files,
-        checkpointed=stopped
-        or (options.keeps_checkpoints and result.status is not EvolveStatus.NOT_FINITE),
-    )
+    with usage_errors((ValueError,)):
+        timed.assemble()
+    keeper = StateKeeper(problem, plan, files.checkpoint, words)
+    with StopOnSignal() as stop, keeper:
+        result = _march(timed, plan, resumed, options, files, stop, keeper)
+        if result.status is EvolveStatus.NOT_FINITE:
+            keeper.forget()
+        else:
+            keeper.note(result.u, result.steps, result.history)
+        stopped = result.status is EvolveStatus.STOPPED
+        if stopped and not options.keeps_checkpoints:
+            keeper.save()
+        report = RunReport(
+            problem,
+            result,
+            timed.clock,
+            plan.first_step,
+            plan.until,
+            *errors_of(problem, result),
+            written=files,
+            checkpointed=stopped
+            or (options.keeps_checkpoints and result.status is not EvolveStatus.NOT_FINITE),
+        )
+        if report.completed:
+            _write(report, options.force)
+            keeper.forget()
     if report.completed:
-        _write(report, options.force)
+        _draw(report, options.force)
+    elif stop.received is not None and stopped:
+        print_line(f"batchkron: stopped by {stop.received.name} after {keeper.advice()}", err=True)
     else:
-        _explain(report, plan, stop, words)
-    return report, _exit_code(result.status, stop)
+        print_line(f"batchkron: {one_line(result.message)}", err=True)
+    return report, exit_code_of(result.status, stop)
 
 
 def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
@@ -128,15 +141,24 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
     return files
 
 
-def _plan(problem: Problem, options: RunOptions, files: RunFiles) -> tuple[Plan, Checkpoint | None]:
-    """Read the checkpoint and check the run's arguments, as `evolve` will."""
-    resumed = None if files.resume is None else load_checkpoint(files.resume)
+def _plan(
+    problem: Problem, options: RunOptions, files: RunFiles, resumed: Checkpoint | None
+) -> Plan:
+    """Check the run's arguments, as `evolve` will."""
+    obstacle = checkpoint_obstacle(files.checkpoint)
+    if obstacle is not None:
+        raise CommandError(f"checkpoints are to go to {files.checkpoint}, but {obstacle}.")
     until = options.until
     if until is None:
         until = problem.stepper.until if resumed is None else resumed.until
+    if options.dt is None and resumed is None and not step_suits(problem, options.stepper):
+        raise CommandError(
+            f"{options.stepper} is explicit, and the step of {problem.name}, "
+            f"{number(problem.stepper.dt)}, is one for {problem.stepper.method}; give a smaller "
+            f"one with --dt."
+        )
     with usage_errors():
-        plan = plan_run(problem, until=until, method=options.stepper, dt=options.dt, resume=resumed)
-    return plan, resumed
+        return plan_run(problem, until=until, method=options.stepper, dt=options.dt, resume=resumed)
 
 
 def _announce(problem: Problem, plan: Plan) -> None:
@@ -145,7 +167,7 @@ def _announce(problem: Problem, plan: Plan) -> None:
         f"{problem.name}: {describe_size(problem)}; {plan.stepper.name}, {begin}"
         f"{plan.steps} steps of dt = {number(plan.dt)} to t = {number(plan.until, 8)}"
     )
-    click.echo(printable(text), err=True)
+    print_line(printable(text), err=True)
 
 
 def _march(
@@ -155,16 +177,22 @@ def _march(
     options: RunOptions,
     files: RunFiles,
     stop: StopOnSignal,
+    keeper: StateKeeper,
 ) -> Result:
     """Take the steps."""
-    # a ValueError here is about a time that a tabulated function of time does not reach
+
+    def after_step(state: EvolveState) -> bool:
+        keeper.note(state.u, state.step)
+        return stop(state)
+
+    # a ValueError here is about a time that a function of time does not reach
     with usage_errors((ValueError,)):
         return evolve(
             timed,
             until=plan.until,
             method=options.stepper,
             dt=options.dt,
-            callback=stop,
+            callback=after_step,
             checkpoint=files.checkpoint if options.keeps_checkpoints else None,
             checkpoint_every=options.checkpoint_every,
             resume=resumed,
@@ -172,25 +200,9 @@ def _march(
         )
 
 
-def _checkpoint_of(problem: Problem, result: Result, plan: Plan) -> Checkpoint:
-    """Return the checkpoint of a run that was not to write any, and was stopped."""
-    return Checkpoint(
-        u=result.u,
-        t0=plan.t0,
-        dt=result.dt,
-        step=result.steps,
-        until=plan.until,
-        method=result.method,
-        problem_hash=problem.content_hash,
-        dtype=str(result.u.dtype),
-        history=list(result.history),
-        **surroundings(),
-    )
-
-
 def _write(report: RunReport, force: bool) -> None:
-    """Write the result file and the picture."""
-    problem, result, files = report.problem, report.result, report.written
+    """Write the result file."""
+    problem, result, path = report.problem, report.result, report.written.result
     content = ResultFile(
         u=result.u,
         t=result.t,
@@ -204,44 +216,18 @@ def _write(report: RunReport, force: bool) -> None:
         relative_error=report.relative_error,
         history=result.history,
     )
-    save_result(files.result, content, overwrite=force)
-    if files.plot is not None:
-        save_plot(files.plot, report, overwrite=force)
+    try:
+        save_result(path, content, overwrite=force)
+    except FileExistsError as error:
+        raise CommandError(
+            f"{path} has come to be since this run began, and is left as it is; give the result "
+            f"another name with -o, or pass --force.",
+            ExitCode.BAD_FILE,
+        ) from error
 
 
-def _explain(report: RunReport, plan: Plan, stop: StopOnSignal, words: list[str]) -> None:
-    """Say on standard error why there is no result, and how to go on."""
-    result = report.result
-    if stop.received is None or result.status is not EvolveStatus.STOPPED:
-        click.echo(f"batchkron: {one_line(result.message)}", err=True)
-        return
-    command = ["batchkron", "run", *_without_resume(words)]
-    command += ["--resume", str(report.written.checkpoint)]
-    click.echo(
-        f"batchkron: stopped by {stop.received.name} after step {result.steps} of {plan.steps}, "
-        f"t = {number(result.t, 8)}; go on with\n  {printable(shlex.join(command))}",
-        err=True,
-    )
-
-
-def _without_resume(words: list[str]) -> list[str]:
-    """Return the words of a command line without the option --resume."""
-    kept: list[str] = []
-    left = iter(words)
-    for word in left:
-        if word == "--resume":
-            next(left, None)
-        elif not word.startswith("--resume="):
-            kept.append(word)
-    return kept
-
-
-def _exit_code(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
-    if status is EvolveStatus.STOPPED:
-        assert stop.received is not None
-        return ExitCode(128 + stop.received)
-    return {
-        EvolveStatus.COMPLETED: ExitCode.DONE,
-        EvolveStatus.NOT_FINITE: ExitCode.NOT_FINITE,
-        EvolveStatus.SOLVER_FAILED: ExitCode.SOLVER_FAILED,
-    }[status]
+def _draw(report: RunReport, force: bool) -> None:
+    """Write the picture, if there is to be one."""
+    path = report.written.plot
+    if path is not None:
+        save_figure(path, draw(report), overwrite=force)

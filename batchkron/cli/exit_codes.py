@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 _MEANINGS = {
     ExitCode.DONE: "done",
-    ExitCode.FAILED_CHECK: "check or validate found a fault",
+    ExitCode.FAILED_CHECK: "check or validate found a fault, or nobody reads the output",
     ExitCode.USAGE: "the command cannot be carried out as given; nothing was done",
     ExitCode.BAD_FILE: "a file is not sound, or cannot be read or written",
     ExitCode.NOT_FINITE: "the state of a run became NaN or infinite",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.cli.text import number, plural
-from batchkron.problems import ModeOperator, Problem, SparseGrid
+from batchkron.problems import ExactSolution, ModeOperator, Problem, SparseGrid
 from batchkron.storage import Checkpoint, ResultFile, read_file
 from batchkron.storage.schema import json_of
 
@@ -62,7 +62,8 @@ def _(content: Problem) -> Rows:
     yield "degree", str(problem.degree)
     yield "unknowns", str(problem.unknowns)
     yield "terms", _describe_terms(problem)
-    yield "sources", str(len(problem.sources))
+    yield "sources", _describe_sources(problem)
+    yield "initial state", _describe_state(problem.initial)
     yield "exact solution", _describe_exact(problem)
     stepper = problem.stepper
     yield "time", f"from {problem.t0:.6g} to {stepper.until:.6g}{_unit(problem, 't')}"
@@ -139,8 +140,15 @@ def _describe_modes(problem: Problem, modes: Sequence[ModeOperator | None]) -> s
     return f"acts on {', '.join(acting)}" if acting else "the identity"
 
 
+def _describe_sources(problem: Problem) -> str:
+    if not problem.sources:
+        return "none"
+    steady = all(source.time.is_constant for source in problem.sources)
+    return f"{len(problem.sources)}, {'constant' if steady else 'varying'} in time"
+
+
 def _describe_exact(problem: Problem) -> str:
-    if problem.exact is None:
+    if not isinstance(problem.exact, ExactSolution):
         return "not known"
     return f"known, {plural(len(problem.exact.parts), 'separable part')}"
 

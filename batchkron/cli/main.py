@@ -13,6 +13,7 @@ import click
 import batchkron
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import describe
+from batchkron.cli.printing import print_line, settle_streams
 from batchkron.cli.text import one_line
 
 __all__ = ["main"]
@@ -21,6 +22,7 @@ _COMMANDS = {
     "list": ("batchkron.cli.gallery", "list_gallery"),
     "make": ("batchkron.cli.gallery", "make"),
     "run": ("batchkron.cli.run", "run"),
+    "converge": ("batchkron.cli.converge", "converge"),
     "info": ("batchkron.cli.files", "info"),
     "check": ("batchkron.cli.files", "check"),
     "validate": ("batchkron.cli.validate", "validate"),
@@ -92,7 +94,8 @@ class Program(click.Group):
             if described is None:
                 raise
             text, code = described
-            click.echo(f"batchkron: {one_line(text)}", err=True)
+            print_line(f"batchkron: {one_line(text)}", err=True)
+        settle_streams()
         sys.exit(int(code or ExitCode.DONE))
 
 
@@ -105,7 +108,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print a warning as one line on standard error."""
-    click.echo(f"batchkron: warning: {one_line(str(message))}", err=True)
+    print_line(f"batchkron: warning: {one_line(str(message))}", err=True)
 
 
 @click.command(

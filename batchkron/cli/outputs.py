@@ -55,7 +55,9 @@ def _check_place(what: str, path: Path) -> None:
     if path.is_dir():
         raise CommandError(f"{what} is to go to {path}, which is a folder; give a file name.")
     if path.exists() and not path.is_file():
-        raise CommandError(f"{what} is to go to {path}, which is not a regular file.")
+        raise CommandError(
+            f"{what} is to go to {path}, which is not a regular file; choose another."
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CommandError(
             f"{what} is to go to {path}, but files cannot be written to the folder {folder}; "

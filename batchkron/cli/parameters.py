@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 
 import click
 
-__all__ = ["checkpoint_interval", "finite_number", "levels", "positive_number"]
+__all__ = ["checkpoint_interval", "finite_number", "level_list", "levels", "positive_number"]
 
 _INTERVAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(s|min|h)?", re.ASCII)
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -63,6 +64,32 @@ def levels(
         )
     numbers = tuple(int(word) for word in words)
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+def level_list(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    """Return ascending levels: "3:7" for 3 to 7, or "2,4,6".
+
+    Raises
+    ------
+    click.BadParameter
+        If the text is neither, or has fewer than two levels.
+    """
+    if value is None:
+        return None
+    if bounds := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", value, re.ASCII):
+        found = tuple(range(int(bounds[1]), int(bounds[2]) + 1))
+    elif re.fullmatch(r"[0-9]{1,4}(,[0-9]{1,4})*", value, re.ASCII):
+        found = tuple(int(word) for word in value.split(","))
+    else:
+        found = ()
+    if len(found) < 2 or any(a >= b for a, b in pairwise(found)):
+        raise click.BadParameter(
+            f"{value!r} is no range of levels; expected two ascending levels or more, such as 3:7 "
+            f"or 2,4,6."
+        )
+    return found
 
 
 def checkpoint_interval(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.cli.failure import CommandError
+from batchkron.cli.pictures import new_figure, plain
 from batchkron.cli.sampling import choose_plane, plane_cells, sample_line, sample_plane
 from batchkron.cli.text import number
-from batchkron.errors import BackendUnavailableError
 from batchkron.problems import Problem
-from batchkron.storage.atomic import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,64 +18,12 @@ if TYPE_CHECKING:
 
     from batchkron.cli.report import RunReport
 
-__all__ = ["draw", "require_plotting", "save_plot"]
+__all__ = ["draw"]
 
-_DOTS_PER_INCH = 150
 _FINEST_LEVEL = 9
 _SQUARE = 0.88
 _EDGE = 1.0
 _SMALLEST_PART = 1e-12  # of the largest block: below it is rounding
-
-
-def require_plotting(path: Path) -> None:
-    """Check that a picture can be drawn into a file of this name.
-
-    Parameters
-    ----------
-    path : Path
-        The picture; its suffix says the format.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Matplotlib is not installed.
-    CommandError
-        If it does not write files of that suffix.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "--plot needs Matplotlib, which is not installed: pip install 'batchkron[plot]'"
-        ) from error
-    known = FigureCanvasAgg.get_supported_filetypes()
-    if path.suffix.removeprefix(".").lower() not in known:
-        raise CommandError(
-            f"the plot is to go to {path}; expected a name that ends in .png, or in one of "
-            f"{', '.join(sorted(f'.{suffix}' for suffix in known if suffix != 'png'))}."
-        )
-
-
-def save_plot(path: Path, report: RunReport, *, overwrite: bool) -> None:
-    """Draw the end of a run into a file, which is written whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    report : RunReport
-        What is drawn.
-    overwrite : bool
-        Replace an existing file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
-    content = io.BytesIO()
-    draw(report).savefig(content, format=path.suffix.removeprefix(".").lower())
-    write_file(path, content.getvalue(), overwrite=overwrite)
 
 
 def draw(report: RunReport) -> Figure:
@@ -96,19 +40,9 @@ def draw(report: RunReport) -> Figure:
         One axis: the curve, and its difference from the exact solution where that is known.
         More: the plane of the first two axes, and the grid's cells by level.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     problem, u = report.problem, report.result.u
     one = len(problem.axes) == 1
-    figure = Figure(
-        figsize=(7.0, 5.0) if one else (11.0, 4.8),
-        dpi=_DOTS_PER_INCH,
-        layout=ConstrainedLayoutEngine(wspace=0.05),
-    )
-    FigureCanvasAgg(figure)
-    figure.suptitle(_title(report), fontsize="medium")
+    figure = new_figure(*((7.0, 5.0) if one else (11.0, 4.8)), _title(report))
     if one:
         _draw_line(figure, problem, u, problem.exact_coefficients(report.result.t))
     else:
@@ -127,17 +61,12 @@ def _title(report: RunReport) -> str:
     if report.l2_error is not None:
         relative = number(report.relative_error, 3)
         parts.append(f"L2 error {number(report.l2_error, 3)} (relative {relative})")
-    return ",  ".join(_plain(part) for part in parts)
-
-
-def _plain(text: str) -> str:
-    """Return a text that Matplotlib does not read as mathematics."""
-    return text.replace("$", r"\$")
+    return ",  ".join(plain(part) for part in parts)
 
 
 def _label(problem: Problem, quantity: str) -> str:
     unit = problem.units.get(quantity)
-    return _plain(f"{quantity} [{unit}]" if unit else quantity)
+    return plain(f"{quantity} [{unit}]" if unit else quantity)
 
 
 def _draw_line(
@@ -185,7 +114,7 @@ def _draw_plane(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
     axes.locator_params(nbins=5)
     places = [f"{name} = {value:.4g}" for name, value in plane.fixed.items()]
     where = f" at {', '.join(places)}" if places else ""
-    axes.set_title(_label(problem, "f") + _plain(where), fontsize="small")
+    axes.set_title(_label(problem, "f") + plain(where), fontsize="small")
 
 
 def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
@@ -212,7 +141,7 @@ def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
         axes.add_collection(blocks)
         axes.figure.colorbar(blocks, ax=axes, label="norm of a cell's coefficients")
     for k, (name, limit) in enumerate(zip("xy", levels.max(axis=0), strict=True)):
-        axis_name = _plain(problem.axes[k].name)
+        axis_name = plain(problem.axes[k].name)
         axes.set(
             **{
                 f"{name}lim": (-0.6, limit + 0.6),

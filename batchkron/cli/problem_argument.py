@@ -55,8 +55,17 @@ class ProblemArgument:
             return Path(self.word + suffix)
         return self.path.with_name(self.path.stem + suffix)
 
-    def read(self) -> Problem:
+    def read(self, method: str | None = None) -> Problem:
         """Load or make the problem.
+
+        Parameters
+        ----------
+        method : str, optional
+            The time stepper that an entry of the gallery is to choose its step for.
+
+        Returns
+        -------
+        Problem
 
         Raises
         ------
@@ -68,7 +77,7 @@ class ProblemArgument:
         if self.path is not None:
             return load_problem(self.path)
         with usage_errors():
-            return gallery.make(self.word, **self.settings)
+            return gallery.make(self.word, **self.settings, method=method)
 
 
 def chosen_problem(
@@ -105,6 +114,8 @@ def chosen_problem(
         return ProblemArgument(word, None, settings)
     if not files or not os.path.lexists(word):
         raise CommandError(_unknown(word, files))
+    if os.path.isdir(word):
+        raise CommandError(f"{word} is a folder; expected a problem file or a name of the gallery.")
     if settings:
         raise CommandError(
             f"--{next(iter(settings))} is for names of the gallery; {word} is a file, whose grid "

@@ -11,6 +11,7 @@ import click
 from batchkron.cli.execution import RunOptions, execute
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.parameters import checkpoint_interval, finite_number, positive_number
+from batchkron.cli.printing import print_line
 from batchkron.cli.problem_argument import chosen_problem, gallery_options
 from batchkron.cli.text import table
 from batchkron.solvers import steppers
@@ -89,7 +90,7 @@ def run(
     words = click.get_current_context().meta["batchkron.words"]
     report, exit_code = execute(chosen, settings, words)
     if as_json:
-        click.echo(json.dumps(report.to_json(), allow_nan=False))
+        print_line(json.dumps(report.to_json(), allow_nan=False))
     elif not settings.quiet:
-        click.echo(table(report.rows()))
+        print_line(table(report.rows()))
     return exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def plan_files(
     if plot is not None:
         outputs["the plot"] = plot
     if resume is not None:
-        _check_resume(resume)
+        _check_resume(resume, problem)
+    _check_previous(kept, outputs)
     if resume is not None and os.path.realpath(kept) == os.path.realpath(resume):
         check_outputs({"the checkpoint": kept}, inputs, force=True)
         check_outputs(outputs, {**inputs, "the checkpoint": kept}, force=force)
@@ -88,9 +90,27 @@ def _checkpoint_beside(result: Path) -> Path:
     return result.with_name(f"{result.stem.removesuffix('.result')}.checkpoint.h5")
 
 
-def _check_resume(resume: Path) -> None:
+def _check_previous(checkpoint: Path, outputs: Mapping[str, Path]) -> None:
+    previous = previous_path(checkpoint)
+    for what, path in outputs.items():
+        if os.path.realpath(path) == str(previous):
+            raise CommandError(
+                f"{what} would go to {path}, where the checkpoint before the one in {checkpoint} "
+                f"is kept; choose another."
+            )
+
+
+def _check_resume(resume: Path, problem: ProblemArgument) -> None:
+    if problem.path is not None and os.path.realpath(resume) == os.path.realpath(problem.path):
+        raise CommandError(
+            f"{resume}, the checkpoint to resume from, is the problem itself; expected a file that "
+            f"an earlier run has left, such as NAME.checkpoint.h5."
+        )
     if not resume.exists() and not previous_path(resume).exists():
-        raise CommandError(f"{resume}, the checkpoint to resume from, does not exist.")
+        raise CommandError(
+            f"{resume}, the checkpoint to resume from, does not exist; expected a file that an "
+            f"earlier run has left, such as NAME.checkpoint.h5."
+        )
 
 
 def _refuse_old_checkpoint(checkpoint: Path, force: bool) -> None:

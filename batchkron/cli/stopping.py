@@ -1,13 +1,18 @@
-"""Ctrl-C and SIGTERM during a run: the step is finished first."""
+"""How a run ends: Ctrl-C and SIGTERM, for which the step is finished first, and exit statuses."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["StopOnSignal"]
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.solvers import EvolveStatus
+
+__all__ = ["StopOnSignal", "exit_code_of"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -50,9 +55,36 @@ class StopOnSignal:
         self.received = signal.Signals(number)
         self._restore()
         # print() may be interrupted in the middle of a line of its own, which it does not allow
-        os.write(2, f"\n{self.received.name}: stopping at the end of this step\n".encode())
+        line = f"\n{self.received.name}: stopping at the end of this step\n"
+        if sys.stderr is not None:  # else 2 may be any file
+            with contextlib.suppress(OSError):  # its reader has gone
+                os.write(2, line.encode())
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
+
+
+def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
+    """Return the exit status of a command whose run has ended.
+
+    Parameters
+    ----------
+    status : EvolveStatus
+        How it ended.
+    stop : StopOnSignal
+        What has stopped it, if its status is STOPPED.
+
+    Returns
+    -------
+    ExitCode
+    """
+    if status is EvolveStatus.STOPPED:
+        assert stop.received is not None
+        return ExitCode(128 + stop.received)
+    return {
+        EvolveStatus.COMPLETED: ExitCode.DONE,
+        EvolveStatus.NOT_FINITE: ExitCode.NOT_FINITE,
+        EvolveStatus.SOLVER_FAILED: ExitCode.SOLVER_FAILED,
+    }[status]

@@ -148,18 +148,28 @@ def _create_partial(target: Path) -> tuple[Path, int, int]:
             # an empty file of mode 0o666 shows what the umask leaves of it
             mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
             os.fchmod(descriptor, 0o600)
-            with contextlib.suppress(OSError):  # not every file system has locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = _lock(descriptor)
             with contextlib.suppress(FileNotFoundError):
                 mode = stat.S_IMODE(target.stat().st_mode)
-            if os.fstat(descriptor).st_nlink == 1:
+            if is_ours and os.fstat(descriptor).st_nlink == 1:
                 return partial, descriptor, mode
         except BaseException:
             os.close(descriptor)
             with contextlib.suppress(FileNotFoundError):
                 partial.unlink()
             raise
-        os.close(descriptor)  # another writer removed it before it was locked
+        os.close(descriptor)  # another writer took it for abandoned before it was locked
+
+
+def _lock(descriptor: int) -> bool:
+    """Mark a partial file as somebody's; return whether nobody else holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # not every file system has locks
+    return True
 
 
 def _write_all(descriptor: int, data: bytes | memoryview) -> None:

@@ -28,7 +28,8 @@ PROVENANCE = "provenance/"
 HASH_ATTRIBUTE = "content_hash"
 MAXIMUM_ATTRIBUTE_BYTES = 4096
 MAXIMUM_TEXTS = 1 << 16
-MAXIMUM_TEXT_BYTES = 64 << 20
+MAXIMUM_TEXT_BYTES = 16 << 20
+MAXIMUM_TEXT_SIGNS = 1 << 17
 MAXIMUM_PADDED_BYTES = 1 << 30
 _PATH = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\Z", re.ASCII)
 
@@ -63,6 +64,7 @@ class Document:
         for path, value in self.datasets.items():
             check_name(path, "dataset")
             check_value(path, value)
+        _check_texts_together(self.datasets)
 
     @cached_property
     def content_hash(self) -> str:
@@ -151,17 +153,37 @@ def check_value(path: str, value: Value) -> None:
 
 
 def _check_text_sizes(path: str, lengths: list[int]) -> None:
-    """Refuse so much text that reading it would take long; texts are padded to the longest."""
+    """Refuse so many texts that reading them would take long; all are padded to the longest."""
     if len(lengths) > MAXIMUM_TEXTS:
         raise ValueError(
             f"dataset '{path}' has {len(lengths)} texts; expected at most {MAXIMUM_TEXTS}"
         )
     padded = max(lengths, default=0) * len(lengths)
-    if sum(lengths) > MAXIMUM_TEXT_BYTES or padded > MAXIMUM_PADDED_BYTES:
+    if padded > MAXIMUM_PADDED_BYTES:
         raise ValueError(
-            f"dataset '{path}' has {sum(lengths)} bytes of text, {padded} when all are as long as "
-            f"the longest; expected at most {MAXIMUM_TEXT_BYTES} and {MAXIMUM_PADDED_BYTES}"
+            f"dataset '{path}' has {padded} bytes of text when all are as long as the longest; "
+            f"expected at most {MAXIMUM_PADDED_BYTES}"
         )
+
+
+def _check_texts_together(datasets: Mapping[str, Value]) -> None:
+    """Refuse so much JSON that a small compressed file would keep its reader busy for long."""
+    size = signs = 0
+    for path, value in datasets.items():
+        if isinstance(value, tuple):
+            size += sum(len(text.encode()) for text in value)
+            signs += sum(text.count(sign) for text in value for sign in ",[{")
+            if size > MAXIMUM_TEXT_BYTES:
+                raise ValueError(
+                    f"dataset '{path}' takes the texts of the file to {size} bytes of text; "
+                    f"expected at most {MAXIMUM_TEXT_BYTES}"
+                )
+            if signs > MAXIMUM_TEXT_SIGNS:
+                raise ValueError(
+                    f"dataset '{path}' takes the texts of the file to {signs} commas and opening "
+                    f"brackets; expected at most {MAXIMUM_TEXT_SIGNS}: tabulate functions of "
+                    f"time at fewer points"
+                )
 
 
 def _check_attribute(name: str, attribute: Attribute) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -16,11 +18,12 @@ from numpy.typing import NDArray
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage import strict_json
+from batchkron.storage.checkpoint_names import CHECKPOINT, checkpoint_obstacle, previous_path
 from batchkron.storage.container import write_document
 from batchkron.storage.document import Attribute, Document
 from batchkron.storage.formats import FORMAT_VERSION
 from batchkron.storage.provenance import writer_provenance
-from batchkron.storage.reader import check_file, identify, read_file
+from batchkron.storage.reader import check_file, read_file
 from batchkron.storage.refusal import refusing
 from batchkron.storage.schema import (
     Field,
@@ -32,6 +35,9 @@ from batchkron.storage.schema import (
 )
 
 _WRITER = "provenance/file"
+_MOST_STEPS = 2.0**53  # float64 tells so many times apart
+_ROUNDING = 1e-6  # of a number of steps
+_REAL = ("float32", "float64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,12 +201,15 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
     TypeError
         For a field of another type.
     FileExistsError
-        If the path holds another kind of file of the family.
+        If a file is there that is no checkpoint and would be lost; see `checkpoint_obstacle`.
     OSError
         If it cannot be written; existing files are untouched.
     """
-    document = _encode("batchkron-checkpoint", checkpoint)
-    _refuse_other_kind(path)
+    document = _encode(CHECKPOINT, checkpoint)
+    with contextlib.suppress(ChildProcessError):  # then they are taken as checkpoints
+        obstacle = checkpoint_obstacle(path)
+        if obstacle is not None:
+            raise FileExistsError(errno.EEXIST, obstacle, os.fspath(path))
     write_document(path, document, overwrite=True, publish=_rotate)
 
 
@@ -251,51 +260,59 @@ def load_checkpoint(
         return checkpoint
 
 
-def previous_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the checkpoint before the last one is kept: "PATH.previous".
+def _load_one_checkpoint(path: str, trusted: bool) -> Checkpoint:
+    document = read_file(path, CHECKPOINT, trusted=trusted)
+    with refusing(path):
+        checkpoint: Checkpoint = _decode(document, Checkpoint)
+        check_checkpoint(checkpoint)
+    return checkpoint
+
+
+def check_checkpoint(checkpoint: Checkpoint) -> None:
+    """Check that the numbers of a checkpoint can be those of a run.
 
     Parameters
     ----------
-    path : path
+    checkpoint : Checkpoint
 
-    Returns
-    -------
-    Path
+    Raises
+    ------
+    ProblemFileError
+        A ValueError: if a count is negative, dt is not positive or too small for the times,
+        ``until`` lies before ``t0`` or before the state, or the dtype is no real one.
     """
-    target = Path(os.path.realpath(path))
-    return target.with_name(f"{target.name}.previous")
-
-
-def _load_one_checkpoint(path: str, trusted: bool) -> Checkpoint:
-    document = read_file(path, "batchkron-checkpoint", trusted=trusted)
-    with refusing(path):
-        checkpoint: Checkpoint = _decode(document, Checkpoint)
-        _check_not_negative("step", checkpoint.step)
-        _check_not_negative("threads", checkpoint.threads)
-    return checkpoint
+    t0, dt, until = checkpoint.t0, checkpoint.dt, checkpoint.until
+    _check_not_negative("step", checkpoint.step)
+    _check_not_negative("threads", checkpoint.threads)
+    if not 0.0 < dt < math.inf:
+        raise ProblemFileError(f"attribute 'dt' is {dt}; expected a time step greater than 0")
+    if not t0 <= until < math.inf:
+        raise ProblemFileError(f"attribute 'until' is {until}; expected at least t0 = {t0}")
+    steps = (until - t0) / dt
+    if not steps < _MOST_STEPS:
+        raise ProblemFileError(
+            f"attribute 'dt' is {dt}; expected a step that leads from t0 = {t0} to until = {until}"
+        )
+    if checkpoint.step > steps * (1.0 + _ROUNDING) + _ROUNDING:
+        raise ProblemFileError(
+            f"attribute 'step' is {checkpoint.step}; expected at most the {steps:.6g} steps from "
+            f"t0 = {t0} to until = {until}"
+        )
+    if checkpoint.dtype not in _REAL:
+        raise ProblemFileError(
+            f"attribute 'dtype' is {checkpoint.dtype[:40]!r}; expected one of {', '.join(_REAL)}"
+        )
 
 
 def _rotate(partial: Path, target: Path) -> None:
     """Put a new checkpoint in place of the last, which becomes the previous one if sound."""
     try:
         with contextlib.suppress(ChildProcessError):  # then it is taken as sound
-            check_file(target, "batchkron-checkpoint")
+            check_file(target, CHECKPOINT)
         os.replace(target, previous_path(target))
     except (ProblemFileError, FileNotFoundError):
         pass  # missing, or broken: it must not replace a previous one that may be sound
     os.replace(partial, target)
-
-
-def _refuse_other_kind(path: str | os.PathLike[str]) -> None:
-    try:
-        found = identify(path)
-    except (ProblemFileError, OSError):
-        return  # missing, or broken and of no use to anybody
-    if found != "batchkron-checkpoint":
-        raise FileExistsError(
-            f"{os.fspath(path)} is a file of format '{found}', not a checkpoint; choose another "
-            f"name for the checkpoint"
-        )
 
 
 _FIELDS: Mapping[type, Mapping[str, type]] = {

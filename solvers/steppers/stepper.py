@@ -73,8 +73,9 @@ class Stepper(ABC):
         """
 
     def _vector(self) -> NDArray[Any]:
-        initial = self.problem.initial
-        return np.empty(initial.shape, initial.dtype)
+        """Return a vector of NaN, so that what a right-hand side does not write is seen."""
+        initial = np.asarray(self.problem.initial)
+        return np.full(initial.shape, np.nan, initial.dtype.newbyteorder("="))
 
 
 class ImplicitStepper(Stepper):

@@ -30,7 +30,8 @@ def test_info_shows_a_problem(cli, problem, problem_file):
         "degree          1\n",
         "terms           2, constant in time\n",
         "acts on x (",
-        "sources         3\n",
+        "sources         3, varying in time\n",
+        f"initial state   ‖u‖₂ = {np.linalg.norm(problem.initial):.4g}\n",
         "exact solution  known, 1 separable part\n",
         f"ssp-rk3, dt = {problem.stepper.dt:.4g}\n",
         "made by: PDE.discretize\n",
@@ -71,6 +72,15 @@ def test_info_shortens_long_lists_of_terms(cli, folder, problem):
     assert output.count("acts on") == 12
     assert "… and 8 more\n" in output
     assert "exact solution  not known\n" in output
+
+
+def test_info_tells_constant_sources_from_none(cli, folder):
+    save_problem(folder / "a.h5", make("advection-1d", level=2, degree=1))
+    assert ", constant in time\ninitial state" in cli("info", "a.h5").stdout
+    save_problem(folder / "b.h5", make("diffusion-1d", level=2, degree=1))
+    assert "sources         2, varying in time\n" in cli("info", "b.h5").stdout
+    save_problem(folder / "c.h5", make("pitch-angle-c", level=2, degree=1))
+    assert "sources         none\n" in cli("info", "c.h5").stdout
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(cli, folder, problem):

@@ -270,3 +270,30 @@ class TestClock:
         assert timed.stepper is problem.stepper
         assert timed.initial is problem.initial
         assert math.copysign(1.0, timed.t0) == 1.0
+
+
+def test_a_stepper_of_the_gallery_gets_a_step_that_it_is_stable_with(cli, folder):
+    words = ["diffusion-1d", "--level", "3", "--degree", "1", "--stepper", "rk4", "--until", "0.1"]
+    report = json.loads(cli("run", *words, "--json").stdout)
+    problem = make("diffusion-1d", level=3, degree=1, method="rk4")
+    assert report["status"] == "completed"
+    assert report["steps"] == evolve(problem, until=0.1).steps
+    assert report["relative_error"] < 0.1
+
+
+def test_a_file_whose_step_is_not_for_the_stepper_needs_another(refused, cli, folder):
+    save_problem(folder / "d.h5", make("diffusion-1d", level=2, degree=1))
+    error = refused("run", "d.h5", "--stepper", "rk4")
+    assert "rk4 is explicit" in error
+    assert "--dt" in error
+    cli("run", "d.h5", "--stepper", "rk4", "--dt", "1e-4", "--until", "1e-3")
+
+
+def test_a_table_that_ends_before_the_run_is_refused_before_it(cli, folder):
+    table = time.spline([0.0, 0.25, 0.5, 1.0], [1.0, 2.0, 1.0, 0.5])
+    pde = growing(0.5, sources=Separable(x=lambda x: 1.0 + x, t=table))
+    save_problem(folder / "g.h5", pde.discretize(level=1, degree=1, until=1.0))
+    error = cli("run", "g.h5", "--until", "2", expect=2).stderr
+    assert error.startswith("batchkron: ")
+    assert error.count("\n") == 1
+    assert set(folder.iterdir()) == {folder / "g.h5"}

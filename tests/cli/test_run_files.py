@@ -1,15 +1,18 @@
 """What a run refuses before it starts, and how it goes on from a checkpoint."""
 
+import dataclasses
 import json
 import os
 import sys
 
 import pytest
 
+from batchkron.cli import execution
 from batchkron.cli.problem_argument import ProblemArgument
+from batchkron.cli.timing import TimedProblem
 from batchkron.problems import make, save_problem
 from batchkron.solvers import evolve
-from batchkron.storage import load_checkpoint, load_result, previous_path
+from batchkron.storage import load_checkpoint, load_result, previous_path, save_checkpoint
 
 SHORT = ["--until", "0.1", "--dt", "0.01"]
 
@@ -104,8 +107,8 @@ def test_without_matplotlib_plot_says_what_to_install(refused, problem_file, mon
 
 
 def test_force_replaces_every_output(cli, folder, problem_file):
-    names = ("c2.result.h5", "c2.png", "c2.checkpoint.h5")
-    for name in names:
+    cli("run", "c2.h5", "--until", "0.01", "--checkpoint", "c2.checkpoint.h5")
+    for name in ("c2.result.h5", "c2.png"):
         (folder / name).write_text("old\n")
     before = problem_file.read_bytes()
     words = [*SHORT, "--plot", "c2.png", "--checkpoint-every", "5", "--force"]
@@ -114,6 +117,16 @@ def test_force_replaces_every_output(cli, folder, problem_file):
     assert load_checkpoint(folder / "c2.checkpoint.h5").step == 10
     assert (folder / "c2.png").read_bytes().startswith(b"\x89PNG")
     assert problem_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["c2.checkpoint.h5", "c2.checkpoint.h5.previous"])
+def test_checkpoints_replace_checkpoints_only(refused, folder, problem_file, name):
+    """Also of a run that would write one only if it was stopped."""
+    (folder / name).write_text("a letter\n")
+    error = refused("run", "c2.h5", *SHORT, "--force")
+    assert error.startswith("batchkron: checkpoints are to go to c2.checkpoint.h5, but ")
+    assert f"{name} exists and is no HDF5 file" in error
+    assert "choose another name" in error
 
 
 @pytest.mark.parametrize(
@@ -195,8 +208,8 @@ def test_checkpoints_of_other_problems_and_other_files_are_refused(refused, fold
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_a_broken_checkpoint_gives_way_to_the_one_before(cli, folder, problem, checkpoint):
     path = folder / "run.h5"
+    path.write_bytes(checkpoint.read_bytes()[:1000])
     checkpoint.rename(previous_path(path))
-    path.write_bytes(b"torn")
     errors = cli("run", "c2.h5", "--resume", "run.h5", "--quiet").stderr
     assert errors.startswith("batchkron: warning: ")
     assert "run.h5.previous" in errors
@@ -212,3 +225,72 @@ def test_other_surroundings_are_a_line_of_warning(cli, checkpoint, threads):
     assert errors.startswith("batchkron: warning: ")
     assert "threads" in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.usefixtures("checkpoint")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["c2.h5", "-o", "x.h5.previous", "--checkpoint", "x.h5"],
+            "before the one in x.h5 is kept",
+        ),
+        (["c2.h5", "-o", "a.h5.previous", "--checkpoint", "./a.h5", "--force"], "is kept"),
+        (["c2.h5", "--resume", "c2.h5"], "is the problem itself; expected a file that an earlier"),
+        (["."], ". is a folder"),
+        (["/"], "/ is a folder"),
+        (["diffusion-1d", "--resume", "c2.checkpoint.h5"], "not of the same run"),
+    ],
+)
+def test_names_that_cannot_be_meant(refused, words, expected):
+    assert expected in refused("run", *words)
+
+
+def test_a_result_that_came_to_be_meanwhile_is_no_loss(
+    cli, folder, problem, problem_file, monkeypatch
+):
+    def late(problem, **options):
+        result = evolve(problem, **options)
+        (folder / "two.h5").write_text("of another run\n")
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(execution, "evolve", late)
+        errors = cli("run", "c2.h5", *SHORT, "-o", "two.h5", "--quiet", expect=3).stderr
+    assert "two.h5 has come to be since this run began" in errors
+    assert "--force" in errors
+    assert "overwrite" not in errors
+    assert "--resume two.checkpoint.h5" in errors
+    assert (folder / "two.h5").read_text() == "of another run\n"
+    kept = load_checkpoint(folder / "two.checkpoint.h5")
+    assert kept.step == 10
+    cli("run", "c2.h5", *SHORT, "-o", "other.h5", "--resume", "two.checkpoint.h5")
+    written = load_result(folder / "other.h5")
+    assert written.u.tobytes() == evolve(problem, until=0.1, dt=0.01).u.tobytes()
+
+
+def test_an_error_in_the_middle_leaves_the_last_state(
+    cli, folder, problem, problem_file, monkeypatch
+):
+    whole = TimedProblem.rhs
+
+    def ends(self, t, u, out):
+        if t > 0.045:
+            raise ValueError(f"the table ends before {t}")
+        whole(self, t, u, out)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TimedProblem, "rhs", ends)
+        words = [*SHORT, "--stepper", "forward-euler", "--quiet"]
+        errors = cli("run", "c2.h5", *words, expect=2).stderr
+    assert "kept the state after step 5 of 10, t = 0.05" in errors
+    assert "the table ends before" in errors
+    kept = load_checkpoint(folder / "c2.checkpoint.h5")
+    expected = evolve(problem, until=0.05, dt=0.01, method="forward-euler")
+    assert kept.u.tobytes() == expected.u.tobytes()
+
+
+def test_a_checkpoint_of_an_unknown_method_is_refused(refused, folder, checkpoint):
+    state = dataclasses.replace(load_checkpoint(checkpoint), method="leapfrog")
+    save_checkpoint(folder / "odd.h5", state)
+    assert "method is 'leapfrog'" in refused("run", "c2.h5", "--resume", "odd.h5")

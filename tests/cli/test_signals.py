@@ -110,7 +110,7 @@ def test_a_stopped_run_with_checkpoints_leaves_the_last_state(start, folder, pro
 
 
 def test_ctrl_c_before_the_first_step_is_no_traceback(cli, folder, problem, monkeypatch):
-    def interrupted(chosen):
+    def interrupted(chosen, method):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ProblemArgument, "read", interrupted)
@@ -195,3 +195,71 @@ def test_a_terminal_sees_a_bar(start, problem):
     assert b"100%|" in shown
     assert b"1000/1000" in shown
     assert b"t = 1" in shown
+
+
+LONG = ["--dt", "5e-5", "--until", "10"]
+
+
+def killed_reader(start, *words):
+    """A run whose standard output and error go to a reader that goes away with the first line."""
+    reader, writer = os.pipe()
+    process = start("run", "p.h5", *LONG, *words, stdout=writer, stderr=writer)
+    os.close(writer)
+    return process, reader
+
+
+def test_a_reader_that_goes_away_does_not_end_a_run(start, folder, problem):
+    process, reader = killed_reader(start, "--until", "0.1")
+    os.read(reader, 1)
+    os.close(reader)
+    assert process.wait(DEADLINE) == 0
+    assert load_result(folder / "p.result.h5").steps == 2000
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_nobody_reads_is_stopped_with_a_checkpoint(
+    start, folder, problem, number, code, quiet
+):
+    process, reader = killed_reader(start, "--checkpoint-every", "1000", *quiet)
+    wait_for((folder / "p.checkpoint.h5").exists)
+    os.close(reader)
+    os.killpg(process.pid, number)
+    assert process.wait(DEADLINE) == code
+    step = load_checkpoint(folder / "p.checkpoint.h5").step
+    assert 1000 <= step < 200000
+    assert not (folder / "p.result.h5").exists()
+
+
+def test_a_stopped_run_without_checkpoints_leaves_one_that_nobody_reads_about(
+    start, folder, problem
+):
+    process, reader = killed_reader(start)
+    shown = b""
+    while b"step 20000/" not in shown:
+        shown += os.read(reader, 65536)
+    os.close(reader)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(DEADLINE) == 130
+    assert 20000 <= load_checkpoint(folder / "p.checkpoint.h5").step < 200000
+
+
+def test_a_run_without_standard_error(start, folder, problem):
+    process = start(
+        "run", "p.h5", "--until", "0.1", stderr=None, preexec_fn=partial(os.close, 2)
+    )  # fmt: skip
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0
+    assert "L2 error" in output
+    assert (folder / "p.result.h5").exists()
+
+
+def test_a_bar_whose_terminal_goes_away_does_not_end_a_run(start, folder, problem):
+    terminal, end = pty.openpty()
+    process = start("run", "p.h5", "--dt", "5e-5", "--until", "0.1", stderr=end)
+    os.close(end)
+    os.read(terminal, 1)
+    os.close(terminal)
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0
+    assert (folder / "p.result.h5").exists()

@@ -274,7 +274,7 @@ def test_targets_that_cannot_be_written_are_refused_at_once(tmp_path):
 
 
 def test_complex_states_are_refused_at_once(tmp_path):
-    with pytest.raises(TypeError, match="dtype complex128 cannot be saved"):
+    with pytest.raises(TypeError, match="dtype complex128, and only real states"):
         evolve(Diffusion(np.complex128), **ARGUMENTS, method="rk4", checkpoint=tmp_path / "run.h5")
 
 
@@ -339,3 +339,14 @@ def test_killed_runs_resume_bitwise(tmp_path, method):
     assert 0 < steps < 200
     assert printed[0].startswith("completed 200 ")
     assert printed[0] == printed[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("dt", 0.0), ("dt", 5e-324), ("until", -1.0), ("dtype", "f" * 300)]
+)
+def test_a_checkpoint_object_that_lies_is_refused(tmp_path, field, value):
+    path = tmp_path / "run.h5"
+    evolve(Diffusion(), **ARGUMENTS, method="rk4", checkpoint=path, callback=stop_at(3))
+    lying = dataclasses.replace(load_checkpoint(path), **{field: value})
+    with pytest.raises(ValueError, match=f"attribute '{field}'"):
+        evolve(Diffusion(), until=0.3, resume=lying)

@@ -9,6 +9,7 @@ import pytest
 
 from batchkron.solvers import EvolveStatus, Status, evolve, steppers
 from batchkron.solvers.evolve_plan import time_grid
+from batchkron.storage import load_checkpoint
 
 
 class Oscillator:
@@ -265,3 +266,76 @@ def test_implicit_method_without_an_operator():
 
 def test_every_status_has_advice():
     assert len({status.advice for status in EvolveStatus}) == len(EvolveStatus)
+
+
+@pytest.mark.parametrize("method", steppers.names())
+def test_a_right_hand_side_that_only_returns_its_value_is_refused(method):
+    problem = SimpleNamespace(initial=np.ones(3), rhs=lambda t, u, out: -u, operator=-np.eye(3))
+    with pytest.raises(TypeError, match=r"did not write into out"):
+        evolve(problem, until=0.5, method=method, dt=0.1)
+
+
+def test_a_right_hand_side_that_is_nan_has_written(rng):
+    problem = SimpleNamespace(
+        initial=rng.uniform(1.0, 2.0, 3), rhs=lambda t, u, out: np.sqrt(-u, out=out)
+    )
+    result = evolve(problem, until=0.5, method="rk4", dt=0.1)
+    assert result.status is EvolveStatus.NOT_FINITE
+
+
+def test_an_explicit_method_does_not_take_an_implicit_step():
+    implicit = Oscillator(stepper={"method": "crank-nicolson", "dt": 0.1})
+    with pytest.raises(ValueError, match=r"dt is missing.*0\.1.*'crank-nicolson'.*Give dt"):
+        evolve(implicit, until=1.0, method="rk4")
+    assert evolve(implicit, until=1.0, method="backward-euler").steps == 10
+    assert evolve(implicit, until=1.0, method="rk4", dt=0.05).steps == 20
+    explicit = Oscillator(stepper={"method": "ssp-rk3", "dt": 0.1})
+    for method in ("rk4", "crank-nicolson"):
+        assert evolve(explicit, until=1.0, method=method).steps == 10
+
+
+@pytest.mark.parametrize("method", steppers.names())
+@pytest.mark.parametrize("convert", [list, lambda u: u.astype(">f8")])
+def test_any_kind_of_initial_state_is_the_same_run(method, convert):
+    arguments = {"until": 0.5, "method": method, "dt": 0.1}
+    problem = Oscillator()
+    expected = evolve(problem, **arguments)
+    problem.initial = convert(problem.initial)
+    result = evolve(problem, **arguments)
+    assert result.u.dtype == np.dtype("=f8")
+    np.testing.assert_array_equal(result.u, expected.u)
+
+
+def test_the_problem_checks_its_interval_before_the_run(tmp_path):
+    seen = []
+
+    def check(begin, until):
+        seen.append((begin, until))
+        if until > 1.0:
+            raise ValueError("the table ends at 1.0")
+
+    problem = Oscillator(check_interval=check, t0=0.2)
+    path = tmp_path / "run.h5"
+    arguments = {"method": "rk4", "dt": 0.1, "checkpoint": path}
+    evolve(problem, until=1.0, callback=lambda state: state.step == 3, **arguments)
+    with pytest.raises(ValueError, match=r"the table ends at 1\.0"):
+        evolve(problem, until=2.0, **arguments)
+    evolve(problem, until=1.0, resume=path, method="rk4")
+    np.testing.assert_allclose(seen, [(0.2, 1.0), (0.2, 2.0), (0.5, 1.0)])
+
+
+@pytest.mark.parametrize("method", steppers.names())
+def test_an_error_in_the_middle_leaves_a_checkpoint_of_the_last_step(tmp_path, method):
+    class Ends(Oscillator):
+        def rhs(self, t, u, out):
+            if t > 0.45:
+                raise ValueError("the table ends")
+            super().rhs(t, u, out)
+
+    path = tmp_path / "run.h5"
+    with pytest.raises(ValueError, match="the table ends"):
+        evolve(Ends(), until=1.0, method=method, dt=0.1, checkpoint=path)
+    kept = load_checkpoint(path)
+    assert kept.step in (4, 5)
+    expected = evolve(Oscillator(), until=kept.step * 0.1, method=method, dt=0.1)
+    np.testing.assert_allclose(kept.u, expected.u, rtol=1e-12)

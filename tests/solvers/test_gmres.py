@@ -2,6 +2,7 @@
 
 import itertools
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -466,3 +467,23 @@ def test_out_of_another_shape_is_refused():
         Gmres(3).solve(np.eye(3), np.ones(3), out=np.empty(2))
     with pytest.raises(ValueError, match="b has 2 elements"):
         Gmres(3).solve(np.eye(2), np.ones(2))
+
+
+def test_a_product_that_ignores_out_is_taken(rng):
+    matrix = np.eye(6) + 0.1 * rng.standard_normal((6, 6))
+    b = rng.standard_normal(6)
+    operator = SimpleNamespace(shape=(6, 6), matvec=lambda x, out=None: matrix @ x)
+    result = gmres(operator, b, rtol=1e-12)
+    assert result.info == 0
+    np.testing.assert_allclose(result.x, np.linalg.solve(matrix, b), rtol=1e-9)
+
+
+def test_no_callback_type_is_the_legacy_one(rng):
+    matrix = np.eye(6) + 0.1 * rng.standard_normal((6, 6))
+    b = rng.standard_normal(6)
+    seen = {}
+    for kind in (None, "legacy"):
+        seen[kind] = []
+        gmres(matrix, b, callback=seen[kind].append, callback_type=kind, maxiter=3, rtol=1e-14)
+    assert seen[None] == seen["legacy"]
+    assert len(seen[None]) == 3

@@ -1,6 +1,7 @@
 """A file is written whole or not at all, whatever happens."""
 
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -214,6 +215,30 @@ def test_many_writers_of_one_name_leave_one_whole_file(path):
     for thread in threads:
         thread.join()
     assert path.read_bytes() in contents
+    assert names(path.parent) == ["file.h5"]
+
+
+def test_a_partial_file_that_another_writer_is_about_to_remove_is_given_up(path, monkeypatch):
+    """The other writer locks it between its creation and its own writer's lock."""
+    taken = []
+    real_fchmod, real_write = os.fchmod, os.write
+
+    def fchmod(descriptor, mode):
+        real_fchmod(descriptor, mode)
+        if not taken:
+            (partial,) = path.parent.glob(".file.h5.*.partial")
+            taken.append((partial, os.open(partial, os.O_WRONLY)))
+            fcntl.flock(taken[0][1], fcntl.LOCK_EX)
+
+    def write(descriptor, data):
+        taken[0][0].unlink(missing_ok=True)
+        return real_write(descriptor, data)
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    monkeypatch.setattr(os, "write", write)
+    write_file(path, b"new")
+    os.close(taken[0][1])
+    assert path.read_bytes() == b"new"
     assert names(path.parent) == ["file.h5"]
 
 

@@ -1,6 +1,7 @@
 """Files whose HDF5 structure lies: each is refused, and the text names the place."""
 
 import os
+import re
 import zlib
 
 import h5py
@@ -34,12 +35,22 @@ def path(tmp_path):
     return path
 
 
+def names_a_place(text):
+    """Whether a refusal says where something is wrong: which object, or that there is none."""
+    return re.search(
+        "(dataset|attribute|object|group) '|the root group|the structure of the file|superblock|"
+        "truncated|the file is empty|not an HDF5 file",
+        text,
+    )
+
+
 def refused(path, text, trusted=False):
     """The file is refused with one text; a sound one is still read afterwards."""
     with pytest.raises(ProblemFileError, match=text) as caught:
         read_file(path, "batchkron-result", trusted=trusted)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+    assert names_a_place(str(caught.value))
     other = path.with_name("sound.h5")
     write_document(other, SOUND, overwrite=True)
     assert read_file(other, None, trusted=trusted).content_hash == SOUND.content_hash

@@ -122,6 +122,26 @@ def test_a_crash_that_an_earlier_bad_file_prepared_is_not_this_files_fault(path,
     assert read_file(path, None).attributes == {"format": "x"}
 
 
+def test_a_second_try_has_only_the_time_that_is_left(path, program, monkeypatch):
+    monkeypatch.setattr(reader, "_SECONDS", 2.0)
+    program(
+        "import time\n"
+        "if 'bad' not in path:\n"
+        "    process.has_met_a_file = True\n"
+        "    return process.Document({'format': 'x'}, {})\n"
+        "if hasattr(process, 'has_met_a_file'):\n"
+        "    time.sleep(0.5)\n"
+        "    os.abort()\n"
+        "left = signal.getitimer(signal.ITIMER_REAL)[0]\n"
+        "raise process.ProblemFileError(f'{left} s')"
+    )
+    read_file(path, None)
+    bad = path.with_name("bad.h5")
+    bad.write_bytes(path.read_bytes())
+    with pytest.raises(ProblemFileError, match=r"^1\.[0-5]"):
+        read_file(bad, None)
+
+
 def test_endless_reading_is_ended(path, program, monkeypatch):
     monkeypatch.setattr(reader, "_SECONDS", 0.3)
     program("while True: pass")

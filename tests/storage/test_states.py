@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from batchkron import ProblemFileError
 from batchkron.storage import (
     Checkpoint,
     ResultFile,
+    checkpoint_obstacle,
     load_checkpoint,
     load_result,
     previous_path,
@@ -40,6 +42,11 @@ def checkpoint(rng):
         dtype="float64",
         history=[{"event": "step", "t": 0.1 + 0.2}, None, [1, "∫"]],
     )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.h5"
 
 
 @pytest.fixture
@@ -219,6 +226,71 @@ def test_fields_of_other_types_are_refused(checkpoint, tmp_path, change, error, 
     assert os.listdir(tmp_path) == []
 
 
+@pytest.fixture
+def sound(checkpoint, tmp_path):
+    """The bytes of a checkpoint's file."""
+    save_checkpoint(tmp_path / "sound.h5", checkpoint)
+    return (tmp_path / "sound.h5").read_bytes()
+
+
+CUT = slice(None, -50)
+NOTHING = slice(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("last", "before"),
+    [
+        (None, None),
+        (NOTHING, None),
+        (NOTHING, NOTHING),
+        (slice(None), None),
+        (None, slice(None)),
+        (slice(None), slice(None)),
+        (CUT, slice(None)),
+        (slice(None), CUT),
+    ],
+)
+def test_checkpoints_and_what_is_left_of_them_are_replaced(checkpoint, sound, path, last, before):
+    for place, piece in ((path, last), (previous_path(path), before)):
+        if piece is not None:
+            place.write_bytes(sound[piece])
+    assert checkpoint_obstacle(path) is None
+    save_checkpoint(path, checkpoint)
+    assert same(load_checkpoint(path, previous=False), checkpoint)
+
+
+@pytest.mark.parametrize("place", ["run.h5", "run.h5.previous"])
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"notes", "is no HDF5 file"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(100), "is an HDF5 file, but no sound checkpoint"),
+        (CUT, "is an HDF5 file, but no sound checkpoint"),
+    ],
+)
+def test_files_that_may_be_anybodys_are_an_obstacle(checkpoint, sound, path, place, content, text):
+    theirs = path.with_name(place)
+    theirs.write_bytes(sound[content] if isinstance(content, slice) else content)
+    before = theirs.read_bytes()
+    assert re.search(f"{theirs} exists and {text}.*move it away", checkpoint_obstacle(path))
+    with pytest.raises(FileExistsError, match=text):
+        save_checkpoint(path, checkpoint)
+    assert theirs.read_bytes() == before
+
+
+def test_notes_beside_a_checkpoint_are_an_obstacle(checkpoint, sound, path):
+    path.write_bytes(sound)
+    previous_path(path).write_bytes(b"notes")
+    with pytest.raises(FileExistsError, match=r"run\.h5\.previous exists and is no HDF5 file"):
+        save_checkpoint(path, checkpoint)
+    assert path.read_bytes() == sound
+
+
+def test_what_is_no_file_is_an_obstacle(path):
+    os.mkfifo(path)
+    assert "is not a regular file" in checkpoint_obstacle(path)
+
+
 def test_loaders_name_each_other(checkpoint, result, tmp_path):
     save_checkpoint(tmp_path / "c.h5", checkpoint)
     save_result(tmp_path / "r.h5", result)
@@ -235,6 +307,10 @@ def test_values_that_no_run_has_are_refused(checkpoint, result, tmp_path):
     save_checkpoint(tmp_path / "c.h5", dataclasses.replace(checkpoint, step=-1))
     with pytest.raises(ProblemFileError, match="attribute 'step' is -1"):
         load_checkpoint(tmp_path / "c.h5")
+    for dt in (0.0, -0.1):
+        save_checkpoint(tmp_path / "d.h5", dataclasses.replace(checkpoint, dt=dt))
+        with pytest.raises(ProblemFileError, match=f"attribute 'dt' is {dt}; expected a time step"):
+            load_checkpoint(tmp_path / "d.h5", previous=False)
     save_result(tmp_path / "r.h5", dataclasses.replace(result, steps=-3))
     with pytest.raises(ProblemFileError, match="attribute 'steps' is -3"):
         load_result(tmp_path / "r.h5")
@@ -249,7 +325,7 @@ def test_killing_the_writer_leaves_a_checkpoint(tmp_path, rng):
         "step = 0\n"
         "while True:\n"
         "    u = np.full(30_000, float(step))\n"
-        "    state = Checkpoint(u, 0.0, 0.1, step, 1.0, 'm', '', '', 1, '', 'float64')\n"
+        "    state = Checkpoint(u, 0.0, 0.1, step, 1e9, 'm', '', '', 1, '', 'float64')\n"
         f"    save_checkpoint({str(path)!r}, state)\n"
         "    step += 1\n"
         "    print(step, flush=True)\n"
@@ -267,3 +343,23 @@ def test_killing_the_writer_leaves_a_checkpoint(tmp_path, rng):
             state = load_checkpoint(path)
         assert state.step >= done - 1
         np.testing.assert_array_equal(state.u, np.full(30_000, float(state.step)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dt", 0.0),
+        ("dt", -0.3),
+        ("dt", 5e-324),
+        ("until", 0.0),
+        ("until", 1.0),
+        ("step", 10**15),
+        ("dtype", "f" * 300),
+        ("dtype", "complex128"),
+    ],
+)
+def test_numbers_that_no_run_has_are_refused(path, checkpoint, field, value):
+    save_checkpoint(path, dataclasses.replace(checkpoint, **{field: value}))
+    named = "step" if value == 1.0 else field
+    with pytest.raises(ProblemFileError, match=f"attribute '{named}' is"):
+        load_checkpoint(path)

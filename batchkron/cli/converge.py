@@ -1,0 +1,144 @@
+"""`batchkron converge`: the error of a problem of the gallery on one level after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import batchkron
+from batchkron.cli.convergence import Convergence, run_level
+from batchkron.cli.convergence_plot import draw_convergence
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.cli.outputs import check_outputs
+from batchkron.cli.parameters import finite_number, level_list, positive_number
+from batchkron.cli.pictures import require_plotting, save_figure
+from batchkron.cli.problem_argument import chosen_problem
+from batchkron.cli.stopping import StopOnSignal, exit_code_of
+from batchkron.cli.text import one_line, printable
+from batchkron.problems import Problem, gallery
+from batchkron.solvers import EvolveStatus, steppers
+from batchkron.solvers.evolve_plan import plan_run
+
+__all__ = ["converge"]
+
+_LEVELS_BY_DEFAULT = 4
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--levels",
+    metavar="LEVELS",
+    callback=level_list,
+    help="Finest levels, ascending: 3:7 for 3 to 7, or a list such as 2,4,6; by default four, up "
+    "to the gallery's.",
+)
+@click.option("--degree", type=click.IntRange(min=0), help="Polynomial degree.")
+@click.option(
+    "--grid",
+    type=click.Choice(["sparse", "full"]),
+    default="sparse",
+    help="Which blocks are kept; sparse by default.",
+)
+@click.option("--until", type=float, callback=finite_number, help="The last time.")
+@click.option(
+    "--dt",
+    type=float,
+    callback=positive_number,
+    help="The longest time step, the same on all levels; by default it falls with the cell width.",
+)
+@click.option("--stepper", type=click.Choice(steppers.names()), help="The time stepper.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="PNG",
+    help="Draw the errors with the expected slope; needs Matplotlib.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+def converge(
+    name: str,
+    levels: tuple[int, ...] | None,
+    threads: int | None,
+    plot: Path | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> ExitCode:
+    """Show how the error of a problem of the gallery falls with the level.
+
+    The problem is solved on each level. A line for each says the L2 and the relative error, the
+    observed order, and the error of the exact solution's projection on the grid.
+    """
+    if plot is not None:
+        check_outputs({"the plot": plot}, {}, force=force)
+        require_plotting(plot)
+    problems = _make(name, levels, settings)
+    if threads is not None:
+        batchkron.set_num_threads(threads)
+    convergence = Convergence(problems[-1])
+    with StopOnSignal() as stop:
+        _march(convergence, problems, stop, table=not as_json and not quiet, quiet=quiet)
+    last = convergence.runs[-1]
+    if last.status is not EvolveStatus.COMPLETED:
+        click.echo(f"batchkron: on level {last.level}: {one_line(last.message)}", err=True)
+    elif plot is not None:
+        save_figure(plot, draw_convergence(convergence), overwrite=force)
+    if as_json:
+        drawn = str(plot) if plot and last.status is EvolveStatus.COMPLETED else None
+        click.echo(json.dumps({**convergence.to_json(), "plot": drawn}, allow_nan=False))
+    return exit_code_of(last.status, stop)
+
+
+def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -> list[Problem]:
+    """Return the problem on each level, and check that each can be run and compared."""
+    if name not in gallery.names() and os.path.lexists(name):
+        raise CommandError(
+            f"{name} is a file, whose level is fixed; expected a name of the gallery, see "
+            f"'batchkron list'."
+        )
+    chosen_problem(name, None, None, None, files=False)
+    if levels is None:
+        finest = gallery.get(name).level
+        levels = tuple(range(max(finest - _LEVELS_BY_DEFAULT + 1, 0), finest + 1))
+    settings["method"] = settings.pop("stepper")
+    with usage_errors():
+        problems = [gallery.make(name, level, **settings) for level in levels]
+        for problem in problems:
+            plan_run(problem, until=problem.stepper.until, method=None, dt=None, resume=None)
+    if problems[0].exact is None:
+        raise CommandError(
+            f"{name} has no exact solution that an error could be taken against; see "
+            f"'batchkron list' for others."
+        )
+    return problems
+
+
+def _march(
+    convergence: Convergence,
+    problems: list[Problem],
+    stop: StopOnSignal,
+    *,
+    table: bool,
+    quiet: bool,
+) -> None:
+    """Run level after level, as long as the runs complete."""
+    if table:
+        click.echo(printable(convergence.heading()))
+    while problems:
+        problem = problems.pop(0)  # its operator goes with it
+        run = run_level(problem, convergence.runs, stop, show=not quiet and sys.stderr.isatty())
+        convergence.runs.append(run)
+        if table:
+            click.echo(run.row())
+        if run.status is not EvolveStatus.COMPLETED:
+            return
