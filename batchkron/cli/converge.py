@@ -18,6 +18,7 @@ from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.outputs import check_outputs
 from batchkron.cli.parameters import finite_number, level_list, positive_number
 from batchkron.cli.pictures import require_plotting, save_figure
+from batchkron.cli.printing import print_line
 from batchkron.cli.problem_argument import chosen_problem
 from batchkron.cli.stopping import StopOnSignal, exit_code_of
 from batchkron.cli.text import one_line, printable
@@ -90,12 +91,12 @@ def converge(
         _march(convergence, problems, stop, table=not as_json and not quiet, quiet=quiet)
     last = convergence.runs[-1]
     if last.status is not EvolveStatus.COMPLETED:
-        click.echo(f"batchkron: on level {last.level}: {one_line(last.message)}", err=True)
+        print_line(f"batchkron: on level {last.level}: {one_line(last.message)}", err=True)
     elif plot is not None:
         save_figure(plot, draw_convergence(convergence), overwrite=force)
     if as_json:
         drawn = str(plot) if plot and last.status is EvolveStatus.COMPLETED else None
-        click.echo(json.dumps({**convergence.to_json(), "plot": drawn}, allow_nan=False))
+        print_line(json.dumps({**convergence.to_json(), "plot": drawn}, allow_nan=False))
     return exit_code_of(last.status, stop)
 
 
@@ -133,12 +134,12 @@ def _march(
 ) -> None:
     """Run level after level, as long as the runs complete."""
     if table:
-        click.echo(printable(convergence.heading()))
+        print_line(printable(convergence.heading()))
     while problems:
         problem = problems.pop(0)  # its operator goes with it
         run = run_level(problem, convergence.runs, stop, show=not quiet and sys.stderr.isatty())
         convergence.runs.append(run)
         if table:
-            click.echo(run.row())
+            print_line(run.row())
         if run.status is not EvolveStatus.COMPLETED:
             return
