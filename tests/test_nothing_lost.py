@@ -252,9 +252,15 @@ def test_a_folder_that_becomes_read_only_keeps_the_last_checkpoints():
     script = """
     load_checkpoint  # the reader process is started with the rights that it has now
     if os.geteuid() == 0:
-        save_problem(folder / "warm.h5", problem)
-        load_problem(folder / "warm.h5")
-        (folder / "warm.h5").unlink()
+        # nothing may be left to import: others cannot read the folder of root's environment
+        warm = folder / "warm.h5"
+        save_problem(warm, problem)
+        load_problem(warm)
+        warm.unlink()
+        evolve(problem, **run, checkpoint=warm, checkpoint_every=1)
+        evolve(problem, **run, resume=load_checkpoint(warm))
+        warm.unlink()
+        previous_path(warm).unlink()
         os.chown(folder, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
     must_fail(errno.EACCES, "no permission to write into this folder", evolve, problem, **run,

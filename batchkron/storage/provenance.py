@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.metadata
 import platform
 
@@ -21,9 +22,15 @@ def writer_provenance() -> dict[str, str]:
     now = datetime.datetime.now(datetime.UTC)
     return {
         "written": now.isoformat(timespec="seconds"),
-        "batchkron": importlib.metadata.version("batchkron"),
+        "batchkron": batchkron_version(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "h5py": h5py.__version__,
         "hdf5": h5py.version.hdf5_version,
     }
+
+
+@functools.cache
+def batchkron_version() -> str:
+    """Return the installed version, looked up on disk once."""
+    return importlib.metadata.version("batchkron")
