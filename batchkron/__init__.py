@@ -2,7 +2,7 @@
 
 from batchkron import backends
 from batchkron.backends import get_num_threads, instruction_set, set_num_threads
-from batchkron.errors import BackendUnavailableError, ProblemFileError
+from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
 from batchkron.kron import batched_gemm, gekmm, gemkm, kron
 from batchkron.operators import (
     BatchedKron,
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BackendUnavailableError",
     "BatchedKron",
+    "ContextLostError",
     "Identity",
     "KroneckerProduct",
     "KroneckerSum",

@@ -9,12 +9,12 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from batchkron.arrays import array_module, to_host
 from batchkron.spec import (
     Accumulation,
     Array,
     BatchSpec,
     KronCall,
-    as_host_array,
     compute_dtype,
 )
 
@@ -57,7 +57,7 @@ def batch_spec(
             raise ValueError(
                 f"{name} has {len(array)} entries; expected one per row of factor_ids, {len(ids)}"
             )
-    scale = np.ones(len(ids)) if weights is None else as_host_array(weights, "weights")
+    scale = np.ones(len(ids)) if weights is None else to_host(weights, "weights")
     _check_weights(scale, len(ids))
     dtype = compute_dtype(*arrays) if weights is None else compute_dtype(*arrays, scale)
     _check_factor_ids(ids, arrays)
@@ -155,7 +155,8 @@ def pool_values(
     for pool in pools:
         if id(pool) not in copies:
             shape = pool.shape[-3:] if pool.ndim == 3 else batch_shape + pool.shape[-3:]
-            values = np.array(np.broadcast_to(pool, shape), dtype=dtype, order="C")
+            module = array_module(pool)
+            values = module.array(module.broadcast_to(pool, shape), dtype=dtype, order="C")
             systems = math.prod(shape[:-3])
             copies[id(pool)] = values.reshape(systems, *pool.shape[-3:])
     return tuple(copies[id(pool)] for pool in pools)
@@ -182,12 +183,12 @@ def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
     if not hasattr(pools, "ndim"):
         pools = list(pools)
     if hasattr(pools, "ndim"):
-        arrays = [as_host_array(cast(Array, pools), "pools")] * modes
+        arrays = [to_host(cast(Array, pools), "pools")] * modes
     else:
         seen: dict[int, Array] = {}
         for k, pool in enumerate(pools):
             if id(pool) not in seen:
-                seen[id(pool)] = as_host_array(pool, f"pools[{k}]")
+                seen[id(pool)] = to_host(pool, f"pools[{k}]")
         arrays = [seen[id(pool)] for pool in pools]
     if len(arrays) != modes:
         raise ValueError(
@@ -209,7 +210,7 @@ def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
 
 def index_array(values: ArrayLike, name: str, rank: int) -> NDArray[np.int64]:
     """Return a fresh int64 array of ``rank`` dimensions; an empty list counts as integers."""
-    array = as_host_array(values, name)
+    array = to_host(values, name)
     if array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":

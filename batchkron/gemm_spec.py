@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from batchkron.arrays import array_module, as_array
 from batchkron.batch_spec import index_array
-from batchkron.spec import Array, as_host_array, compute_dtype, ready, scaled_dtype
+from batchkron.spec import Array, compute_dtype, ready, scaled_dtype
 
 Ids = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -34,8 +35,9 @@ def gemm_spec(
     given_ids: tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None],
 ) -> GemmSpec:
     """Validate one call of `batchkron.batched_gemm`."""
-    left, right = as_host_array(a, "a"), as_host_array(b, "b")
-    previous = None if c is None else as_host_array(c, "c")
+    module = array_module(a, b, c)
+    left, right = as_array(a, "a", module), as_array(b, "b", module)
+    previous = None if c is None else as_array(c, "c", module)
     if beta != 0 and previous is None:
         raise ValueError(f"beta is {beta:g}, but c is missing; pass c, or beta=0 for no sum")
     used = [left, right] if previous is None else [left, right, previous]

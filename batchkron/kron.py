@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import backend
+from batchkron.arrays import array_module, is_plain
+from batchkron.backends import backend_for
 from batchkron.batch_spec import batch_of_systems
 from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
@@ -139,20 +140,20 @@ def gemkm(
 
 def _run(call: KronCall, out: Array | None) -> Array:
     """Run a validated call into ``out`` or a fresh array."""
-    dtype = call.spec.dtype
+    dtype, module = call.spec.dtype, array_module(call.x)
     if out is None:
-        target = np.empty(call.shape, dtype)
+        target: Array = module.empty(call.shape, dtype)
     else:
         others = list(call.given)
         if call.y is not None and call.y is not out and call.beta != 0:
             others.append(call.y)
         check_output(out, call.shape, dtype, others)
-        target = out if out.flags.carray else np.empty(call.shape, dtype)
+        target = out if is_plain(out) else module.empty(call.shape, dtype)
     y = target if call.y is out and target is out else call.y
     if any(factor.ndim > 2 for factor in call.factors):
         _run_systems(call, y, target)
     else:
-        plan = backend().kron_plan(call.spec)
+        plan = backend_for(module).kron_plan(call.spec)
         plan.run(call.factors, call.x, call.alpha, call.beta, y, target)
     if out is None or target is out:
         return target
@@ -162,12 +163,12 @@ def _run(call: KronCall, out: Array | None) -> Array:
 
 def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
     """Run a call whose factors have leading axes: one system for each of their entries."""
-    spec = call.spec
+    spec, module = call.spec, array_module(call.x)
     batch = batch_of_systems(call)
     accumulate = call.beta != 0 and y is not None
     if accumulate:
-        np.multiply(y, call.beta, out=target)  # type: ignore[arg-type]
-    backend().batch_plan(batch).run(
+        module.multiply(y, call.beta, out=target)
+    backend_for(module).batch_plan(batch).run(
         call.x, target, batch.systems, spec.inner, call.alpha, accumulate
     )
 
@@ -202,17 +203,18 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
            [0., 1., 0., 2.]])
     """
     given = factors[0] if _is_sequence_of_matrices(factors) else factors
-    matrices = factor_list(given, matrices=True)  # type: ignore[arg-type]
+    module = array_module(*given)  # type: ignore[misc]
+    matrices = factor_list(given, matrices=True, module=module)  # type: ignore[arg-type]
     dtype = compute_dtype(*matrices)
     rows = columns = 1
     for matrix in matrices:
         rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
     if out is None:
-        target = np.empty((rows, columns), dtype)
+        target: Array = module.empty((rows, columns), dtype)
     else:
         check_output(out, (rows, columns), dtype, matrices)
-        target = out if out.flags.carray else np.empty((rows, columns), dtype)
-    backend().kron([ready(matrix, dtype) for matrix in matrices], target)
+        target = out if is_plain(out) else module.empty((rows, columns), dtype)
+    backend_for(module).kron([ready(matrix, dtype) for matrix in matrices], target)
     if out is not None and target is not out:
         out[...] = target
     return target if out is None else out
@@ -223,9 +225,13 @@ def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:
     if len(arguments) != 1:
         return False
     only = arguments[0]
-    if isinstance(only, np.ndarray):
-        return only.ndim == 3
-    return isinstance(only, Sequence) and len(only) > 0 and np.ndim(only[0]) == 2
+    if hasattr(only, "ndim"):
+        return bool(only.ndim == 3)
+    return isinstance(only, Sequence) and len(only) > 0 and _rank(only[0]) == 2
+
+
+def _rank(value: Any) -> int:
+    return int(value.ndim) if hasattr(value, "ndim") else np.ndim(value)
 
 
 def batched_gemm(
@@ -282,9 +288,11 @@ def batched_gemm(
     """
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))
+    module = array_module(spec.a)
     if spec.c is None or beta == 0:
-        result = np.zeros(spec.shape, spec.a.dtype)
+        result: Array = module.zeros(spec.shape, spec.a.dtype)
     else:
-        result = np.multiply(spec.c, beta, dtype=spec.a.dtype, order="C")
-    backend().batched_gemm(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
+        result = module.empty(spec.shape, spec.a.dtype)
+        module.multiply(spec.c, beta, out=result)
+    backend_for(module).batched_gemm(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
     return result

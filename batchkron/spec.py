@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.sparse import issparse
+
+from batchkron.arrays import array_module, as_array, is_aligned, is_plain, to_host
 
 Array = NDArray[Any]
 Accumulation = Literal["auto", "owner", "atomic"]
@@ -148,29 +149,13 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 def ready(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return the array as the kernels read it: of ``dtype``, C-contiguous and aligned."""
-    array = np.ascontiguousarray(array, dtype)
-    return array if array.flags.aligned else array.copy()
+    array = array_module(array).ascontiguousarray(array, dtype)
+    return array if is_plain(array) else array.copy()
 
 
-def as_host_array(value: ArrayLike, name: str) -> Array:
-    """Return ``value`` as a NumPy array, refusing arrays of a device.
-
-    Raises
-    ------
-    TypeError
-        If the array lives on a device, or is a sparse matrix of SciPy.
-    """
-    if hasattr(value, "__cuda_array_interface__"):
-        raise TypeError(
-            f"{name} is an array on a CUDA device, but the other operands are on the CPU; "
-            f"copy it with .get() first"
-        )
-    if issparse(value):
-        raise TypeError(f"{name} is a sparse matrix; convert it with toarray() first")
-    return np.asarray(value)
-
-
-def factor_list(factors: Sequence[ArrayLike], *, matrices: bool = False) -> list[Array]:
+def factor_list(
+    factors: Sequence[ArrayLike], *, matrices: bool = False, module: Any = np
+) -> list[Array]:
     """Return the factors as arrays of at least two dimensions, or exactly two (``matrices``).
 
     Raises
@@ -178,7 +163,7 @@ def factor_list(factors: Sequence[ArrayLike], *, matrices: bool = False) -> list
     ValueError
         If there is no factor, or one of another number of dimensions.
     """
-    arrays = [as_host_array(factor, f"factors[{k}]") for k, factor in enumerate(factors)]
+    arrays = [as_array(factor, f"factors[{k}]", module) for k, factor in enumerate(factors)]
     if not arrays:
         raise ValueError("factors is empty; a Kronecker product needs at least one factor")
     for k, array in enumerate(arrays):
@@ -209,7 +194,7 @@ def same_shapes(
     TypeError
         If their dtype cannot be converted to ``dtype`` without loss of kind.
     """
-    arrays = [as_host_array(value, f"{name}[{k}]") for k, value in enumerate(values)]
+    arrays = [to_host(value, f"{name}[{k}]") for k, value in enumerate(values)]
     if len(arrays) != len(current):
         raise ValueError(f"{name} has {len(arrays)} entries; expected {len(current)}")
     for k, (array, old) in enumerate(zip(arrays, current, strict=True)):
@@ -273,9 +258,10 @@ def kron_call(
     ValueError, TypeError
         As `batchkron.gekmm` documents.
     """
-    given = factor_list(factors)
-    vector = as_host_array(x, "x")
-    previous = None if y is None else as_host_array(y, "y")
+    module = array_module(*factors, x, y)
+    given = factor_list(factors, module=module)
+    vector = as_array(x, "x", module)
+    previous = None if y is None else as_array(y, "y", module)
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     if beta != 0 and previous is None:
         raise ValueError(f"beta is {beta:g}, but y is missing; pass y, or beta=0 for no sum")
@@ -294,7 +280,7 @@ def kron_call(
 def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:
     """Return the matrix in ``dtype`` with strides that count whole elements."""
     matrix = matrix.astype(dtype, copy=False)
-    aligned = matrix.flags.aligned and all(s % dtype.itemsize == 0 for s in matrix.strides)
+    aligned = is_aligned(matrix) and all(s % dtype.itemsize == 0 for s in matrix.strides)
     return matrix if aligned else matrix.copy()
 
 
@@ -347,7 +333,7 @@ def _placed(
     systems: tuple[int, ...] = ()
     if any(matrix.ndim > 2 for matrix in oriented):
         systems = _broadcast_systems(oriented, x.shape[:-2])
-        x = np.broadcast_to(x, systems + x.shape[-2:])
+        x = array_module(x).broadcast_to(x, systems + x.shape[-2:])
     shape = list(x.shape)
     shape[axis] = math.prod(outputs)
     inner = x.shape[-1] if axis == -2 else 1
@@ -401,22 +387,24 @@ def check_output(
     Raises
     ------
     TypeError
-        If it is not a NumPy array of ``dtype``.
+        If it is not an array of ``dtype`` where the inputs are.
     ValueError
         If its shape differs, it is read-only, or it overlaps an input.
     """
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"{name} is a {type(out).__name__}; expected a NumPy array of {dtype}")
+    module = array_module(*inputs)
+    if not isinstance(out, module.ndarray):
+        kind = "NumPy" if module is np else "CuPy"
+        raise TypeError(f"{name} is a {type(out).__name__}; expected a {kind} array of {dtype}")
     if out.dtype != dtype:
         raise TypeError(f"{name} has dtype {out.dtype}; expected the result's dtype {dtype}")
     if out.shape != shape:
         raise ValueError(f"{name} has shape {out.shape}; expected the result's shape {shape}")
-    if not out.flags.writeable:
+    if module is np and not out.flags.writeable:
         raise ValueError(f"{name} is read-only; pass a writeable array")
     for array in inputs:
-        if np.may_share_memory(out, array) and _overlap(out, array):
+        if module.may_share_memory(out, array) and (module is not np or _overlap(out, array)):
             raise ValueError(f"{name} overlaps an input in memory; pass an array of its own")
-    return out
+    return out  # type: ignore[no-any-return]
 
 
 def _overlap(a: Array, b: Array) -> bool:

@@ -18,7 +18,11 @@ def dense_kron(*factors):
 
     scipy.linalg.kron left SciPy in 1.17; scipy.sparse.kron has the same order of factors.
     """
-    return reduce(lambda a, b: scipy.sparse.kron(a, b).toarray(), map(np.asarray, factors))
+
+    def product(a, b):
+        return scipy.sparse.kron(scipy.sparse.coo_array(a), b).toarray()
+
+    return reduce(product, map(np.asarray, factors))
 
 
 def rounding_bound(factors, x_abs, *, left, extra=0):

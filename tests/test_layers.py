@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 # a module may import from layers below its own, and from its own package
 LAYERS = {
     "batchkron.errors": 0,
+    "batchkron.arrays": 0,
     "batchkron._core": 0,
     "batchkron.spec": 1,
     "batchkron.batch_spec": 1,
@@ -77,6 +78,13 @@ def test_imports_go_down(path, module):
 def test_only_native_imports_the_compiled_module():
     users = [m for path, m in module_files() if "batchkron._core" in set(imports_of(path))]
     assert users == ["batchkron.backends._native"]
+
+
+def test_only_one_module_imports_cupy():
+    users = [
+        m for path, m in module_files() if any(n.split(".")[0] == "cupy" for n in imports_of(path))
+    ]
+    assert users == ["batchkron.backends.cuda.device"]
 
 
 def test_importing_batchkron_loads_nothing_heavy():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,6 +18,9 @@ __all__ = [
     "BatchPlan",
     "KronPlan",
     "backend",
+    "backend_for",
+    "backend_on",
+    "building_on",
     "get_num_threads",
     "instruction_set",
     "set_num_threads",
@@ -29,6 +34,38 @@ _chosen: ContextVar[Backend] = ContextVar("backend", default=_BACKENDS["cpu"])
 def backend() -> Backend:
     """Return the backend for arrays on the CPU: the compiled one, or what `using` names."""
     return _chosen.get()
+
+
+def backend_for(module: Any) -> Backend:
+    """Return the backend for arrays of NumPy (see `backend`) or CuPy."""
+    return backend() if module is np else backend_on("cuda")
+
+
+def backend_on(device: str) -> Backend:
+    """Return the backend of a device, "cpu" or "cuda".
+
+    Raises
+    ------
+    ValueError
+        If there is no such device.
+    BackendUnavailableError
+        If CuPy is not installed; the text says what to install.
+    """
+    if device == "cpu":
+        return _BACKENDS["cpu"]
+    if device == "cuda":
+        return cast(Backend, importlib.import_module("batchkron.backends.cuda"))
+    raise ValueError(f"device is {device!r}; expected 'cpu' or 'cuda'")
+
+
+@contextmanager
+def building_on(chosen: Backend) -> Iterator[None]:
+    """Build the operators of a ``with`` block for a backend."""
+    token = _chosen.set(chosen)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
 
 
 @contextmanager
@@ -54,11 +91,8 @@ def using(name: str) -> Iterator[None]:
     """
     if name not in _BACKENDS:
         raise ValueError(f"backend {name!r} is unknown; expected one of {', '.join(_BACKENDS)}")
-    token = _chosen.set(_BACKENDS[name])
-    try:
+    with building_on(_BACKENDS[name]):
         yield
-    finally:
-        _chosen.reset(token)
 
 
 def set_num_threads(count: int) -> None:

@@ -13,6 +13,7 @@ from batchkron.backends.protocol import BatchPlan
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "cpu"
+array_module = np
 
 _BATCH_PLANS = {
     np.dtype(np.float32): _native.BatchPlanFloat32,
@@ -68,6 +69,20 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
         [flags.tolist() for flags in spec.identity],
         spec.accumulation == "atomic",
     )
+
+
+def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the arrays themselves."""
+    return tuple(arrays)
+
+
+def replace(values: Sequence[Array], placed: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the new arrays themselves."""
+    return tuple(values)
+
+
+def workspace() -> None:
+    """Return nothing: operators use memory of the calling thread."""
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from batchkron.spec import Array, BatchSpec, KronSpec
 
@@ -42,11 +42,24 @@ class Backend(Protocol):
     def name(self) -> str:
         """The backend's name."""
 
+    @property
+    def array_module(self) -> Any:
+        """The module of the arrays that it works on: NumPy or CuPy."""
+
     def kron_plan(self, spec: KronSpec) -> KronPlan:
         """Return the plan of a multiply by one Kronecker product."""
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""
+
+    def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the arrays where the backend works: themselves, or copies on a device."""
+
+    def replace(self, values: Sequence[Array], placed: Sequence[Array]) -> tuple[Array, ...]:
+        """Return new values where `place` put the old ones; on a device they are overwritten."""
+
+    def workspace(self) -> Any:
+        """Return memory of one operator on a device, for each stream; None on the CPU."""
 
     def kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype."""

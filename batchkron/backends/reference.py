@@ -11,6 +11,7 @@ import numpy as np
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "reference"
+array_module = np
 
 
 def multiply_modes(factors: Sequence[Array], x: Array) -> Array:
@@ -87,6 +88,20 @@ def kron_plan(spec: KronSpec) -> KronPlan:
 def batch_plan(spec: BatchSpec) -> BatchPlan:
     """Return the plan of a batch list."""
     return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
+
+
+def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the arrays themselves."""
+    return tuple(arrays)
+
+
+def replace(values: Sequence[Array], placed: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the new arrays themselves."""
+    return tuple(values)
+
+
+def workspace() -> None:
+    """Return nothing: operators use memory of the calling thread."""
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

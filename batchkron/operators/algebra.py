@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from batchkron.backends import Backend, building_on
 from batchkron.operators.base import Operator
 from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, as_scalar, check_dtype, scaled_dtype
@@ -43,8 +44,8 @@ class Identity(Operator):
             raise TypeError(f"size is {size!r}; expected an integer")
         if size < 0:
             raise ValueError(f"size is {size}; expected 0 or more")
-        self._workspace = Workspace()
         super().__init__((int(size), int(size)), check_dtype(dtype))
+        self._workspace = self._backend.workspace() or Workspace()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Identity, (self.shape[0], self.dtype)
@@ -54,12 +55,12 @@ class Identity(Operator):
     ) -> None:
         source, target = x.reshape(-1), y.reshape(-1)
         if not accumulate:
-            np.multiply(source, alpha, out=target)
+            self._arrays.multiply(source, alpha, out=target)
         elif alpha == 1:
             target += source
         else:
             scaled = self._workspace.array(source.size, self.dtype)
-            np.multiply(source, alpha, out=scaled)
+            self._arrays.multiply(source, alpha, out=scaled)
             target += scaled
 
     def _build_transpose(self) -> Identity:
@@ -71,9 +72,12 @@ class Identity(Operator):
     def _build_as(self, dtype: np.dtype[Any]) -> Identity:
         return Identity(self.shape[0], dtype)
 
+    def _build_on(self, device: str) -> Identity:
+        return Identity(self.shape[0], self.dtype)
+
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), all ones."""
-        return np.ones(self.shape[0], self.dtype)
+        return self._arrays.ones(self.shape[0], self.dtype)  # type: ignore[no-any-return]
 
 
 class ScaledOperator(Operator):
@@ -88,7 +92,7 @@ class ScaledOperator(Operator):
         self.args = (operator, scalar)
         self.scalar: complex = scalar
         self.operator = operator.astype(dtype)
-        super().__init__(operator.shape, dtype, operator.batch_shape)
+        super().__init__(operator.shape, dtype, operator.batch_shape, operator._backend)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ScaledOperator, (self.scalar, self.operator)
@@ -107,9 +111,12 @@ class ScaledOperator(Operator):
     def _build_as(self, dtype: np.dtype[Any]) -> ScaledOperator:
         return ScaledOperator(self.scalar, self.operator.astype(dtype))
 
+    def _build_on(self, device: str) -> ScaledOperator:
+        return ScaledOperator(self.scalar, self.operator.to(device))
+
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
-        return np.asarray(self.scalar * self.operator.diagonal(), self.dtype)
+        return (self.scalar * self.operator.diagonal()).astype(self.dtype, copy=False)
 
 
 class SumOperator(Operator):
@@ -126,7 +133,7 @@ class SumOperator(Operator):
             flat.extend(term.terms if isinstance(term, SumOperator) else [term])
         self.terms: tuple[Operator, ...] = tuple(term.astype(dtype) for term in flat)
         self.args = tuple(terms)
-        super().__init__(first.shape, dtype, common_batch_shape(terms))
+        super().__init__(first.shape, dtype, common_batch_shape(terms), common_backend(terms))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SumOperator, (self.terms,)
@@ -147,16 +154,19 @@ class SumOperator(Operator):
     def _build_as(self, dtype: np.dtype[Any]) -> SumOperator:
         return SumOperator([term.astype(dtype) for term in self.terms])
 
+    def _build_on(self, device: str) -> SumOperator:
+        return SumOperator([term.to(device) for term in self.terms])
+
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
-        return np.asarray(np.sum([term.diagonal() for term in self.terms], axis=0))
+        return sum(term.diagonal() for term in self.terms)  # type: ignore[return-value]
 
 
 class ComposedOperator(Operator):
     """The operator A B; usually written as ``A @ B``.
 
     A chain of compositions is run as one, from right to left, through two buffers that belong to
-    the operator and the calling thread.
+    the operator and the calling thread, on a device also to the stream.
     """
 
     def __init__(self, left: Operator, right: Operator) -> None:
@@ -172,9 +182,9 @@ class ComposedOperator(Operator):
         dtype = np.result_type(*{link.dtype for link in links})
         self.links = tuple(link.astype(dtype) for link in links)
         self.args = args
-        self._workspace = Workspace()
         shape = (links[0].shape[0], links[-1].shape[1])
-        super().__init__(shape, dtype, common_batch_shape(links))
+        super().__init__(shape, dtype, common_batch_shape(links), common_backend(links))
+        self._workspace = self._backend.workspace() or Workspace()
 
     @classmethod
     def _of(cls, links: Sequence[Operator]) -> ComposedOperator:
@@ -208,6 +218,9 @@ class ComposedOperator(Operator):
     def _build_as(self, dtype: np.dtype[Any]) -> ComposedOperator:
         return ComposedOperator._of([link.astype(dtype) for link in self.links])
 
+    def _build_on(self, device: str) -> ComposedOperator:
+        return ComposedOperator._of([link.to(device) for link in self.links])
+
 
 class PowerOperator(ComposedOperator):
     """The operator A A … A; usually written as ``A**exponent``.
@@ -220,9 +233,13 @@ class PowerOperator(ComposedOperator):
 
     def __init__(self, operator: Operator, exponent: int) -> None:
         operator._refuse_non_square("power")
-        one = Identity(operator.shape[0], operator.dtype)
+        with building_on(operator._backend):
+            one = Identity(operator.shape[0], operator.dtype)
         links = links_of(operator) * exponent
         self._prepare(links if len(links) > 1 else [*links, one, one][:2], (operator, exponent))
+
+    def _build_on(self, device: str) -> PowerOperator:
+        return PowerOperator(self.args[0].to(device), self.args[1])
 
 
 def links_of(operator: Operator) -> list[Operator]:
@@ -243,3 +260,17 @@ def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:
         text = " and ".join(str(shape) for shape in sorted(shapes))
         raise ValueError(f"operators of batch shapes {text} do not act together")
     return shapes.pop() if shapes else ()
+
+
+def common_backend(operators: Sequence[Operator]) -> Backend:
+    """Return the backend of operators that act together.
+
+    Raises
+    ------
+    TypeError
+        If they are on several devices.
+    """
+    devices = [operator.device for operator in operators]
+    if len(set(devices)) > 1:
+        raise TypeError(f"operators on {' and '.join(devices)} do not act together; use to()")
+    return operators[0]._backend

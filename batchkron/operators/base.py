@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
+from batchkron.arrays import as_array, is_plain
+from batchkron.backends import Backend, backend, backend_on, building_on
 from batchkron.spec import (
     Array,
-    as_host_array,
     as_scalar,
     check_dtype,
     check_output,
@@ -52,12 +53,54 @@ class Operator(LinearOperator):  # type: ignore[misc]
     args: tuple[Any, ...] = ()  # SciPy's name for the operands of a composed operator
 
     def __init__(
-        self, shape: tuple[int, int], dtype: np.dtype[Any], batch_shape: tuple[int, ...] = ()
+        self,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        batch_shape: tuple[int, ...] = (),
+        chosen: Backend | None = None,
     ) -> None:
-        self.shape = shape
-        self.dtype = dtype
+        super().__init__(dtype, shape)
         self.batch_shape = batch_shape
         self._relatives: dict[str, Operator] = {}
+        self._backend = backend() if chosen is None else chosen
+        self._arrays = self._backend.array_module
+
+    @property
+    def device(self) -> str:
+        """Where the operator's arrays and vectors are: "cpu" or "cuda"."""
+        return "cuda" if self._backend.name == "cuda" else "cpu"
+
+    def to(self, device: str) -> Operator:
+        """Return the operator on a device.
+
+        Updates of either take effect in both.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            "cuda" is CuPy's current device; vectors are CuPy arrays there.
+
+        Returns
+        -------
+        Operator
+            ``self`` if it is there already.
+
+        Raises
+        ------
+        ValueError
+            For any other device.
+        BackendUnavailableError
+            If CuPy is not installed; the text says what to install.
+        """
+        chosen = backend_on(device)
+        if device == self.device:
+            return self
+        if device not in self._relatives:
+            with building_on(chosen):
+                moved = self._build_on(device)
+            moved._relatives[self.device] = self
+            self._relatives[device] = moved
+        return self._relatives[device]
 
     @abstractmethod
     def _run(
@@ -80,6 +123,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
     def _build_as(self, dtype: np.dtype[Any]) -> Operator:
         """Return the operator converted to ``dtype``."""
 
+    @abstractmethod
+    def _build_on(self, device: str) -> Operator:
+        """Return the operator on another device; called while its backend is being built on."""
+
     def _relative(self, kind: str, dtype: np.dtype[Any] | None = None) -> Operator:
         """Return the transpose, conjugate or converted operator, built when first needed."""
         with _relatives_lock:
@@ -87,14 +134,15 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def _locked_relative(self, kind: str, dtype: np.dtype[Any] | None) -> Operator:
         if kind not in self._relatives:
-            if kind == "transpose":
-                relative = self._build_transpose()
-                relative._relatives["transpose"] = self
-            elif kind == "conjugate":
-                relative = self if self.dtype.kind == "f" else self._build_conjugate()
-            else:
-                assert dtype is not None
-                relative = self._build_as(dtype)
+            with building_on(self._backend):
+                if kind == "transpose":
+                    relative = self._build_transpose()
+                    relative._relatives["transpose"] = self
+                elif kind == "conjugate":
+                    relative = self if self.dtype.kind == "f" else self._build_conjugate()
+                else:
+                    assert dtype is not None
+                    relative = self._build_as(dtype)
             self._relatives[kind] = relative
         return self._relatives[kind]
 
@@ -129,10 +177,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
         if x.dtype != self.dtype:
             return self._dispatch_mixed(x, out, shape, outer, inner)
         if out is None:
-            target = np.empty(shape, self.dtype)
+            target: Array = self._arrays.empty(shape, self.dtype)
         else:
             check_output(out, shape, self.dtype, (x,))
-            target = out if out.flags.carray else np.empty(shape, self.dtype)
+            target = out if is_plain(out) else self._arrays.empty(shape, self.dtype)
         self._run(ready(x, self.dtype), target, outer, inner, 1, False)
         if out is None or target is out:
             return target
@@ -151,8 +199,9 @@ class Operator(LinearOperator):  # type: ignore[misc]
         if dtype == self.dtype:
             return self._dispatch(x, out, shape, outer, inner)
         # a real operator on complex vectors: real and imaginary parts are an innermost axis
-        result = np.empty(shape, dtype) if out is None else check_output(out, shape, dtype, (x,))
-        target = result if result.flags.carray else np.empty(shape, dtype)
+        empty = self._arrays.empty
+        result = empty(shape, dtype) if out is None else check_output(out, shape, dtype, (x,))
+        target = result if is_plain(result) else empty(shape, dtype)
         parts = target.reshape(-1).view(self.dtype)
         self._run(x.reshape(-1).view(self.dtype), parts, outer, 2 * inner, 1, False)
         if target is not result:
@@ -197,7 +246,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ValueError, TypeError
             As `matvec`.
         """
-        vectors = as_host_array(x, "x")
+        vectors = as_array(x, "x", self._arrays)
         rows, columns = self.shape
         if vectors.ndim == 0 or vectors.shape[-1] != columns:
             raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
@@ -224,7 +273,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         TypeError
             If x is on another device, or ``out`` has another dtype than the result.
         """
-        vector = x if type(x) is np.ndarray else as_host_array(x, "x")
+        vector = as_array(x, "x", self._arrays)
         self._refuse_batch("matvec")
         rows, columns = self.shape
         if vector.shape == (columns,):
@@ -258,7 +307,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             raise TypeError(
                 "Unable to multiply a LinearOperator with a sparse matrix. Use X.toarray()."
             )
-        matrix = as_host_array(X, "X")
+        matrix = as_array(X, "X", self._arrays)
         self._refuse_batch("matmat")
         rows, columns = self.shape
         if matrix.ndim != 2 or matrix.shape[0] != columns:
@@ -303,16 +352,16 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (M, N), by applying the operator to the identity."""
-        return self.matmat(np.eye(self.shape[1], dtype=self.dtype))
+        return self.matmat(self._arrays.eye(self.shape[1], dtype=self.dtype))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
         self._refuse_batch("diagonal")
         size = min(self.shape)
-        result = np.empty(size, self.dtype)
+        result: Array = self._arrays.empty(size, self.dtype)
         for start in range(0, size, _PANEL):
-            columns = np.arange(start, min(start + _PANEL, size))
-            panel = np.zeros((self.shape[1], len(columns)), self.dtype)
+            columns = self._arrays.arange(start, min(start + _PANEL, size))
+            panel = self._arrays.zeros((self.shape[1], len(columns)), self.dtype)
             panel[columns, columns - start] = 1
             result[columns] = self.matmat(panel)[columns, columns - start]
         return result
@@ -327,6 +376,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
         """
         self._refuse_non_square("trace")
         return self.diagonal().sum()
+
+    def _refuse_device(self, name: str) -> None:
+        if self.device != "cpu":
+            raise TypeError(f"{name} runs on the CPU; use to('cpu').{name}")
 
     def _refuse_non_square(self, name: str) -> None:
         if self.shape[0] != self.shape[1]:
@@ -386,7 +439,12 @@ class Operator(LinearOperator):  # type: ignore[misc]
             from batchkron.operators.algebra import ComposedOperator
 
             return ComposedOperator(self, x)
-        return self._scaled(x) if _is_scalar(x) else super().dot(x)
+        if _is_scalar(x):
+            return self._scaled(x)
+        if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):
+            return super().dot(x)
+        array = as_array(x, "x", self._arrays)
+        return self.matvec(array) if array.ndim == 1 else self.matmat(array)
 
     def _scaled(self, scalar: Any) -> Operator:
         from batchkron.operators.algebra import ScaledOperator

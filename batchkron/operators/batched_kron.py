@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import backend
+from batchkron.arrays import array_module, as_array, is_plain, to_host
+from batchkron.backends import backend, backend_for, building_on
 from batchkron.batch_spec import batch_spec, identity_flags, pool_arrays, pool_values, weight_values
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.validation import ValidationReport, validate_batch
@@ -17,7 +19,6 @@ from batchkron.spec import (
     Accumulation,
     Array,
     BatchSpec,
-    as_host_array,
     check_output,
     check_replacement,
     ready,
@@ -82,19 +83,19 @@ class BatchedKron(ValuedOperator):
         accumulation: Accumulation = "auto",
         skip_identities: bool = True,
     ) -> None:
-        self._prepare(
-            batch_spec(
-                pools,
-                factor_ids,
-                inputs,
-                outputs,
-                weights=weights,
-                num_inputs=num_inputs,
-                num_outputs=num_outputs,
-                accumulation=accumulation,
-                skip_identities=skip_identities,
-            )
+        spec = batch_spec(
+            pools,
+            factor_ids,
+            inputs,
+            outputs,
+            weights=weights,
+            num_inputs=num_inputs,
+            num_outputs=num_outputs,
+            accumulation=accumulation,
+            skip_identities=skip_identities,
         )
+        with building_on(backend_for(array_module(pools, weights, *pools))):
+            self._prepare(spec)
 
     @classmethod
     def _from_spec(cls, spec: BatchSpec) -> BatchedKron:
@@ -151,11 +152,12 @@ class BatchedKron(ValuedOperator):
                     f"{shapes[0]}"
                 )
         pools = [
-            np.stack([np.asarray(factor) for factor in mode])
+            np.stack([to_host(factor, "a factor of products") for factor in mode])
             for mode in zip(*products, strict=True)
         ]
         ids = np.repeat(np.arange(len(products))[:, None], len(shapes[0]), axis=1)
-        return cls(pools, ids, inputs, outputs, **options)
+        with building_on(backend_for(array_module(*itertools.chain(*products)))):
+            return cls(pools, ids, inputs, outputs, **options)
 
     @property
     def num_products(self) -> int:
@@ -207,7 +209,7 @@ class BatchedKron(ValuedOperator):
                 self._check_values(array, pool.shape[-3:], f"pools[{k}]")
             new_pools = list(pool_values(arrays, self.batch_shape, self.dtype))
         if weights is not None:
-            given = as_host_array(weights, "weights")
+            given = to_host(weights, "weights")
             self._check_values(given, spec.weights.shape[-1:], "weights")
             new_weights = weight_values(given, self.batch_shape, self.dtype)
         for k, (flags, pool) in enumerate(zip(spec.identity, new_pools, strict=True)):
@@ -239,7 +241,7 @@ class BatchedKron(ValuedOperator):
 
     def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
         """Return x as an array after checking its axes, the size of its outer axes, A x's shape."""
-        blocks = as_host_array(x, "x")
+        blocks = as_array(x, "x", self._arrays)
         if blocks.ndim < 2 or blocks.shape[-2:] != self._input_shape:
             expected = ", ".join(str(n) for n in self._input_shape)
             raise ValueError(
@@ -290,7 +292,8 @@ class BatchedKron(ValuedOperator):
             As `Operator.matvec`.
         """
         blocks, outer, shape = self._blocks(x)
-        if blocks.dtype == self.dtype and isinstance(y, np.ndarray) and y.flags.carray:
+        same = blocks.dtype == self.dtype and isinstance(y, self._arrays.ndarray)
+        if same and is_plain(y):
             check_output(y, shape, self.dtype, (blocks,), "y")
             self._run(ready(blocks, self.dtype), y, outer, 1, 1, True)
             return y
@@ -298,6 +301,9 @@ class BatchedKron(ValuedOperator):
         check_output(y, shape, product.dtype, (blocks,), "y")
         y += product
         return y
+
+    def _build_on(self, device: str) -> BatchedKron:
+        return BatchedKron._from_spec(self._spec)
 
     def _build_transpose(self) -> BatchedKron:
         spec = self._spec
@@ -336,7 +342,7 @@ class BatchedKron(ValuedOperator):
             size = entries.shape[1] * diagonals.shape[1]
             entries = (entries[:, :, None] * diagonals[:, None, :]).reshape(len(chosen), size)
         np.add.at(result, spec.outputs[chosen], entries)
-        return result.reshape(-1)[: min(self.shape)]
+        return self._arrays.asarray(result.reshape(-1)[: min(self.shape)])  # type: ignore[no-any-return]
 
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the compiled product with dense Kronecker products on random vectors.
@@ -353,7 +359,10 @@ class BatchedKron(ValuedOperator):
         ValidationReport
             The largest error over its bound, and whether it is at most 1.
         """
-        return validate_batch(self._spec, self.apply, samples, seed)
+        return validate_batch(self._spec, self._apply_on_host, samples, seed)
+
+    def _apply_on_host(self, x: Array) -> Array:
+        return to_host(self.apply(self._arrays.asarray(x)), "y")
 
     def describe(self) -> str:
         """Return the batch's size, how many of its factors are identities, and its shapes."""

@@ -10,8 +10,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from batchkron.arrays import as_array
 from batchkron.kron import gekmm
-from batchkron.spec import Array, as_host_array, compute_dtype
+from batchkron.spec import Array, compute_dtype
 
 if TYPE_CHECKING:
     from batchkron.operators.base import Operator
@@ -25,7 +26,7 @@ def right_hand_side(b: ArrayLike, size: int) -> Array:
     ValueError
         If b is not (size,) or (size, K).
     """
-    array = as_host_array(b, "b")
+    array = as_array(b, "b")
     array = array.astype(compute_dtype(array), copy=False)
     if array.ndim not in (1, 2) or array.shape[0] != size:
         raise ValueError(f"b has shape {array.shape}; expected ({size},) or ({size}, K)")

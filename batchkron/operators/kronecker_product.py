@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import BatchPlan, KronPlan, backend
+from batchkron.arrays import array_module, to_host
+from batchkron.backends import BatchPlan, KronPlan, backend_for
 from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
@@ -52,19 +53,22 @@ class KroneckerProduct(ValuedOperator):
     """
 
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
-        given = factor_list(factors)
+        chosen = backend_for(array_module(*factors))
+        given = factor_list([to_host(f, f"factors[{k}]") for k, f in enumerate(factors)])
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
         self._inputs = tuple(factor.shape[-1] for factor in self.factors)
-        self._backend = backend()
+        self._operands = chosen.place(self.factors)
+        self._backend = chosen
         self._plans: dict[tuple[int, int], KronPlan] = {}
         self._batch_plan: BatchPlan | None = None
         batch_shape: tuple[int, ...] = ()
         if any(factor.ndim > 2 for factor in self.factors):
             spec = one_product_spec(self.factors, 1)
             self._batch_plan, batch_shape = self._backend.batch_plan(spec), spec.batch_shape
-        super().__init__((math.prod(self._outputs), math.prod(self._inputs)), dtype, batch_shape)
+        shape = (math.prod(self._outputs), math.prod(self._inputs))
+        super().__init__(shape, dtype, batch_shape, chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
@@ -85,7 +89,7 @@ class KroneckerProduct(ValuedOperator):
             self._batch_plan.run(x, y, outer, inner, alpha, accumulate)
             return
         previous = y if accumulate else None
-        self._plan(outer, inner).run(self.factors, x, alpha, int(accumulate), previous, y)
+        self._plan(outer, inner).run(self._operands, x, alpha, int(accumulate), previous, y)
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
@@ -107,9 +111,13 @@ class KroneckerProduct(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
+        self._operands = self._backend.replace(self.factors, self._operands)
         if self._batch_plan is not None:
             spec = one_product_spec(self.factors, 1)
             self._batch_plan.set_values(spec.pools, spec.weights)
+
+    def _build_on(self, device: str) -> KroneckerProduct:
+        return KroneckerProduct(self.factors)
 
     def _build_transpose(self) -> KroneckerProduct:
         return KroneckerProduct([factor.swapaxes(-1, -2) for factor in self.factors])
@@ -123,21 +131,22 @@ class KroneckerProduct(ValuedOperator):
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
         self._refuse_batch("to_dense")
-        return kron(*self.factors)
+        return kron(*self._operands)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(ΠP, ΠQ),)."""
         self._refuse_batch("diagonal")
         if self._outputs == self._inputs:
             one = np.ones(1, self.dtype)
-            return reduce(np.kron, [factor.diagonal() for factor in self.factors], one)
+            entries = reduce(np.kron, [factor.diagonal() for factor in self.factors], one)
+            return self._arrays.asarray(entries)  # type: ignore[no-any-return]
         rows = columns = np.arange(min(self.shape))
         result = np.ones(len(rows), self.dtype)
         for factor in reversed(self.factors):
             rows, i = np.divmod(rows, factor.shape[0])
             columns, j = np.divmod(columns, factor.shape[1])
             result *= factor[i, j]
-        return result
+        return self._arrays.asarray(result)  # type: ignore[no-any-return]
 
     def trace(self) -> Any:
         """Return the sum of the diagonal, from the factors' traces where these are square.
@@ -170,6 +179,7 @@ class KroneckerProduct(ValuedOperator):
             If a factor is singular.
         """
         self._refuse_batch("solve")
+        self._refuse_device("solve")
         return direct.solve_product(self.factors, b)
 
     def logdet(self) -> Any:
@@ -201,6 +211,7 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not Hermitian.
         """
         self._refuse_batch("eigh")
+        self._refuse_device("eigh")
         values, vectors = direct.hermitian_eigenpairs(self.factors)
         return reduce(np.kron, values), KroneckerProduct(vectors)
 
@@ -222,6 +233,7 @@ class KroneckerProduct(ValuedOperator):
             If a factor is not Hermitian, or x does not fit; for other factors
             `scipy.sparse.linalg.expm_multiply` takes the operator.
         """
+        self._refuse_device("expm_apply")
         values, vectors = self.eigh()
         return direct.apply_diagonalised(vectors, np.exp(t * values), x)
 

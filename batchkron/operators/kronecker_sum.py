@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import KronPlan, backend
+from batchkron.arrays import array_module, to_host
+from batchkron.backends import KronPlan, backend_for
 from batchkron.operators import direct
 from batchkron.operators.base import MOST_PLANS, ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -48,17 +49,19 @@ class KroneckerSum(ValuedOperator):
     """
 
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
-        given = factor_list(factors)
+        chosen = backend_for(array_module(*factors))
+        given = factor_list([to_host(f, f"factors[{k}]") for k, f in enumerate(factors)])
         for k, factor in enumerate(given):
             if factor.ndim != 2 or factor.shape[0] != factor.shape[1]:
                 raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
         self._sizes = tuple(len(factor) for factor in self.factors)
-        self._backend = backend()
+        self._operands = chosen.place(self.factors)
+        self._backend = chosen
         self._plans: dict[tuple[int, int], list[KronPlan]] = {}
         size = math.prod(self._sizes)
-        super().__init__((size, size), dtype)
+        super().__init__((size, size), dtype, chosen=chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
@@ -81,7 +84,7 @@ class KroneckerSum(ValuedOperator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        for plan, factor in zip(self._plan(outer, inner), self.factors, strict=True):
+        for plan, factor in zip(self._plan(outer, inner), self._operands, strict=True):
             plan.run([factor], x, alpha, int(accumulate), y if accumulate else None, y)
             accumulate = True
 
@@ -91,6 +94,10 @@ class KroneckerSum(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
+        self._operands = self._backend.replace(self.factors, self._operands)
+
+    def _build_on(self, device: str) -> KroneckerSum:
+        return KroneckerSum(self.factors)
 
     def _build_transpose(self) -> KroneckerSum:
         return KroneckerSum([factor.T for factor in self.factors])
@@ -103,7 +110,8 @@ class KroneckerSum(ValuedOperator):
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,)."""
-        return direct.outer_sum([factor.diagonal() for factor in self.factors])
+        entries = direct.outer_sum([factor.diagonal() for factor in self.factors])
+        return self._arrays.asarray(entries)  # type: ignore[no-any-return]
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b by diagonalising the factors, or their Schur forms if not Hermitian.
@@ -128,6 +136,7 @@ class KroneckerSum(ValuedOperator):
         Fast diagonalisation: Lynch, Rice and Thomas, Numer. Math. 6 (1964); with Schur forms the
         method of Bartels and Stewart (1972) for any number of factors.
         """
+        self._refuse_device("solve")
         return direct.solve_sum(self.factors, b)
 
     def logdet(self) -> Any:
@@ -152,6 +161,7 @@ class KroneckerSum(ValuedOperator):
         ValueError
             If a factor is not Hermitian.
         """
+        self._refuse_device("eigh")
         values, vectors = direct.hermitian_eigenpairs(self.factors)
         return direct.outer_sum(values), KroneckerProduct(vectors)
 
@@ -167,6 +177,7 @@ class KroneckerSum(ValuedOperator):
         -------
         ndarray, the shape of x
         """
+        self._refuse_device("expm_apply")
         return KroneckerProduct(direct.exponentials(self.factors, t)) @ np.asarray(x)
 
     def describe(self) -> str:

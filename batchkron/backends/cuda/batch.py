@@ -1,0 +1,275 @@
+"""Batch lists on the device, and batches of small multiplies as such lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.device import (
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    upload,
+)
+from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
+from batchkron.backends.device_programs import batch_program, has_fixed_steps
+from batchkron.backends.device_tiling import Step, Tiling, batch_tiling, plan_order, plan_steps
+from batchkron.spec import Array, BatchSpec
+
+_MOST_BLOCKS_Y = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchShape:
+    """The sizes of a batch list, and how its results are added."""
+
+    steps: tuple[Step, ...]
+    dtype: np.dtype[Any]
+    products: int
+    systems: int
+    num_inputs: int
+    num_outputs: int
+    input_size: int
+    output_size: int
+    owner: bool
+
+
+class _Batch:
+    """A batch list on the device, ready to run on any vectors."""
+
+    def __init__(self, shape: _BatchShape, device: int, arrays: dict[str, Any]) -> None:
+        """Take the device arrays "ids", "inputs", "outputs", "starts" and maybe "weights"."""
+        self.shape = shape
+        self.device = device
+        self._arrays = arrays
+        self._workspaces = Workspaces()
+        self._tilings: dict[int, tuple[Tiling, Any]] = {}
+        fixed = has_fixed_steps(shape.steps)
+        self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
+        for key, array in arrays.items():
+            self._arguments[key] = array.data.ptr
+        for key in ("products", "systems", "num_inputs", "num_outputs"):
+            self._arguments[key] = getattr(shape, key)
+        self._arguments["input_size"] = shape.input_size
+        self._arguments["output_size"] = shape.output_size
+        if "weights" in arrays and len(arrays["weights"]) > 1:
+            self._arguments["weight_system"] = shape.products
+
+    def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Say where the matrices of each step are."""
+        if has_fixed_steps(self.shape.steps):
+            self._arguments["steps"]["factors"] = list(factors)
+            return
+        steps = np.array([(s.L, s.C, s.K, s.R) for s in self.shape.steps], STEP)
+        table = np.array(list(factors), FACTOR)
+        self._arrays["step table"] = cupy.asarray(steps.view(np.int64))
+        self._arrays["factor table"] = cupy.asarray(table.view(np.int64))
+        pointers = [self._arrays[key].data.ptr for key in ("step table", "factor table")]
+        self._arguments["steps"] = (*pointers, len(self.shape.steps))
+
+    def prepare(self, inner: int) -> tuple[Tiling, Any]:
+        """Return the tiling and kernel for ``inner`` vectors at once; compiled when first asked."""
+        if inner not in self._tilings:
+            shape, limits = self.shape, device_limits(self.device)
+            buffers = 3 if shape.owner else 2
+            tiling = batch_tiling(shape.steps, inner, buffers, shape.dtype.itemsize, limits)
+            program = batch_program(shape.dtype, tiling, shape.owner)
+            self._tilings[inner] = tiling, load_kernel(program, self.device)
+        return self._tilings[inner]
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self.device, x, y)
+        shape = self.shape
+        with device_errors():
+            if y.size == 0:
+                return
+            if x.size == 0 or shape.products == 0 or shape.input_size == 0:
+                if not accumulate:
+                    _zero(y)
+                return
+            self._launch(x, y, outer, inner, alpha, accumulate)
+
+    def _launch(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        shape, limits = self.shape, device_limits(self.device)
+        tiling, kernel = self.prepare(inner)
+        units = shape.num_outputs if shape.owner else shape.products
+        most = tiling.most_blocks(limits)
+        blocks = min(-(-units // tiling.teams), most)
+        slabs = min(outer * -(-inner // tiling.width), _MOST_BLOCKS_Y, max(1, most // blocks))
+        memory = self._workspaces.pointer(blocks * slabs * tiling.workspace_bytes)
+        if not (accumulate or shape.owner):
+            _zero(y)
+        arguments = self._arguments.copy()
+        arguments["x"], arguments["y"], arguments["workspace"] = x.data.ptr, y.data.ptr, memory
+        arguments["outer"], arguments["inner"] = outer, inner
+        arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
+        arguments["team"] = tiling.team_elements
+        arguments["accumulate"], arguments["alpha"] = accumulate, alpha
+        kernel((blocks, slabs), (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
+
+
+def _zero(y: DeviceArray) -> None:
+    y.data.memset_async(0, y.nbytes)
+
+
+class BatchPlan:
+    """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] on one device.
+
+    "atomic": one team of threads per product. "owner" and "auto": one per output, which adds its
+    products in the list's order.
+    """
+
+    def __init__(self, spec: BatchSpec) -> None:
+        device = current_device()
+        inputs = [pool.shape[3] for pool in spec.pools]
+        outputs = [pool.shape[2] for pool in spec.pools]
+        order = plan_order(inputs, outputs)
+        owner = spec.accumulation != "atomic"
+        self._order = order
+        self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
+        self._pools = [cupy.empty(pool.swapaxes(2, 3).shape, spec.dtype) for pool in spec.pools]
+        self._weights = cupy.empty(spec.weights.shape, spec.dtype)
+        shape = _BatchShape(
+            steps=plan_steps(inputs, outputs, order, spec.dtype),
+            dtype=spec.dtype,
+            products=len(spec.inputs),
+            systems=max(1, spec.systems),
+            num_inputs=spec.num_inputs,
+            num_outputs=spec.num_outputs,
+            input_size=spec.input_size,
+            output_size=spec.output_size,
+            owner=owner,
+        )
+        self._batch = _Batch(shape, device, self._lists(spec, owner))
+        self._batch.set_factors([_pool_factor(self._pools[mode]) for mode in order])
+        self.set_values(spec.pools, spec.weights)
+        if math.prod((shape.products, shape.input_size, shape.output_size)):
+            self._batch.prepare(1)
+
+    def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Any]:
+        """Return the batch list in the kernels' order, -1 for factors that are identities."""
+        columns = []
+        for mode in self._order:
+            ids = spec.factor_ids[:, mode]
+            columns.append(np.where(spec.identity[mode][ids], -1, ids))
+        sorted_outputs = spec.outputs[self._permutation]
+        lists = {
+            "ids": np.stack(columns, axis=1)[self._permutation].astype(np.int32),
+            "inputs": spec.inputs[self._permutation],
+            "outputs": sorted_outputs,
+        }
+        if owner:
+            lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
+        return {key: cupy.asarray(value) for key, value in lists.items()} | {
+            "weights": self._weights
+        }
+
+    def set_values(self, pools: Sequence[Array], weights: Array) -> None:
+        """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products) in place.
+
+        The device holds a matrix by columns: consecutive outputs are consecutive in memory.
+        """
+        columns = [pool.swapaxes(2, 3) for pool in pools]
+        upload([*columns, weights[:, self._permutation]], [*self._pools, self._weights])
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
+        self._batch.run(x, y, outer, inner, alpha, accumulate)
+
+
+def _pool_factor(pool: DeviceArray) -> tuple[int, int, int, int, int]:
+    """Return a pool (systems or 1, count, C, K) as the kernels see it."""
+    systems, count, C, K = pool.shape
+    return pool.data.ptr, count * C * K if systems > 1 else 0, C * K, 1, K
+
+
+def _starts(outputs: Array, count: int) -> Array:
+    """Return where the products of each output begin in a list that is sorted by output."""
+    return np.searchsorted(outputs, np.arange(count + 1)).astype(np.int64)
+
+
+def batch_plan(spec: BatchSpec) -> BatchPlan:
+    """Return the plan of a batch list; it holds its own copy of the pools on the device."""
+    with device_errors():
+        return BatchPlan(spec)
+
+
+def batched_gemm(
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry.
+
+    A batch list with one mode: the rows of a[i] are the slices of an input block. ``ids`` are NumPy
+    arrays.
+    """
+    a_ids, b_ids, c_ids = ids
+    count, m, n = c.shape
+    k = a.shape[2]
+    if 0 in (c.size, k, len(c_ids)):
+        return
+    a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
+    (step,) = plan_steps((k,), (n,), (0,), c.dtype)
+    shape = _BatchShape(
+        steps=(Step(0, m, k, n, 1, step.tile),),
+        dtype=c.dtype,
+        products=len(c_ids),
+        systems=1,
+        num_inputs=len(a),
+        num_outputs=count,
+        input_size=m * k,
+        output_size=m * n,
+        owner=True,
+    )
+    order = np.argsort(c_ids, kind="stable")
+    outputs = c_ids[order]
+    with device_errors():
+        lists = {
+            "ids": b_ids[order].astype(np.int32),
+            "inputs": a_ids[order],
+            "outputs": outputs,
+            "starts": _starts(outputs, count),
+        }
+        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        batch = _Batch(shape, current_device(), arrays)
+        row, column = (k, 1) if transpose_b else (1, n)
+        batch.set_factors([(b.data.ptr, 0, k * n, row, column)])
+        batch.run(a, c, 1, 1, alpha, True)

@@ -1,0 +1,57 @@
+"""The arguments of the kernels as NumPy structures, laid out as those of ``csrc/cuda``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+# Factor<T>: the matrices of one mode.
+FACTOR = np.dtype(
+    [("data", "u8"), ("system", "i8"), ("matrix", "i8"), ("row", "i8"), ("column", "i8")]
+)
+# RuntimeStep
+STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
+
+
+def _pointers(*names: str) -> list[tuple[str, str]]:
+    return [(name, "u8") for name in names]
+
+
+def _sizes(*names: str) -> list[tuple[str, str]]:
+    return [(name, "i8") for name in names]
+
+
+@cache
+def steps_argument(modes: int, fixed: bool) -> np.dtype[Any]:
+    """Return FixedSteps of ``modes`` steps, or RuntimeSteps."""
+    if fixed:
+        return np.dtype([("factors", FACTOR, (modes,))])
+    return np.dtype([*_pointers("steps", "factors"), *_sizes("count")])
+
+
+@cache
+def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[Any]:
+    """Return BatchArguments for products of ``modes`` factors."""
+    pointers = _pointers("x", "y", "workspace", "ids", "inputs", "outputs", "starts", "weights")
+    sizes = _sizes("products", "outer", "inner", "num_inputs", "num_outputs", "input_size")
+    sizes += _sizes("output_size", "systems", "weight_system", "staged", "buffer", "team")
+    steps = ("steps", steps_argument(modes, fixed))
+    return np.dtype([*pointers, steps, *sizes, *_sizes("accumulate"), ("alpha", dtype)], align=True)
+
+
+@cache
+def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return GroupArguments for ``modes`` factors."""
+    pointers = _pointers("x", "y", "previous", "workspace")
+    steps = ("steps", steps_argument(modes, True))
+    sizes = _sizes("columns", "R", "input_size", "output_size", "staged", "buffer")
+    return np.dtype([*pointers, steps, *sizes, ("alpha", dtype), ("beta", dtype)], align=True)
+
+
+@cache
+def explicit_arguments() -> np.dtype[Any]:
+    """Return ExplicitKronArguments."""
+    matrix = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])
+    return np.dtype([("a", matrix), ("b", matrix), *_pointers("out")])

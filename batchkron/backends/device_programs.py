@@ -1,0 +1,150 @@
+"""The device templates, and the name of each specialisation of them.
+
+A program is a header of ``csrc/cuda`` and a name expression in C++; NVRTC compiles it for the exact
+shape. Nothing here needs a device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import numpy as np
+
+from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
+
+_TYPES = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    np.dtype(np.complex64): "batchkron::Complex<float>",
+    np.dtype(np.complex128): "batchkron::Complex<double>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One kernel: the header that defines its template, and the specialisation's name."""
+
+    header: str
+    expression: str
+
+    @property
+    def source(self) -> str:
+        """The translation unit to compile."""
+        return f'#include "{self.header}"\n'
+
+
+def _sources_folder() -> Traversable:
+    """Return the folder of the templates.
+
+    Wheels hold it as ``batchkron/cuda``. An editable install leaves files where they are in the
+    source tree: ``csrc/cuda`` beside the package.
+    """
+    packaged = files("batchkron") / "cuda"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "csrc" / "cuda"
+
+
+@lru_cache(maxsize=1)
+def device_sources() -> Mapping[str, str]:
+    """Return the text of every header, by name.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the installation lacks them.
+    """
+    folder = _sources_folder()
+    found = [entry for entry in folder.iterdir() if entry.name.endswith(".cuh")]
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no device templates; install batchkron again")
+    return {entry.name: entry.read_text() for entry in sorted(found, key=lambda e: e.name)}
+
+
+def compile_options(compute_capability: str) -> tuple[str, ...]:
+    """Return NVRTC's options for a compute capability such as "90".
+
+    Unmarked functions are the device's: NVRTC before 13.1 takes lambdas in them for the host's.
+    """
+    return (f"-arch=sm_{compute_capability}", "-std=c++17", "-lineinfo", "-default-device")
+
+
+def program_key(
+    program: Program, sources: Mapping[str, str], options: Sequence[str], compiler: str
+) -> str:
+    """Return a hash of all that decides what a compilation yields."""
+    digest = hashlib.sha256()
+    parts = [compiler, *options, program.header, program.expression]
+    for name in sorted(sources):
+        parts += [name, sources[name]]
+    for part in parts:
+        encoded = part.encode()
+        digest.update(f"{len(encoded)}:".encode() + encoded)
+    return digest.hexdigest()
+
+
+def has_fixed_steps(steps: Sequence[Step]) -> bool:
+    """Whether the sizes of the steps are compiled into the kernel."""
+    return len(steps) <= MOST_FIXED_MODES
+
+
+def _steps_type(scalar: str, steps: Sequence[Step]) -> str:
+    if not has_fixed_steps(steps):
+        return f"batchkron::RuntimeSteps<{scalar}>"
+    fixed = (f"batchkron::FixedStep<{s.L}, {s.C}, {s.K}, {s.R}, {s.tile}>" for s in steps)
+    return f"batchkron::FixedSteps<{scalar}, {', '.join(fixed)}>"
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _expression(template: str, *arguments: object) -> str:
+    return f"batchkron::{template}<{', '.join(map(str, arguments))}>"
+
+
+def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> Program:
+    """Return the kernel of a batch list."""
+    scalar = _TYPES[dtype]
+    return Program(
+        "batched_kron.cuh",
+        _expression(
+            "batched_kron",
+            scalar,
+            _steps_type(scalar, tiling.steps),
+            tiling.width,
+            tiling.threads,
+            _flag(owner),
+            _flag(tiling.staged),
+            _flag(tiling.in_shared),
+        ),
+    )
+
+
+def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
+    """Return the kernel of one pass of a Kron-Matmul."""
+    scalar = _TYPES[dtype]
+    return Program(
+        "kron_group.cuh",
+        _expression(
+            "kron_group",
+            scalar,
+            _steps_type(scalar, tiling.steps),
+            tiling.input_size,
+            tiling.output_size,
+            tiling.width,
+            tiling.row_length,
+            tiling.threads,
+            _flag(tiling.staged),
+            _flag(tiling.in_shared),
+        ),
+    )
+
+
+def explicit_program(dtype: np.dtype[np.generic]) -> Program:
+    """Return the kernel of the explicit product."""
+    return Program("explicit_kron.cuh", _expression("explicit_kron", _TYPES[dtype]))

@@ -1,0 +1,145 @@
+"""Compiled device kernels on disk, so that a second process need not compile them.
+
+Entries are found by the hash of all that decides their content, carry a hash of that content, are
+written under a temporary name and renamed, and are removed oldest first when the folder grows
+beyond its bound. A cache that cannot be used, or an entry that is not whole, only costs a
+compilation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC = b"batchkron-kernel-1\n"
+_SUFFIX = ".kernel"
+_LARGEST_BYTES = 256 << 20
+_ABANDONED_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Machine code, and the kernel's name in it."""
+
+    name: str
+    code: bytes
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: ``BATCHKRON_CACHE_DIR``, or the platform's own place."""
+    chosen = os.environ.get("BATCHKRON_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "kernels"
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "batchkron" / "kernels"
+
+
+def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> CompiledKernel:
+    """Return the kernel of ``key`` from the cache, or compile it and keep it there.
+
+    Parameters
+    ----------
+    key : str
+        Hash of everything that decides the result, see `device_programs.program_key`.
+    compile_kernel : callable
+        Called on a miss.
+    """
+    try:
+        folder = _private_folder()
+    except OSError:
+        return compile_kernel()
+    path = folder / (key + _SUFFIX)
+    found = _read(path)
+    if found is None:
+        found = compile_kernel()
+        with suppress(OSError):
+            _write(path, found)
+            _shrink(folder, _LARGEST_BYTES)
+    return found
+
+
+def _private_folder() -> Path:
+    """Create the folder for this user alone.
+
+    Raises
+    ------
+    PermissionError
+        If another user owns it or may write to it: what lies there runs on the device.
+    """
+    folder = cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if sys.platform != "win32":
+        status = folder.lstat()
+        foreign = status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode)
+        if foreign or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"{folder} is not private to this user")
+    return folder
+
+
+def _read(path: Path) -> CompiledKernel | None:
+    """Return a whole entry and note its use; None if it is missing or damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    head, payload = content[: len(_MAGIC)], content[len(_MAGIC) + 32 :]
+    name, separator, code = payload.partition(b"\0")
+    sound = head == _MAGIC and content[len(_MAGIC) :][:32] == _digest(path, payload)
+    if not (sound and separator):
+        with suppress(OSError):
+            path.unlink()
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    return CompiledKernel(name.decode(), code)
+
+
+def _digest(path: Path, payload: bytes) -> bytes:
+    """Return the hash of an entry's content under its name, so that none stands for another."""
+    return hashlib.sha256(path.name.encode() + b"\0" + payload).digest()
+
+
+def _write(path: Path, kernel: CompiledKernel) -> None:
+    """Write an entry; other processes see all of it or nothing."""
+    payload = kernel.name.encode() + b"\0" + kernel.code
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+        try:
+            file.write(_MAGIC + _digest(path, payload) + payload)
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def _shrink(folder: Path, largest: int) -> None:
+    """Remove the entries that were not used for longest until the folder is small enough.
+
+    Files vanish under this function where several processes shrink the cache at once.
+    """
+    entries = []
+    for path in folder.iterdir():
+        with suppress(OSError):
+            status = path.stat()
+            if path.suffix == ".part" and status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                path.unlink()
+            elif path.suffix == _SUFFIX:
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= largest:
+            break
+        with suppress(OSError):
+            path.unlink()
+        total -= size

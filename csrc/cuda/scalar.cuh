@@ -1,0 +1,53 @@
+// Numbers on the device: sizes, complex arithmetic, atomic adds. No headers beyond what NVRTC has
+// built in.
+#pragma once
+
+namespace batchkron {
+
+using Index = long long;
+
+// Its layout is NumPy's complex64 and complex128, and so is its alignment, that of one part: views
+// of real arrays may start anywhere.
+template <class Real>
+struct Complex {
+  Real real, imag;
+};
+
+__device__ inline float multiply_add(float acc, float a, float b) { return acc + a * b; }
+__device__ inline double multiply_add(double acc, double a, double b) { return acc + a * b; }
+
+// acc + a * b, each part a chain of fused multiply-adds, as on the CPU.
+template <class Real>
+__device__ Complex<Real> multiply_add(Complex<Real> acc, Complex<Real> a, Complex<Real> b) {
+  acc.real = acc.real + a.real * b.real;
+  acc.imag = acc.imag + a.real * b.imag;
+  acc.real = acc.real - a.imag * b.imag;
+  acc.imag = acc.imag + a.imag * b.real;
+  return acc;
+}
+
+template <class T>
+__device__ T multiply(T a, T b) {
+  return multiply_add(T{}, a, b);
+}
+
+template <class Real>
+__device__ void atomic_add(Real* target, Real value) {
+  atomicAdd(target, value);
+}
+template <class Real>
+__device__ void atomic_add(Complex<Real>* target, Complex<Real> value) {
+  atomicAdd(&target->real, value.real);
+  atomicAdd(&target->imag, value.imag);
+}
+
+template <bool condition, class Yes, class No>
+struct Choice {
+  using Type = Yes;
+};
+template <class Yes, class No>
+struct Choice<false, Yes, No> {
+  using Type = No;
+};
+
+}  // namespace batchkron

@@ -1,0 +1,27 @@
+// The threads that work on one block together: a power of two of one warp's, or a thread block.
+#pragma once
+
+namespace batchkron {
+
+template <int threads>
+struct Team {
+  static constexpr bool whole_block = threads > 32;
+  static constexpr int size = threads;
+  static constexpr int block = whole_block ? threads : 128;  // threads of a thread block
+  static constexpr int count = block / threads;              // teams of a thread block
+
+  __device__ static int rank() { return int(threadIdx.x) % threads; }
+  __device__ static int index() { return int(threadIdx.x) / threads; }
+
+  // Orders all memory accesses of the team before and after it.
+  __device__ static void sync() {
+    if constexpr (whole_block) {
+      __syncthreads();
+    } else {
+      constexpr unsigned members = threads == 32 ? 0xffffffffu : (1u << (threads % 32)) - 1;
+      __syncwarp(members << (threadIdx.x % 32 / threads * threads));
+    }
+  }
+};
+
+}  // namespace batchkron

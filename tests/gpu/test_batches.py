@@ -1,0 +1,157 @@
+"""BatchedKron on the device against the reference, entry by entry."""
+
+import numpy as np
+import pytest
+from oracle import random_array
+
+import batchkron as bk
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [
+    [(1, 1)],
+    [(4, 4)],
+    [(2, 2), (2, 2)],
+    [(8, 8), (8, 8)],
+    [(3, 2), (2, 4)],
+    [(3, 3)] * 3,
+    [(2, 5), (1, 3), (3, 1)],
+    [(4, 4)] * 4,
+    [(2, 2)] * 6,
+    [(40, 30)],
+    [(2, 2)] * 13,
+]
+
+
+def random_batch(rng, shapes, dtype, products=60, num_inputs=7, num_outputs=5, systems=()):
+    """A batch list with identities among its matrices where these are square."""
+    pools = [random_array(rng, (*systems, 6, *shape), dtype) for shape in shapes]
+    for pool, (rows, columns) in zip(pools, shapes, strict=True):
+        if rows == columns:
+            pool[..., 0, :, :] = np.eye(rows)
+    ids = rng.integers(0, 6, (products, len(shapes)))
+    ids[:2] = 0
+    lists = ids, rng.integers(0, num_inputs, products), rng.integers(0, num_outputs, products)
+    weights = random_array(rng, (*systems, products), dtype)
+    counts = {"num_inputs": num_inputs, "num_outputs": num_outputs}
+    return pools, lists, {"weights": weights, **counts}
+
+
+def tolerance(dtype, expected):
+    return {"rtol": 0, "atol": 2000 * np.finfo(dtype).eps * np.abs(expected).max(initial=1)}
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("accumulation", ["atomic", "owner", "auto"])
+def test_apply_and_accumulate_equal_the_reference(
+    cupy, poisoned_on_device, rng, dtype, shapes, accumulation
+):
+    products = 60 if len(shapes) < 10 else 12
+    pools, lists, options = random_batch(rng, shapes, dtype, products)
+    with bk.backends.using("reference"):
+        reference = bk.BatchedKron(pools, *lists, **options)
+    op = bk.BatchedKron(pools, *lists, accumulation=accumulation, **options).to("cuda")
+    x = random_array(rng, (2, op.num_inputs, reference._spec.input_size), dtype)
+    expected = reference.apply(x)
+    out = poisoned_on_device(expected.shape, dtype)
+    assert op.apply(cupy.asarray(x), out=out) is out
+    np.testing.assert_allclose(out.get(), expected, **tolerance(dtype, expected))
+    y = random_array(rng, expected.shape, dtype)
+    target = cupy.asarray(y)
+    assert op.accumulate(cupy.asarray(x), target) is target
+    np.testing.assert_allclose(target.get(), y + expected, **tolerance(dtype, expected))
+    assert op.validate(samples=2).ok
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 33, 100])
+def test_many_vectors_at_once(cupy, rng, dtype, count):
+    pools, lists, options = random_batch(rng, [(3, 3), (2, 4)], dtype)
+    op = bk.BatchedKron(pools, *lists, **options)
+    X = random_array(rng, (op.shape[1], count), dtype)
+    expected = op @ X
+    device = op.to("cuda")
+    np.testing.assert_allclose(
+        (device @ cupy.asarray(X)).get(), expected, **tolerance(dtype, expected)
+    )
+    columns = cupy.asarray(np.ascontiguousarray(X.T)).T
+    np.testing.assert_allclose((device @ columns).get(), expected, **tolerance(dtype, expected))
+
+
+def test_owner_gives_the_same_bits_every_time(cupy, rng):
+    pools, lists, options = random_batch(rng, [(3, 3)] * 3, np.float64, products=4000)
+    op = bk.BatchedKron(pools, *lists, **options).to("cuda")
+    x = cupy.asarray(rng.standard_normal((7, 27)))
+    first = op.apply(x).get()
+    for _ in range(20):
+        np.testing.assert_array_equal(op.apply(x).get(), first)
+
+
+def test_several_systems(cupy, rng, dtype):
+    pools, lists, options = random_batch(rng, [(3, 3), (2, 2)], dtype, systems=(2, 3))
+    op = bk.BatchedKron(pools, *lists, **options)
+    x = random_array(rng, (4, 2, 3, 7, 6), dtype)
+    expected = op.apply(x)
+    np.testing.assert_allclose(
+        op.to("cuda").apply(cupy.asarray(x)).get(), expected, **tolerance(dtype, expected)
+    )
+
+
+def test_a_larger_list(cupy, rng):
+    """Many thread blocks, more outputs than fit at once."""
+    pools, lists, options = random_batch(
+        rng, [(4, 4)] * 3, np.float64, products=200_000, num_inputs=3000, num_outputs=3000
+    )
+    op = bk.BatchedKron(pools, *lists, **options)
+    x = rng.standard_normal((3000, 64))
+    expected = op.apply(x)
+    for accumulation in ("owner", "atomic"):
+        device = bk.BatchedKron(pools, *lists, accumulation=accumulation, **options).to("cuda")
+        result = device.apply(cupy.asarray(x)).get()
+        np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
+
+
+@pytest.mark.parametrize("accumulation", ["atomic", "owner"])
+def test_blocks_beyond_shared_memory(cupy, rng, accumulation):
+    pools, lists, options = random_batch(rng, [(30, 20), (40, 50)], np.float64, products=30)
+    op = bk.BatchedKron(pools, *lists, accumulation=accumulation, **options)
+    x = rng.standard_normal((7, 1000))
+    expected = op.apply(x)
+    result = op.to("cuda").apply(cupy.asarray(x)).get()
+    np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
+    x = rng.standard_normal((op.shape[1], 40))
+    expected = op @ x
+    result = (op.to("cuda") @ cupy.asarray(x)).get()
+    np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
+
+
+def test_an_empty_batch(cupy, poisoned_on_device, rng):
+    op = bk.BatchedKron(
+        np.ones((1, 2, 2)), np.zeros((0, 2), int), [], [], num_inputs=3, num_outputs=2
+    ).to("cuda")
+    x = cupy.asarray(rng.standard_normal((3, 4)))
+    assert not op.apply(x, out=poisoned_on_device((2, 4), float)).get().any()
+    y = rng.standard_normal((2, 4))
+    np.testing.assert_array_equal(op.accumulate(x, cupy.asarray(y)).get(), y)
+
+
+def test_outputs_without_products_are_overwritten(cupy, poisoned_on_device):
+    for accumulation in ("owner", "atomic"):
+        op = bk.BatchedKron(
+            np.full((1, 2, 2), 2.0), [[0]], [0], [3], num_outputs=5, accumulation=accumulation
+        ).to("cuda")
+        out = op.apply(cupy.ones((1, 2)), out=poisoned_on_device((5, 2), float)).get()
+        np.testing.assert_array_equal(out[[0, 1, 2, 4]], 0)
+        np.testing.assert_array_equal(out[3], 4)
+
+
+def test_nan_leaves_no_trace(cupy, rng):
+    pools = rng.standard_normal((3, 3, 3))
+    op = bk.BatchedKron(pools, rng.integers(0, 3, (9, 2)), range(9), range(9)).to("cuda")
+    x = rng.standard_normal((9, 9))
+    clean = op.apply(cupy.asarray(x)).get()
+    dirty = x.copy()
+    dirty[4, 2] = np.nan
+    result = op.apply(cupy.asarray(dirty)).get()
+    assert np.isnan(result[4]).all()
+    np.testing.assert_array_equal(np.delete(result, 4, 0), np.delete(clean, 4, 0))
+    np.testing.assert_array_equal(op.apply(cupy.asarray(x)).get(), clean)

@@ -1,0 +1,225 @@
+"""gekmm, gemkm, kron and batched_gemm on CuPy arrays."""
+
+import numpy as np
+import pytest
+from oracle import dense_kron, random_array, rounding_bound
+
+import batchkron as bk
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [
+    [(1, 1)],
+    [(3, 3)],
+    [(2, 5)],
+    [(1, 4), (4, 1)],
+    [(4, 1), (1, 4)],
+    [(2, 2)] * 3,
+    [(3, 4), (4, 3), (2, 5)],
+    [(8, 8)] * 2,
+    [(7, 7), (5, 5), (6, 6)],
+    [(16, 16), (17, 17)],
+    [(33, 13), (9, 31)],
+    [(2, 3), (3, 2), (1, 2), (2, 1), (2, 2)],
+    [(2, 2)] * 8,
+    [(1, 1)] * 13 + [(3, 2)],
+]
+
+
+def factors_of(cupy, rng, shapes, dtype):
+    host = [random_array(rng, shape, dtype) for shape in shapes]
+    return host, [cupy.asarray(factor) for factor in host]
+
+
+def sizes(shapes):
+    rows = int(np.prod([p for p, _ in shapes]))
+    columns = int(np.prod([q for _, q in shapes]))
+    return rows, columns
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("count", [None, 0, 1, 5, 64])
+def test_gekmm_equals_dense(cupy, poisoned_on_device, rng, dtype, shapes, count):
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    rows, columns = sizes(shapes)
+    tail = () if count is None else (count,)
+    x = random_array(rng, (columns, *tail), dtype)
+    out = poisoned_on_device((rows, *tail), dtype)
+    assert bk.gekmm(factors, cupy.asarray(x), out=out) is out
+    bound = rounding_bound(host, np.abs(x), left=True)
+    assert (np.abs(out.get() - dense_kron(*host) @ x) <= bound).all()
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("count", [None, 0, 1, 5, 3000])
+def test_gemkm_equals_dense(cupy, poisoned_on_device, rng, dtype, shapes, count):
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    rows, columns = sizes(shapes)
+    head = () if count is None else (count,)
+    x = random_array(rng, (*head, rows), dtype)
+    out = poisoned_on_device((*head, columns), dtype)
+    assert bk.gemkm(cupy.asarray(x), factors, out=out) is out
+    bound = rounding_bound(host, np.abs(x), left=False)
+    assert (np.abs(out.get() - x @ dense_kron(*host)) <= bound).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 9, 16, 31, 33])
+@pytest.mark.parametrize("inner", [1, 3, 31, 33])
+def test_every_tile_edge(cupy, rng, size, inner):
+    host, factors = factors_of(cupy, rng, [(2, 3), (size, size), (3, 2)], np.float64)
+    x = random_array(rng, (700, 6 * size, inner), np.float64)
+    bound = rounding_bound(host, np.abs(x), left=True)
+    result = bk.gekmm(factors, cupy.asarray(x)).get()
+    assert (np.abs(result - dense_kron(*host) @ x) <= bound).all()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "count"),
+    [([(8, 8)] * 5, 20), ([(8, 8)] * 6, 2), ([(3, 3)] * 7, 300), ([(128, 128)] * 2, 70)],
+    ids=str,
+)
+def test_several_passes_equal_the_cpu(cupy, rng, dtype, shapes, count):
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    x = random_array(rng, (count, sizes(shapes)[0]), dtype)
+    expected = bk.gemkm(x, host)
+    result = bk.gemkm(cupy.asarray(x), factors).get()
+    scale = np.abs(expected).max()
+    eps = 1000 * np.finfo(dtype).eps
+    np.testing.assert_allclose(result, expected, rtol=0, atol=eps * scale)
+
+
+@pytest.mark.parametrize("shape", [(2, 20_000), (20_000, 2), (3, 40_000)])
+def test_factors_beyond_shared_memory(cupy, rng, shape):
+    host, factors = factors_of(cupy, rng, [(2, 2), shape], np.float64)
+    x = rng.standard_normal((2 * shape[1], 3))
+    expected = bk.gekmm(host, x)
+    np.testing.assert_allclose(
+        bk.gekmm(factors, cupy.asarray(x)).get(),
+        expected,
+        rtol=0,
+        atol=1e-12 * np.abs(expected).max(),
+    )
+
+
+@pytest.mark.parametrize("alpha", [1, -2.5, 0])
+@pytest.mark.parametrize("beta", [0, 1, -0.5])
+def test_alpha_and_beta(cupy, rng, dtype, alpha, beta):
+    host, factors = factors_of(cupy, rng, [(3, 4), (5, 2)], dtype)
+    x, y = random_array(rng, (8, 6), dtype), random_array(rng, (15, 6), dtype)
+    given, previous = cupy.asarray(x), cupy.asarray(y)
+    result = bk.gekmm(factors, given, alpha=alpha, beta=beta, y=previous)
+    expected = alpha * (dense_kron(*host) @ x) + beta * y
+    bound = (abs(alpha) + 1) * rounding_bound(host, np.abs(x), left=True)
+    bound = bound + 4 * np.finfo(dtype).eps * np.abs(beta * y)
+    assert (np.abs(result.get() - expected) <= bound).all()
+    np.testing.assert_array_equal(previous.get(), y)
+    assert bk.gekmm(factors, given, alpha=alpha, beta=beta, y=previous, out=previous) is previous
+    np.testing.assert_array_equal(previous.get(), result.get())
+
+
+def test_beta_zero_never_reads_y(cupy, poisoned_on_device, rng):
+    _, factors = factors_of(cupy, rng, [(3, 3), (2, 2)], np.float64)
+    y = poisoned_on_device((6, 2), np.float64)
+    assert np.isfinite(
+        bk.gekmm(factors, cupy.asarray(rng.standard_normal((6, 2))), y=y).get()
+    ).all()
+
+
+def test_strides_transposes_and_conjugates(cupy, rng, dtype):
+    wide = [random_array(rng, (6, 8), dtype), random_array(rng, (9, 8), dtype)]
+    x = random_array(rng, (40, 10), dtype)
+    views = [lambda m: m[::2, ::-2], lambda m: m.T[::2, ::3]]
+    host = [view(matrix) for view, matrix in zip(views, wide, strict=True)]
+    factors = [view(cupy.asarray(matrix)) for view, matrix in zip(views, wide, strict=True)]
+    given = cupy.asarray(x)
+    used = [host[0].T, host[1].conj()]
+    rows = x[:18:2, ::-2]
+    expected = dense_kron(*used) @ rows
+    bound = rounding_bound(used, np.abs(rows), left=True)
+    result = bk.gekmm(factors, given[:18:2, ::-2], transpose=[True, False], conj=[False, True])
+    assert (np.abs(result.get() - expected) <= bound).all()
+    np.testing.assert_array_equal(given.get(), x)
+
+
+def test_outputs_with_strides(cupy, rng):
+    _, factors = factors_of(cupy, rng, [(3, 2), (2, 2)], np.float64)
+    x = cupy.asarray(rng.standard_normal((4, 5)))
+    expected = bk.gekmm(factors, x).get()
+    wide = cupy.zeros((12, 10))
+    bk.gekmm(factors, x, out=wide[::2, ::2])
+    np.testing.assert_array_equal(wide.get()[::2, ::2], expected)
+    assert not wide.get()[1::2].any()
+
+
+@pytest.mark.parametrize("shapes", [[(0, 3)], [(3, 0)], [(2, 3), (0, 2)], [(2, 0), (3, 2)]])
+def test_sizes_of_zero(cupy, poisoned_on_device, rng, shapes):
+    _, factors = factors_of(cupy, rng, shapes, np.float64)
+    rows, columns = sizes(shapes)
+    x = cupy.asarray(rng.standard_normal((columns, 4)))
+    out = poisoned_on_device((rows, 4), np.float64)
+    assert not bk.gekmm(factors, x, out=out).get().any()
+    y = cupy.ones((rows, 4))
+    np.testing.assert_array_equal(bk.gekmm(factors, x, beta=2, y=y).get(), 2 * np.ones((rows, 4)))
+
+
+def test_factors_with_leading_axes(cupy, rng, dtype):
+    host, factors = factors_of(cupy, rng, [(4, 3, 2), (1, 2, 5)], dtype)
+    x = random_array(rng, (4, 10, 7), dtype)
+    expected = bk.gekmm(host, x)
+    result = bk.gekmm(factors, cupy.asarray(x)).get()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=100 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(3, 4)], [(1, 1), (1, 1)], [(3, 2), (2, 5)], [(64, 3), (5, 70)], [(2, 3), (3, 2), (4, 5)]],
+)
+def test_kron_equals_dense(cupy, poisoned_on_device, rng, dtype, shapes):
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    expected = dense_kron(*host)
+    out = poisoned_on_device(expected.shape, dtype)
+    assert bk.kron(factors, out=out) is out
+    np.testing.assert_allclose(out.get(), expected, rtol=20 * np.finfo(dtype).eps)
+    swapped = bk.kron(*[factor.T for factor in factors])
+    np.testing.assert_allclose(swapped.get(), expected.T, rtol=20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 5), (8, 8, 8), (17, 2, 33)])
+def test_batched_gemm_equals_the_reference(cupy, rng, dtype, shape, transpose_b):
+    m, k, n = shape
+    a = random_array(rng, (4, m, k), dtype)
+    b = random_array(rng, (5, n, k) if transpose_b else (5, k, n), dtype)
+    c = random_array(rng, (3, m, n), dtype)
+    ids = {
+        "a_ids": rng.integers(0, 4, 11),
+        "b_ids": rng.integers(0, 5, 11),
+        "c_ids": rng.integers(0, 3, 11),
+    }
+    options = {"alpha": 1.5, "beta": -2, "transpose_b": transpose_b, **ids}
+    with bk.backends.using("reference"):
+        expected = bk.batched_gemm(a, b, c, **options)
+    device = [cupy.asarray(array) for array in (a, b, c)]
+    result = bk.batched_gemm(*device, **options).get()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=200 * k * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(device[2].get(), c)
+
+
+def test_mixed_dtypes_promote(cupy, rng):
+    factors = [cupy.asarray(rng.standard_normal((2, 2)).astype("f4")), cupy.ones((2, 2), "i8")]
+    result = bk.gekmm(factors, cupy.asarray(rng.standard_normal(4) + 1j).astype("c8"))
+    assert result.dtype == "complex128"
+    assert bk.gekmm(factors[:1], cupy.ones(2, "f4"), alpha=1j).dtype == "complex64"
+
+
+def test_arrays_in_two_places_are_refused(cupy, rng):
+    factors = [cupy.asarray(rng.standard_normal((2, 2)))]
+    with pytest.raises(TypeError, match="x is an array on the CPU, but the other operands"):
+        bk.gekmm(factors, np.ones(2))
+    with pytest.raises(TypeError, match=r"factors\[0\] is an array on the CPU"):
+        bk.gekmm([np.ones((2, 2))], cupy.ones(2))
+    with pytest.raises(TypeError, match="out is a ndarray; expected a CuPy array"):
+        bk.gekmm(factors, cupy.ones(2), out=np.ones(2))
+    x = cupy.ones(2)
+    with pytest.raises(ValueError, match="out overlaps an input"):
+        bk.gekmm(factors, x, out=x)

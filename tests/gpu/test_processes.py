@@ -1,0 +1,62 @@
+"""What takes a process of its own: the cache on disk, and a device that fails."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+APPLY = """
+import cupy, numpy as np, batchkron as bk
+from batchkron.backends.cuda import device
+if {refuse}:
+    def refuse(*arguments):
+        raise AssertionError("compiled again")
+    device._compile = refuse
+op = bk.KroneckerProduct([np.ones((3, 3)), np.ones((5, 5))]).to("cuda")
+assert (op @ cupy.ones(15)).get().tolist() == [15.0] * 15
+"""
+
+FAIL = """
+import os, cupy, numpy as np, batchkron as bk
+op = bk.BatchedKron(np.ones((1, 2, 2)), [[0]], [0], [0]).to("cuda")
+x, y = cupy.ones((1, 2)), cupy.ones((1, 2))
+op.apply(x, out=y)
+stray = cupy.RawKernel('extern "C" __global__ void stray(int* p) { p[1LL << 40] = 1; }', "stray")
+stray((1,), (1,), (x,))
+try:
+    cupy.cuda.Device().synchronize()
+except cupy.cuda.runtime.CUDARuntimeError:
+    pass
+try:
+    op.apply(x, out=y)
+except bk.ContextLostError as error:
+    print("said:", error, flush=True)
+os._exit(0)  # CuPy cannot tidy up any more
+"""
+
+
+def run(script, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_second_process_does_not_compile(cupy, tmp_path):
+    cache = {"BATCHKRON_CACHE_DIR": str(tmp_path)}
+    missed = run(APPLY.format(refuse=True), **cache)
+    assert "compiled again" in missed.stderr
+    for refuse in (False, True):
+        process = run(APPLY.format(refuse=refuse), **cache)
+        assert process.returncode == 0, process.stderr
+
+
+def test_a_failed_device_says_that_the_context_is_lost(cupy):
+    process = run(FAIL)
+    assert "said: the CUDA context is lost" in process.stdout, process.stdout + process.stderr

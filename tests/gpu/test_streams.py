@@ -1,0 +1,137 @@
+"""Streams, threads and captured graphs: no two of them share memory."""
+
+import threading
+
+import numpy as np
+import pytest
+from oracle import random_array
+
+import batchkron as bk
+
+pytestmark = pytest.mark.gpu
+
+# two passes with an intermediate result in workspace
+FACTORS = [(8, 8)] * 5
+
+
+@pytest.fixture
+def product(rng):
+    return bk.KroneckerProduct([random_array(rng, shape, "float64") / 3 for shape in FACTORS])
+
+
+def test_two_streams_on_one_operator(cupy, rng, product):
+    device = product.to("cuda")
+    x = rng.standard_normal((2, 64, product.shape[1]))
+    expected = [product.apply(one) for one in x]
+    given = [cupy.asarray(one) for one in x]
+    outs = [cupy.empty_like(one) for one in given]
+    cupy.cuda.Device().synchronize()
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in given]
+    for _ in range(10):
+        for stream, one, out in zip(streams, given, outs, strict=True):
+            with stream:
+                device.apply(one, out=out)
+    for stream in streams:
+        stream.synchronize()
+    for out, one in zip(outs, expected, strict=True):
+        np.testing.assert_allclose(out.get(), one, rtol=0, atol=1e-12 * np.abs(one).max())
+
+
+def test_threads_on_one_operator(cupy, rng, product):
+    device = product.to("cuda")
+    x = rng.standard_normal((4, 16, product.shape[1]))
+    expected = [product.apply(one) for one in x]
+    results = [None] * len(x)
+
+    def work(k):
+        given = cupy.asarray(x[k])
+        for _ in range(5):
+            results[k] = device.apply(given).get()
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(len(x))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result, one in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, one, rtol=0, atol=1e-12 * np.abs(one).max())
+
+
+def captured(cupy, stream, call):
+    """The graph of one call on a stream, after an eager one."""
+    cupy.cuda.Device().synchronize()
+    with stream:
+        call()  # compiles, and allocates the workspace
+        stream.synchronize()
+        stream.begin_capture()
+        call()
+        return stream.end_capture()
+
+
+def test_a_captured_graph_replays_beside_eager_calls(cupy, rng, product):
+    device = product.to("cuda")
+    x, other = (cupy.asarray(rng.standard_normal((64, product.shape[1]))) for _ in range(2))
+    out = cupy.empty_like(x)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    graph = captured(cupy, stream, lambda: device.apply(x, out=out))
+    expected, beside = product.apply(x.get()), product.apply(other.get())
+    second = cupy.cuda.Stream(non_blocking=True)
+    out.fill(np.nan)
+    cupy.cuda.Device().synchronize()
+    for _ in range(5):
+        graph.launch(second)
+        with stream:
+            eager = device.apply(other)
+    cupy.cuda.Device().synchronize()
+    scale = 1e-12 * np.abs(expected).max()
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=scale)
+    np.testing.assert_allclose(eager.get(), beside, rtol=0, atol=scale)
+
+
+def test_a_captured_batch_follows_an_update(cupy, rng):
+    pool = rng.standard_normal((4, 3, 3))
+    op = bk.BatchedKron(pool, rng.integers(0, 4, (50, 2)), [0] * 50, range(50)).to("cuda")
+    x = cupy.asarray(rng.standard_normal((1, 9)))
+    out = cupy.empty((50, 9))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    graph = captured(cupy, stream, lambda: op.apply(x, out=out))
+    op.update(2 * pool)
+    out.fill(np.nan)
+    cupy.cuda.Device().synchronize()
+    graph.launch(stream)
+    stream.synchronize()
+    np.testing.assert_allclose(out.get(), op.to("cpu").apply(x.get()), rtol=1e-12)
+
+
+def test_a_capture_without_workspace_says_what_to_do(cupy, rng, product):
+    device = product.to("cuda")
+    x = cupy.asarray(rng.standard_normal((64, product.shape[1])))
+    out = cupy.empty_like(x)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    device.apply(x, out=out)  # on another stream
+    with stream:
+        stream.begin_capture()
+        try:
+            with pytest.raises(RuntimeError, match="apply the same operator once on this stream"):
+                device.apply(x, out=out)
+        finally:
+            stream.end_capture()
+
+
+def test_out_of_memory_leaves_the_output_as_it_was(cupy, rng, product, monkeypatch):
+    device = product.to("cuda")
+    x = cupy.asarray(rng.standard_normal((64, product.shape[1])))
+    out = cupy.asarray(rng.standard_normal(x.shape))
+    before = out.get()
+
+    def refuse(size):
+        raise cupy.cuda.memory.OutOfMemoryError(size, 0)
+
+    monkeypatch.setattr(cupy.cuda, "alloc", refuse)
+    with pytest.raises(MemoryError):
+        device.apply(x, out=out)
+    np.testing.assert_array_equal(out.get(), before)
+    monkeypatch.undo()
+    expected = product.apply(x.get())
+    device.apply(x, out=out)
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
