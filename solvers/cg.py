@@ -95,8 +95,8 @@ def cg(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    dtype = working_dtype(A, np.asarray(b))
-    return Cg(right_hand_side(b).size, dtype).solve(
+    rhs = right_hand_side(b)
+    return Cg(rhs.size, working_dtype(A, rhs), like=rhs).solve(
         A,
         b,
         x0,
@@ -138,8 +138,8 @@ class Cg(KrylovMethod):
     [0.5 0.5]
     """
 
-    def __init__(self, size: int, dtype: Any = np.float64) -> None:
-        super().__init__(size, dtype)
+    def __init__(self, size: int, dtype: Any = np.float64, *, like: Any = None) -> None:
+        super().__init__(size, dtype, like=like)
         self._x, self._residual = self._vector(), self._vector()
         self._direction, self._image = self._vector(), self._vector()
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import batchkron
+from batchkron.arrays import to_host
 from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_checkpoint
 from batchkron.storage.states import check_checkpoint
 
@@ -127,7 +128,7 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
     own = getattr(problem, "content_hash", None)
     if own is not None:
         return str(own)
-    initial = np.asarray(initial)
+    initial = to_host(initial, "problem.initial")
     initial = initial.astype(initial.dtype.newbyteorder("="), copy=False)
     described = hashlib.sha256(f"{initial.dtype} {initial.shape}".encode())
     described.update(np.ascontiguousarray(initial).tobytes())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import to_host
 from batchkron.solvers.checkpointing import (
     CheckpointKeeper,
     ResumeWarning,
@@ -175,7 +176,8 @@ class _Run:
         self._callback = callback
         self._u = plan.u
         self._seen = self._u.view()
-        self._seen.flags.writeable = False
+        if isinstance(self._seen, np.ndarray):
+            self._seen.flags.writeable = False
         self._step = plan.first_step
         self._failed_solve: KrylovResult | None = None
         self._began = time.perf_counter()
@@ -223,7 +225,8 @@ class _Run:
 
     def _refuse_unwritten(self) -> None:
         """Raise TypeError if the right-hand side leaves ``out`` as it is."""
-        initial = np.array(self._plan.problem.initial, dtype=self._u.dtype)
+        initial = np.empty_like(self._u)
+        initial[...] = self._plan.problem.initial
         for poison in (np.nan, 7.0):
             out = np.full_like(initial, poison)
             with np.errstate(all="ignore"):
@@ -273,7 +276,7 @@ class _Run:
     def _make_checkpoint(self) -> Checkpoint:
         plan = self._plan
         return Checkpoint(
-            u=np.array(self._u, dtype=np.float64),
+            u=np.array(to_host(self._u, "u"), dtype=np.float64),
             t0=plan.t0,
             dt=plan.dt,
             step=self._step,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.solvers.checkpointing import read_checkpoint, refuse_mismatch, resume_warnings
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.registry import get, names
@@ -218,7 +219,7 @@ def _resumed(
         until=until,
         dt=checkpoint.dt,
         steps=steps,
-        u=np.array(checkpoint.u, dtype=initial.dtype),
+        u=array_module(initial).array(checkpoint.u, dtype=initial.dtype),
         first_step=checkpoint.step,
         history=list(checkpoint.history),
         warnings=resume_warnings(checkpoint),
@@ -259,7 +260,7 @@ def _checked_initial(problem: Any) -> NDArray[Any]:
             f"problem is a {type(problem).__name__}; expected an object with initial and "
             "rhs(t, u, out)."
         )
-    initial = np.array(problem.initial)
+    initial: NDArray[Any] = array_module(problem.initial).array(problem.initial)
     if initial.dtype.char not in "fdFD":
         raise TypeError(
             f"problem.initial has dtype {initial.dtype}; expected float32, float64, complex64 or "

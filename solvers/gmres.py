@@ -117,8 +117,8 @@ def gmres(
     >>> print(x, info)
     [1. 2.] 0
     """
-    dtype = working_dtype(A, np.asarray(b))
-    workspace = Gmres(right_hand_side(b).size, dtype, restart=restart)
+    rhs = right_hand_side(b)
+    workspace = Gmres(rhs.size, working_dtype(A, rhs), restart=restart, like=rhs)
     return workspace.solve(
         A,
         b,
@@ -168,13 +168,20 @@ class Gmres(KrylovMethod):
     [0.5 0.5]
     """
 
-    def __init__(self, size: int, dtype: Any = np.float64, *, restart: int | None = 20) -> None:
-        super().__init__(size, dtype)
+    def __init__(
+        self,
+        size: int,
+        dtype: Any = np.float64,
+        *,
+        restart: int | None = 20,
+        like: Any = None,
+    ) -> None:
+        super().__init__(size, dtype, like=like)
         wanted = check_count("restart", 20 if restart is None else restart)
         self.restart = max(min(wanted, self.size), 1)
-        self._basis: NDArray[Any] = np.empty((self.restart + 1, self.size), self.dtype)
+        self._basis: NDArray[Any] = self._empty(self.restart + 1, self.size)
         self._x, self._work = self._vector(), self._vector()
-        self._coefficients = np.empty((2, self.restart + 1), self.dtype)
+        self._coefficients = self._empty(2, self.restart + 1)
         small = np.result_type(self.dtype, np.float64)
         self._triangle = np.zeros((self.restart, self.restart), small)
         self._projected = np.empty(self.restart + 1, small)
@@ -350,7 +357,7 @@ class Gmres(KrylovMethod):
             y[k] /= self._triangle[k, k]
             y[:k] -= y[k] * self._triangle[k, :k]
         coefficients = self._coefficients[0, :columns]
-        np.copyto(coefficients, y, casting="same_kind")
+        coefficients[...] = self._arrays.asarray(y.astype(self.dtype, casting="same_kind"))
         np.dot(coefficients, self._basis[:columns], out=self._work)
         correction = system.precondition(self._work, self._preconditioned)
         np.add(self._x, correction, out=self._work)

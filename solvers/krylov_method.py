@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import array_module
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import LinearSystem, Vector, check_count, working_dtype
 
@@ -22,6 +23,8 @@ class KrylovMethod:
         N, the number of unknowns.
     dtype : dtype_like
         float32, float64, complex64 or complex128.
+    like : ndarray, optional
+        Where the vectors are: NumPy's, or those of the device of a CuPy array.
 
     Raises
     ------
@@ -31,13 +34,17 @@ class KrylovMethod:
         If it is not an integer, or the dtype is not one of the four.
     """
 
-    def __init__(self, size: int, dtype: Any = np.float64) -> None:
+    def __init__(self, size: int, dtype: Any = np.float64, *, like: Any = None) -> None:
         self.size = check_count("size", size, least=0)
         self.dtype = working_dtype(np.empty(0, dtype=dtype))
-        self._preconditioned: Vector = np.empty(0, self.dtype)
+        self._arrays = array_module(like)
+        self._preconditioned: Vector = self._empty(0)
+
+    def _empty(self, *shape: int) -> Vector:
+        return self._arrays.empty(shape, self.dtype)  # type: ignore[no-any-return]
 
     def _vector(self) -> Vector:
-        return np.empty(self.size, self.dtype)
+        return self._empty(self.size)
 
     def _check(self, system: LinearSystem, out: Vector | None) -> None:
         """Refuse a system or an ``out`` of another size; make room for M's product."""

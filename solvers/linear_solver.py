@@ -56,7 +56,7 @@ class ShiftedOperator:
 
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
         """Return x - c A x, in ``out`` where that is given."""
-        result = np.empty(self.shape[0], self.dtype) if out is None else out
+        result = np.empty_like(x) if out is None else out
         self._product(x, result)
         result *= -self.scale
         result += x
@@ -76,6 +76,8 @@ class LinearSolver:
         N.
     dtype : numpy.dtype
         The dtype of the vectors.
+    like : ndarray, optional
+        Where the vectors are: NumPy's, or those of the device of a CuPy array.
 
     Raises
     ------
@@ -90,7 +92,7 @@ class LinearSolver:
     GMRES keeps 53 vectors), and a solve is given up after 20 000 iterations.
     """
 
-    def __init__(self, solver: Any, size: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, solver: Any, size: int, dtype: np.dtype[Any], *, like: Any = None) -> None:
         self._function: Callable[..., Any] | None = None
         self._options: dict[str, Any] = {}
         if callable(solver):
@@ -109,7 +111,7 @@ class LinearSolver:
         options = {"rtol": _DEFAULT_RTOL[dtype.char], **_DEFAULTS[name], **options}
         own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS[name]}
         self._options = options
-        self._workspace = _METHODS[name](size, dtype, **own)
+        self._workspace = _METHODS[name](size, dtype, like=like, **own)
 
     def solve(self, A: Any, b: Vector, M: Any, out: Vector) -> KrylovResult:
         """Solve A x = b from x = 0 and write x into ``out``.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from batchkron.arrays import array_module, as_array
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 
 Vector: TypeAlias = NDArray[Any]
@@ -42,7 +43,7 @@ def norm(x: Vector) -> float:
     square = float(np.vdot(x, x).real)
     if limits.tiny / limits.eps < square < math.inf:
         return math.sqrt(square)
-    largest = float(np.max(np.abs(x), initial=0.0))
+    largest = float(np.abs(x).max()) if x.size else 0.0
     if largest == 0.0 or not math.isfinite(largest):
         return largest
     scaled = x / largest
@@ -133,8 +134,8 @@ def as_product(operator: Any, name: str, size: int, dtype: np.dtype[Any]) -> Pro
             f"{name} has dtype {own}, but the system is real ({dtype}). "
             "Pass b as a complex array to solve in complex numbers."
         )
-    if isinstance(operator, np.ndarray):
-        matrix = np.asarray(operator, dtype=dtype)
+    if isinstance(operator, array_module(operator).ndarray):
+        matrix = operator.astype(dtype, copy=False)
         return lambda x, out: _discard(np.dot(matrix, x, out=out))
     if issparse(operator):
         return lambda x, out: np.copyto(out, operator @ x, casting="same_kind")
@@ -371,7 +372,7 @@ def right_hand_side(b: Any, dtype: np.dtype[Any] | None = None) -> Vector:
     TypeError
         If b is complex and ``dtype`` is not.
     """
-    array = np.asarray(b)
+    array = as_array(b, "b", array_module(b))
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
         raise ValueError(
             f"b has shape {array.shape}; expected (N,) or (N, 1), one right-hand side."
@@ -406,7 +407,7 @@ def initial_guess(x0: Any, size: int, dtype: np.dtype[Any]) -> Vector:
     TypeError
         If x0 is complex and the system is real.
     """
-    array = np.asarray(x0)
+    array = as_array(x0, "x0", array_module(x0))
     if array.shape not in ((size,), (size, 1)):
         raise ValueError(f"x0 has shape {array.shape}; expected ({size},), the shape of b.")
     _refuse_complex("x0", array, dtype)

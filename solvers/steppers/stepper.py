@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_solver import LinearSolver, ShiftedOperator
 from batchkron.solvers.linear_system import as_product
@@ -74,8 +75,9 @@ class Stepper(ABC):
 
     def _vector(self) -> NDArray[Any]:
         """Return a vector of NaN, so that what a right-hand side does not write is seen."""
-        initial = np.asarray(self.problem.initial)
-        return np.full(initial.shape, np.nan, initial.dtype.newbyteorder("="))
+        module = array_module(self.problem.initial)
+        initial = module.asarray(self.problem.initial)
+        return module.full(initial.shape, np.nan, initial.dtype.newbyteorder("="))  # type: ignore[no-any-return]
 
 
 class ImplicitStepper(Stepper):
@@ -118,7 +120,7 @@ class ImplicitStepper(Stepper):
         self._scale = self.weight * self.dt
         self._right_side, self._increment = self._vector(), self._vector()
         self._size, self._dtype = self._increment.size, self._increment.dtype
-        self._solver = LinearSolver(solver, self._size, self._dtype)
+        self._solver = LinearSolver(solver, self._size, self._dtype, like=self._increment)
         operator = operator_of(problem, t0 + self.dt)
         self._shifted = self._shift(operator)
         if callable(preconditioner) and not hasattr(preconditioner, "shape"):
