@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -24,6 +24,10 @@ class TermGroup(NamedTuple):
     """The function, without a number in front; one for the terms that are constant."""
     operator: BatchedKron
     """The terms on the grid, with the numbers in front of their functions of time."""
+
+    def to(self, device: str) -> TermGroup:
+        """Return the group with its operator on a device."""
+        return self._replace(operator=cast(BatchedKron, self.operator.to(device)))
 
 
 def group_terms(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from operator import add
 from typing import Any, cast
@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.operators import Operator, ValidationReport
+from batchkron.arrays import array_module, to_host
+from batchkron.operators import Operator, ValidationReport, on_device
 from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
 from batchkron.problems.evaluation import evaluate_on_grid
@@ -79,11 +80,16 @@ class Problem:
         sources have the inverse masses in them. By default none has one.
     provenance : mapping of str to JSON data
         Where the problem comes from; no part of its content.
+    device : {"cpu", "cuda"}
+        Where its operators and vectors are; no part of its content. "cuda" is CuPy's current
+        device: `initial` is a CuPy array there, and so are all states.
 
     Raises
     ------
     TypeError, ValueError
         If the parts do not fit together; the text names the part.
+    BackendUnavailableError
+        If CuPy is not installed, or there is no usable device.
 
     Notes
     -----
@@ -104,13 +110,15 @@ class Problem:
     units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     masses: Masses = field(default=(), kw_only=True)
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    device: str = field(default="cpu", kw_only=True)
     _workspace: Workspace = field(default_factory=Workspace, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("axes", "terms", "sources", "masses"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
-        object.__setattr__(self, "initial", read_only("initial", self.initial, dimensions=1))
+        initial = read_only("initial", to_host(self.initial, "initial"), dimensions=1)
+        object.__setattr__(self, "initial", on_device(initial, self.device))
         for name in ("units", "provenance"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         self._check()
@@ -138,6 +146,32 @@ class Problem:
         check_vectors("sources", self.sources, grid, n)
         if isinstance(self.exact, ExactSolution):
             check_vectors("exact.parts", self.exact.parts, grid, n)
+
+    def to(self, device: str) -> Problem:
+        """Return the problem on a device, where its runs have all their vectors.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            "cuda" is CuPy's current device.
+
+        Returns
+        -------
+        Problem
+            ``self`` if it is there already; of the same content.
+
+        Raises
+        ------
+        ValueError
+            For any other device.
+        BackendUnavailableError
+            If CuPy is not installed, or there is no usable device; the text says what to do.
+        """
+        moved = self if device == self.device else replace(self, device=device)
+        if moved is not self and "_groups" in self.__dict__:
+            groups = tuple(group.to(device) for group in self._groups)
+            moved.__dict__["_groups"] = groups
+        return moved
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone; operators are assembled anew where they are needed."""
@@ -171,7 +205,8 @@ class Problem:
 
     @cached_property
     def _groups(self) -> tuple[TermGroup, ...]:
-        return group_terms(self.terms, self.grid, self.degree)
+        groups = group_terms(self.terms, self.grid, self.degree)
+        return tuple(group.to(self.device) for group in groups)
 
     @property
     def is_constant(self) -> bool:
@@ -259,7 +294,7 @@ class Problem:
             if group.time.is_constant:
                 group.operator.accumulate(blocks, result)
                 continue
-            work = self._workspace.array(shape)
+            work = self._workspace.array(shape, like=out)
             group.operator.apply(blocks, out=work)
             np.multiply(work, group.time(t), out=work)
             np.add(result, work, out=result)
@@ -294,7 +329,7 @@ class Problem:
         -------
         ndarray, shape (N,), float64, or None
         """
-        return None if self.exact is None else self._known.coefficients(t)
+        return None if self.exact is None else on_device(self._known.coefficients(t), self.device)
 
     def l2_error(self, u: NDArray[np.float64], t: float) -> float:
         """Return the true L2 error ‖u - f(t)‖ against the exact solution, ‖f‖² = ∫ f² dV.
@@ -320,10 +355,9 @@ class Problem:
         -----
         ‖u - Pf‖² plus what the grid leaves out of f, summed directly; with volume elements in
         coordinates that are orthonormal, see `batchkron.problems.weighted_norm`. By quadrature
-        against an `ExactFunction`.
+        against an `ExactFunction`. Computed on the CPU, wherever the state is.
         """
-        self._check_vector("u", u)
-        return self._known.error(u, t)
+        return self._known.error(self._on_host(u), t)
 
     def l2_norm_exact(self, t: float) -> float:
         """Return the L2 norm ‖f(t)‖ of the exact solution.
@@ -368,8 +402,7 @@ class Problem:
         ValueError
             For another shape, or points outside the domain.
         """
-        self._check_vector("u", u)
-        return evaluate_on_grid(u, points, self.axes, self.grid, self.degree)
+        return evaluate_on_grid(self._on_host(u), points, self.axes, self.grid, self.degree)
 
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the operator's blocks with dense Kronecker products.
@@ -397,7 +430,7 @@ class Problem:
 
     @cached_property
     def _sources(self) -> TimeCombination:
-        return TimeCombination(self.sources, self.grid, self.degree + 1)
+        return TimeCombination(self.sources, self.grid, self.degree + 1, self.device)
 
     @cached_property
     def _known(self) -> SeparableSolution | FunctionOnGrid:
@@ -413,20 +446,39 @@ class Problem:
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         self._check_vector("u", u)
         self._check_vector("out", out)
-        if np.may_share_memory(u, out):
+        if array_module(u).may_share_memory(u, out):
             raise ValueError("out overlaps u; pass another array")
 
     def _check_vector(self, name: str, vector: NDArray[np.float64]) -> None:
-        if not isinstance(vector, np.ndarray) or vector.dtype != np.float64:
+        """Refuse what is no vector of the problem, where its vectors are."""
+        module = array_module(self.initial)
+        if not isinstance(vector, module.ndarray):
+            came = type(vector)
+            raise TypeError(
+                f"{name} is {came.__module__}.{came.__name__}; expected a {module.__name__} array "
+                f"of shape {self._shape}, because the problem is on {self.device!r}"
+            )
+        self._check_content(name, vector)
+        fresh = f"pass a fresh array, such as {module.__name__}.empty_like(u)"
+        if name == "out" and not vector.flags.c_contiguous:
+            raise ValueError(f"out is not C-contiguous; {fresh}")
+        if name == "out" and not getattr(vector.flags, "writeable", True):
+            raise ValueError(f"out is read-only; {fresh}")
+
+    def _check_content(self, name: str, vector: NDArray[np.float64]) -> None:
+        """Refuse another dtype or shape than that of the unknowns."""
+        if getattr(vector, "dtype", None) != np.float64:
             kind = getattr(vector, "dtype", type(vector).__name__)
             raise TypeError(f"{name} is {kind}; expected a float64 array of shape {self._shape}")
         if vector.shape != self._shape:
             raise ValueError(
                 f"{name} has shape {vector.shape}; expected {self._shape}, the problem's unknowns"
             )
-        if name == "out" and not (vector.flags.c_contiguous and vector.flags.writeable):
-            came = "not C-contiguous" if vector.flags.writeable else "read-only"
-            raise ValueError(f"out is {came}; pass a fresh array, such as numpy.empty_like(u)")
+
+    def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a state as a NumPy array."""
+        self._check_content("u", u)
+        return to_host(u, "u")
 
     @property
     def _shape(self) -> tuple[int]:

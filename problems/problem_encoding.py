@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import to_host
 from batchkron.problems.basis import BASIS_ID, filters
 from batchkron.problems.mode_operator import ModeOperator
 from batchkron.problems.problem import ExactSolution, OperatorTerm, Problem, SeparableVector
@@ -56,7 +57,7 @@ def encode_problem(problem: Problem) -> Document:
         "grid/cells": grid.cells,
         **_encode_terms(problem.terms, grid.dimensions, n),
         **_encode_vectors("sources", problem.sources, [n << level for level in grid.levels]),
-        "initial": problem.initial,
+        "initial": to_host(problem.initial, "initial"),
         "stepper/method": (problem.stepper.method,),
         "stepper/dt": np.array([problem.stepper.dt]),
         "stepper/until": np.array([problem.stepper.until]),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
+from batchkron.operators import on_device
 from batchkron.problems.problem import Problem
 from batchkron.problems.problem_decoding import decode_problem
 from batchkron.problems.problem_encoding import encode_problem
@@ -56,7 +59,8 @@ def load_problem(
     path : path
         The file.
     device : str
-        Where the problem's operators shall run: "cpu".
+        Where the problem's operators and vectors shall be: "cpu", or "cuda", CuPy's current
+        device.
     trusted : bool
         False, the default for files from elsewhere, parses in a process of its own with limits
         on time and memory, because libhdf5 can crash on a crafted file. True reads in this
@@ -73,14 +77,15 @@ def load_problem(
         If the file is not a sound problem file; the text names the offending dataset.
     ValueError
         For an unknown device.
+    BackendUnavailableError
+        If CuPy is not installed, or there is no usable device.
     OSError
         If the file cannot be opened: FileNotFoundError, IsADirectoryError, ….
     """
-    if device != "cpu":
-        raise ValueError(f"device is {device!r}; expected 'cpu'")
+    on_device(np.zeros(0), device)  # refuses before anything is read
     document = read_file(path, FORMAT, trusted=trusted)
     with refusing(os.fspath(path)):
-        return decode_problem(document)
+        return decode_problem(document).to(device)
 
 
 def problem_hash(problem: Problem) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.operators import on_device
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.problem_parts import SeparableVector
 from batchkron.problems.time_functions import TimeFunction, split_number
@@ -52,6 +53,8 @@ class TimeCombination:
         The grid they are restricted to.
     n : int
         Coefficients per cell and axis, degree + 1.
+    device : {"cpu", "cuda"}
+        Where the vectors are.
 
     Attributes
     ----------
@@ -59,7 +62,9 @@ class TimeCombination:
         Length of the vector.
     """
 
-    def __init__(self, parts: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
+    def __init__(
+        self, parts: Sequence[SeparableVector], grid: SparseGrid, n: int, device: str = "cpu"
+    ) -> None:
         collected: dict[TimeFunction, NDArray[np.float64]] = {}
         for part in parts:
             number, function = split_number(part.time)
@@ -68,7 +73,9 @@ class TimeCombination:
                 collected[function] += vector
             else:
                 collected[function] = vector
-        self._parts = tuple(collected.items())
+        self._parts = tuple(
+            (function, on_device(vector, device)) for function, vector in collected.items()
+        )
         self.size = grid.num_cells * n**grid.dimensions
         self._workspace = Workspace()
 
@@ -94,7 +101,7 @@ class TimeCombination:
             if k == 0:
                 np.multiply(vector, function(t), out=out)
             else:
-                work = self._workspace.array(vector.shape)
+                work = self._workspace.array(vector.shape, like=out)
                 np.multiply(vector, function(t), out=work)
                 np.add(out, work, out=out)
         return out

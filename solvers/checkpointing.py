@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import batchkron
-from batchkron.arrays import to_host
+from batchkron.arrays import array_module, to_host
 from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_checkpoint
 from batchkron.storage.states import check_checkpoint
 
@@ -135,18 +135,27 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
     return described.hexdigest()
 
 
-def surroundings() -> dict[str, Any]:
+def surroundings(state: NDArray[Any]) -> dict[str, Any]:
     """Return what the last bits of a result depend on: version, threads, instruction set.
+
+    Parameters
+    ----------
+    state : ndarray
+        A vector of the run; for a CuPy array the instruction set is that of its device.
 
     Returns
     -------
     dict
         With the keys ``version``, ``threads`` and ``instruction_set``.
     """
+    module = array_module(state)
+    instruction_set = batchkron.instruction_set()
+    if module is not np:
+        instruction_set = f"cuda sm_{module.cuda.Device().compute_capability}"
     return {
         "version": batchkron.__version__,
         "threads": batchkron.get_num_threads(),
-        "instruction_set": batchkron.instruction_set(),
+        "instruction_set": instruction_set,
     }
 
 
@@ -218,13 +227,15 @@ def refuse_mismatch(
             )
 
 
-def resume_warnings(checkpoint: Checkpoint) -> list[str]:
+def resume_warnings(checkpoint: Checkpoint, state: NDArray[Any]) -> list[str]:
     """Return what differs in version, threads or instruction set since the checkpoint.
 
     Parameters
     ----------
     checkpoint : Checkpoint
         What is resumed from.
+    state : ndarray
+        A vector of this run.
 
     Returns
     -------
@@ -234,6 +245,6 @@ def resume_warnings(checkpoint: Checkpoint) -> list[str]:
     return [
         f"The checkpoint was written with {name} {getattr(checkpoint, name)!r}, and this run has "
         f"{now!r}: the result may differ in its last bits from an undisturbed run."
-        for name, now in surroundings().items()
+        for name, now in surroundings(state).items()
         if getattr(checkpoint, name) != now
     ]

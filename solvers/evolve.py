@@ -285,7 +285,7 @@ class _Run:
             problem_hash=self._problem_hash,
             dtype=str(self._u.dtype),
             history=list(self._history.records),
-            **surroundings(),
+            **surroundings(self._u),
         )
 
     def _message(self, status: EvolveStatus) -> str:

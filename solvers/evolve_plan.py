@@ -222,7 +222,7 @@ def _resumed(
         u=array_module(initial).array(checkpoint.u, dtype=initial.dtype),
         first_step=checkpoint.step,
         history=list(checkpoint.history),
-        warnings=resume_warnings(checkpoint),
+        warnings=resume_warnings(checkpoint, initial),
         resumed=True,
     )
 

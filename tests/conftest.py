@@ -1,6 +1,7 @@
 """Fixtures that the tests share."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -37,3 +38,11 @@ def threads():
     before = bk.get_num_threads()
     yield bk.set_num_threads
     bk.set_num_threads(before)
+
+
+@pytest.fixture
+def no_cupy(monkeypatch):
+    """Makes CuPy one that cannot be imported, as where it is not installed."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    for name in [name for name in sys.modules if name.startswith("batchkron.backends.cuda")]:
+        monkeypatch.delitem(sys.modules, name)

@@ -107,7 +107,7 @@ OPERATORS = {
         lambda: bk.gekmm([EYE], OnDevice()),
         TypeError,
         "x is an array on a CUDA device, but the other operands are on the CPU; copy it with "
-        ".get() first",
+        ".get() first, or the operator with to('cuda')",
     ),
     "a sparse factor": (
         lambda: bk.KroneckerProduct([EYE, scipy.sparse.eye_array(2)]),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import batchkron
+from batchkron.arrays import to_host
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.gallery import describe_size
@@ -41,6 +42,7 @@ class RunOptions:
     dt: float | None
     stepper: str | None
     threads: int | None
+    device: str
     plot: Path | None
     output: Path | None
     force: bool
@@ -87,7 +89,7 @@ def execute(
     resumed = None if files.resume is None else load_checkpoint(files.resume)
     # a gallery's problem is another one with another stepper
     method = resumed.method if options.stepper is None and resumed is not None else options.stepper
-    problem = chosen.read(method)
+    problem = chosen.read(method, options.device)
     plan = _plan(problem, options, files, resumed)
     if not options.quiet:
         _announce(problem, plan)
@@ -163,8 +165,9 @@ def _plan(
 
 def _announce(problem: Problem, plan: Plan) -> None:
     begin = f"from step {plan.first_step}, " if plan.resumed else ""
+    place = "" if problem.device == "cpu" else f" on {problem.device}"
     text = (
-        f"{problem.name}: {describe_size(problem)}; {plan.stepper.name}, {begin}"
+        f"{problem.name}: {describe_size(problem)}{place}; {plan.stepper.name}, {begin}"
         f"{plan.steps} steps of dt = {number(plan.dt)} to t = {number(plan.until, 8)}"
     )
     print_line(printable(text), err=True)
@@ -204,7 +207,7 @@ def _write(report: RunReport, force: bool) -> None:
     """Write the result file."""
     problem, result, path = report.problem, report.result, report.written.result
     content = ResultFile(
-        u=result.u,
+        u=to_host(result.u, "u"),
         t=result.t,
         status=str(result.status),
         steps=result.steps,

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     BAD_FILE = 3
     NOT_FINITE = 4
     SOLVER_FAILED = 5
+    DEVICE_FAILED = 6
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -32,6 +33,7 @@ _MEANINGS = {
     ExitCode.BAD_FILE: "a file is not sound, or cannot be read or written",
     ExitCode.NOT_FINITE: "the state of a run became NaN or infinite",
     ExitCode.SOLVER_FAILED: "a linear solve of a run did not converge",
+    ExitCode.DEVICE_FAILED: "the device failed during a run; checkpoints before that are sound",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C; a run leaves a checkpoint",
     ExitCode.TERMINATED: "stopped by SIGTERM; a run leaves a checkpoint",
 }

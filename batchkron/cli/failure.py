@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from batchkron.cli.exit_codes import ExitCode
-from batchkron.errors import BackendUnavailableError, ProblemFileError
+from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
 
 __all__ = ["CommandError", "describe", "usage_errors"]
 
@@ -60,6 +60,8 @@ def describe(error: BaseException) -> tuple[str, ExitCode] | None:
             return str(error), ExitCode.BAD_FILE
         case BackendUnavailableError():
             return str(error), ExitCode.USAGE
+        case ContextLostError():
+            return str(error), ExitCode.DEVICE_FAILED
         case OSError():
             return _describe_system_error(error), ExitCode.BAD_FILE
         case MemoryError():

@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from batchkron.arrays import to_host
 from batchkron.cli.printing import print_line
 from batchkron.cli.text import number, one_line, printable
 from batchkron.problems import Problem
@@ -81,7 +82,7 @@ class StateKeeper:
         u, step, history = self._state
         plan = self._plan
         checkpoint = Checkpoint(
-            u=u,
+            u=to_host(u, "u"),
             t0=plan.t0,
             dt=plan.dt,
             step=step,
@@ -90,7 +91,7 @@ class StateKeeper:
             problem_hash=self._problem.content_hash,
             dtype=str(u.dtype),
             history=history,
-            **surroundings(),
+            **surroundings(u),
         )
         save_checkpoint(self._path, checkpoint)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import to_host
 from batchkron.cli.pictures import new_figure, plain
 from batchkron.cli.sampling import choose_plane, plane_cells, sample_line, sample_plane
 from batchkron.cli.text import number
@@ -40,7 +41,7 @@ def draw(report: RunReport) -> Figure:
         One axis: the curve, and its difference from the exact solution where that is known.
         More: the plane of the first two axes, and the grid's cells by level.
     """
-    problem, u = report.problem, report.result.u
+    problem, u = report.problem, to_host(report.result.u, "u")
     one = len(problem.axes) == 1
     figure = new_figure(*((7.0, 5.0) if one else (11.0, 4.8)), _title(report))
     if one:

@@ -55,13 +55,15 @@ class ProblemArgument:
             return Path(self.word + suffix)
         return self.path.with_name(self.path.stem + suffix)
 
-    def read(self, method: str | None = None) -> Problem:
+    def read(self, method: str | None = None, device: str = "cpu") -> Problem:
         """Load or make the problem.
 
         Parameters
         ----------
         method : str, optional
             The time stepper that an entry of the gallery is to choose its step for.
+        device : {"cpu", "cuda"}
+            Where the problem is to run.
 
         Returns
         -------
@@ -73,11 +75,13 @@ class ProblemArgument:
             If the settings do not fit the entry of the gallery.
         ProblemFileError, OSError
             If the file is not sound, or cannot be read.
+        BackendUnavailableError
+            If there is no such device.
         """
         if self.path is not None:
-            return load_problem(self.path)
+            return load_problem(self.path, device=device)
         with usage_errors():
-            return gallery.make(self.word, **self.settings, method=method)
+            return gallery.make(self.word, **self.settings, method=method).to(device)
 
 
 def chosen_problem(

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 import batchkron
+from batchkron.arrays import to_host
 from batchkron.cli.gallery import describe_size
 from batchkron.cli.run_files import RunFiles
 from batchkron.cli.text import finite, number
 from batchkron.cli.timing import KernelClock
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveStatus, Result
+from batchkron.solvers.checkpointing import surroundings
 
 __all__ = ["RunReport", "errors_of"]
 
@@ -97,8 +99,9 @@ class RunReport:
             "kernel_products": self.clock.products,
             "l2_error": finite(self.l2_error),
             "relative_error": finite(self.relative_error),
+            "device": problem.device,
             "threads": batchkron.get_num_threads(),
-            "instruction_set": batchkron.instruction_set(),
+            "instruction_set": surroundings(result.u)["instruction_set"],
             "version": batchkron.__version__,
             "result": str(files.result) if self.completed else None,
             "checkpoint": str(files.checkpoint) if self.checkpointed else None,
@@ -144,9 +147,9 @@ def errors_of(problem: Problem, result: Result) -> tuple[float | None, float | N
     -------
     l2_error, relative_error : float or None
     """
-    if problem.exact is None or not np.isfinite(result.u).all():
+    u, t = to_host(result.u, "u"), result.t
+    if problem.exact is None or not np.isfinite(u).all():
         return None, None
-    u, t = result.u, result.t
     return finite(problem.l2_error(u, t)), finite(problem.relative_error(u, t))
 
 

@@ -46,7 +46,13 @@ class RunCommand(click.Command):
     help="The longest time step; shortened so that whole steps reach the last time.",
 )
 @click.option("--stepper", type=click.Choice(steppers.names()), help="The time stepper.")
-@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    help="Where the run has its vectors; cuda is the current CUDA device and needs CuPy.",
+)
+@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the CPU's kernels.")
 @click.option("--plot", type=_PATH, metavar="PNG", help="Draw the solution; needs Matplotlib.")
 @click.option(
     "-o",

@@ -3,36 +3,71 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.operators import Operator
 from batchkron.problems import Problem, StepperSettings
 
 __all__ = ["KernelClock", "TimedProblem"]
 
+_MOST_EVENTS = 1024  # that are kept before their times are added up
+
 
 class KernelClock:
-    """The wall-clock time spent inside products with the operator.
+    """The time spent inside products with the operator: wall-clock time, or that of a device.
+
+    Parameters
+    ----------
+    like : ndarray
+        A vector of the run. For a CuPy array a product's time is that between two events on the
+        device, so that nothing waits for it.
 
     Attributes
     ----------
-    seconds : float
-        The time so far.
     products : int
         Products so far.
     """
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, like: NDArray[Any]) -> None:
+        self._arrays = array_module(like)
+        self._seconds = 0.0
+        self._events: list[tuple[Any, Any]] = []
         self.products = 0
 
-    def add(self, began: float) -> None:
-        """Count a product that began at a value of `time.perf_counter` and has just ended."""
-        self.seconds += time.perf_counter() - began
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the product of a ``with`` block."""
         self.products += 1
+        if self._arrays is np:
+            began = time.perf_counter()
+            yield
+            self._seconds += time.perf_counter() - began
+            return
+        start, stop = self._arrays.cuda.Event(), self._arrays.cuda.Event()
+        start.record()
+        yield
+        stop.record()
+        self._events.append((start, stop))
+        if len(self._events) == _MOST_EVENTS:
+            self._add_events()
+
+    @property
+    def seconds(self) -> float:
+        """The time so far; on a device, it is waited for."""
+        self._add_events()
+        return self._seconds
+
+    def _add_events(self) -> None:
+        for start, stop in self._events:
+            stop.synchronize()
+            self._seconds += 1e-3 * self._arrays.cuda.get_elapsed_time(start, stop)
+        self._events.clear()
 
 
 class TimedProblem:
@@ -53,7 +88,7 @@ class TimedProblem:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.clock = KernelClock()
+        self.clock = KernelClock(problem.initial)
         self._problem = problem
         self._timed: _TimedOperator | None = None
 
@@ -84,9 +119,8 @@ class TimedProblem:
     def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Overwrite ``out`` with A(t) u + s(t)."""
         self._problem.source(t, out)
-        began = time.perf_counter()
-        self._problem.accumulate(t, u, out)
-        self.clock.add(began)
+        with self.clock.running():
+            self._problem.accumulate(t, u, out)
 
     def operator_at(self, t: float) -> _TimedOperator:
         """Return A(t), timed; the same object as long as the problem's own is the same."""
@@ -107,7 +141,5 @@ class _TimedOperator:
     def matvec(
         self, x: NDArray[np.float64], out: NDArray[np.float64] | None = None
     ) -> NDArray[Any]:
-        began = time.perf_counter()
-        product = self.operator.matvec(x, out=out)
-        self._clock.add(began)
-        return product
+        with self._clock.running():
+            return self.operator.matvec(x, out=out)

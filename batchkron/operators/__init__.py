@@ -5,6 +5,7 @@ from batchkron.operators.base import Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum import KroneckerSum
+from batchkron.operators.placement import on_device
 from batchkron.operators.validation import ValidationReport
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "KroneckerSum",
     "Operator",
     "ValidationReport",
+    "on_device",
 ]

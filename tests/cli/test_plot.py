@@ -36,7 +36,7 @@ def report_of(problem, until=0.0):
     return RunReport(
         problem,
         result,
-        KernelClock(),
+        KernelClock(result.u),
         0,
         until,
         *errors_of(problem, result),

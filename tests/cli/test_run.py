@@ -297,3 +297,8 @@ def test_a_table_that_ends_before_the_run_is_refused_before_it(cli, folder):
     assert error.startswith("batchkron: ")
     assert error.count("\n") == 1
     assert set(folder.iterdir()) == {folder / "g.h5"}
+
+
+def test_a_device_needs_its_software(refused, folder, problem_file, no_cupy):
+    for word in ("continuity-1d", problem_file.name):
+        assert "pip install 'batchkron[cuda13]'" in refused("run", word, "--device", "cuda")

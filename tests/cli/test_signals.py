@@ -110,7 +110,7 @@ def test_a_stopped_run_with_checkpoints_leaves_the_last_state(start, folder, pro
 
 
 def test_ctrl_c_before_the_first_step_is_no_traceback(cli, folder, problem, monkeypatch):
-    def interrupted(chosen, method):
+    def interrupted(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ProblemArgument, "read", interrupted)

@@ -221,7 +221,7 @@ def test_loaders_name_each_other(path, tmp_path):
 
 
 def test_another_device_is_refused(path):
-    with pytest.raises(ValueError, match="device is 'abacus'; expected 'cpu'"):
+    with pytest.raises(ValueError, match="device is 'abacus'; expected 'cpu' or 'cuda'"):
         load_problem(path, device="abacus")
 
 

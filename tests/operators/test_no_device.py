@@ -1,0 +1,40 @@
+"""Asking for a CUDA device where CuPy is not installed."""
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron.problems import load_problem, make
+
+INSTALL = r"pip install 'batchkron\[cuda13\]'"
+
+
+def test_operators_and_problems_say_what_to_install(no_cupy, tmp_path):
+    op = bk.KroneckerProduct([np.eye(2), np.eye(3)])
+    problem = make("continuity-1d", level=1, degree=0)
+    requests = [
+        lambda: op.to("cuda"),
+        lambda: (2 * op).to("cuda"),
+        lambda: problem.to("cuda"),
+        lambda: load_problem(tmp_path / "missing.h5", device="cuda"),
+    ]
+    for request in requests:
+        with pytest.raises(bk.BackendUnavailableError, match=INSTALL):
+            request()
+
+
+@pytest.mark.parametrize("device", ["abacus", "CUDA", ""])
+def test_unknown_devices_are_refused(device):
+    op = bk.KroneckerProduct([np.eye(2)])
+    problem = make("continuity-1d", level=1, degree=0)
+    for thing in (op, op + op, problem):
+        with pytest.raises(ValueError, match="expected 'cpu' or 'cuda'"):
+            thing.to(device)
+
+
+def test_the_cpu_is_where_things_are():
+    op = bk.KroneckerProduct([np.eye(2)])
+    problem = make("continuity-1d", level=1, degree=0)
+    assert (op.device, problem.device) == ("cpu", "cpu")
+    assert op.to("cpu") is op
+    assert problem.to("cpu") is problem
