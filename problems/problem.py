@@ -36,6 +36,7 @@ from batchkron.problems.problem_parts import (
 )
 from batchkron.problems.separable_solution import SeparableSolution
 from batchkron.problems.time_combination import TimeCombination
+from batchkron.problems.vector_checks import check_content, check_vector
 from batchkron.problems.weighted_norm import Masses
 from batchkron.problems.workspace import Workspace
 
@@ -314,7 +315,7 @@ class Problem:
         TypeError, ValueError
             For another dtype, shape or layout.
         """
-        self._check_vector("out", out)
+        check_vector("out", out, self.initial, is_output=True)
         self._sources.evaluate(t, out)
 
     def exact_coefficients(self, t: float) -> NDArray[np.float64] | None:
@@ -444,42 +445,12 @@ class Problem:
         return SeparableSolution(self.exact, self.masses, self.grid, self.degree)
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        self._check_vector("u", u)
-        self._check_vector("out", out)
+        check_vector("u", u, self.initial)
+        check_vector("out", out, self.initial, is_output=True)
         if array_module(u).may_share_memory(u, out):
             raise ValueError("out overlaps u; pass another array")
 
-    def _check_vector(self, name: str, vector: NDArray[np.float64]) -> None:
-        """Refuse what is no vector of the problem, where its vectors are."""
-        module = array_module(self.initial)
-        if not isinstance(vector, module.ndarray):
-            came = type(vector)
-            raise TypeError(
-                f"{name} is {came.__module__}.{came.__name__}; expected a {module.__name__} array "
-                f"of shape {self._shape}, because the problem is on {self.device!r}"
-            )
-        self._check_content(name, vector)
-        fresh = f"pass a fresh array, such as {module.__name__}.empty_like(u)"
-        if name == "out" and not vector.flags.c_contiguous:
-            raise ValueError(f"out is not C-contiguous; {fresh}")
-        if name == "out" and not getattr(vector.flags, "writeable", True):
-            raise ValueError(f"out is read-only; {fresh}")
-
-    def _check_content(self, name: str, vector: NDArray[np.float64]) -> None:
-        """Refuse another dtype or shape than that of the unknowns."""
-        if getattr(vector, "dtype", None) != np.float64:
-            kind = getattr(vector, "dtype", type(vector).__name__)
-            raise TypeError(f"{name} is {kind}; expected a float64 array of shape {self._shape}")
-        if vector.shape != self._shape:
-            raise ValueError(
-                f"{name} has shape {vector.shape}; expected {self._shape}, the problem's unknowns"
-            )
-
     def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a state as a NumPy array."""
-        self._check_content("u", u)
+        check_content("u", u, self.initial.shape)
         return to_host(u, "u")
-
-    @property
-    def _shape(self) -> tuple[int]:
-        return (self.initial.size,)

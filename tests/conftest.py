@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,28 @@ import batchkron as bk
 # Tests start Python in the folder that pytest runs in. In the root of the source, its own
 # "batchkron" without the compiled module would be found before the installed one.
 os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def reason_to_skip():
+    """Why no test can run on a device here; empty if they can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what CuPy does not find on this machine
+        try:
+            import cupy
+        except ImportError:
+            return "CuPy is not installed"
+    try:
+        cupy.cuda.runtime.getDevice()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no CUDA device: {error}"
+    return ""
+
+
+def pytest_collection_modifyitems(items):
+    on_device = [item for item in items if item.get_closest_marker("gpu")]
+    if on_device and (reason := reason_to_skip()):
+        for item in on_device:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

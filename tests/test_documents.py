@@ -11,7 +11,14 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.gpu] if path.name == "gpu.md" else [])
+        for path in DOCUMENTS
+    ],
+    ids=lambda path: path.name,
+)
 def test_examples_print_what_they_say(path, tmp_path, monkeypatch):
     """All ``pycon`` blocks of one document, one after another, in an empty folder."""
     monkeypatch.chdir(tmp_path)
