@@ -1,0 +1,12 @@
+"""Times of batchkron next to its peers' and to what the machine can do: see README.md.
+
+``python -m`` from the root of the source finds the folder ``batchkron`` there first, which has no
+compiled module. The root goes behind the installed packages, so that the installed one is timed.
+"""
+
+import sys
+from pathlib import Path
+
+_root = Path(__file__).resolve().parents[1]
+if sys.path and Path(sys.path[0]).resolve() == _root:
+    sys.path.append(sys.path.pop(0))

@@ -1,0 +1,178 @@
+"""Measure, judge, print: `python -m benchmarks.cpu --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+import batchkron as bk
+from benchmarks.cpu import report
+from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_ceilings
+from benchmarks.cpu.cells import Cell, Conditions, Key, measure_cell
+from benchmarks.cpu.contenders import OURS, Peer
+from benchmarks.cpu.machine import available_memory, describe_machine, last_level_cache
+from benchmarks.cpu.options import (
+    chosen_cells,
+    chosen_effort,
+    chosen_threads,
+    chosen_tuning,
+    read_options,
+)
+from benchmarks.cpu.peers import all_peers
+from benchmarks.cpu.regimes import Regime
+from benchmarks.cpu.timing import Failure, SetThreads
+from benchmarks.cpu.verdicts import judge, speedups
+
+ARRAYS_AT_ONCE = 8  # vectors of one cell in memory: ours, the peers' buffers, what they allocate
+QUICK_ARRAY_BYTES = 512 << 20
+
+
+def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
+    """Return how to set the threads of all libraries that are loaded, and what these are."""
+    controller = ThreadpoolController()
+
+    def set_threads(count: int) -> None:
+        controller.limit(limits=count)
+        bk.set_num_threads(count)
+
+    return set_threads, controller.info()
+
+
+def absences(peers: Sequence[Peer], asked: Sequence[str] | None) -> dict[str, str]:
+    """Return the peers that cannot or shall not be measured, each with the reason."""
+    found = {}
+    for peer in peers:
+        left_out = asked is not None and peer.name not in asked
+        if why := "left out by --peers" if left_out else peer.missing():
+            found[peer.name] = why
+    return found
+
+
+def all_ceilings(
+    threads: Sequence[int], set_threads: SetThreads, array_bytes: int, quick: bool
+) -> dict[int, Ceilings]:
+    """Measure the ceilings of each number of threads."""
+    kernels = compile_kernels()
+    found = {}
+    for count in threads:
+        set_threads(count)
+        found[count] = measure_ceilings(kernels, count, array_bytes, quick)
+    return found
+
+
+def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
+    """Measure cell after cell, and say how far the run is, apart from its result."""
+    for count, key in enumerate(keys, 1):
+        start = time.perf_counter()
+        cell = measure_cell(key, conditions)
+        seconds = time.perf_counter() - start
+        print(f"[{count}/{len(keys)}] {cell.label} {key.dtype}: {seconds:.1f} s", file=sys.stderr)
+        yield cell
+
+
+def print_report(
+    regimes: Sequence[tuple[Regime, list[Key]]],
+    cells: Mapping[Key, Cell],
+    ceilings: Mapping[int, Ceilings],
+    machine: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Print all tables; return the verdicts for the file."""
+    print(f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n")
+    print(f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; ", end="")
+    print(
+        "; ".join(f"{name} {version}" for name, version in machine["peers"].items()) or "no peers"
+    )
+    for name, why in machine["missing_peers"].items():
+        print(f"{name} was not measured: {why}")
+    print(f"\n{report.ceilings_table(ceilings)}\n")
+    judged = {
+        regime.name: judge(regime, [cells[key] for key in keys], ceilings)
+        for regime, keys in regimes
+    }
+    for regime, _ in regimes:
+        print(report.regime_table(regime, judged[regime.name]))
+    gains = speedups(list(cells.values()), ceilings)
+    print(f"## Summary\n\n{report.summary(judged, [regime for regime, _ in regimes], gains)}\n")
+    verdicts = [verdict for own in judged.values() for verdict in own]
+    print(f"## Missed\n\n{report.missed(verdicts, gains)}")
+    return [report.verdict_record(v) for v in verdicts] + [report.speedup_record(g) for g in gains]
+
+
+def save(path: Path | None, record: Mapping[str, Any]) -> None:
+    """Write the file, if there shall be one."""
+    if path is not None:
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def prepare(
+    options: argparse.Namespace, array_bytes: int, cache: int
+) -> tuple[Conditions, dict[str, Any]]:
+    """Load the peers, then take hold of everybody's threads; return the conditions to record."""
+    peers = all_peers(options.asgard, chosen_tuning(options))
+    missing = absences(peers, options.peers)
+    seed = np.random.SeedSequence().entropy if options.seed is None else options.seed
+    set_threads, libraries = thread_setter()
+    conditions = Conditions(
+        peers=peers,
+        missing=missing,
+        set_threads=set_threads,
+        effort=chosen_effort(options),
+        array_bytes=min(array_bytes, QUICK_ARRAY_BYTES) if options.quick else array_bytes,
+        cache_bytes=cache,
+        rng=np.random.default_rng(seed),
+    )
+    settings = {
+        "quick": options.quick,
+        "seed": str(seed),
+        **asdict(conditions.effort),
+        "largest_array_bytes": conditions.array_bytes,
+        "tuning_seconds": chosen_tuning(options),
+    }
+    machine = describe_machine(peers, missing, libraries)
+    return conditions, {"machine": machine, "settings": settings}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the status is 1 if a result of ours was wrong."""
+    started = time.perf_counter()
+    options = read_options(arguments)
+    threads = chosen_threads(options)
+    regimes = chosen_cells(options, threads)
+    free, cache = available_memory(), last_level_cache()
+    allowed = free if options.memory is None else int(options.memory * 2**30)
+    array_bytes = allowed // ARRAYS_AT_ONCE
+    conditions, record = prepare(options, array_bytes, cache)
+    traffic_bytes = min(4 * cache, free // ARRAYS_AT_ONCE)
+
+    def measured_ceilings() -> dict[int, Ceilings]:
+        return all_ceilings(threads, conditions.set_threads, traffic_bytes, options.quick)
+
+    before = measured_ceilings()
+    cells: dict[Key, Cell] = {}
+    record |= {"ceilings_before": before, "cells": []}
+    keys = list(dict.fromkeys(key for _, own in regimes for key in own))
+    for cell in measure_all(keys, conditions):
+        cells[cell.key] = cell
+        record["cells"].append(report.cell_record(cell))
+        save(options.json, record)
+    after = measured_ceilings()
+    ceilings = {count: best_of(before[count], after[count]) for count in threads}
+    verdicts = print_report(regimes, cells, ceilings, record["machine"])
+    seconds = time.perf_counter() - started
+    record |= {"ceilings_after": after, "ceilings": ceilings, "verdicts": verdicts}
+    save(options.json, {**record, "seconds": seconds})
+    results = [result for cell in cells.values() for result in cell.results]
+    return int(any(isinstance(r, Failure) and r.name == OURS for r in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The machine's ceilings, measured in the run that uses them: flops, matrix multiplies, traffic."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cpu.data import Array
+
+SOURCE = Path(__file__).with_name("ceilings.c")
+# a copy loop stays the loop that is written there, and not a call of memcpy
+FLAGS = [
+    *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"),
+    *("-ffp-contract=fast", "-fno-tree-loop-distribute-patterns"),
+]
+DTYPES = ("float64", "float32")
+ARRAYS = {"fill": 1, "copy": 2, "triad": 3}  # how many arrays each kind of traffic goes through
+
+Ceilings = dict[str, float]
+"""Flops per second for "fma float64" and the like, bytes per second for the others:
+"bandwidth" is the best of reading and writing, "write" of writing alone."""
+
+
+def compile_kernels() -> ctypes.CDLL:
+    """Compile ``ceilings.c`` for this processor and load it."""
+    compiler = os.environ.get("CC", "cc")
+    with tempfile.TemporaryDirectory() as folder:
+        library = str(Path(folder) / "ceilings.so")
+        subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", library], check=True)
+        kernels = ctypes.CDLL(library)
+    for dtype, real in (("float64", ctypes.c_double), ("float32", ctypes.c_float)):
+        function = getattr(kernels, f"fma_{dtype}")
+        function.argtypes, function.restype = [ctypes.c_long, ctypes.c_int, real], real
+        getattr(kernels, f"fma_{dtype}_flops").restype = ctypes.c_long
+    kernels.vector_bytes.restype = ctypes.c_long
+    return kernels
+
+
+def shortest(call: Callable[[], Any], repetitions: int) -> float:
+    """Seconds of the fastest of some calls, after one that is not counted."""
+    call()
+    times = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def multiply_add_rate(kernels: ctypes.CDLL, dtype: str, threads: int, repetitions: int) -> float:
+    """Flops per second of multiply-adds on registers."""
+    rounds = 1_000_000
+    function = getattr(kernels, f"fma_{dtype}")
+    seconds = shortest(partial(function, rounds, threads, 0.5), repetitions)
+    flops = getattr(kernels, f"fma_{dtype}_flops")()
+    return float(rounds * threads * flops / seconds)
+
+
+def gemm_rate(dtype: str, sizes: Sequence[int], repetitions: int) -> float:
+    """Flops per second of the best square matrix multiply of NumPy's BLAS."""
+    rng = np.random.default_rng()
+    best = 0.0
+    for size in sizes:
+        a, b = rng.standard_normal((2, size, size)).astype(dtype)
+        out = np.empty_like(a)
+        seconds = shortest(partial(np.matmul, a, b, out=out), repetitions)
+        best = max(best, 2.0 * size**3 / seconds)
+    return best
+
+
+def aligned(count: int, vector: int) -> Array:
+    """Room for ``count`` vectors, at a multiple of a vector's bytes."""
+    memory = np.empty((count + 1) * vector, np.uint8)
+    offset = -memory.ctypes.data % vector
+    return memory[offset : offset + count * vector]
+
+
+def traffic_rates(
+    kernels: ctypes.CDLL, array_bytes: int, threads: int, repetitions: int
+) -> Ceilings:
+    """Bytes read and written per second, with ordinary and with non-temporal stores."""
+    vector = kernels.vector_bytes()
+    count = array_bytes // vector
+    arrays = [aligned(count, vector) for _ in range(3)]
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+    arguments = (*pointers, ctypes.c_long(count), threads)
+    for rotated in range(3):  # the threads that use a page touch it first
+        kernels.fill(*pointers[rotated:], *pointers[:rotated], *arguments[3:])
+    rates = {}
+    for kind, moved in ARRAYS.items():
+        for name in (kind, f"{kind}_nontemporal"):
+            if hasattr(kernels, name):  # there are no such stores on other processors than x86
+                function = getattr(kernels, name)
+                seconds = shortest(partial(function, *arguments), repetitions)
+                rates[name] = moved * count * vector / seconds
+    return rates
+
+
+def measure_ceilings(kernels: ctypes.CDLL, threads: int, array_bytes: int, quick: bool) -> Ceilings:
+    """All ceilings of so many threads, which BLAS is limited to already."""
+    repetitions = 3 if quick else 7
+    sizes = (768,) if quick else (512, 768, 1024, 1536)
+    rates = traffic_rates(kernels, array_bytes, threads, repetitions)
+    for dtype in DTYPES:
+        rates[f"fma {dtype}"] = multiply_add_rate(kernels, dtype, threads, 3 * repetitions)
+        rates[f"gemm {dtype}"] = gemm_rate(dtype, sizes, repetitions)
+    rates["bandwidth"] = max(rates[name] for name in rates if name.startswith(("copy", "triad")))
+    rates["write"] = max(rates[name] for name in rates if name.startswith("fill"))
+    return rates
+
+
+def best_of(first: Ceilings, second: Ceilings) -> Ceilings:
+    """The higher of two measurements of each ceiling."""
+    return {name: max(first[name], second[name]) for name in first}

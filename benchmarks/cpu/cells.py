@@ -1,0 +1,120 @@
+"""One cell of the benchmark: a shape in one dtype, measured for all contenders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.cpu.contenders import OURS, Absent, Batchkron, Contender, Peer
+from benchmarks.cpu.data import make_data
+from benchmarks.cpu.regimes import Regime
+from benchmarks.cpu.shapes import Explicit, Shape
+from benchmarks.cpu.timing import Effort, Failure, SetThreads, Times, measure
+
+Result = Times | Failure | Absent
+
+
+@dataclass(frozen=True)
+class Key:
+    """What makes a cell; regimes that have it in common share its times."""
+
+    shape: Shape
+    dtype: str
+    cold: bool
+    threads: tuple[int, ...]
+
+
+@dataclass
+class Cell:
+    """A cell as it was measured: ``measured`` has fewer rows where memory does not hold all."""
+
+    key: Key
+    measured: Shape | None
+    beyond_cache: bool = False
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The shape's name, and what it was reduced to."""
+        if self.measured in (self.key.shape, None):
+            return self.key.shape.name
+        assert self.measured is not None
+        return f"{self.key.shape.name} (reduced to {self.measured.name})"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return int(np.dtype(self.key.dtype).itemsize)
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that are read and written at least; of an explicit product those written."""
+        assert self.measured is not None
+        read, written = self.measured.elements()
+        return self.itemsize * (written if isinstance(self.measured, Explicit) else read + written)
+
+    def ours(self, threads: int) -> float | None:
+        """Our median, if the result was right."""
+        return self.medians(threads).get(OURS)
+
+    def medians(self, threads: int) -> dict[str, float]:
+        """The median of the best variant of each contender."""
+        best: dict[str, float] = {}
+        for result in self.results:
+            if isinstance(result, Times) and result.threads == threads:
+                best[result.name] = min(result.median, best.get(result.name, np.inf))
+        return best
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all cells are measured with."""
+
+    peers: Sequence[Peer]
+    missing: dict[str, str]
+    set_threads: SetThreads
+    effort: Effort
+    array_bytes: int
+    cache_bytes: int
+    rng: np.random.Generator
+
+
+def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -> list[Key]:
+    """The cells of some shapes of a regime."""
+    counts = threads
+    if regime.threads is not None:
+        counts = tuple(count for count in threads if count in regime.threads)
+    return [
+        Key(shape, dtype, regime.cold, counts)
+        for shape in shapes
+        for dtype in ("float64", "float32")
+        if counts
+    ]
+
+
+def measure_cell(key: Key, conditions: Conditions) -> Cell:
+    """Make the data, ask everybody what they offer, check the results, take the times."""
+    dtype = np.dtype(key.dtype)
+    measured = key.shape.reduced(conditions.array_bytes // dtype.itemsize)
+    cell = Cell(key, measured)
+    if measured is None:
+        size = f"larger than {conditions.array_bytes / 2**30:.1f} GiB"
+        cell.results.append(Absent(OURS, "operator", f"one vector is {size}"))
+        return cell
+    sets = 1 + conditions.cache_bytes // cell.traffic if key.cold else 1
+    cell.beyond_cache = sets * cell.traffic > conditions.cache_bytes
+    conditions.set_threads(max(key.threads))
+    data = make_data(measured, dtype, sets, conditions.rng)
+    offers: list[Contender | Absent] = []
+    for peer in (Batchkron(), *conditions.peers):
+        if isinstance(measured, peer.shapes):
+            why = conditions.missing.get(peer.name)
+            offers += [Absent(peer.name, "", why)] if why else peer.offers(data)
+    contenders = [offer for offer in offers if isinstance(offer, Contender)]
+    cell.results += measure(
+        contenders, data, key.threads, conditions.set_threads, conditions.effort
+    )
+    cell.results += [offer for offer in offers if isinstance(offer, Absent)]
+    return cell

@@ -1,0 +1,126 @@
+"""What takes part in a measurement: batchkron's calls, and what a peer has to offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from benchmarks.cpu.data import Array, BatchData, Data, ExplicitData, KronMatmulData
+from benchmarks.cpu.shapes import Batch, Explicit, KronMatmul, Shape
+
+OURS = "batchkron"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way of computing a result: a call for each set of the data.
+
+    The result is in the data's output, or, with ``returns``, what the call returns. ``keeps`` holds
+    what the calls know by its address only.
+    """
+
+    name: str
+    variant: str
+    calls: list[Callable[[], Any]]
+    returns: bool = False
+    keeps: Sequence[object] = ()
+
+    def result(self, data: Data) -> Array:
+        """Call once, on the first set."""
+        returned = self.calls[0]()
+        return np.asarray(returned) if self.returns else data.outputs[0]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A way of computing a result that is not measured, and why."""
+
+    name: str
+    variant: str
+    reason: str
+
+
+class Peer:
+    """A library to compare with, and the kinds of shapes that it is for.
+
+    Each method offers its variants, or nothing if it has none.
+    """
+
+    name: str
+    shapes: tuple[type[Shape], ...]
+
+    def missing(self) -> str | None:
+        """Say why the peer cannot be measured on this machine, if so."""
+        return None
+
+    def version(self) -> str:
+        """The version that is measured."""
+        raise NotImplementedError
+
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Absent]:
+        """Offer x (A_1 ⊗ … ⊗ A_d)."""
+        return ()
+
+    def batch(self, data: BatchData) -> Iterable[Contender | Absent]:
+        """Offer a batch list."""
+        return ()
+
+    def explicit(self, data: ExplicitData) -> Iterable[Contender | Absent]:
+        """Offer A_1 ⊗ … ⊗ A_d written out."""
+        return ()
+
+    def offers(self, data: Data) -> list[Contender | Absent]:
+        """All variants for these data."""
+        if isinstance(data, KronMatmulData):
+            return list(self.kron_matmul(data))
+        if isinstance(data, BatchData):
+            return list(self.batch(data))
+        assert isinstance(data, ExplicitData)
+        return list(self.explicit(data))
+
+
+class Batchkron(Peer):
+    """Ourselves, through the public interface: an operator is the plan, ``out`` is given."""
+
+    name = OURS
+    shapes = (KronMatmul, Batch, Explicit)
+
+    def version(self) -> str:
+        """Of the installed package."""
+        return bk.__version__
+
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+        """The operator of the transposed factors, applied to every row."""
+        operator = bk.KroneckerProduct([factor.T for factor in data.factors])
+        pairs = zip(data.inputs, data.outputs, strict=True)
+        if data.shape.rows == 1:
+            calls = [partial(operator.matvec, x[0], out[0]) for x, out in pairs]
+        else:
+            calls = [partial(operator.apply, x, out) for x, out in pairs]
+        return [Contender(self.name, "operator", list(calls))]
+
+    def batch(self, data: BatchData) -> Iterable[Contender]:
+        """The batch operator; identities of a segmented multiply are found by itself."""
+        blocks = data.shape.blocks
+        operator = bk.BatchedKron(
+            data.pools,
+            data.ids,
+            data.sources,
+            data.targets,
+            num_inputs=blocks,
+            num_outputs=blocks,
+        )
+        pairs = zip(data.inputs, data.outputs, strict=True)
+        return [
+            Contender(self.name, "operator", [partial(operator.apply, *pair) for pair in pairs])
+        ]
+
+    def explicit(self, data: ExplicitData) -> Iterable[Contender]:
+        """The function with ``out``."""
+        calls = [partial(bk.kron, *data.factors, out=out) for out in data.outputs]
+        return [Contender(self.name, "function", list(calls))]

@@ -1,0 +1,185 @@
+"""Fresh random operands of a shape, and whether a result on them is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import batchkron as bk
+from benchmarks.cpu.shapes import Batch, Explicit, KronMatmul, Shape
+
+Array = NDArray[Any]
+
+CHECKED_ELEMENTS = 1 << 20
+CHECKED_PRODUCTS = 1024
+# A prime number of random values is repeated in large arrays, so that no two rows are the same.
+RANDOM_VALUES = 4_194_301
+
+
+def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Standard normal values."""
+    size = int(np.prod(shape))
+    values = rng.standard_normal(min(size, RANDOM_VALUES)).astype(dtype)
+    return np.resize(values, size).reshape(shape)
+
+
+class Data:
+    """Operands of one shape and dtype, and the outputs that all contenders write to in turn.
+
+    There are ``sets`` of vectors and outputs; contenders go through them one call after another.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], sets: int, rng: np.random.Generator) -> None:
+        self.dtype = dtype
+        self.sets = sets
+        self.rng = rng
+        self.inputs: list[Array] = []
+        self.outputs: list[Array] = []
+
+    def poison(self) -> None:
+        """Fill the first output with NaN, so that a result must be written to be right."""
+        self.outputs[0].fill(np.nan)
+
+    def wrong(self, result: Array) -> str | None:
+        """Say what is wrong with a result on the first set, entrywise within rounding."""
+        picked, expected, bound = self.reference
+        actual = result.reshape(self.outputs[0].shape)[picked].astype(np.float64)
+        excess = np.abs(actual - expected) - bound
+        if not np.isfinite(actual).all():
+            return "wrong result: not written everywhere, or not finite"
+        if (excess > 0).any():
+            return f"wrong result: off by {np.abs(actual - expected).max():.1e}"
+        return None
+
+    @cached_property
+    def reference(self) -> tuple[Array, Array, Array]:
+        """Indices of checked rows of the first output, their values, and bounds of the errors."""
+        raise NotImplementedError
+
+    def epsilon(self, terms: int) -> float:
+        """A bound of the relative rounding error of two chains of so many operations."""
+        return float(4 * np.finfo(self.dtype).eps * terms)
+
+    def picked(self, rows: int, most: int) -> Array:
+        """The first row, the last, and others by chance: at most ``most``, at least one."""
+        if most >= rows:
+            return np.arange(rows)
+        chosen = self.rng.choice(rows, size=max(1, most), replace=False)
+        ends = [0, rows - 1] if most > 2 else []
+        return np.unique(np.r_[chosen[len(ends) :], ends].astype(np.int64))
+
+
+class KronMatmulData(Data):
+    """x (rows, ΠP), the factors, and outputs (rows, ΠQ)."""
+
+    def __init__(
+        self, shape: KronMatmul, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
+    ) -> None:
+        super().__init__(dtype, sets, rng)
+        self.shape = shape
+        self.factors = [
+            random_array(rng, (p, q), dtype) / dtype.type(p**0.5) for p, q in shape.factors
+        ]
+        read, written = shape.columns
+        self.inputs = [random_array(rng, (shape.rows, read), dtype) for _ in range(sets)]
+        self.outputs = [np.ones((shape.rows, written), dtype) for _ in range(sets)]
+
+    @cached_property
+    def scratch(self) -> tuple[Array, Array]:
+        """Two buffers for intermediate results, shared by the contenders that bring none."""
+        return np.ones(self.shape.largest, self.dtype), np.ones(self.shape.largest, self.dtype)
+
+    @cached_property
+    def reference(self) -> tuple[Array, Array, Array]:
+        """Whole rows by the reference backend in double precision."""
+        rows = self.picked(self.shape.rows, CHECKED_ELEMENTS // max(self.shape.columns))
+        x = self.inputs[0][rows].astype(np.float64)
+        factors = [factor.astype(np.float64) for factor in self.factors]
+        with bk.backends.using("reference"):
+            expected = bk.gemkm(x, factors)
+            magnitude = bk.gemkm(np.abs(x), [np.abs(factor) for factor in factors])
+        terms = sum(p + 2 for p, _ in self.shape.factors) + 2
+        return rows, expected, self.epsilon(terms) * magnitude
+
+
+class BatchData(Data):
+    """A batch list, its pools, and blocks x and y (blocks, n^d)."""
+
+    def __init__(
+        self, shape: Batch, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
+    ) -> None:
+        super().__init__(dtype, sets, rng)
+        self.shape = shape
+        n, modes = shape.size, shape.modes
+        self.pools = [
+            random_array(rng, (shape.POOL, n, n), dtype) / dtype.type(n**0.5) for _ in range(modes)
+        ]
+        self.ids = rng.integers(0, shape.POOL, (shape.products, modes))
+        if shape.only is not None:
+            for mode in set(range(modes)) - {shape.only}:
+                self.pools[mode][0] = np.eye(n)
+                self.ids[:, mode] = 0
+        self.sources = rng.integers(0, shape.blocks, shape.products)
+        self.targets = np.repeat(np.arange(shape.blocks), shape.contributions)
+        blocks = (shape.blocks, shape.block)
+        self.inputs = [random_array(rng, blocks, dtype) for _ in range(sets)]
+        self.outputs = [np.ones(blocks, dtype) for _ in range(sets)]
+
+    @cached_property
+    def reference(self) -> tuple[Array, Array, Array]:
+        """Whole output blocks by the reference backend in double precision."""
+        contributions = self.shape.contributions
+        blocks = self.picked(self.shape.blocks, CHECKED_PRODUCTS // contributions)
+        chosen = np.flatnonzero(np.isin(self.targets, blocks))
+        targets = np.repeat(np.arange(len(blocks)), contributions)
+        x = self.inputs[0].astype(np.float64)
+        pools = [pool.astype(np.float64) for pool in self.pools]
+        with bk.backends.using("reference"):
+            results = [
+                bk.BatchedKron(
+                    matrices, self.ids[chosen], self.sources[chosen], targets, num_inputs=len(x)
+                ).apply(vectors)
+                for matrices, vectors in ((pools, x), ([np.abs(pool) for pool in pools], np.abs(x)))
+            ]
+        terms = self.shape.modes * (self.shape.size + 2) + contributions + 2
+        return blocks, results[0], self.epsilon(terms) * results[1]
+
+
+class ExplicitData(Data):
+    """The factors, and matrices for their product."""
+
+    def __init__(
+        self, shape: Explicit, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
+    ) -> None:
+        super().__init__(dtype, sets, rng)
+        self.shape = shape
+        self.factors = [random_array(rng, size, dtype) for size in shape.factors]
+        rows = int(np.prod([p for p, _ in shape.factors]))
+        self.outputs = [np.ones((rows, shape.elements()[1] // rows), dtype) for _ in range(sets)]
+
+    @cached_property
+    def reference(self) -> tuple[Array, Array, Array]:
+        """Rows of the product, each the product of one row of every factor."""
+        rows, columns = self.outputs[0].shape
+        picked = self.picked(rows, CHECKED_ELEMENTS // columns)
+        indices: Sequence[Array] = np.unravel_index(picked, [p for p, _ in self.shape.factors])
+        expected = np.ones((len(picked), 1))
+        for factor, index in zip(self.factors, indices, strict=True):
+            chosen = factor[index].astype(np.float64)
+            expected = (expected[:, :, None] * chosen[:, None, :]).reshape(len(picked), -1)
+        return picked, expected, self.epsilon(len(self.factors)) * np.abs(expected)
+
+
+def make_data(
+    shape: Shape, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
+) -> KronMatmulData | BatchData | ExplicitData:
+    """Return fresh operands for a shape."""
+    if isinstance(shape, KronMatmul):
+        return KronMatmulData(shape, dtype, sets, rng)
+    if isinstance(shape, Batch):
+        return BatchData(shape, dtype, sets, rng)
+    return ExplicitData(shape, dtype, sets, rng)

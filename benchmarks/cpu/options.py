@@ -1,0 +1,85 @@
+"""The command line of the benchmark, and the settings that follow from it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.cpu.cells import Key, keys_of
+from benchmarks.cpu.machine import processors
+from benchmarks.cpu.peers import NAMES
+from benchmarks.cpu.regimes import REGIMES, Regime
+from benchmarks.cpu.timing import Effort
+
+FULL = Effort(rounds=5, turn_seconds=0.04)
+QUICK = Effort(rounds=3, turn_seconds=0.01)
+TUNING_SECONDS = {True: 10.0, False: 120.0}  # quick or not
+
+
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    names = ", ".join(regime.name for regime in REGIMES)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cpu",
+        description="Times of batchkron, its peers and the machine; benchmarks/README.md says how.",
+        epilog=f"Regimes: {names}. Peers: {', '.join(NAMES)}.",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a few shapes, in two minutes")
+    add("--threads", help="numbers of threads; 1,2 by default, if there are two processors")
+    add("--json", type=Path, help="where all numbers are written, after each cell")
+    known = [regime.name for regime in REGIMES]
+    add("--regime", nargs="+", choices=known, metavar="NAME", help="all by default")
+    add("--shape", nargs="+", metavar="NAME", help='only these of the regimes, such as "64: 8^4"')
+    add("--peers", nargs="*", choices=NAMES, metavar="NAME", help="all by default")
+    add("--asgard", type=Path, metavar="PATH", help="the unpacked source of ASGarD")
+    add("--tuning", type=float, metavar="SECONDS", help="the most for FastKron to tune a shape")
+    add("--memory", type=float, metavar="GIB", help="for the operands; what is free by default")
+    add("--seed", type=int, help="of the random data; a fresh one by default")
+    add("--rounds", type=int, help="of all contenders of a cell")
+    add("--turn", type=float, metavar="MILLISECONDS", help="of a contender in a round")
+    return parser.parse_args(arguments)
+
+
+def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
+    """The numbers of threads, rising: one and two by default, or one where that is all."""
+    if options.threads is None:
+        return tuple(count for count in (1, 2) if count <= processors())
+    return tuple(sorted({int(count) for count in options.threads.split(",")}))
+
+
+def chosen_effort(options: argparse.Namespace) -> Effort:
+    """The mode's rounds and turns, unless they are given."""
+    mode = QUICK if options.quick else FULL
+    turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
+    return Effort(options.rounds or mode.rounds, turn)
+
+
+def chosen_tuning(options: argparse.Namespace) -> float:
+    """The most seconds that FastKron may take for tuning a shape."""
+    return float(TUNING_SECONDS[options.quick] if options.tuning is None else options.tuning)
+
+
+def chosen_cells(
+    options: argparse.Namespace, threads: tuple[int, ...]
+) -> list[tuple[Regime, list[Key]]]:
+    """The regimes that are asked for, with their cells.
+
+    Raises
+    ------
+    SystemExit
+        If there is no cell.
+    """
+    chosen = []
+    for regime in REGIMES:
+        if options.regime and regime.name not in options.regime:
+            continue
+        shapes = regime.quick if options.quick else regime.shapes
+        if options.shape:
+            shapes = tuple(shape for shape in regime.shapes if shape.name in options.shape)
+        if keys := keys_of(regime, shapes, threads):
+            chosen.append((regime, keys))
+    if not chosen:
+        raise SystemExit("no such shape in these regimes; benchmarks/cpu/regimes.py lists them")
+    return chosen

@@ -1,0 +1,30 @@
+"""The peers, each a file: what they offer for a shape, and how they are called at their best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.cpu.contenders import Peer
+from benchmarks.cpu.peers.asgard import Asgard
+from benchmarks.cpu.peers.einsum import OptEinsum
+from benchmarks.cpu.peers.fastkron import FastKron
+from benchmarks.cpu.peers.numpy_chain import NumPy
+from benchmarks.cpu.peers.numpy_kron import NumPyKron
+from benchmarks.cpu.peers.scipy_blocks import SciPyBlocks
+
+NAMES = ("NumPy", "opt_einsum", "FastKron", "numpy.kron", "ASGarD", "SciPy")
+
+
+def all_peers(asgard: Path | None, tuning_seconds: float) -> list[Peer]:
+    """Return the peers in the order of `NAMES`, those that are missing too."""
+    return [
+        NumPy(),
+        OptEinsum(),
+        FastKron(tuning_seconds),
+        NumPyKron(),
+        Asgard(asgard),
+        SciPyBlocks(),
+    ]
+
+
+__all__ = ["NAMES", "all_peers"]

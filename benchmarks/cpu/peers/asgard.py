@@ -1,0 +1,109 @@
+"""ASGarD's batch kernel for CPUs, compiled from its own unpacked source.
+
+Later versions have no kernel for batch lists any more: 0.7.0a1 is the one to take.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.cpu.contenders import Absent, Contender, Peer
+from benchmarks.cpu.data import Array, BatchData
+from benchmarks.cpu.shapes import Batch
+
+DRIVER = Path(__file__).with_name("asgard_driver.cpp")
+KERNEL = Path("src/device/asgard_spkronmult_cpu.cpp")
+BUILD = "batchkron-benchmark"  # a folder made in ASGarD's own
+# the flags of its own CMake file for a release with OpenMP
+FLAGS = [
+    *("-std=c++17", "-O3", "-DNDEBUG", "-march=native", "-mtune=native"),
+    *("-fopenmp", "-fPIC", "-shared"),
+]
+DEFINES = ["-DASGARD_ENABLE_DOUBLE", "-DASGARD_ENABLE_FLOAT"]
+
+
+class Asgard(Peer):
+    """`asgard::kronmult::cpu_sparse`: rows of products, one thread for each output block."""
+
+    name = "ASGarD"
+    shapes = (Batch,)
+
+    def __init__(self, source: Path | None) -> None:
+        self.source = source
+
+    def missing(self) -> str | None:
+        """Whether its source is there and compiles."""
+        if self.source is None:
+            return "no --asgard PATH"
+        if not (self.source / KERNEL).is_file():
+            return f"no {KERNEL} in {self.source}"
+        try:
+            self.library  # noqa: B018
+        except (subprocess.CalledProcessError, OSError) as error:
+            return f"does not compile: {getattr(error, 'stderr', '') or error}"[:200]
+        return None
+
+    def version(self) -> str:
+        """The name of the source folder, which holds it."""
+        assert self.source is not None
+        return self.source.resolve().name
+
+    @cached_property
+    def library(self) -> ctypes.CDLL:
+        """The kernel and the driver, compiled when the driver is newer (about a minute)."""
+        assert self.source is not None
+        source = self.source.resolve()
+        folder = source / BUILD
+        library = folder / "kernel.so"
+        if not library.exists() or library.stat().st_mtime < DRIVER.stat().st_mtime:
+            folder.mkdir(exist_ok=True)
+            # ASGarD's CMake file writes this one; the kernel needs nothing of it
+            (folder / "asgard_build_info.hpp").touch()
+            compiler = os.environ.get("CXX") or shutil.which("g++") or "c++"
+            includes = [f"-I{path}" for path in (folder, source / "src", source / "src/device")]
+            command = [compiler, *FLAGS, *DEFINES, *includes, str(source / KERNEL), str(DRIVER)]
+            partly = folder / "partly.so"
+            subprocess.run(
+                [*command, "-o", str(partly)], check=True, capture_output=True, text=True
+            )
+            partly.rename(library)
+        return ctypes.CDLL(str(library))
+
+    def batch(self, data: BatchData) -> Iterable[Contender | Absent]:
+        """The list as rows of a sparse matrix of products; its matrices are column-major."""
+        shape = data.shape
+        if shape.modes > 6:
+            yield Absent(self.name, "cpu_sparse", "at most six modes")
+            return
+        pools = [np.ascontiguousarray(pool.swapaxes(1, 2)).reshape(-1) for pool in data.pools]
+        matrices = np.concatenate(pools)
+        area = shape.size**2
+        offsets = (data.ids + shape.POOL * np.arange(shape.modes)) * area
+        starts = np.arange(shape.blocks + 1) * shape.contributions
+        lists = [np.ascontiguousarray(a, np.intc) for a in (starts, data.sources, offsets)]
+        function = getattr(self.library, f"multiply_{data.dtype}")
+        calls = [
+            partial(
+                function,
+                *(shape.modes, shape.size, shape.blocks),
+                *(pointer(array) for array in (*lists, matrices, x, out)),
+            )
+            for x, out in zip(data.inputs, data.outputs, strict=True)
+        ]
+        if calls[0]() != 0:
+            yield Absent(self.name, "cpu_sparse", "refuses these sizes")
+            return
+        yield Contender(self.name, "cpu_sparse", list(calls), keeps=[*lists, matrices])
+
+
+def pointer(array: Array) -> ctypes.c_void_p:
+    """The address of an array, bound once."""
+    return ctypes.c_void_p(array.ctypes.data)

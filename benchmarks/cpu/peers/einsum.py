@@ -1,0 +1,52 @@
+"""opt_einsum with its path found once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from importlib import import_module, util
+from typing import Any
+
+from benchmarks.cpu.contenders import Contender, Peer
+from benchmarks.cpu.data import Array, KronMatmulData
+from benchmarks.cpu.shapes import KronMatmul
+
+
+class OptEinsum(Peer):
+    """`opt_einsum.contract_expression` over all factors at once."""
+
+    name = "opt_einsum"
+    shapes = (KronMatmul,)
+
+    def missing(self) -> str | None:
+        """Whether it is installed."""
+        return None if util.find_spec("opt_einsum") else "not installed"
+
+    def version(self) -> str:
+        """Of the package."""
+        return str(import_module("opt_einsum").__version__)
+
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+        """Rows and modes are indices of their own."""
+        opt_einsum = import_module("opt_einsum")
+        modes = range(1, 1 + len(data.factors))
+        read, written = [f"i{k}" for k in modes], [f"o{k}" for k in modes]
+        symbols = {
+            name: opt_einsum.get_symbol(count)
+            for count, name in enumerate(["row", *read, *written])
+        }
+        terms = [["row", *read], *map(list, zip(read, written, strict=True)), ["row", *written]]
+        *operands, result = ["".join(symbols[name] for name in term) for term in terms]
+        tensor = (data.shape.rows, *(p for p, _ in data.shape.factors))
+        expression = opt_einsum.contract_expression(
+            f"{','.join(operands)}->{result}", tensor, *data.shape.factors
+        )
+        calls = [
+            partial(contract, expression, x.reshape(tensor), data.factors) for x in data.inputs
+        ]
+        yield Contender(self.name, "cached path", list(calls), returns=True)
+
+
+def contract(expression: Any, x: Array, factors: list[Array]) -> Any:
+    """Evaluate the prepared expression."""
+    return expression(x, *factors)

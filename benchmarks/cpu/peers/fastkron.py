@@ -1,0 +1,120 @@
+"""FastKron's library for x86, through the handle of its Python package."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from importlib import import_module, metadata, util
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cpu.contenders import Absent, Contender, Peer
+from benchmarks.cpu.data import Array, KronMatmulData
+from benchmarks.cpu.shapes import KronMatmul
+
+FUSION, TUNE = 2, 4  # its options; a fresh handle has FUSION alone
+TUNING_CALLS = 100  # a first call with TUNE takes about as long as so many without
+
+
+class FastKron(Peer):
+    """The default and the tuned handle, each with raw pointers bound once; and the function.
+
+    A tuned handle tries its kernels in the first call of a shape, outside of the time. Where that
+    would take longer than ``tuning_seconds``, it is left out and named.
+    """
+
+    name = "FastKron"
+    shapes = (KronMatmul,)
+
+    def __init__(self, tuning_seconds: float) -> None:
+        self.tuning_seconds = tuning_seconds
+        self.handles: dict[tuple[str, np.dtype[Any]], Any] = {}
+
+    def missing(self) -> str | None:
+        """Whether it is installed, and has a library for this processor."""
+        if util.find_spec("pyfastkron") is None:
+            return "not installed"
+        try:
+            import_module("pyfastkron.FastKronX86")
+        except ImportError as error:
+            return str(error)
+        return None
+
+    def version(self) -> str:
+        """Of the package."""
+        return metadata.version("pyfastkron")
+
+    @cached_property
+    def library(self) -> Any:
+        """Its compiled module."""
+        return import_module("pyfastkron.FastKronX86")
+
+    def handle(self, variant: str, options: int, dtype: np.dtype[Any]) -> Any:
+        """The handle of a variant for one dtype, never destroyed.
+
+        A handle used for both dtypes gave NaN now and then, and to destroy one broke the others.
+        """
+        if (variant, dtype) not in self.handles:
+            handle = import_module("pyfastkron.fastkronhandle").FastKronHandle("x86", self.library)
+            self.library.setOptions(handle.handle, options)
+            self.handles[variant, dtype] = handle
+        return self.handles[variant, dtype]
+
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Absent]:
+        """Both handles, and for one row the function that its users call."""
+        for variant, options in (("default", FUSION), ("tuned", FUSION | TUNE)):
+            handle = self.handle(variant, options, data.dtype)
+            try:
+                buffers = self.buffers(handle, data)
+                calls = self.bound_calls(handle, data, buffers)
+                if options & TUNE and (seconds := self.tuning_time(data, buffers)):
+                    yield Absent(self.name, variant, f"tuning takes about {seconds:.0f} s")
+                    continue
+                calls[0]()
+            except RuntimeError as error:
+                yield Absent(self.name, variant, str(error))
+                continue
+            yield Contender(self.name, variant, calls, keeps=buffers)
+        if data.shape.rows == 1:
+            yield self.function(data)
+
+    def buffers(self, handle: Any, data: KronMatmulData) -> list[Array]:
+        """Two buffers of the size that it asks for, the data's own where they are large enough."""
+        ps, qs = (list(sizes) for sizes in zip(*data.shape.factors, strict=True))
+        needed = max(handle.gekmmSizes(data.inputs[0].shape, ps, qs))
+        return [b if b.size >= needed else np.ones(needed, data.dtype) for b in data.scratch]
+
+    def bound_calls(
+        self, handle: Any, data: KronMatmulData, buffers: list[Array]
+    ) -> list[Callable[[], Any]]:
+        """Calls of the raw function on every set."""
+        library, operation = self.library, self.library.Op.N
+        function = library.dgemkm if data.dtype == np.float64 else library.sgemkm
+        ps, qs = (list(sizes) for sizes in zip(*data.shape.factors, strict=True))
+        factors = [factor.ctypes.data for factor in data.factors]
+        return [
+            partial(
+                function,
+                *(handle.handle, handle.backend, data.shape.rows, len(ps), ps, qs),
+                *(x.ctypes.data, operation, factors, operation, out.ctypes.data),
+                *(1.0, 0.0, 0, buffers[0].ctypes.data, buffers[1].ctypes.data),
+            )
+            for x, out in zip(data.inputs, data.outputs, strict=True)
+        ]
+
+    def tuning_time(self, data: KronMatmulData, buffers: list[Array]) -> float | None:
+        """The estimated seconds of tuning, if they are too many."""
+        plain = self.bound_calls(self.handles["default", data.dtype], data, buffers)[0]
+        start = time.perf_counter()
+        plain()
+        seconds = TUNING_CALLS * (time.perf_counter() - start)
+        return seconds if seconds > self.tuning_seconds else None
+
+    def function(self, data: KronMatmulData) -> Contender:
+        """`pyfastkron.fastkronnumpy.gemkm`."""
+        module = import_module("pyfastkron.fastkronnumpy")
+        module.__dict__["fastkronX86"] = self.handle("function", FUSION, data.dtype)
+        calls = [partial(module.gemkm, x, data.factors) for x in data.inputs]
+        return Contender("FastKron's function", "gemkm", list(calls), returns=True)

@@ -1,0 +1,167 @@
+"""What is multiplied: a Kron-Matmul, a batch, an explicit product, with its work and its memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class KronMatmul:
+    """x (A_1 ⊗ … ⊗ A_d) for x of ``rows`` rows and A_k of the shapes (P_k, Q_k) in ``factors``."""
+
+    rows: int
+    factors: tuple[tuple[int, int], ...]
+
+    @property
+    def name(self) -> str:
+        """The shape as FastKron's tables write it, "64: 8^4"."""
+        sizes = [str(p) if p == q else f"{p}×{q}" for p, q in self.factors]
+        if len(set(sizes)) == 1 and len(sizes) > 1:
+            return f"{self.rows}: {sizes[0]}^{len(sizes)}"
+        return f"{self.rows}: {', '.join(sizes)}"
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """ΠP and ΠQ."""
+        return math.prod(p for p, _ in self.factors), math.prod(q for _, q in self.factors)
+
+    @property
+    def cheapest_order(self) -> list[int]:
+        """The modes in the order of least work: a before b where 1/P_a - 1/Q_a < 1/P_b - 1/Q_b."""
+        return sorted(
+            range(len(self.factors)),
+            key=lambda mode: 1 / self.factors[mode][0] - 1 / self.factors[mode][1],
+        )
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions, in the order of least work."""
+        size, total = self.rows * self.columns[0], 0
+        for p, q in (self.factors[mode] for mode in self.cheapest_order):
+            size = size // p * q
+            total += 2 * size * p
+        return float(total)
+
+    @property
+    def largest(self) -> int:
+        """Elements that an intermediate result has at most, in any order."""
+        return self.rows * math.prod(max(p, q) for p, q in self.factors)
+
+    def elements(self) -> tuple[int, int]:
+        """How many are read and written at least, without the factors."""
+        return self.rows * self.columns[0], self.rows * self.columns[1]
+
+    def reduced(self, most: int) -> KronMatmul | None:
+        """The shape with as many rows as give intermediates of ``most`` elements, if any do."""
+        rows = min(self.rows, most // (self.largest // self.rows))
+        return replace(self, rows=rows) if rows else None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products of ``modes`` factors n × n, ``contributions`` to every output block.
+
+    With ``only`` the factors of all other modes are the identity: a segmented mode multiply.
+    """
+
+    modes: int
+    size: int
+    contributions: int = 64
+    only: int | None = None
+
+    LEAST_FLOPS = 20e6
+    LEAST_BLOCKS = 8
+    POOL = 256
+
+    @property
+    def name(self) -> str:
+        """(d, n) as in the papers on batches."""
+        mode = "" if self.only is None else f" mode {self.only}, {self.contributions} edges"
+        return f"({self.modes},{self.size}){mode}"
+
+    @property
+    def block(self) -> int:
+        """Elements of a block."""
+        return int(self.size**self.modes)
+
+    @property
+    def flops_of_product(self) -> int:
+        """Multiplications and additions of one product."""
+        return 2 * self.block * self.size * (self.modes if self.only is None else 1)
+
+    @property
+    def blocks(self) -> int:
+        """Input blocks and output blocks: enough for one call to have some work."""
+        per_block = self.contributions * self.flops_of_product
+        return max(self.LEAST_BLOCKS, math.ceil(self.LEAST_FLOPS / per_block))
+
+    @property
+    def products(self) -> int:
+        """The length of the batch list."""
+        return self.blocks * self.contributions
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of the whole list."""
+        return float(self.products * self.flops_of_product)
+
+    def elements(self) -> tuple[int, int]:
+        """How many are read and written at least."""
+        return self.blocks * self.block, self.blocks * self.block
+
+    def reduced(self, most: int) -> Batch | None:
+        """The same, unless its vectors have more than ``most`` elements."""
+        return self if self.blocks * self.block <= most else None
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """A_1 ⊗ … ⊗ A_d written out, A_k of the shapes (P_k, Q_k) in ``factors``."""
+
+    factors: tuple[tuple[int, int], ...]
+
+    @property
+    def name(self) -> str:
+        """The shapes, "64² ⊗ 512²"."""
+        sizes = [f"{p}²" if p == q else f"{p}×{q}" for p, q in self.factors]
+        return " ⊗ ".join(sizes)
+
+    @property
+    def flops(self) -> float:
+        """Multiplications of the last product."""
+        return float(self.elements()[1])
+
+    def elements(self) -> tuple[int, int]:
+        """How many are read and written at least."""
+        read = sum(p * q for p, q in self.factors)
+        return read, math.prod(p * q for p, q in self.factors)
+
+    def reduced(self, most: int) -> Explicit | None:
+        """The shape with as many rows of A_1 as give a result of ``most`` elements, if any do."""
+        (rows, columns), *others = self.factors
+        rows = min(rows, most // (self.elements()[1] // rows))
+        return Explicit(((rows, columns), *others)) if rows else None
+
+
+Shape = KronMatmul | Batch | Explicit
+
+
+def power(rows: int, size: int, modes: int) -> KronMatmul:
+    """``rows`` rows times ``modes`` factors size × size."""
+    return KronMatmul(rows, ((size, size),) * modes)
+
+
+def mixed(rows: int, *sizes: int) -> KronMatmul:
+    """``rows`` rows times square factors of several sizes."""
+    return KronMatmul(rows, tuple((size, size) for size in sizes))
+
+
+def rectangular(rows: int, *shapes: tuple[int, int]) -> KronMatmul:
+    """``rows`` rows times factors of these shapes."""
+    return KronMatmul(rows, shapes)
+
+
+def squares(*sizes: int) -> Explicit:
+    """The explicit product of square matrices."""
+    return Explicit(tuple((size, size) for size in sizes))
