@@ -34,6 +34,7 @@ from benchmarks.cpu.verdicts import judge, speedups
 
 ARRAYS_AT_ONCE = 8  # vectors of one cell in memory: ours, the peers' buffers, what they allocate
 QUICK_ARRAY_BYTES = 512 << 20
+QUIET_LOAD = 0.3
 
 
 def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
@@ -91,6 +92,8 @@ def print_report(
     print(
         "; ".join(f"{name} {version}" for name, version in machine["peers"].items()) or "no peers"
     )
+    if machine["load_average"][0] > QUIET_LOAD:
+        print(f"The machine was not quiet: load average {machine['load_average'][0]:.1f} at first")
     for name, why in machine["missing_peers"].items():
         print(f"{name} was not measured: {why}")
     print(f"\n{report.ceilings_table(ceilings)}\n")

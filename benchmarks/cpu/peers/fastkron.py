@@ -15,6 +15,7 @@ from benchmarks.cpu.data import Array, KronMatmulData
 from benchmarks.cpu.shapes import KronMatmul
 
 FUSION, TUNE = 2, 4  # its options; a fresh handle has FUSION alone
+OPTIONS = {"default": FUSION, "tuned": FUSION | TUNE, "function": FUSION}
 TUNING_CALLS = 100  # a first call with TUNE takes about as long as so many without
 
 
@@ -30,14 +31,13 @@ class FastKron(Peer):
 
     def __init__(self, tuning_seconds: float) -> None:
         self.tuning_seconds = tuning_seconds
-        self.handles: dict[tuple[str, np.dtype[Any]], Any] = {}
 
     def missing(self) -> str | None:
         """Whether it is installed, and has a library for this processor."""
         if util.find_spec("pyfastkron") is None:
             return "not installed"
         try:
-            import_module("pyfastkron.FastKronX86")
+            self.handles  # noqa: B018
         except ImportError as error:
             return str(error)
         return None
@@ -51,25 +51,29 @@ class FastKron(Peer):
         """Its compiled module."""
         return import_module("pyfastkron.FastKronX86")
 
-    def handle(self, variant: str, options: int, dtype: np.dtype[Any]) -> Any:
-        """The handle of a variant for one dtype, never destroyed.
+    @cached_property
+    def handles(self) -> dict[tuple[str, np.dtype[Any]], Any]:
+        """The handle of each variant and dtype, made while all threads are allowed.
 
-        A handle used for both dtypes gave NaN now and then, and to destroy one broke the others.
+        None serves two dtypes, which gave NaN now and then, and none is destroyed before the end,
+        which broke the others.
         """
-        if (variant, dtype) not in self.handles:
-            handle = import_module("pyfastkron.fastkronhandle").FastKronHandle("x86", self.library)
-            self.library.setOptions(handle.handle, options)
-            self.handles[variant, dtype] = handle
-        return self.handles[variant, dtype]
+        make = import_module("pyfastkron.fastkronhandle").FastKronHandle
+        made = {}
+        for variant, options in OPTIONS.items():
+            for dtype in ("float64", "float32"):
+                handle = made[variant, np.dtype(dtype)] = make("x86", self.library)
+                self.library.setOptions(handle.handle, options)
+        return made
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Absent]:
         """Both handles, and for one row the function that its users call."""
-        for variant, options in (("default", FUSION), ("tuned", FUSION | TUNE)):
-            handle = self.handle(variant, options, data.dtype)
+        for variant in ("default", "tuned"):
+            handle = self.handles[variant, data.dtype]
             try:
                 buffers = self.buffers(handle, data)
                 calls = self.bound_calls(handle, data, buffers)
-                if options & TUNE and (seconds := self.tuning_time(data, buffers)):
+                if variant == "tuned" and (seconds := self.tuning_time(data, buffers)):
                     yield Absent(self.name, variant, f"tuning takes about {seconds:.0f} s")
                     continue
                 calls[0]()
@@ -115,6 +119,6 @@ class FastKron(Peer):
     def function(self, data: KronMatmulData) -> Contender:
         """`pyfastkron.fastkronnumpy.gemkm`."""
         module = import_module("pyfastkron.fastkronnumpy")
-        module.__dict__["fastkronX86"] = self.handle("function", FUSION, data.dtype)
+        module.__dict__["fastkronX86"] = self.handles["function", data.dtype]
         calls = [partial(module.gemkm, x, data.factors) for x in data.inputs]
         return Contender("FastKron's function", "gemkm", list(calls), returns=True)
