@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+
+from batchkron.errors import BackendUnavailableError, ContextLostError
+
+# Statuses of CUDA: no driver, or one that is older than CuPy's CUDA; no device.
+_ABSENT = {35, 100}
+# After these the driver refuses all further work of the process: illegal address or instruction,
+# misaligned address, stack or assertion failure, time-out, failed launch, uncorrectable memory.
+_LOST = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
 
 
 def array_module(*operands: object) -> Any:
@@ -16,6 +26,47 @@ def array_module(*operands: object) -> Any:
     if cupy is not None and any(isinstance(operand, cupy.ndarray) for operand in operands):
         return cupy
     return np
+
+
+def is_scalar(value: object) -> bool:
+    """Whether a value is a number, also as an array without dimensions."""
+    return bool(np.isscalar(value)) or (
+        isinstance(value, array_module(value).ndarray) and getattr(value, "ndim", 1) == 0
+    )
+
+
+def is_sparse(value: object) -> bool:
+    """Whether a value is a sparse array of SciPy, or of CuPy."""
+    cupyx = sys.modules.get("cupyx.scipy.sparse")
+    return bool(issparse(value)) or (cupyx is not None and bool(cupyx.issparse(value)))
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """Say so where there is no device, or where an error of it has cost the context.
+
+    Raises
+    ------
+    BackendUnavailableError, ContextLostError
+        From errors of CUDA that mean this; all others pass.
+    """
+    try:
+        yield
+    except Exception as error:
+        cupy = sys.modules.get("cupy")
+        if cupy is None or not isinstance(
+            error, (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError)
+        ):
+            raise
+        if error.status in _ABSENT:
+            raise BackendUnavailableError(f"there is no usable CUDA device: {error}") from error
+        if error.status in _LOST:
+            raise ContextLostError(
+                f"the CUDA context is lost ({error}): an earlier kernel failed, no array of this "
+                f"process on the device can be used any more. Start the process again; "
+                f"CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which call failed"
+            ) from error
+        raise
 
 
 def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
@@ -55,6 +106,20 @@ def to_host(value: ArrayLike, name: str) -> NDArray[Any]:
     """
     module = array_module(value)
     return as_array(value if module is np else module.asnumpy(value), name)
+
+
+def on_host_layout(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of NumPy that lies at the same addresses; it may not be looked into."""
+    if isinstance(array, np.ndarray):
+        return array
+    interface = {**array.__cuda_array_interface__, "version": 3}
+    interface.pop("stream", None)
+    return np.asarray(_Layout(interface))
+
+
+class _Layout:
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
 
 
 def is_aligned(array: NDArray[Any]) -> bool:

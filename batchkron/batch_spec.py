@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import array_module, as_array, to_host
 from batchkron.spec import (
     Accumulation,
     Array,
@@ -145,6 +145,25 @@ def _batch_shape(
         raise ValueError(
             f"the leading axes of {names}, {', '.join(map(str, shapes))}, do not broadcast together"
         ) from None
+
+
+def module_of_batch(pools: Sequence[ArrayLike] | Array, weights: ArrayLike | None) -> Any:
+    """Return the module of the pools' arrays, NumPy or CuPy.
+
+    Raises
+    ------
+    TypeError
+        If some are on a device and some are not, or only the weights are.
+    """
+    given = [pools] if hasattr(pools, "ndim") else pools
+    module = array_module(*given)
+    named: list[tuple[str, object]] = [(f"pools[{k}]", pool) for k, pool in enumerate(given)]
+    if module is np:
+        named.append(("weights", weights))
+    for name, value in named:
+        if isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__"):
+            as_array(cast(Array, value), name, module)
+    return module
 
 
 def pool_values(

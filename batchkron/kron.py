@@ -140,20 +140,20 @@ def gemkm(
 
 def _run(call: KronCall, out: Array | None) -> Array:
     """Run a validated call into ``out`` or a fresh array."""
-    dtype, module = call.spec.dtype, array_module(call.x)
+    dtype, chosen = call.spec.dtype, backend_for(array_module(call.x))
     if out is None:
-        target: Array = module.empty(call.shape, dtype)
+        target = chosen.empty(call.shape, dtype)
     else:
         others = list(call.given)
         if call.y is not None and call.y is not out and call.beta != 0:
             others.append(call.y)
         check_output(out, call.shape, dtype, others)
-        target = out if is_plain(out) else module.empty(call.shape, dtype)
+        target = out if is_plain(out) else chosen.empty(call.shape, dtype)
     y = target if call.y is out and target is out else call.y
     if any(factor.ndim > 2 for factor in call.factors):
         _run_systems(call, y, target)
     else:
-        plan = backend_for(module).kron_plan(call.spec)
+        plan = chosen.kron_plan(call.spec)
         plan.run(call.factors, call.x, call.alpha, call.beta, y, target)
     if out is None or target is out:
         return target
@@ -165,12 +165,13 @@ def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
     """Run a call whose factors have leading axes: one system for each of their entries."""
     spec, module = call.spec, array_module(call.x)
     batch = batch_of_systems(call)
+    chosen = backend_for(module)
+    plan = chosen.batch_plan(batch)
+    chosen.reserve(plan, batch.systems, spec.inner)
     accumulate = call.beta != 0 and y is not None
     if accumulate:
         module.multiply(y, call.beta, out=target)
-    backend_for(module).batch_plan(batch).run(
-        call.x, target, batch.systems, spec.inner, call.alpha, accumulate
-    )
+    plan.run(call.x, target, batch.systems, spec.inner, call.alpha, accumulate)
 
 
 def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) -> Array:
@@ -204,17 +205,18 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     """
     given = factors[0] if _is_sequence_of_matrices(factors) else factors
     module = array_module(*given)  # type: ignore[misc]
+    chosen = backend_for(module)
     matrices = factor_list(given, matrices=True, module=module)  # type: ignore[arg-type]
     dtype = compute_dtype(*matrices)
     rows = columns = 1
     for matrix in matrices:
         rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
     if out is None:
-        target: Array = module.empty((rows, columns), dtype)
+        target = chosen.empty((rows, columns), dtype)
     else:
         check_output(out, (rows, columns), dtype, matrices)
-        target = out if is_plain(out) else module.empty((rows, columns), dtype)
-    backend_for(module).kron([ready(matrix, dtype) for matrix in matrices], target)
+        target = out if is_plain(out) else chosen.empty((rows, columns), dtype)
+    chosen.kron([ready(matrix, dtype) for matrix in matrices], target)
     if out is not None and target is not out:
         out[...] = target
     return target if out is None else out

@@ -11,7 +11,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from batchkron.arrays import array_module, as_array, is_aligned, is_plain, to_host
+from batchkron.arrays import (
+    array_module,
+    as_array,
+    is_aligned,
+    is_plain,
+    is_scalar,
+    on_host_layout,
+    to_host,
+)
 
 Array = NDArray[Any]
 Accumulation = Literal["auto", "owner", "atomic"]
@@ -258,6 +266,7 @@ def kron_call(
     ValueError, TypeError
         As `batchkron.gekmm` documents.
     """
+    factors = list(factors)
     module = array_module(*factors, x, y)
     given = factor_list(factors, module=module)
     vector = as_array(x, "x", module)
@@ -296,10 +305,11 @@ def as_scalar(value: object, name: str) -> complex:
         return float(value)
     if isinstance(value, complex):
         return value
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        kind = value.dtype.kind
+    if isinstance(value, np.generic) or (not np.isscalar(value) and is_scalar(value)):
+        kind = value.dtype.kind  # type: ignore[attr-defined]
         if kind in "biufc":
-            return complex(value) if kind == "c" else float(value)
+            number = value.item()  # type: ignore[attr-defined]
+            return complex(number) if kind == "c" else float(number)
     elif isinstance(value, numbers.Real):
         return float(value)
     raise TypeError(f"{name} is {value!r}; expected a number")
@@ -402,7 +412,7 @@ def check_output(
     if module is np and not out.flags.writeable:
         raise ValueError(f"{name} is read-only; pass a writeable array")
     for array in inputs:
-        if module.may_share_memory(out, array) and (module is not np or _overlap(out, array)):
+        if module.may_share_memory(out, array) and _overlap(out, array):
             raise ValueError(f"{name} overlaps an input in memory; pass an array of its own")
     return out  # type: ignore[no-any-return]
 
@@ -410,6 +420,7 @@ def check_output(
 def _overlap(a: Array, b: Array) -> bool:
     """Whether two arrays share an element; True if it takes too long to tell."""
     try:
-        return bool(np.shares_memory(a, b, max_work=100_000))  # type: ignore[arg-type]
+        layouts = on_host_layout(a), on_host_layout(b)
+        return bool(np.shares_memory(*layouts, max_work=100_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import device_errors
 from batchkron.solvers.krylov_method import WORTHWHILE, KrylovMethod, most_iterations
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import (
@@ -19,6 +20,7 @@ from batchkron.solvers.linear_system import (
 )
 
 
+@device_errors()
 def cg(
     A: Any,
     b: Any,
@@ -118,6 +120,8 @@ class Cg(KrylovMethod):
         N, the number of unknowns.
     dtype : dtype_like
         float32, float64, complex64 or complex128.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array.
 
     Raises
     ------
@@ -143,6 +147,7 @@ class Cg(KrylovMethod):
         self._x, self._residual = self._vector(), self._vector()
         self._direction, self._image = self._vector(), self._vector()
 
+    @device_errors()
     def solve(
         self,
         A: Any,

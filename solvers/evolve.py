@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import to_host
+from batchkron.arrays import device_errors, to_host
 from batchkron.solvers.checkpointing import (
     CheckpointKeeper,
     ResumeWarning,
@@ -29,6 +29,7 @@ from batchkron.solvers.steppers.stepper import ImplicitStepper, Stepper
 from batchkron.storage import Checkpoint
 
 
+@device_errors()
 def evolve(
     problem: TimeProblem,
     *,
@@ -219,8 +220,8 @@ class _Run:
 
     def keep(self) -> None:
         """Write the state of the last step, whose successor or callback has failed."""
-        if _is_finite(self._u):
-            with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
+        with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
+            if _is_finite(self._u):
                 self._keeper.write(self._step, self._make_checkpoint)
 
     def _refuse_unwritten(self) -> None:

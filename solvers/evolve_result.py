@@ -53,7 +53,8 @@ class EvolveState:
     Parameters
     ----------
     u : ndarray, shape (N,)
-        The state, read-only and overwritten by the next step: copy what you keep.
+        The state, overwritten by the next step: copy what you keep. It is read-only; CuPy has no
+        such arrays, so on a device do not write to it.
     t : float
         Its time.
     step, steps : int

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import device_errors
 from batchkron.solvers.krylov_method import WORTHWHILE, KrylovMethod, most_iterations
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import (
@@ -24,6 +25,7 @@ from batchkron.solvers.linear_system import (
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
 
 
+@device_errors()
 def gmres(
     A: Any,
     b: Any,
@@ -144,6 +146,8 @@ class Gmres(KrylovMethod):
         float32, float64, complex64 or complex128.
     restart : int or None
         m, the inner iterations between restarts; None is 20, and N bounds it.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array.
 
     Raises
     ------
@@ -187,6 +191,7 @@ class Gmres(KrylovMethod):
         self._projected = np.empty(self.restart + 1, small)
         self._rotations: list[tuple[float, Any]] = []
 
+    @device_errors()
     def solve(
         self,
         A: Any,

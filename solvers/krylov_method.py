@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, as_array
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 from batchkron.solvers.linear_system import LinearSystem, Vector, check_count, working_dtype
 
@@ -53,6 +53,9 @@ class KrylovMethod:
                 f"b has {system.size} elements; expected {self.size}, as the workspace has. Make "
                 f"another {type(self).__name__} for another size."
             )
+        as_array(system.b, "b", self._arrays)
+        if out is not None:
+            as_array(out, "out", self._arrays)
         if out is not None and (out.shape != (self.size,) or out.dtype != self.dtype):
             raise ValueError(
                 f"out has shape {out.shape} and dtype {out.dtype}; "

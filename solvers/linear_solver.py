@@ -34,25 +34,23 @@ class ShiftedOperator:
         A, anything that a Krylov method takes, shape (N, N).
     scale : float
         c.
-    size : int
-        N.
-    dtype : numpy.dtype
-        The dtype of the vectors.
+    like : ndarray, shape (N,)
+        A vector such as those that it is applied to: NumPy's or CuPy's.
 
     Examples
     --------
     >>> import numpy as np
-    >>> shifted = ShiftedOperator(np.diag([1.0, 2.0]), 0.5, 2, np.dtype(np.float64))
+    >>> shifted = ShiftedOperator(np.diag([1.0, 2.0]), 0.5, np.empty(2))
     >>> print(shifted.matvec(np.ones(2)))
     [0.5 0. ]
     """
 
-    def __init__(self, operator: Any, scale: float, size: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, operator: Any, scale: float, like: Vector) -> None:
         self.operator = operator
         self.scale = scale
-        self.shape = (size, size)
-        self.dtype = dtype
-        self._product = as_product(operator, "problem.operator", size, dtype)
+        self.shape = (like.size, like.size)
+        self.dtype = like.dtype
+        self._product = as_product(operator, "problem.operator", like)
 
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
         """Return x - c A x, in ``out`` where that is given."""
@@ -72,12 +70,8 @@ class LinearSolver:
         A name ("gmres", the default, "cg" or "bicgstab"), a mapping of options with that name,
         for example ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a
         function with SciPy's convention, ``solver(A, b, M=...) -> (x, info)``.
-    size : int
-        N.
-    dtype : numpy.dtype
-        The dtype of the vectors.
-    like : ndarray, optional
-        Where the vectors are: NumPy's, or those of the device of a CuPy array.
+    like : ndarray, shape (N,)
+        A vector such as those that are solved for: NumPy's or CuPy's.
 
     Raises
     ------
@@ -92,7 +86,7 @@ class LinearSolver:
     GMRES keeps 53 vectors), and a solve is given up after 20 000 iterations.
     """
 
-    def __init__(self, solver: Any, size: int, dtype: np.dtype[Any], *, like: Any = None) -> None:
+    def __init__(self, solver: Any, like: Vector) -> None:
         self._function: Callable[..., Any] | None = None
         self._options: dict[str, Any] = {}
         if callable(solver):
@@ -108,10 +102,10 @@ class LinearSolver:
                 raise ValueError(
                     f"solver has the option {option!r}; {name} takes {', '.join(known)}."
                 )
-        options = {"rtol": _DEFAULT_RTOL[dtype.char], **_DEFAULTS[name], **options}
+        options = {"rtol": _DEFAULT_RTOL[like.dtype.char], **_DEFAULTS[name], **options}
         own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS[name]}
         self._options = options
-        self._workspace = _METHODS[name](size, dtype, like=like, **own)
+        self._workspace = _METHODS[name](like.size, like.dtype, like=like, **own)
 
     def solve(self, A: Any, b: Vector, M: Any, out: Vector) -> KrylovResult:
         """Solve A x = b from x = 0 and write x into ``out``.

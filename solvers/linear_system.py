@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
-from batchkron.arrays import array_module, as_array
+from batchkron.arrays import array_module, as_array, is_sparse
 from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
 
 Vector: TypeAlias = NDArray[Any]
@@ -95,7 +94,7 @@ def _takes_out(function: Callable[..., Any]) -> bool:
         return False
 
 
-def as_product(operator: Any, name: str, size: int, dtype: np.dtype[Any]) -> Product:
+def as_product(operator: Any, name: str, like: Vector) -> Product:
     """Return ``product(x, out)`` that writes operator · x into ``out``.
 
     Parameters
@@ -105,10 +104,8 @@ def as_product(operator: Any, name: str, size: int, dtype: np.dtype[Any]) -> Pro
         ``matvec(x)``, ``matvec(x, out=None)`` or ``apply(x, out=None)``.
     name : str
         What errors call it, ``"A"`` or ``"M"``.
-    size : int
-        N, the number of rows and of columns that it must have.
-    dtype : numpy.dtype
-        The dtype of ``x`` and ``out``.
+    like : ndarray, shape (N,)
+        A vector such as ``x`` and ``out``: NumPy's or CuPy's.
 
     Returns
     -------
@@ -123,6 +120,7 @@ def as_product(operator: Any, name: str, size: int, dtype: np.dtype[Any]) -> Pro
     ValueError
         If its shape is not (N, N).
     """
+    size, dtype = like.size, like.dtype
     shape = getattr(operator, "shape", (size, size))
     if tuple(shape) != (size, size):
         raise ValueError(
@@ -135,9 +133,9 @@ def as_product(operator: Any, name: str, size: int, dtype: np.dtype[Any]) -> Pro
             "Pass b as a complex array to solve in complex numbers."
         )
     if isinstance(operator, array_module(operator).ndarray):
-        matrix = operator.astype(dtype, copy=False)
+        matrix = as_array(operator, name, array_module(like)).astype(dtype, copy=False)
         return lambda x, out: _discard(np.dot(matrix, x, out=out))
-    if issparse(operator):
+    if is_sparse(operator):
         return lambda x, out: np.copyto(out, operator @ x, casting="same_kind")
     matvec = getattr(operator, "matvec", None) or getattr(operator, "apply", None)
     if not callable(matvec):
@@ -241,8 +239,8 @@ class LinearSystem:
         self.b = right_hand_side(b, dtype)
         self.size = self.b.size
         self.dtype = dtype
-        self._product = as_product(A, "A", self.size, dtype)
-        self._precondition = None if M is None else as_product(M, "M", self.size, dtype)
+        self._product = as_product(A, "A", self.b)
+        self._precondition = None if M is None else as_product(M, "M", self.b)
         self._M = M
         self.applications = 0
         self.preconditioner_applications = 0
@@ -292,7 +290,7 @@ class LinearSystem:
             raise ValueError(f"x0 is {x0!r}; expected an array, None or 'Mb'.")
         guess = x0
         if x0 is not None and not isinstance(x0, str):
-            guess = initial_guess(x0, self.size, self.dtype)
+            guess = initial_guess(x0, self.b)
         if guess is None or self.b_norm == 0.0:
             x.fill(0.0)
             np.copyto(residual, self.b)
@@ -383,17 +381,15 @@ def right_hand_side(b: Any, dtype: np.dtype[Any] | None = None) -> Vector:
     return array.reshape(-1)
 
 
-def initial_guess(x0: Any, size: int, dtype: np.dtype[Any]) -> Vector:
+def initial_guess(x0: Any, b: Vector) -> Vector:
     """Return x0 as a vector of shape (N,).
 
     Parameters
     ----------
     x0 : array_like, shape (N,) or (N, 1)
         The guess.
-    size : int
-        N.
-    dtype : numpy.dtype
-        What the system is solved in.
+    b : ndarray, shape (N,)
+        The right-hand side, of the dtype that the system is solved in.
 
     Returns
     -------
@@ -405,13 +401,13 @@ def initial_guess(x0: Any, size: int, dtype: np.dtype[Any]) -> Vector:
     ValueError
         If x0 has another shape.
     TypeError
-        If x0 is complex and the system is real.
+        If x0 is complex and the system is real, or x0 is not where b is.
     """
-    array = as_array(x0, "x0", array_module(x0))
-    if array.shape not in ((size,), (size, 1)):
-        raise ValueError(f"x0 has shape {array.shape}; expected ({size},), the shape of b.")
-    _refuse_complex("x0", array, dtype)
-    return array.astype(dtype, copy=False).reshape(-1)
+    array = as_array(x0, "x0", array_module(b))
+    if array.shape not in ((b.size,), (b.size, 1)):
+        raise ValueError(f"x0 has shape {array.shape}; expected ({b.size},), the shape of b.")
+    _refuse_complex("x0", array, b.dtype)
+    return array.astype(b.dtype, copy=False).reshape(-1)
 
 
 def _refuse_complex(name: str, array: Vector, dtype: np.dtype[Any]) -> None:

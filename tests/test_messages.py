@@ -329,6 +329,7 @@ KINDS = {
     "IndexError",
     "ProblemFileError",
     "BackendUnavailableError",
+    "ContextLostError",
     "LinAlgError",  # as of numpy.linalg
     "RuntimeError",  # where raise_on_failure asks for it
     "CommandError",

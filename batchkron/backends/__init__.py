@@ -11,12 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from batchkron.backends import _native, cpu, reference
-from batchkron.backends.protocol import Backend, BatchPlan, KronPlan
+from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct
 
 __all__ = [
     "Backend",
     "BatchPlan",
     "KronPlan",
+    "KronProduct",
     "backend",
     "backend_for",
     "backend_on",

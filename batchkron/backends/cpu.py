@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from batchkron.backends import _native
+from batchkron.backends.planned_product import PlannedProduct
 from batchkron.backends.protocol import BatchPlan
 from batchkron.spec import Array, BatchSpec, KronSpec
 
@@ -55,6 +57,21 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(_native.KronPlan(spec.inputs, spec.outputs, spec.outer, spec.inner))
 
 
+def current_device() -> str:
+    """Return where operators are."""
+    return "cpu"
+
+
+def kron_product(factors: Sequence[Array]) -> PlannedProduct:
+    """Return a product with these factors, host arrays of one dtype."""
+    return PlannedProduct(factors, kron_plan)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an uninitialised array."""
+    return np.empty(shape, dtype)
+
+
 def batch_plan(spec: BatchSpec) -> BatchPlan:
     """Return the plan of a batch list; it holds its own copy of the pools."""
     return _BATCH_PLANS[spec.dtype](
@@ -76,9 +93,8 @@ def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(arrays)
 
 
-def replace(values: Sequence[Array], placed: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the new arrays themselves."""
-    return tuple(values)
+def reserve(plan: object, outer: int, inner: int) -> None:
+    """Do nothing: memory belongs to the calling thread."""
 
 
 def workspace() -> None:

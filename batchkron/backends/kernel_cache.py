@@ -57,7 +57,7 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
     """
     try:
         folder = _private_folder()
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
         return compile_kernel()
     path = folder / (key + _SUFFIX)
     found = _read(path)

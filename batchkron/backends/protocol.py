@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 
@@ -21,6 +23,18 @@ class KronPlan(Protocol):
         out: Array,
     ) -> None:
         """Write alpha * (kron of factors) x + beta * y to ``out``; y may be ``out`` itself."""
+
+
+class KronProduct(Protocol):
+    """A Kronecker product with factors of its own, for any number of vectors."""
+
+    def set_values(self, factors: Sequence[Array]) -> None:
+        """Replace the factors by others of the same shapes, in place."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
 
 
 class BatchPlan(Protocol):
@@ -46,17 +60,26 @@ class Backend(Protocol):
     def array_module(self) -> Any:
         """The module of the arrays that it works on: NumPy or CuPy."""
 
+    def current_device(self) -> str:
+        """Return the place where new operators will be: "cpu", or such as "cuda:0"."""
+
     def kron_plan(self, spec: KronSpec) -> KronPlan:
         """Return the plan of a multiply by one Kronecker product."""
+
+    def kron_product(self, factors: Sequence[Array]) -> KronProduct:
+        """Return a product with these factors, host arrays of one dtype."""
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""
 
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an uninitialised array where the backend works."""
+
     def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the arrays where the backend works: themselves, or copies on a device."""
 
-    def replace(self, values: Sequence[Array], placed: Sequence[Array]) -> tuple[Array, ...]:
-        """Return new values where `place` put the old ones; on a device they are overwritten."""
+    def reserve(self, plan: KronProduct | BatchPlan, outer: int, inner: int) -> None:
+        """Allocate on a device what a plan's `run` will need, so that it cannot fail halfway."""
 
     def workspace(self) -> Any:
         """Return memory of one operator on a device, for each stream; None on the CPU."""

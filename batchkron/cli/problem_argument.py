@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import numpy as np
 
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.parameters import levels
+from batchkron.operators import on_device
 from batchkron.problems import Problem, gallery, load_problem
 
 __all__ = ["ProblemArgument", "chosen_problem", "gallery_options"]
@@ -80,6 +82,7 @@ class ProblemArgument:
         """
         if self.path is not None:
             return load_problem(self.path, device=device)
+        on_device(np.zeros(0), device)  # refuses before any work
         with usage_errors():
             return gallery.make(self.word, **self.settings, method=method).to(device)
 

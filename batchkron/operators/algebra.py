@@ -47,7 +47,7 @@ class Identity(Operator):
         super().__init__((int(size), int(size)), check_dtype(dtype))
         self._workspace = self._backend.workspace() or Workspace()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return Identity, (self.shape[0], self.dtype)
 
     def _run(
@@ -62,6 +62,9 @@ class Identity(Operator):
             scaled = self._workspace.array(source.size, self.dtype)
             self._arrays.multiply(source, alpha, out=scaled)
             target += scaled
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._workspace.array(self.shape[0] * outer * inner, self.dtype)
 
     def _build_transpose(self) -> Identity:
         return self
@@ -93,14 +96,18 @@ class ScaledOperator(Operator):
         self.scalar: complex = scalar
         self.operator = operator.astype(dtype)
         super().__init__(operator.shape, dtype, operator.batch_shape, operator._backend)
+        self._place = operator._place
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return ScaledOperator, (self.scalar, self.operator)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         self.operator._run(x, y, outer, inner, alpha * self.scalar, accumulate)
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self.operator._reserve(outer, inner)
 
     def _build_transpose(self) -> ScaledOperator:
         return ScaledOperator(self.scalar, self.operator.T)
@@ -134,16 +141,23 @@ class SumOperator(Operator):
         self.terms: tuple[Operator, ...] = tuple(term.astype(dtype) for term in flat)
         self.args = tuple(terms)
         super().__init__(first.shape, dtype, common_batch_shape(terms), common_backend(terms))
+        self._place = first._place
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return SumOperator, (self.terms,)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
+        if self.device != "cpu":
+            self._reserve(outer, inner)
         for term in self.terms:
             term._run(x, y, outer, inner, alpha, accumulate)
             accumulate = True
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        for term in self.terms:
+            term._reserve(outer, inner)
 
     def _build_transpose(self) -> SumOperator:
         return SumOperator([term.T for term in self.terms])
@@ -184,6 +198,7 @@ class ComposedOperator(Operator):
         self.args = args
         shape = (links[0].shape[0], links[-1].shape[1])
         super().__init__(shape, dtype, common_batch_shape(links), common_backend(links))
+        self._place = links[0]._place
         self._workspace = self._backend.workspace() or Workspace()
 
     @classmethod
@@ -193,21 +208,29 @@ class ComposedOperator(Operator):
         operator._prepare(links, tuple(links))
         return operator
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return ComposedOperator._of, (self.links,)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         first, *between, last = self.links
-        size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
-        buffers = self._workspace.array(2 * size, self.dtype).reshape(2, size)
+        buffers = self._buffers(outer, inner)
         source = x
         for k, link in enumerate([last, *reversed(between)]):
             target = buffers[k % 2, : link.shape[0] * outer * inner]
             link._run(source, target, outer, inner, 1, False)
             source = target
         first._run(source, y, outer, inner, alpha, accumulate)
+
+    def _buffers(self, outer: int, inner: int) -> Array:
+        size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
+        return self._workspace.array(2 * size, self.dtype).reshape(2, size)
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._buffers(outer, inner)
+        for link in self.links:
+            link._reserve(outer, inner)
 
     def _build_transpose(self) -> ComposedOperator:
         return ComposedOperator._of([link.T for link in reversed(self.links)])
@@ -270,7 +293,7 @@ def common_backend(operators: Sequence[Operator]) -> Backend:
     TypeError
         If they are on several devices.
     """
-    devices = [operator.device for operator in operators]
-    if len(set(devices)) > 1:
-        raise TypeError(f"operators on {' and '.join(devices)} do not act together; use to()")
+    places = sorted({operator._place for operator in operators})
+    if len(places) > 1:
+        raise TypeError(f"operators on {' and '.join(places)} do not act together; use to()")
     return operators[0]._backend

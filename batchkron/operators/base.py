@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
-from batchkron.arrays import as_array, is_plain
+from batchkron.arrays import as_array, is_plain, is_scalar
 from batchkron.backends import Backend, backend, backend_on, building_on
 from batchkron.spec import (
     Array,
@@ -25,7 +25,6 @@ from batchkron.spec import (
 )
 
 _relatives_lock = threading.RLock()  # building relatives is rare, and may build others
-MOST_PLANS = 64  # shapes of vectors that an operator keeps plans for
 _PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
 
 
@@ -64,6 +63,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         self._relatives: dict[str, Operator] = {}
         self._backend = backend() if chosen is None else chosen
         self._arrays = self._backend.array_module
+        self._place = self._backend.current_device()
 
     @property
     def device(self) -> str:
@@ -93,14 +93,16 @@ class Operator(LinearOperator):  # type: ignore[misc]
             If CuPy is not installed; the text says what to install.
         """
         chosen = backend_on(device)
-        if device == self.device:
+        place = chosen.current_device()
+        if place == self._place:
             return self
-        if device not in self._relatives:
-            with building_on(chosen):
-                moved = self._build_on(device)
-            moved._relatives[self.device] = self
-            self._relatives[device] = moved
-        return self._relatives[device]
+        with _relatives_lock:
+            if place not in self._relatives:
+                with building_on(chosen):
+                    moved = self._build_on(device)
+                moved._relatives[self._place] = self
+                self._relatives[place] = moved
+            return self._relatives[place]
 
     @abstractmethod
     def _run(
@@ -110,6 +112,16 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
         Both arrays are contiguous and of self.dtype.
         """
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        """Allocate on a device what `_run` will need, before it writes anything."""
+
+    @abstractmethod
+    def _recipe(self) -> tuple[Callable[..., Operator], tuple[Any, ...]]:
+        """Return a callable and its arguments that make this operator anew."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt_on, (self.device, *self._recipe())
 
     @abstractmethod
     def _build_transpose(self) -> Operator:
@@ -177,10 +189,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
         if x.dtype != self.dtype:
             return self._dispatch_mixed(x, out, shape, outer, inner)
         if out is None:
-            target: Array = self._arrays.empty(shape, self.dtype)
+            target = self._backend.empty(shape, self.dtype)
         else:
             check_output(out, shape, self.dtype, (x,))
-            target = out if is_plain(out) else self._arrays.empty(shape, self.dtype)
+            target = out if is_plain(out) else self._backend.empty(shape, self.dtype)
         self._run(ready(x, self.dtype), target, outer, inner, 1, False)
         if out is None or target is out:
             return target
@@ -199,7 +211,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         if dtype == self.dtype:
             return self._dispatch(x, out, shape, outer, inner)
         # a real operator on complex vectors: real and imaginary parts are an innermost axis
-        empty = self._arrays.empty
+        empty = self._backend.empty
         result = empty(shape, dtype) if out is None else check_output(out, shape, dtype, (x,))
         target = result if is_plain(result) else empty(shape, dtype)
         parts = target.reshape(-1).view(self.dtype)
@@ -408,10 +420,15 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return self._scaled(-1)
 
     def __rmul__(self, other: object) -> Any:
-        return self._scaled(other) if _is_scalar(other) else super().__rmul__(other)
+        if is_scalar(other):
+            return self._scaled(other)
+        if self.device == "cpu" and not hasattr(other, "__cuda_array_interface__"):
+            return super().__rmul__(other)
+        array = as_array(other, "x", self._arrays)  # type: ignore[arg-type]
+        return self.T.matvec(array) if array.ndim == 1 else self.T.matmat(array.T).T
 
     def __truediv__(self, other: object) -> Operator:
-        if not _is_scalar(other):
+        if not is_scalar(other):
             raise ValueError(
                 f"Can only divide a linear operator by a scalar, not by a {type(other).__name__}"
             )
@@ -439,7 +456,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             from batchkron.operators.algebra import ComposedOperator
 
             return ComposedOperator(self, x)
-        if _is_scalar(x):
+        if is_scalar(x):
             return self._scaled(x)
         if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):
             return super().dot(x)
@@ -452,9 +469,12 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return ScaledOperator(scalar, self)
 
 
-def _is_scalar(value: object) -> bool:
-    """Whether a value is a number, also as an array without dimensions."""
-    return np.isscalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0)
+def _rebuilt_on(
+    device: str, build: Callable[..., Operator], arguments: tuple[Any, ...]
+) -> Operator:
+    """Make an operator from its recipe, where the one was that the recipe is of."""
+    with building_on(backend_on(device)):
+        return build(*arguments)
 
 
 class ValuedOperator(Operator):

@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array, is_plain, to_host
 from batchkron.backends import backend, backend_for, building_on
-from batchkron.batch_spec import batch_spec, identity_flags, pool_arrays, pool_values, weight_values
+from batchkron.batch_spec import (
+    batch_spec,
+    identity_flags,
+    module_of_batch,
+    pool_arrays,
+    pool_values,
+    weight_values,
+)
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.spec import (
@@ -83,6 +90,9 @@ class BatchedKron(ValuedOperator):
         accumulation: Accumulation = "auto",
         skip_identities: bool = True,
     ) -> None:
+        if not hasattr(pools, "ndim"):
+            pools = list(pools)
+        module = module_of_batch(pools, weights)
         spec = batch_spec(
             pools,
             factor_ids,
@@ -94,7 +104,7 @@ class BatchedKron(ValuedOperator):
             accumulation=accumulation,
             skip_identities=skip_identities,
         )
-        with building_on(backend_for(array_module(pools, weights, *pools))):
+        with building_on(backend_for(module)):
             self._prepare(spec)
 
     @classmethod
@@ -112,7 +122,7 @@ class BatchedKron(ValuedOperator):
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return BatchedKron._from_spec, (self._spec,)
 
     @classmethod
@@ -178,6 +188,9 @@ class BatchedKron(ValuedOperator):
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         self._plan.run(x, y, outer, inner, alpha, accumulate)
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._backend.reserve(self._plan, outer, inner)
 
     def update(
         self,

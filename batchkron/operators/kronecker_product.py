@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import BatchPlan, KronPlan, backend_for
+from batchkron.backends import BatchPlan, KronProduct, backend_for
 from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
-from batchkron.operators.base import MOST_PLANS, ValuedOperator
+from batchkron.operators.base import ValuedOperator
 from batchkron.spec import (
     Array,
-    KronSpec,
     compute_dtype,
     factor_list,
     read_only_copies,
@@ -53,43 +52,41 @@ class KroneckerProduct(ValuedOperator):
     """
 
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
-        chosen = backend_for(array_module(*factors))
-        given = factor_list([to_host(f, f"factors[{k}]") for k, f in enumerate(factors)])
+        factors = list(factors)
+        module = array_module(*factors)
+        chosen = backend_for(module)
+        given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
         self._inputs = tuple(factor.shape[-1] for factor in self.factors)
-        self._operands = chosen.place(self.factors)
-        self._backend = chosen
-        self._plans: dict[tuple[int, int], KronPlan] = {}
         self._batch_plan: BatchPlan | None = None
+        self._product: KronProduct | None = None
         batch_shape: tuple[int, ...] = ()
         if any(factor.ndim > 2 for factor in self.factors):
             spec = one_product_spec(self.factors, 1)
-            self._batch_plan, batch_shape = self._backend.batch_plan(spec), spec.batch_shape
+            self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
+        else:
+            self._product = chosen.kron_product(self.factors)
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
 
-    def _plan(self, outer: int, inner: int) -> KronPlan:
-        plan = self._plans.get((outer, inner))
-        if plan is None:
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, self.dtype)
-            plan = self._plans[outer, inner] = self._backend.kron_plan(spec)
+    @property
+    def _plan(self) -> KronProduct | BatchPlan:
+        plan = self._batch_plan or self._product
+        assert plan is not None
         return plan
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._backend.reserve(self._plan, outer, inner)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        if self._batch_plan is not None:
-            self._batch_plan.run(x, y, outer, inner, alpha, accumulate)
-            return
-        previous = y if accumulate else None
-        self._plan(outer, inner).run(self._operands, x, alpha, int(accumulate), previous, y)
+        self._plan.run(x, y, outer, inner, alpha, accumulate)
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
@@ -111,10 +108,11 @@ class KroneckerProduct(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
-        self._operands = self._backend.replace(self.factors, self._operands)
         if self._batch_plan is not None:
             spec = one_product_spec(self.factors, 1)
             self._batch_plan.set_values(spec.pools, spec.weights)
+        elif self._product is not None:
+            self._product.set_values(self.factors)
 
     def _build_on(self, device: str) -> KroneckerProduct:
         return KroneckerProduct(self.factors)
@@ -131,7 +129,7 @@ class KroneckerProduct(ValuedOperator):
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
         self._refuse_batch("to_dense")
-        return kron(*self._operands)
+        return kron(*self._backend.place(self.factors))
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(ΠP, ΠQ),)."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import KronPlan, backend_for
+from batchkron.backends import KronProduct, backend_for
 from batchkron.operators import direct
-from batchkron.operators.base import MOST_PLANS, ValuedOperator
+from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.spec import (
     Array,
-    KronSpec,
     compute_dtype,
     factor_list,
     read_only_copies,
@@ -49,43 +48,40 @@ class KroneckerSum(ValuedOperator):
     """
 
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
-        chosen = backend_for(array_module(*factors))
-        given = factor_list([to_host(f, f"factors[{k}]") for k, f in enumerate(factors)])
+        factors = list(factors)
+        module = array_module(*factors)
+        chosen = backend_for(module)
+        given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
         for k, factor in enumerate(given):
             if factor.ndim != 2 or factor.shape[0] != factor.shape[1]:
                 raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
         self._sizes = tuple(len(factor) for factor in self.factors)
-        self._operands = chosen.place(self.factors)
-        self._backend = chosen
-        self._plans: dict[tuple[int, int], list[KronPlan]] = {}
+        self._products = [chosen.kron_product([factor]) for factor in self.factors]
         size = math.prod(self._sizes)
         super().__init__((size, size), dtype, chosen=chosen)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
 
-    def _plan(self, outer: int, inner: int) -> list[KronPlan]:
-        """Return one single-mode plan per factor."""
-        plans = self._plans.get((outer, inner))
-        if plans is None:
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
-            plans = []
-            for mode, size in enumerate(self._sizes):
-                before = outer * math.prod(self._sizes[:mode])
-                after = inner * math.prod(self._sizes[mode + 1 :])
-                spec = KronSpec((size,), (size,), before, after, self.dtype)
-                plans.append(self._backend.kron_plan(spec))
-            self._plans[outer, inner] = plans
-        return plans
+    def _axes(self, outer: int, inner: int) -> Iterator[tuple[KronProduct, int, int]]:
+        """Yield the product of each mode, and the sizes before and behind it."""
+        for mode, product in enumerate(self._products):
+            before = outer * math.prod(self._sizes[:mode])
+            yield product, before, inner * math.prod(self._sizes[mode + 1 :])
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        for product, before, after in self._axes(outer, inner):
+            self._backend.reserve(product, before, after)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        for plan, factor in zip(self._plan(outer, inner), self._operands, strict=True):
-            plan.run([factor], x, alpha, int(accumulate), y if accumulate else None, y)
+        if self.device != "cpu":
+            self._reserve(outer, inner)
+        for product, before, after in self._axes(outer, inner):
+            product.run(x, y, before, after, alpha, accumulate)
             accumulate = True
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
@@ -94,7 +90,8 @@ class KroneckerSum(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
-        self._operands = self._backend.replace(self.factors, self._operands)
+        for product, factor in zip(self._products, self.factors, strict=True):
+            product.set_values([factor])
 
     def _build_on(self, device: str) -> KroneckerSum:
         return KroneckerSum(self.factors)

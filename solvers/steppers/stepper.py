@@ -119,18 +119,17 @@ class ImplicitStepper(Stepper):
         super().__init__(problem, dt)
         self._scale = self.weight * self.dt
         self._right_side, self._increment = self._vector(), self._vector()
-        self._size, self._dtype = self._increment.size, self._increment.dtype
-        self._solver = LinearSolver(solver, self._size, self._dtype, like=self._increment)
+        self._solver = LinearSolver(solver, self._increment)
         operator = operator_of(problem, t0 + self.dt)
         self._shifted = self._shift(operator)
         if callable(preconditioner) and not hasattr(preconditioner, "shape"):
             preconditioner = preconditioner(operator, self._scale)
         if preconditioner is not None:
-            as_product(preconditioner, "preconditioner", self._size, self._dtype)
+            as_product(preconditioner, "preconditioner", self._increment)
         self._preconditioner = preconditioner
 
     def _shift(self, operator: Any) -> ShiftedOperator:
-        return ShiftedOperator(operator, self._scale, self._size, self._dtype)
+        return ShiftedOperator(operator, self._scale, self._increment)
 
     def _add_increment(self, u: NDArray[Any], t_next: float) -> KrylovResult | None:
         """Solve (I - c A(t_next)) δ = right side and add δ to u, unless the solve fails."""

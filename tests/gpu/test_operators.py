@@ -1,5 +1,9 @@
 """Operators on the device: moving, algebra, updates, and CuPy's own solvers."""
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from oracle import dense_kron, random_array
@@ -119,3 +123,67 @@ def test_solvers_of_cupy_take_the_operator(cupy, rng, method):
     x, info = solve(op.to("cuda"), cupy.asarray(b), rtol=1e-10, maxiter=500)
     assert info == 0
     np.testing.assert_allclose(op @ x.get(), b, rtol=0, atol=1e-8 * np.linalg.norm(b))
+
+
+def test_vectors_on_the_left(cupy, rng):
+    for kind in ("product", "batch", "composed"):
+        op = make(kind, rng)
+        device = op.to("cuda")
+        for shape in [(op.shape[0],), (3, op.shape[0])]:
+            x = rng.standard_normal(shape)
+            expected = x @ op.to_dense()
+            result = cupy.asarray(x) @ device
+            np.testing.assert_allclose(result.get(), expected, atol=1e-11 * abs(expected).max())
+
+
+def test_numbers_of_the_device_are_numbers(cupy, rng):
+    op, x = make("product", rng), rng.standard_normal(27)
+    device, on_device = op.to("cuda"), cupy.asarray(x)
+    two = cupy.asarray(2.0)
+    for scaled in (two * device, device * two, device / (1 / two)):
+        np.testing.assert_allclose((scaled @ on_device).get(), 2 * (op @ x), rtol=1e-13)
+    factor = cupy.asarray(rng.standard_normal((27, 27)))
+    result = bk.gekmm([factor], on_device[:, None], alpha=two)
+    np.testing.assert_allclose(result.get()[:, 0], 2 * (factor.get() @ x), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["product", "sum", "batch", "identity", "composed"])
+def test_copies_stay_on_the_device(cupy, rng, kind):
+    op = make(kind, rng)
+    x = cupy.asarray(rng.standard_normal(op.shape[1]))
+    device = op.to("cuda")
+    expected = (device @ x).get()
+    for same in (pickle.loads(pickle.dumps(device)), copy.copy(device), copy.deepcopy(device)):
+        assert same.device == "cuda"
+        np.testing.assert_array_equal((same @ x).get(), expected)
+
+
+def test_factors_and_pools_of_both_sides_are_refused(cupy, rng):
+    matrix = rng.standard_normal((3, 3))
+    pool = matrix[None]
+    for call in (
+        lambda: bk.KroneckerProduct([cupy.asarray(matrix), matrix]),
+        lambda: bk.KroneckerSum([matrix, cupy.asarray(matrix)]),
+        lambda: bk.BatchedKron([cupy.asarray(pool), pool], [[0, 0]], [0], [0]),
+        lambda: bk.BatchedKron(pool, [[0, 0]], [0], [0], weights=cupy.ones(1)),
+    ):
+        with pytest.raises(TypeError, match="but the other operands are on"):
+            call()
+
+
+def test_threads_get_the_same_moved_operator(cupy, rng):
+    for _ in range(10):
+        op = make("product", rng)
+        with ThreadPoolExecutor(4) as pool:
+            moved = list(pool.map(lambda _, op=op: op.to("cuda"), range(4)))
+        assert len({id(one) for one in moved}) == 1
+
+
+def test_columns_of_one_array_do_not_overlap(cupy, rng):
+    op = make("product", rng)
+    buffer = cupy.asarray(rng.standard_normal((27, 2)))
+    expected = op @ buffer[:, 0].get()
+    op.to("cuda").matvec(buffer[:, 0], out=buffer[:, 1])
+    np.testing.assert_allclose(buffer[:, 1].get(), expected, atol=1e-12)
+    with pytest.raises(ValueError, match="out overlaps an input"):
+        op.to("cuda").matvec(buffer[:, 0], out=buffer[:, 0])

@@ -38,6 +38,28 @@ os._exit(0)  # CuPy cannot tidy up any more
 """
 
 
+FAIL_IN_A_RUN = """
+import os, cupy, numpy as np
+from batchkron.cli import main
+from batchkron.cli.failure import describe
+from batchkron.backends.cuda import batch
+stray = cupy.RawKernel('extern "C" __global__ void stray(int* p) { p[1LL << 40] = 1; }', "stray")
+run, calls = batch.BatchPlan.run, []
+def failing(self, x, *arguments):
+    calls.append(1)
+    if len(calls) == 20:
+        stray((1,), (1,), (x,))
+    return run(self, x, *arguments)
+batch.BatchPlan.run = failing
+words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet"]
+try:
+    main(words, standalone_mode=False)
+except BaseException as error:
+    print(*describe(error), flush=True)
+os._exit(0)
+"""
+
+
 def run(script, **environment):
     return subprocess.run(
         [sys.executable, "-c", script],
@@ -60,3 +82,10 @@ def test_a_second_process_does_not_compile(cupy, tmp_path):
 def test_a_failed_device_says_that_the_context_is_lost(cupy):
     process = run(FAIL)
     assert "said: the CUDA context is lost" in process.stdout, process.stdout + process.stderr
+
+
+def test_a_run_on_a_device_that_fails_ends_with_its_status(cupy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    process = run(FAIL_IN_A_RUN)
+    assert "the CUDA context is lost" in process.stdout, process.stdout + process.stderr
+    assert process.stdout.rstrip().endswith(" 6")

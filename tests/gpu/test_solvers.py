@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import batchkron as bk
-from batchkron.solvers import EvolveStatus, bicgstab, cg, evolve, gmres
+from batchkron.solvers import Cg, EvolveStatus, Gmres, bicgstab, cg, evolve, gmres
 
 pytestmark = pytest.mark.gpu
 
@@ -89,3 +89,36 @@ def test_checkpoints_of_a_run_on_the_device(cupy, rng, tmp_path):
     )
     resumed = evolve(device, until=1.0, resume=path)
     np.testing.assert_array_equal(resumed.u.get(), whole.u.get())
+
+
+def test_operands_elsewhere_are_refused(cupy):
+    op, b = laplacian(4), np.ones(16)
+    device, on_device = op.to("cuda"), cupy.ones(16)
+    calls = [
+        lambda: gmres(device, on_device, b),
+        lambda: cg(op.to_dense(), on_device),
+        lambda: gmres(device, on_device, M=np.eye(16)),
+        lambda: Gmres(16).solve(device, on_device),
+        lambda: Gmres(16, like=on_device).solve(op, b),
+        lambda: Cg(16, like=on_device).solve(device, on_device, out=np.empty(16)),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="but the other operands are on"):
+            call()
+
+
+def test_a_workspace_on_the_device_is_used_again(cupy, rng):
+    op, device = laplacian(4), laplacian(4).to("cuda")
+    workspace = Gmres(16, like=cupy.empty(0))
+    for _ in range(2):
+        b = rng.standard_normal(16)
+        result = workspace.solve(device, cupy.asarray(b), rtol=1e-11)
+        np.testing.assert_allclose(op @ result.x.get(), b, atol=1e-9)
+
+
+def test_sparse_arrays_of_the_device(cupy, rng):
+    sparse = pytest.importorskip("cupyx.scipy.sparse")
+    matrix = laplacian(4).to_dense()
+    b = rng.standard_normal(16)
+    result = cg(sparse.csr_matrix(cupy.asarray(matrix)), cupy.asarray(b), rtol=1e-11)
+    np.testing.assert_allclose(matrix @ result.x.get(), b, atol=1e-9)

@@ -135,3 +135,58 @@ def test_out_of_memory_leaves_the_output_as_it_was(cupy, rng, product, monkeypat
     expected = product.apply(x.get())
     device.apply(x, out=out)
     np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_sums_leave_the_output_as_it_was_without_memory(cupy, rng, product, monkeypatch):
+    x = rng.standard_normal(product.shape[1])
+    total = bk.Identity(product.shape[1]) + 2 * product @ product
+    out = cupy.asarray(x)
+    given = cupy.asarray(x)
+    batched = [cupy.asarray(rng.standard_normal((2, 20_000, 2)))]
+    y = cupy.ones((2, 20_000, 3))
+
+    def refuse(size):
+        raise cupy.cuda.memory.OutOfMemoryError(size, 0)
+
+    monkeypatch.setattr(cupy.cuda, "alloc", refuse)
+    with pytest.raises(MemoryError):
+        total.to("cuda").matvec(given, out=out)
+    np.testing.assert_array_equal(out.get(), x)
+    with pytest.raises(MemoryError):
+        bk.gekmm(batched, cupy.ones((2, 2, 3)), beta=2, y=y, out=y)
+    np.testing.assert_array_equal(y.get(), np.ones(y.shape))
+
+
+def test_a_graph_keeps_its_workspace_whatever_comes_after(cupy, rng, product):
+    device = product.to("cuda")
+    x = cupy.asarray(rng.standard_normal((8, product.shape[1])))
+    out = cupy.empty_like(x)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    graph = captured(cupy, stream, lambda: device.apply(x, out=out))
+    with stream:
+        for count in range(1, 70):  # more shapes than an operator keeps plans for
+            device.apply(x[:1].repeat(count, axis=0))
+        hoard = [cupy.full(x.size, np.nan) for _ in range(8)]
+    out.fill(np.nan)
+    cupy.cuda.Device().synchronize()
+    graph.launch(stream)
+    stream.synchronize()
+    expected = product.apply(x.get())
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    assert all(cupy.isnan(one).all() for one in hoard)
+
+
+def test_an_update_waits_for_work_on_other_streams(cupy, rng, product):
+    device = product.to("cuda")
+    x = cupy.asarray(rng.standard_normal((256, product.shape[1])))
+    out = cupy.empty_like(x)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    old = [factor.copy() for factor in product.factors]
+    with stream:
+        device.apply(x, out=out)
+        for _ in range(20):
+            device.apply(x, out=out)
+    device.update([3 * factor for factor in old])
+    stream.synchronize()
+    expected = bk.KroneckerProduct(old).apply(x.get())
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())

@@ -38,3 +38,18 @@ def test_the_cpu_is_where_things_are():
     assert (op.device, problem.device) == ("cpu", "cpu")
     assert op.to("cpu") is op
     assert problem.to("cpu") is problem
+
+
+def test_factors_may_come_from_an_iterator(rng):
+    factors = rng.standard_normal((2, 3, 3))
+    x = rng.standard_normal(9)
+    expected = np.kron(*factors) @ x
+    for op in (
+        bk.KroneckerProduct(factor for factor in factors),
+        bk.BatchedKron((factor[None] for factor in factors), [[0, 0]], [0], [0]),
+    ):
+        np.testing.assert_allclose(op @ x, expected, atol=1e-12)
+    total = bk.KroneckerSum(factor for factor in factors)
+    assert total.shape == (9, 9)
+    result = bk.gekmm((factor for factor in factors), x[:, None])
+    np.testing.assert_allclose(result[:, 0], expected, atol=1e-12)

@@ -3,25 +3,41 @@
 Arrays are CuPy arrays on the current device; a plan's `run` never waits for the device.
 """
 
+from batchkron.backends.cuda import device
 from batchkron.backends.cuda.batch import BatchPlan, batch_plan, batched_gemm
-from batchkron.backends.cuda.device import Workspaces, place, replace
+from batchkron.backends.cuda.device import Workspaces, empty, place
 from batchkron.backends.cuda.device import cupy as array_module
-from batchkron.backends.cuda.kron import KronPlan, kron, kron_plan
+from batchkron.backends.cuda.kron import KronPlan, KronProduct, kron, kron_plan, kron_product
 
 name = "cuda"
 workspace = Workspaces
 
+
+def current_device() -> str:
+    """Return the place where new operators will be, such as "cuda:0"."""
+    return f"cuda:{device.current_device()}"
+
+
+def reserve(plan: KronProduct | BatchPlan, outer: int, inner: int) -> None:
+    """Compile and allocate what a plan's `run` will need, so that it cannot fail halfway."""
+    plan.reserve(outer, inner)
+
+
 __all__ = [
     "BatchPlan",
     "KronPlan",
+    "KronProduct",
     "Workspaces",
     "array_module",
     "batch_plan",
     "batched_gemm",
+    "current_device",
+    "empty",
     "kron",
     "kron_plan",
+    "kron_product",
     "name",
     "place",
-    "replace",
+    "reserve",
     "workspace",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,21 @@ class _Batch:
                 return
             self._launch(x, y, outer, inner, alpha, accumulate)
 
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
+        if 0 not in (outer, inner, self.shape.products, self.shape.input_size):
+            tiling, _ = self.prepare(inner)
+            grid = self._grid(tiling, outer, inner)
+            self._workspaces.pointer(math.prod(grid) * tiling.workspace_bytes)
+
+    def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
+        """Return how many thread blocks work on units of the list, and on slabs of vectors."""
+        units = self.shape.num_outputs if self.shape.owner else self.shape.products
+        most = tiling.most_blocks(device_limits(self.device))
+        blocks = min(-(-units // tiling.teams), most)
+        slabs = min(outer * -(-inner // tiling.width), _MOST_BLOCKS_Y, max(1, most // blocks))
+        return blocks, slabs
+
     def _launch(
         self,
         x: DeviceArray,
@@ -116,13 +131,10 @@ class _Batch:
         alpha: complex,
         accumulate: bool,
     ) -> None:
-        shape, limits = self.shape, device_limits(self.device)
+        shape = self.shape
         tiling, kernel = self.prepare(inner)
-        units = shape.num_outputs if shape.owner else shape.products
-        most = tiling.most_blocks(limits)
-        blocks = min(-(-units // tiling.teams), most)
-        slabs = min(outer * -(-inner // tiling.width), _MOST_BLOCKS_Y, max(1, most // blocks))
-        memory = self._workspaces.pointer(blocks * slabs * tiling.workspace_bytes)
+        grid = self._grid(tiling, outer, inner)
+        memory = self._workspaces.pointer(math.prod(grid) * tiling.workspace_bytes)
         if not (accumulate or shape.owner):
             _zero(y)
         arguments = self._arguments.copy()
@@ -131,7 +143,7 @@ class _Batch:
         arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
         arguments["team"] = tiling.team_elements
         arguments["accumulate"], arguments["alpha"] = accumulate, alpha
-        kernel((blocks, slabs), (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
+        kernel(grid, (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
 
 
 def _zero(y: DeviceArray) -> None:
@@ -153,7 +165,9 @@ class BatchPlan:
         owner = spec.accumulation != "atomic"
         self._order = order
         self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
-        self._pools = [cupy.empty(pool.swapaxes(2, 3).shape, spec.dtype) for pool in spec.pools]
+        self._pools = _one_for_each(
+            spec.pools, lambda pool: cupy.empty(pool.swapaxes(2, 3).shape, spec.dtype)
+        )
         self._weights = cupy.empty(spec.weights.shape, spec.dtype)
         shape = _BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
@@ -195,8 +209,16 @@ class BatchPlan:
 
         The device holds a matrix by columns: consecutive outputs are consecutive in memory.
         """
-        columns = [pool.swapaxes(2, 3) for pool in pools]
-        upload([*columns, weights[:, self._permutation]], [*self._pools, self._weights])
+        pairs = {
+            id(target): (pool.swapaxes(2, 3), target)
+            for pool, target in zip(pools, self._pools, strict=True)
+        }
+        values, targets = zip(*pairs.values(), strict=True)
+        upload([*values, weights[:, self._permutation]], [*targets, self._weights])
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need."""
+        self._batch.reserve(outer, inner)
 
     def run(
         self,
@@ -209,6 +231,15 @@ class BatchPlan:
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
         self._batch.run(x, y, outer, inner, alpha, accumulate)
+
+
+def _one_for_each(
+    arrays: Sequence[Array], make: Callable[[Array], DeviceArray]
+) -> list[DeviceArray]:
+    """Return what ``make`` makes of each array; once for one that serves several modes."""
+    made = {id(array): array for array in arrays}
+    results = {key: make(array) for key, array in made.items()}
+    return [results[id(array)] for array in arrays]
 
 
 def _pool_factor(pool: DeviceArray) -> tuple[int, int, int, int, int]:
@@ -242,6 +273,7 @@ def batched_gemm(
     arrays.
     """
     a_ids, b_ids, c_ids = ids
+    check_device(current_device(), a, b, c)
     count, m, n = c.shape
     k = a.shape[2]
     if 0 in (c.size, k, len(c_ids)):

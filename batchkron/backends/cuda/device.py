@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import device_errors
 from batchkron.backends.device_programs import (
     Program,
     compile_options,
@@ -18,7 +20,7 @@ from batchkron.backends.device_programs import (
 )
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.backends.kernel_cache import CompiledKernel, cached_kernel
-from batchkron.errors import BackendUnavailableError, ContextLostError
+from batchkron.errors import BackendUnavailableError
 from batchkron.spec import Array
 
 try:
@@ -38,37 +40,14 @@ __all__ = [
     "current_device",
     "device_errors",
     "device_limits",
+    "empty",
     "load_kernel",
     "matrix_factor",
     "place",
-    "replace",
     "upload",
 ]
 
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
-
-# No driver, or one that is older than CuPy's CUDA; no device.
-_ABSENT = {35, 100}
-# After these the driver refuses all further work of the process: illegal address or instruction,
-# misaligned address, stack or assertion failure, time-out, failed launch, uncorrectable memory.
-_LOST = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
-
-
-@contextmanager
-def device_errors() -> Iterator[None]:
-    """Say so where there is no device, or where an error of it has cost the context."""
-    try:
-        yield
-    except (driver.CUDADriverError, runtime.CUDARuntimeError) as error:
-        if error.status in _ABSENT:
-            raise BackendUnavailableError(f"there is no usable CUDA device: {error}") from error
-        if error.status in _LOST:
-            raise ContextLostError(
-                f"the CUDA context is lost ({error}): an earlier kernel failed, no array of this "
-                f"process on the device can be used any more. Start the process again; "
-                f"CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which call failed"
-            ) from error
-        raise
 
 
 @cache
@@ -114,6 +93,16 @@ def _compile(program: Program, options: Sequence[str]) -> CompiledKernel:
         nvrtc.destroyProgram(handle)
 
 
+@cache
+def _compiler() -> str:
+    """Return what is known of the compiler's version."""
+    known = ["nvrtc {}.{}".format(*nvrtc.getVersion()), f"cupy {cupy.__version__}"]
+    for wheel in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
+        with suppress(PackageNotFoundError):
+            known.append(f"{wheel} {version(wheel)}")
+    return ", ".join(known)
+
+
 _compiling = threading.Lock()
 
 
@@ -121,8 +110,7 @@ _compiling = threading.Lock()
 def _loaded(program: Program, device: int) -> Any:
     """Return the kernel as a CuPy function of one device, with all shared memory it may ask for."""
     options = compile_options(cupy.cuda.Device(device).compute_capability)
-    version = "nvrtc {}.{}".format(*nvrtc.getVersion())
-    key = program_key(program, device_sources(), options, version)
+    key = program_key(program, device_sources(), options, _compiler())
     kernel = cached_kernel(key, lambda: _compile(program, options))
     module = cupy.cuda.function.Module()
     module.load(kernel.code)
@@ -141,19 +129,31 @@ def load_kernel(program: Program, device: int) -> Any:
         return _loaded(program, device)
 
 
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    """Return an uninitialised array on the current device."""
+    with device_errors():
+        return cupy.empty(shape, dtype)
+
+
 def check_device(device: int, *arrays: DeviceArray) -> None:
-    """Refuse arrays of another device than the plan's.
+    """Refuse to work on a device that is not the current one, or on arrays of another.
 
     Raises
     ------
     TypeError
         If one lives elsewhere.
     """
+    current = current_device()
+    if current != device:
+        raise TypeError(
+            f"the operator is on CUDA device {device}, but device {current} is the current one; "
+            f"call it inside of 'with cupy.cuda.Device({device})', or move it with to('cuda')"
+        )
     for array in arrays:
         if array.device.id != device:
             raise TypeError(
-                f"an array is on CUDA device {array.device.id}, but the operator was built on "
-                f"device {device}; copy the array, or build the operator there"
+                f"an array is on CUDA device {array.device.id}, but the work is done on device "
+                f"{device}; copy the array there"
             )
 
 
@@ -164,8 +164,12 @@ def matrix_factor(matrix: DeviceArray) -> tuple[int, int, int, int, int]:
 
 
 def upload(values: Sequence[Array | DeviceArray], targets: Sequence[DeviceArray]) -> None:
-    """Copy arrays to device arrays, and wait: any stream may use them afterwards."""
+    """Copy arrays to device arrays, after all work that was begun before, and wait for it.
+
+    Any stream may have been reading them, and any stream may use them afterwards.
+    """
     with device_errors():
+        cupy.cuda.Device().synchronize()
         stream = cupy.cuda.get_current_stream()
         for value, target in zip(values, targets, strict=True):
             if isinstance(value, np.ndarray):
@@ -183,23 +187,17 @@ def place(arrays: Sequence[Array]) -> tuple[DeviceArray, ...]:
     return copies
 
 
-def replace(values: Sequence[Array], placed: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
-    """Overwrite what `place` returned with new values, so that captured graphs see them."""
-    upload(values, placed)
-    return tuple(placed)
-
-
 class Workspaces:
-    """Device memory of one plan, for each stream and thread.
+    """Device memory of one operator, for each device, stream and thread.
 
-    A graph that was captured on a stream keeps the memory that it used: later eager calls on that
-    stream get other memory.
+    A graph that was captured on a stream keeps the memory that it used, for as long as this object
+    lives: later eager calls on that stream get other memory. What a thread used otherwise goes
+    back to the pool when it ends.
     """
 
     def __init__(self) -> None:
-        self._current: dict[tuple[int, int], Any] = {}
-        self._captured: set[tuple[int, int]] = set()
-        self._kept: list[Any] = []
+        self._local = threading.local()
+        self._captured: list[Any] = []
 
     def pointer(self, size: int) -> int:
         """Return the address of ``size`` bytes for the current stream; 0 for none."""
@@ -218,19 +216,22 @@ class Workspaces:
         RuntimeError
             If the stream captures a graph and has not got enough memory yet.
         """
+        memories: dict[tuple[int, int], Any] = self._local.__dict__.setdefault("memories", {})
         stream = cupy.cuda.get_current_stream()
-        key = (int(stream.ptr), threading.get_ident())
-        memory = self._current.get(key)
+        key = (current_device(), int(stream.ptr))
+        memory = memories.get(key)
+        captured = any(memory is kept for kept in self._captured)
         if stream.is_capturing():
             if memory is None or memory.mem.size < size:
                 raise RuntimeError(
-                    "this operator needs workspace, which cannot be allocated while a graph is "
-                    "captured; apply the same operator once on this stream before the capture"
+                    "workspace is needed, which cannot be allocated while a graph is captured; "
+                    "apply the same operator once on this stream before the capture (functions "
+                    "have a new workspace in each call: capture an operator instead)"
                 )
-            self._captured.add(key)
-        elif memory is None or memory.mem.size < size or key in self._captured:
-            if memory is not None and key in self._captured:
-                self._kept.append(memory)
-            self._captured.discard(key)
-            memory = self._current[key] = cupy.cuda.alloc(size)
+            if not captured:
+                self._captured.append(memory)
+        elif memory is None or memory.mem.size < size or captured:
+            with device_errors():
+                memory = cupy.cuda.alloc(size)
+            memories[key] = memory
         return memory

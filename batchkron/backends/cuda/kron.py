@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,13 +19,16 @@ from batchkron.backends.cuda.device import (
     device_limits,
     load_kernel,
     matrix_factor,
+    place,
+    upload,
 )
 from batchkron.backends.device_arguments import explicit_arguments, group_arguments
 from batchkron.backends.device_programs import explicit_program, group_program
 from batchkron.backends.device_tiling import Group, kron_groups
-from batchkron.spec import KronSpec
+from batchkron.spec import Array, KronSpec
 
 _EXPLICIT_THREADS = 256
+_MOST_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,16 @@ class _KronProgram:
     passes: tuple[_Pass, ...]
     intermediate: int  # bytes of the largest result of all passes but the last
     workspace: int  # bytes for buffers that do not fit in shared memory
+
+    @property
+    def buffers(self) -> int:
+        """How many intermediate results there are at a time."""
+        return min(2, len(self.passes) - 1)
+
+    @property
+    def bytes(self) -> int:
+        """All memory that a run needs."""
+        return self.buffers * self.intermediate + self.workspace
 
 
 @lru_cache(maxsize=1024)
@@ -70,14 +83,21 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     return _KronProgram(tuple(passes), between * spec.dtype.itemsize, workspace)
 
 
-@dataclass(frozen=True, slots=True)
 class KronPlan:
-    """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes."""
+    """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes.
 
-    spec: KronSpec
-    device: int
-    program: _KronProgram | None  # None where nothing is to be multiplied
-    _workspaces: Workspaces = field(default_factory=Workspaces)
+    Works on the device that is current when it runs.
+    """
+
+    def __init__(self, spec: KronSpec, workspaces: Workspaces) -> None:
+        self.spec = spec
+        self._workspaces = workspaces
+        self._is_empty = 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
+
+    def reserve(self) -> None:
+        """Compile what `run` needs on the current device, and allocate its workspace."""
+        if not self._is_empty:
+            self._workspaces.pointer(_kron_program(self.spec, current_device()).bytes)
 
     def run(
         self,
@@ -89,7 +109,8 @@ class KronPlan:
         out: DeviceArray,
     ) -> None:
         """Write the result to ``out``, C-contiguous; y may be ``out`` itself."""
-        check_device(self.device, x, out)
+        device = current_device()
+        check_device(device, x, out, *factors, *([] if y is None else [y]))
         if out.size == 0:
             return
         with device_errors():
@@ -97,10 +118,11 @@ class KronPlan:
             previous = None
             if beta != 0 and y is not None:
                 previous = y if y is out else cupy.ascontiguousarray(y, dtype=self.spec.dtype)
-            if self.program is None:
+            if self._is_empty:
                 out[...] = 0 if previous is None else beta * previous
                 return
-            self._launch(self.program, factors, x, alpha, beta, previous, out)
+            program = _kron_program(self.spec, device)
+            self._launch(program, factors, x, alpha, beta, previous, out)
 
     def _launch(
         self,
@@ -112,15 +134,14 @@ class KronPlan:
         previous: DeviceArray | None,
         out: DeviceArray,
     ) -> None:
-        buffers = min(2, len(program.passes) - 1)
-        memory = self._workspaces.pointer(buffers * program.intermediate + program.workspace)
+        memory = self._workspaces.pointer(program.bytes)
         source = x.data.ptr
         for number, one in enumerate(program.passes):
             arguments = one.arguments.copy()
             last = number == len(program.passes) - 1
             target = out.data.ptr if last else memory + number % 2 * program.intermediate
             arguments["x"], arguments["y"] = source, target
-            arguments["workspace"] = memory + buffers * program.intermediate
+            arguments["workspace"] = memory + program.buffers * program.intermediate
             arguments["steps"]["factors"] = [matrix_factor(factors[mode]) for mode in one.modes]
             if last:
                 arguments["alpha"] = alpha
@@ -133,9 +154,54 @@ class KronPlan:
 
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return a plan of a multiply by one Kronecker product; its workspace is its own."""
-    device = current_device()
-    empty = 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
-    return KronPlan(spec, device, None if empty else _kron_program(spec, device))
+    return KronPlan(spec, Workspaces())
+
+
+class KronProduct:
+    """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
+
+    def __init__(self, factors: Sequence[Array]) -> None:
+        self._device = current_device()
+        self._factors = place(factors)
+        self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
+        self._workspaces = Workspaces()
+        self._plans: dict[tuple[int, int], KronPlan] = {}
+
+    def set_values(self, factors: Sequence[Array]) -> None:
+        """Overwrite the factors, so that captured graphs see the new ones."""
+        upload(factors, self._factors)
+
+    def _plan(self, outer: int, inner: int) -> KronPlan:
+        plan = self._plans.get((outer, inner))
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            spec = KronSpec(self._inputs, self._outputs, outer, inner, self._factors[0].dtype)
+            plan = self._plans[outer, inner] = KronPlan(spec, self._workspaces)
+        return plan
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Allocate what `run` will need."""
+        self._plan(outer, inner).reserve()
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self._device)
+        previous = y if accumulate else None
+        self._plan(outer, inner).run(self._factors, x, alpha, int(accumulate), previous, y)
+
+
+def kron_product(factors: Sequence[Array]) -> KronProduct:
+    """Return a product with these factors, host arrays of one dtype."""
+    return KronProduct(factors)
 
 
 def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
