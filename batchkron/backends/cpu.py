@@ -14,6 +14,12 @@ from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "cpu"
 
+_KRON_PLANS = {
+    np.dtype(np.float32): _native.KronPlanFloat32,
+    np.dtype(np.float64): _native.KronPlanFloat64,
+    np.dtype(np.complex64): _native.KronPlanComplex64,
+    np.dtype(np.complex128): _native.KronPlanComplex128,
+}
 _BATCH_PLANS = {
     np.dtype(np.float32): _native.BatchPlanFloat32,
     np.dtype(np.float64): _native.BatchPlanFloat64,
@@ -26,7 +32,7 @@ _BATCH_PLANS = {
 class KronPlan:
     """y = alpha * (F_1 x ... x F_d) x + beta * y by the sliced-multiply engine."""
 
-    native: _native.KronPlan
+    native: _native._KronPlan
 
     def run(
         self,
@@ -51,7 +57,8 @@ class KronPlan:
 @lru_cache(maxsize=1024)
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
-    return KronPlan(_native.KronPlan(spec.inputs, spec.outputs, spec.outer, spec.inner))
+    native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
+    return KronPlan(native)
 
 
 def batch_plan(spec: BatchSpec) -> BatchPlan:

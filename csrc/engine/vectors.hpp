@@ -1,0 +1,168 @@
+// Vectors of `lanes` elements in GCC's and Clang's vector extension, for real and complex elements
+// alike. Compiled for each instruction set; see mode_multiply.hpp.
+#pragma once
+
+#include "engine/kernel_table.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+template <class T>
+struct Element {
+  using Real = T;
+  static constexpr int reals = 1;
+};
+template <class R>
+struct Element<Complex<R>> {
+  using Real = R;
+  static constexpr int reals = 2;
+};
+
+template <class T, int lanes>
+struct Vector {
+  typedef typename Element<T>::Real type
+      __attribute__((vector_size(lanes * sizeof(T)), aligned(alignof(T)), may_alias));
+};
+template <>
+struct Vector<float, 1> {
+  typedef float type __attribute__((may_alias));
+};
+template <>
+struct Vector<double, 1> {
+  typedef double type __attribute__((may_alias));
+};
+
+template <class T, int lanes>
+using Pack = typename Vector<T, lanes>::type;
+
+template <class T>
+constexpr int widest = BATCHKRON_VECTOR_BYTES / int(sizeof(T));
+
+// AVX-512 has 32 vector registers, the others 16.
+constexpr bool kManyRegisters = BATCHKRON_VECTOR_BYTES == 64;
+
+// Vector types lose their alignment as template arguments, hence `lanes` in place of the type.
+template <int lanes, class T>
+inline Pack<T, lanes> load(const T* p) {
+  return *reinterpret_cast<const Pack<T, lanes>*>(p);
+}
+
+template <int lanes, class T>
+inline void store(T* p, Pack<T, lanes> v) {
+  *reinterpret_cast<Pack<T, lanes>*>(p) = v;
+}
+
+template <int... values>
+struct Indices {};
+template <int n, int... values>
+struct CountTo : CountTo<n - 1, n - 1, values...> {};
+template <int... values>
+struct CountTo<0, values...> {
+  using type = Indices<values...>;
+};
+
+template <class Pattern, class V, int... i>
+inline V arrange(V a, V b, Indices<i...>) {
+  return __builtin_shufflevector(a, b, Pattern::at(i)...);
+}
+
+// The vector whose real number i is number Pattern::at(i) of a followed by b.
+template <class Pattern, class V>
+inline V arrange(V a, V b) {
+  using Count = typename CountTo<int(sizeof(V) / sizeof(a[0]))>::type;
+  return arrange<Pattern>(a, b, Count{});
+}
+
+struct SwapParts {
+  static constexpr int at(int i) { return i ^ 1; }
+};
+struct RealParts {
+  static constexpr int at(int i) { return i & ~1; }
+};
+struct ImaginaryParts {
+  static constexpr int at(int i) { return i | 1; }
+};
+
+inline int sign_bit(float) { return int(0x80000000u); }
+inline long sign_bit(double) { return long(0x8000000000000000ul); }
+
+// i z for each complex number z of a vector: (-imag, real).
+template <class Real, class V>
+inline V times_i(V z) {
+  constexpr int reals = sizeof(V) / sizeof(Real);
+  typedef decltype(sign_bit(Real{})) Bits __attribute__((vector_size(sizeof(V))));
+  Bits sign{};
+  for (int i = 0; i < reals; i += 2) sign[i] = sign_bit(Real{});
+  return V(Bits(arrange<SwapParts>(z, z)) ^ sign);
+}
+
+// acc + x * f with a scalar f; the compiler contracts products and sums to fused multiply-adds.
+// For complex numbers the order is (x.real, x.imag) f.real, then i (x.real, x.imag) f.imag.
+template <class T, class V>
+inline V fused(V acc, V x, T f) {
+  if constexpr (Element<T>::reals == 2) {
+    acc = acc + x * f.real;
+    return acc + times_i<typename Element<T>::Real>(x) * f.imag;
+  } else {
+    return acc + x * f;
+  }
+}
+
+// A vector of factor entries, as `fused_row` takes it.
+template <class T, int lanes>
+struct RowFactor {
+  Pack<T, lanes> real, imag;
+  explicit RowFactor(Pack<T, lanes> f) : real(f), imag(f) {
+    if constexpr (Element<T>::reals == 2) {
+      real = arrange<RealParts>(f, f);
+      imag = arrange<ImaginaryParts>(f, f);
+    }
+  }
+};
+
+// The same sum as `fused` where the factor is the vector and x the scalar.
+template <class T, int lanes>
+inline Pack<T, lanes> fused_row(Pack<T, lanes> acc, const RowFactor<T, lanes>& f, const T* x) {
+  if constexpr (Element<T>::reals == 2) {
+    Pack<T, lanes> repeated;
+    for (int i = 0; i < lanes; ++i) {
+      repeated[2 * i] = x->real;
+      repeated[2 * i + 1] = x->imag;
+    }
+    acc = acc + f.real * repeated;
+    return acc + f.imag * times_i<typename Element<T>::Real>(repeated);
+  } else {
+    return acc + f.real * *x;
+  }
+}
+
+// What a kernel writes: the sum itself, or (general) alpha * sum, added to y if `accumulate`.
+template <class T, bool general, int lanes>
+inline void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate) {
+  if constexpr (general) {
+    Pack<T, lanes> previous{};
+    if (accumulate) previous = load<lanes>(y);
+    sum = fused<T>(previous, sum, alpha);
+  }
+  store<lanes>(y, sum);
+}
+
+// The first `count` < lanes elements of a sum, by vectors of halving width.
+template <class T, bool general, int lanes>
+inline void finish_part(T* y, const T* sum, Index count, T alpha, bool accumulate) {
+  constexpr int half = lanes / 2;
+  if constexpr (half > 0) {
+    if (count >= half) {
+      finish<T, general, half>(y, load<half>(sum), alpha, accumulate);
+      y += half;
+      sum += half;
+      count -= half;
+    }
+    finish_part<T, general, half>(y, sum, count, alpha, accumulate);
+  }
+}
+
+constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron
