@@ -13,11 +13,15 @@ using Index = std::int64_t;
 // packed factor does not depend on the instruction set.
 constexpr Index kPaddingBytes = 64;
 
-// Leading dimension of a packed factor with `outputs` output indices.
+// Leading dimension of a packed factor with `outputs` output indices. Never a multiple of 512 bytes
+// beyond 256: a column of the factor would lie in few sets of the L1 cache.
 template <class T>
 constexpr Index packed_stride(Index outputs) {
   constexpr Index lanes = kPaddingBytes / Index(sizeof(T));
-  if (outputs > lanes) return (outputs + lanes - 1) / lanes * lanes;
+  if (outputs > lanes) {
+    const Index vectors = (outputs + lanes - 1) / lanes;
+    return (vectors % 8 == 0 ? vectors + 1 : vectors) * lanes;
+  }
   Index stride = 1;
   while (stride < outputs) stride *= 2;
   return stride;
@@ -75,7 +79,7 @@ struct ModeKernels {
   Multiply accumulate[kLargestFixed + 1];
   // Vectors run along r.
   Pass panel[kLargestFixed + 1];
-  // Vectors run along k, for width = 1 and x_c = y_k = 1.
+  // Vectors run along k, for width = x_c = y_k = 1, x_l = C and y_l = K.
   Pass rows[kLargestFixed + 1];
 
   // Elements in a vector.

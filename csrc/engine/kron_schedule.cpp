@@ -8,7 +8,7 @@ namespace {
 constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share the L1 cache
 constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
 constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
-constexpr double kFilled = 0.8;         // share of vector lanes below which a layout is avoided
+constexpr double kFilled = 0.9;         // share of vector lanes below which a layout is avoided
 
 using StepRange = std::vector<const Step*>;
 

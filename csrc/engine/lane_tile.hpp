@@ -20,11 +20,12 @@ struct HighBlocks {
 
 // rows[i] lane j becomes rows[j] lane i.
 template <class T, int distance>
-inline void transpose(Pack<T, widest<T>>* rows) {
+BATCHKRON_INLINE void transpose(Pack<T, widest<T>>* rows) {
   constexpr int lanes = widest<T>, reals = Element<T>::reals;
   if constexpr (distance < lanes) {
-    for (int i = 0; i < lanes; ++i) {
-      if (i & distance) continue;
+#pragma GCC unroll 16
+    for (int pair = 0; pair < lanes / 2; ++pair) {
+      const int i = pair / distance * 2 * distance + pair % distance;
       const Pack<T, lanes> low = rows[i], high = rows[i + distance];
       rows[i] = arrange<LowBlocks<lanes * reals, distance * reals>>(low, high);
       rows[i + distance] = arrange<HighBlocks<lanes * reals, distance * reals>>(low, high);
@@ -35,15 +36,15 @@ inline void transpose(Pack<T, widest<T>>* rows) {
 
 // Calls body(s) for blocks of `lanes` values of s that cover [0, size), the last two overlapping.
 template <class T, class Body>
-inline void each_block(Index size, Body body) {
+BATCHKRON_INLINE void each_block(Index size, Body body) {
   constexpr int lanes = widest<T>;
   Index s = 0;
   for (; s + lanes <= size; s += lanes) body(s);
   if (s < size) body(size - lanes);
 }
 
-template <class T>
-void to_lanes(T* tile, const T* x, Index count, Index size) {
+template <class T, bool full>
+void to_lanes_of(T* tile, const T* x, Index count, Index size) {
   constexpr int lanes = widest<T>;
   using V = Pack<T, lanes>;
   if (size < lanes) {
@@ -53,17 +54,24 @@ void to_lanes(T* tile, const T* x, Index count, Index size) {
   }
   each_block<T>(size, [&](Index s) {
     V rows[lanes];
-    if (count == lanes)
-      for (int i = 0; i < lanes; ++i) rows[i] = load<lanes>(x + i * size + s);
-    else
-      for (int i = 0; i < lanes; ++i) rows[i] = load<lanes>(x + smaller(i, count - 1) * size + s);
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) rows[i] = load<lanes>(x + (full ? i : smaller(i, count - 1)) * size + s);
     transpose<T, 1>(rows);
+#pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i) store<lanes>(tile + (s + i) * lanes, rows[i]);
   });
 }
 
-template <class T, bool general>
-inline void from_lanes_of(T* y, const T* tile, Index count, Index size, T alpha, bool accumulate) {
+template <class T>
+void to_lanes(T* tile, const T* x, Index count, Index size) {
+  if (count == widest<T>)
+    to_lanes_of<T, true>(tile, x, count, size);
+  else
+    to_lanes_of<T, false>(tile, x, count, size);
+}
+
+template <class T, bool general, bool full>
+void from_lanes_of(T* y, const T* tile, Index count, Index size, T alpha, bool accumulate) {
   constexpr int lanes = widest<T>;
   using V = Pack<T, lanes>;
   if (size < lanes || (general && accumulate && size % lanes)) {
@@ -75,13 +83,12 @@ inline void from_lanes_of(T* y, const T* tile, Index count, Index size, T alpha,
   }
   each_block<T>(size, [&](Index s) {
     V rows[lanes];
+#pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i) rows[i] = load<lanes>(tile + (s + i) * lanes);
     transpose<T, 1>(rows);
-    if (count == lanes)
-      for (int i = 0; i < lanes; ++i)
-        finish<T, general, lanes>(y + i * size + s, rows[i], alpha, accumulate);
-    else
-      for (int i = 0; i < count; ++i)
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i)
+      if (full || i < count)
         finish<T, general, lanes>(y + i * size + s, rows[i], alpha, accumulate);
   });
 }
@@ -89,9 +96,11 @@ inline void from_lanes_of(T* y, const T* tile, Index count, Index size, T alpha,
 template <class T>
 void from_lanes(T* y, const T* tile, Index count, Index size, T alpha, bool accumulate) {
   if (accumulate || alpha != T(1))
-    from_lanes_of<T, true>(y, tile, count, size, alpha, accumulate);
+    from_lanes_of<T, true, false>(y, tile, count, size, alpha, accumulate);
+  else if (count == widest<T>)
+    from_lanes_of<T, false, true>(y, tile, count, size, alpha, accumulate);
   else
-    from_lanes_of<T, false>(y, tile, count, size, alpha, accumulate);
+    from_lanes_of<T, false, false>(y, tile, count, size, alpha, accumulate);
 }
 
 }  // namespace BATCHKRON_ISA

@@ -16,10 +16,13 @@ constexpr int tile_rows = kManyRegisters ? (fixed ? fixed : 6)
 template <int fixed>
 constexpr int tile_vectors = kManyRegisters ? (fixed == 0 || (fixed > 0 && fixed <= 6) ? 4 : 2) : (fixed && fixed <= 3 ? 4 : 2);
 
+// Register tiles are inlined into the loops that call them: as functions they would reload the task,
+// which cost a third of the speed of small factors.
+//
 // rows x vectors accumulators: y, x, f point at the tile's first element, vectors lie x_v and y_v
 // elements apart.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
-inline void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v, Index y_v) {
+BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v, Index y_v) {
   using V = Pack<T, lanes>;
   V sum[rows][vectors];
   for (int k = 0; k < rows; ++k)
@@ -39,7 +42,7 @@ inline void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v, 
 
 // The last K - k < tile_rows rows.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
-inline void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index count, Index x_v,
+BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index count, Index x_v,
                       Index y_v) {
   if constexpr (rows > 0) {
     if (count == rows)
@@ -50,7 +53,7 @@ inline void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index 
 
 // All k for `vectors` vectors.
 template <class T, int fixed, bool general, int lanes, int vectors>
-inline void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v, Index y_v) {
+BATCHKRON_INLINE void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v, Index y_v) {
   constexpr int most = tile_rows<fixed>;
   const Index K = fixed ? fixed : t.K;
   Index k = 0;
@@ -65,7 +68,7 @@ inline void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v, Index y_
 
 // The last `count` < 2 * lanes elements of a row, by vectors of halving width.
 template <class T, int fixed, bool general, int lanes>
-inline void narrow_rest(const PassTask<T>& t, T* y, const T* x, Index count) {
+void narrow_rest(const PassTask<T>& t, T* y, const T* x, Index count) {
   if (count >= lanes) {
     all_rows<T, fixed, general, lanes, 1>(t, y, x, lanes, lanes);
     y += lanes;
@@ -77,7 +80,7 @@ inline void narrow_rest(const PassTask<T>& t, T* y, const T* x, Index count) {
 
 // What is left of a row of r, fewer than lanes * tile_vectors elements.
 template <class T, int fixed, bool general>
-inline void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
+BATCHKRON_INLINE void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
   constexpr int lanes = widest<T>;
   if constexpr (tile_vectors<fixed> > 2)
     if (r + 2 * lanes <= t.width) {
@@ -98,7 +101,7 @@ inline void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
 }
 
 template <class T, int fixed, bool general>
-void panel_of(const PassTask<T>& t) {
+void panel_of(const PassTask<T> t) {  // by value: no store can change it
   constexpr int lanes = widest<T>, vectors = tile_vectors<fixed>;
   Index l = 0;
   if (t.width == lanes)  // one vector for each l: the tile's vectors belong to different l

@@ -9,24 +9,26 @@ namespace BATCHKRON_ISA {
 
 // rows x vectors accumulators; the last vector of k may be wider than what is left of K.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
-inline void row_tile(const PassTask<T>& t, Index l, Index k) {
+BATCHKRON_INLINE void row_tile(const PassTask<T>& t, Index l, Index k) {
   using V = Pack<T, lanes>;
   const Index C = fixed ? fixed : t.C, K = fixed ? fixed : t.K;
   const Index stride = packed_stride<T>(K);
-  const T* x = t.x + l * t.x_l;
+  const T* x = t.x + l * C;
   const T* f = t.f + k;
   V sum[rows][vectors];
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
-  for (Index c = 0; c < C; ++c)
-    for (int v = 0; v < vectors; ++v) {
-      const RowFactor<T, lanes> fs(load<lanes>(f + c * stride + v * lanes));
-      for (int i = 0; i < rows; ++i)
-        sum[i][v] = fused_row<T, lanes>(sum[i][v], fs, x + i * t.x_l + c);
+  for (Index c = 0; c < C; ++c) {
+    Pack<T, lanes> fs[vectors];
+    for (int v = 0; v < vectors; ++v) fs[v] = load<lanes>(f + c * stride + v * lanes);
+    for (int i = 0; i < rows; ++i) {
+      const RowEntry<T, lanes> xs(x + i * C + c);
+      for (int v = 0; v < vectors; ++v) sum[i][v] = fused_row<T, lanes>(sum[i][v], fs[v], xs);
     }
+  }
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) {
-      T* y = t.y + (l + i) * t.y_l + k + v * lanes;
+      T* y = t.y + (l + i) * K + k + v * lanes;
       if (v + 1 < vectors || k + vectors * lanes <= K) {
         finish<T, general, lanes>(y, sum[i][v], t.alpha, t.accumulate);
       } else {
@@ -39,7 +41,7 @@ inline void row_tile(const PassTask<T>& t, Index l, Index k) {
 
 // All l for one stretch of `vectors` vectors of k, `rows` of them at a time.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
-inline void all_l(const PassTask<T>& t, Index k) {
+BATCHKRON_INLINE void all_l(const PassTask<T>& t, Index k) {
   Index l = 0;
   for (; l + rows <= t.count; l += rows) row_tile<T, fixed, general, lanes, vectors, rows>(t, l, k);
   if (!general && l < t.count && t.count >= rows)  // written twice in part
@@ -48,7 +50,7 @@ inline void all_l(const PassTask<T>& t, Index k) {
 }
 
 template <class T, int fixed, bool general, int lanes>
-void rows_of(const PassTask<T>& t) {
+void rows_of(const PassTask<T> t) {
   const Index K = fixed ? fixed : t.K;
   if constexpr (lanes > 1)
     if (packed_stride<T>(K) < lanes) return rows_of<T, fixed, general, lanes / 2>(t);

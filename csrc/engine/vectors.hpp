@@ -2,6 +2,7 @@
 // alike. Compiled for each instruction set; see mode_multiply.hpp.
 #pragma once
 
+#include "engine/fused.hpp"
 #include "engine/kernel_table.hpp"
 
 namespace batchkron {
@@ -43,12 +44,12 @@ constexpr bool kManyRegisters = BATCHKRON_VECTOR_BYTES == 64;
 
 // Vector types lose their alignment as template arguments, hence `lanes` in place of the type.
 template <int lanes, class T>
-inline Pack<T, lanes> load(const T* p) {
+BATCHKRON_INLINE Pack<T, lanes> load(const T* p) {
   return *reinterpret_cast<const Pack<T, lanes>*>(p);
 }
 
 template <int lanes, class T>
-inline void store(T* p, Pack<T, lanes> v) {
+BATCHKRON_INLINE void store(T* p, Pack<T, lanes> v) {
   *reinterpret_cast<Pack<T, lanes>*>(p) = v;
 }
 
@@ -62,13 +63,13 @@ struct CountTo<0, values...> {
 };
 
 template <class Pattern, class V, int... i>
-inline V arrange(V a, V b, Indices<i...>) {
+BATCHKRON_INLINE V arrange(V a, V b, Indices<i...>) {
   return __builtin_shufflevector(a, b, Pattern::at(i)...);
 }
 
 // The vector whose real number i is number Pattern::at(i) of a followed by b.
 template <class Pattern, class V>
-inline V arrange(V a, V b) {
+BATCHKRON_INLINE V arrange(V a, V b) {
   using Count = typename CountTo<int(sizeof(V) / sizeof(a[0]))>::type;
   return arrange<Pattern>(a, b, Count{});
 }
@@ -88,7 +89,7 @@ inline long sign_bit(double) { return long(0x8000000000000000ul); }
 
 // i z for each complex number z of a vector: (-imag, real).
 template <class Real, class V>
-inline V times_i(V z) {
+BATCHKRON_INLINE V times_i(V z) {
   constexpr int reals = sizeof(V) / sizeof(Real);
   typedef decltype(sign_bit(Real{})) Bits __attribute__((vector_size(sizeof(V))));
   Bits sign{};
@@ -96,49 +97,61 @@ inline V times_i(V z) {
   return V(Bits(arrange<SwapParts>(z, z)) ^ sign);
 }
 
-// acc + x * f with a scalar f; the compiler contracts products and sums to fused multiply-adds.
+// The number in all lanes. Subtracting zero changes nothing, and costs nothing.
+template <class V, class Real>
+BATCHKRON_INLINE V splat(Real value) {
+  return value - V{};
+}
+
+// acc + x * f with a scalar f.
 // For complex numbers the order is (x.real, x.imag) f.real, then i (x.real, x.imag) f.imag.
 template <class T, class V>
-inline V fused(V acc, V x, T f) {
+BATCHKRON_INLINE V fused(V acc, V x, T f) {
   if constexpr (Element<T>::reals == 2) {
-    acc = acc + x * f.real;
-    return acc + times_i<typename Element<T>::Real>(x) * f.imag;
+    acc = fused_vector(x, splat<V>(f.real), acc);
+    return fused_vector(times_i<typename Element<T>::Real>(x), splat<V>(f.imag), acc);
   } else {
-    return acc + x * f;
+    return fused_vector(x, splat<V>(f), acc);
   }
 }
 
-// A vector of factor entries, as `fused_row` takes it.
+template <int n>
+struct Alternating {
+  static constexpr int at(int i) { return i % 2 ? n + i : i; }
+};
+
+// One element of x, as `fused_row` takes it: a scalar, or z and i z in all lanes.
 template <class T, int lanes>
-struct RowFactor {
-  Pack<T, lanes> real, imag;
-  explicit RowFactor(Pack<T, lanes> f) : real(f), imag(f) {
-    if constexpr (Element<T>::reals == 2) {
-      real = arrange<RealParts>(f, f);
-      imag = arrange<ImaginaryParts>(f, f);
-    }
+struct RowEntry {
+  T value;
+  BATCHKRON_INLINE explicit RowEntry(const T* x) : value(*x) {}
+};
+template <class Real, int lanes>
+struct RowEntry<Complex<Real>, lanes> {
+  Pack<Complex<Real>, lanes> value, rotated;
+  BATCHKRON_INLINE explicit RowEntry(const Complex<Real>* x) {
+    using V = Pack<Complex<Real>, lanes>;
+    const V real = splat<V>(x->real), imag = splat<V>(x->imag);
+    value = arrange<Alternating<2 * lanes>>(real, imag);
+    rotated = arrange<Alternating<2 * lanes>>(-imag, real);
   }
 };
 
 // The same sum as `fused` where the factor is the vector and x the scalar.
 template <class T, int lanes>
-inline Pack<T, lanes> fused_row(Pack<T, lanes> acc, const RowFactor<T, lanes>& f, const T* x) {
+BATCHKRON_INLINE Pack<T, lanes> fused_row(Pack<T, lanes> acc, Pack<T, lanes> f,
+                                          const RowEntry<T, lanes>& x) {
   if constexpr (Element<T>::reals == 2) {
-    Pack<T, lanes> repeated;
-    for (int i = 0; i < lanes; ++i) {
-      repeated[2 * i] = x->real;
-      repeated[2 * i + 1] = x->imag;
-    }
-    acc = acc + f.real * repeated;
-    return acc + f.imag * times_i<typename Element<T>::Real>(repeated);
+    acc = fused_vector(arrange<RealParts>(f, f), x.value, acc);
+    return fused_vector(arrange<ImaginaryParts>(f, f), x.rotated, acc);
   } else {
-    return acc + f.real * *x;
+    return fused_vector(f, splat<Pack<T, lanes>>(x.value), acc);
   }
 }
 
 // What a kernel writes: the sum itself, or (general) alpha * sum, added to y if `accumulate`.
 template <class T, bool general, int lanes>
-inline void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate) {
+BATCHKRON_INLINE void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate) {
   if constexpr (general) {
     Pack<T, lanes> previous{};
     if (accumulate) previous = load<lanes>(y);
@@ -149,7 +162,7 @@ inline void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate) {
 
 // The first `count` < lanes elements of a sum, by vectors of halving width.
 template <class T, bool general, int lanes>
-inline void finish_part(T* y, const T* sum, Index count, T alpha, bool accumulate) {
+BATCHKRON_INLINE void finish_part(T* y, const T* sum, Index count, T alpha, bool accumulate) {
   constexpr int half = lanes / 2;
   if constexpr (half > 0) {
     if (count >= half) {
