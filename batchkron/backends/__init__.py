@@ -9,12 +9,13 @@ from contextvars import ContextVar
 import numpy as np
 
 from batchkron.backends import _native, cpu, reference
-from batchkron.backends.protocol import Backend, BatchPlan, KronPlan
+from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct
 
 __all__ = [
     "Backend",
     "BatchPlan",
     "KronPlan",
+    "KronProduct",
     "backend",
     "get_num_threads",
     "instruction_set",

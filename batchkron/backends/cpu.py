@@ -9,16 +9,29 @@ from functools import lru_cache
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.protocol import BatchPlan
+from batchkron.backends.protocol import BatchPlan, KronProduct
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "cpu"
+
+_NativeKronPlan = (
+    _native.KronPlanFloat32
+    | _native.KronPlanFloat64
+    | _native.KronPlanComplex64
+    | _native.KronPlanComplex128
+)
 
 _KRON_PLANS = {
     np.dtype(np.float32): _native.KronPlanFloat32,
     np.dtype(np.float64): _native.KronPlanFloat64,
     np.dtype(np.complex64): _native.KronPlanComplex64,
     np.dtype(np.complex128): _native.KronPlanComplex128,
+}
+_KRON_PRODUCTS = {
+    np.dtype(np.float32): _native.KronProductFloat32,
+    np.dtype(np.float64): _native.KronProductFloat64,
+    np.dtype(np.complex64): _native.KronProductComplex64,
+    np.dtype(np.complex128): _native.KronProductComplex128,
 }
 _BATCH_PLANS = {
     np.dtype(np.float32): _native.BatchPlanFloat32,
@@ -32,7 +45,7 @@ _BATCH_PLANS = {
 class KronPlan:
     """y = alpha * (F_1 x ... x F_d) x + beta * y by the sliced-multiply engine."""
 
-    native: _native._KronPlan
+    native: _NativeKronPlan
 
     def run(
         self,
@@ -59,6 +72,11 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
     native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
     return KronPlan(native)
+
+
+def kron_product(factors: Sequence[Array]) -> KronProduct:
+    """Return a product that holds its own packed copy of the factors."""
+    return _KRON_PRODUCTS[factors[0].dtype](factors)
 
 
 def batch_plan(spec: BatchSpec) -> BatchPlan:

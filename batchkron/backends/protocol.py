@@ -23,6 +23,18 @@ class KronPlan(Protocol):
         """Write alpha * (kron of factors) x + beta * y to ``out``; y may be ``out`` itself."""
 
 
+class KronProduct(Protocol):
+    """A Kronecker product with fixed factors, for vectors of any number."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
+
+    def apply(self, x: object, out: object) -> bool:
+        """Write A x[..., :] to out[..., :] if both are plain arrays that fit, else return False."""
+
+
 class BatchPlan(Protocol):
     """A batch list of fixed structure, for one system or many."""
 
@@ -44,6 +56,9 @@ class Backend(Protocol):
 
     def kron_plan(self, spec: KronSpec) -> KronPlan:
         """Return the plan of a multiply by one Kronecker product."""
+
+    def kron_product(self, factors: Sequence[Array]) -> KronProduct:
+        """Return a product with these factors, all of one dtype."""
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""

@@ -47,6 +47,26 @@ class KronPlan:
         out[...] = result if beta == 0 or y is None else result + beta * y
 
 
+@dataclass(frozen=True, slots=True)
+class KronProduct:
+    """A Kronecker product with fixed factors."""
+
+    factors: Sequence[Array]
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Add alpha A x to y or overwrite it."""
+        size = math.prod(factor.shape[1] for factor in self.factors)
+        blocks = x.reshape(outer, size, inner)
+        result = (alpha * multiply_modes(self.factors, blocks)).reshape(y.shape)
+        y[...] = y + result if accumulate else result
+
+    def apply(self, x: object, out: object) -> bool:
+        """Leave every call to `run`."""
+        return False
+
+
 @dataclass(slots=True)
 class BatchPlan:
     """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]], one at a time."""
@@ -82,6 +102,11 @@ class BatchPlan:
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product."""
     return KronPlan(spec)
+
+
+def kron_product(factors: Sequence[Array]) -> KronProduct:
+    """Return a product with these factors."""
+    return KronProduct([factor.copy() for factor in factors])
 
 
 def batch_plan(spec: BatchSpec) -> BatchPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     batch_shape: tuple[int, ...]
+    _apply_plain: Callable[[object, object], bool] | None = None  # a backend's own quick `apply`
     args: tuple[Any, ...] = ()  # SciPy's name for the operands of a composed operator
 
     def __init__(
@@ -197,6 +198,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ValueError, TypeError
             As `matvec`.
         """
+        if out is not None and self._apply_plain is not None and self._apply_plain(x, out):
+            return out
         vectors = as_host_array(x, "x")
         rows, columns = self.shape
         if vectors.ndim == 0 or vectors.shape[-1] != columns:

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import BatchPlan, KronPlan, backend
+from batchkron.backends import BatchPlan, KronProduct, backend
 from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
-from batchkron.operators.base import MOST_PLANS, ValuedOperator
+from batchkron.operators.base import ValuedOperator
 from batchkron.spec import (
     Array,
-    KronSpec,
     compute_dtype,
     factor_list,
     read_only_copies,
@@ -58,34 +57,29 @@ class KroneckerProduct(ValuedOperator):
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
         self._inputs = tuple(factor.shape[-1] for factor in self.factors)
         self._backend = backend()
-        self._plans: dict[tuple[int, int], KronPlan] = {}
         self._batch_plan: BatchPlan | None = None
+        self._product: KronProduct | None = None
         batch_shape: tuple[int, ...] = ()
         if any(factor.ndim > 2 for factor in self.factors):
             spec = one_product_spec(self.factors, 1)
             self._batch_plan, batch_shape = self._backend.batch_plan(spec), spec.batch_shape
+        else:
+            self._hold_product()
         super().__init__((math.prod(self._outputs), math.prod(self._inputs)), dtype, batch_shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
 
-    def _plan(self, outer: int, inner: int) -> KronPlan:
-        plan = self._plans.get((outer, inner))
-        if plan is None:
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, self.dtype)
-            plan = self._plans[outer, inner] = self._backend.kron_plan(spec)
-        return plan
+    def _hold_product(self) -> None:
+        self._product = self._backend.kron_product(self.factors)
+        self._apply_plain = self._product.apply
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        if self._batch_plan is not None:
-            self._batch_plan.run(x, y, outer, inner, alpha, accumulate)
-            return
-        previous = y if accumulate else None
-        self._plan(outer, inner).run(self.factors, x, alpha, int(accumulate), previous, y)
+        plan = self._batch_plan or self._product
+        assert plan is not None
+        plan.run(x, y, outer, inner, alpha, accumulate)
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
@@ -110,6 +104,8 @@ class KroneckerProduct(ValuedOperator):
         if self._batch_plan is not None:
             spec = one_product_spec(self.factors, 1)
             self._batch_plan.set_values(spec.pools, spec.weights)
+        else:
+            self._hold_product()
 
     def _build_transpose(self) -> KroneckerProduct:
         return KroneckerProduct([factor.swapaxes(-1, -2) for factor in self.factors])

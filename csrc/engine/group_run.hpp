@@ -10,6 +10,7 @@ namespace batchkron {
 
 template <class T>
 struct GroupTask {
+  const ModeKernels<T>& kernels;
   const Group& group;
   const T* const* factors;  // packed, by number of the merged factor
   const T* x;               // (blocks, L, input, R)
@@ -36,7 +37,7 @@ void run_passes(const GroupTask<T>& task, const T* x, T* y, Index rows, Index r,
     const bool last = p + 1 == passes.size();
     T* target = last ? y : buffers.first;
     const Index width = pass.inside * r;
-    mode_kernels<T>().multiply({target, x, task.factors[pass.factor], pass.C, pass.K,
+    task.kernels.multiply({target, x, task.factors[pass.factor], pass.C, pass.K,
                                 rows * pass.before, width, pass.C * width, width, pass.K * width,
                                 width, last ? alpha : T(1), last && accumulate});
     x = target;
@@ -47,7 +48,7 @@ void run_passes(const GroupTask<T>& task, const T* x, T* y, Index rows, Index r,
 template <class T>
 void run_lanes(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
   const Group& group = task.group;
-  const ModeKernels<T>& kernels = mode_kernels<T>();
+  const ModeKernels<T>& kernels = task.kernels;
   const Index first = index * kernels.lanes;
   const Index count = std::min(kernels.lanes, task.blocks * group.L - first);
   const Index input = group.input * group.R, output = group.output * group.R;
@@ -79,7 +80,7 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
   const T* x = task.x + l * group.input * R + r;
   Index x_r = R;  // distance of the rows of x
   if (group.copies_input) {
-    mode_kernels<T>().copy_rows(buffers.first, x, group.input, width, R);
+    task.kernels.copy_rows(buffers.first, x, group.input, width, R);
     x = buffers.first;
     x_r = width;
   }
@@ -103,7 +104,7 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
     }
     step.x_c = pass.inside * x_r;
     step.y_k = pass.inside * y_r;
-    mode_kernels<T>().multiply(step);
+    task.kernels.multiply(step);
     x = target;
     x_r = width;
     std::swap(buffers.first, buffers.second);

@@ -19,40 +19,36 @@ class KronPlan {
  public:
   KronPlan(const std::vector<Index>& inputs, const std::vector<Index>& outputs, Index outer,
            Index inner)
-      : outer_(outer),
+      : kernels_(mode_kernels<T>()),
+        outer_(outer),
         input_size_(checked_product(inputs, inner)),
         output_size_(checked_product(outputs, inner)),
-        schedule_(schedule_product(inputs, outputs, outer, inner, mode_kernels<T>().lanes,
-                                   sizeof(T))) {
+        schedule_(
+            schedule_product(inputs, outputs, outer, inner, kernels_.lanes, Index(sizeof(T)))) {
     checked_product({outer, std::max(input_size_, output_size_)});
-    for (const MergedFactor& factor : schedule_.factors) {
-      factor_starts_.push_back(packed_);
-      packed_ += padded<T>(packed_size<T>(factor.K, factor.C));
-    }
     for (const Group& group : schedule_.groups)
-      tile_ = std::max(tile_, padded<T>(group.tile_elements(mode_kernels<T>().lanes)));
+      tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));
   }
 
   Index input_elements() const { return outer_ * input_size_; }
   Index output_elements() const { return outer_ * output_size_; }
+  double multiply_adds() const { return schedule_.multiply_adds * double(outer_); }
   const Schedule& schedule() const { return schedule_; }
 
   // accumulate = false overwrites y and never reads it. y aliases neither x nor a factor.
   void run(const FactorView<T>* factors, const T* x, T alpha, T* y, bool accumulate) const {
-    thread_local Workspace workspace;
-    T* packed = static_cast<T*>(workspace.reserve(bytes_of<T>(packed_, 1)));
-    pack_factors(schedule_.factors, factors, packed);
-    run_packed(packed, x, alpha, y, accumulate);
+    thread_local PackedFactors<T> packed;
+    packed.fill(schedule_.factors, factors);
+    run(packed, x, alpha, y, accumulate);
   }
 
-  // The same with the factors as pack_factors wrote them for these sizes.
-  void run_packed(const T* packed, const T* x, T alpha, T* y, bool accumulate) const {
+  void run(const PackedFactors<T>& factors, const T* x, T alpha, T* y, bool accumulate) const {
     if (output_elements() == 0) return;
     if (input_elements() == 0) {
       if (!accumulate) std::fill_n(y, output_elements(), T{});
       return;
     }
-    const int threads = threads_for(schedule_.multiply_adds * double(outer_));
+    const int threads = threads_for(multiply_adds());
     const Index rows = rows_in_cache(threads);
     const bool shared = threads > 1 && !balanced(rows, threads);
     const bool streams = !accumulate && !shared && schedule_.largest_between > 0 &&
@@ -64,8 +60,7 @@ class KronPlan {
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads) +
                                                    bytes_of<T>(2 * between, shared ? 1 : 0)));
-    std::vector<const T*>& pointers = factor_pointers(packed);
-    const Call call{pointers.data(), x, y, alpha, accumulate, rows, scratch, per_thread, between,
+    const Call call{factors.pointers(), x, y, alpha, accumulate, rows, scratch, per_thread, between,
                     streams};
     if (shared)
       run_shared(call, threads);
@@ -89,20 +84,13 @@ class KronPlan {
     bool streams;
   };
 
-  std::vector<const T*>& factor_pointers(const T* packed) const {
-    thread_local std::vector<const T*> pointers;
-    pointers.clear();
-    for (const Index start : factor_starts_) pointers.push_back(packed + start);
-    return pointers;
-  }
-
   // Rows that go through all groups before the next ones: a multiple of the lanes where they run
   // across rows, and an even share for each thread where there are few.
   Index rows_in_cache(int threads) const {
     const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
     Index rows = kChunkBytes / Index(sizeof(T)) / largest;
     if (threads > 1) rows = std::min(rows, (outer_ + threads - 1) / threads);
-    const Index lanes = mode_kernels<T>().lanes;
+    const Index lanes = kernels_.lanes;
     const Group& first = schedule_.groups.front();
     if (first.layout == Group::Layout::lanes && first.L % lanes != 0)
       rows = (rows + lanes - 1) / lanes * lanes;
@@ -118,7 +106,7 @@ class KronPlan {
 
   GroupTask<T> task_of(const Call& call, std::size_t g, const T* x, T* y, Index blocks) const {
     const bool last = g + 1 == schedule_.groups.size();
-    return {schedule_.groups[g], call.factors, x, y, blocks, last ? call.alpha : T(1),
+    return {kernels_, schedule_.groups[g], call.factors, x, y, blocks, last ? call.alpha : T(1),
             last && call.accumulate};
   }
 
@@ -132,11 +120,11 @@ class KronPlan {
       T* target = buffers + g % 2 * call.between;
       if (g + 1 == count) target = call.streams ? buffers + 2 * call.between : y;
       const GroupTask<T> task = task_of(call, g, x, target, rows);
-      const Index tiles_of_group = task.group.tiles(rows, mode_kernels<T>().lanes);
+      const Index tiles_of_group = task.group.tiles(rows, kernels_.lanes);
       for (Index i = 0; i < tiles_of_group; ++i) run_tile(task, i, tiles);
       x = target;
     }
-    if (call.streams) mode_kernels<T>().stream(y, x, rows * output_size_);
+    if (call.streams) kernels_.stream(y, x, rows * output_size_);
   }
 
   void run_chunks(const Call& call, int threads) const {
@@ -166,7 +154,7 @@ class KronPlan {
           T* target = g + 1 == count ? call.y + first * output_size_
                                      : between + Index(g % 2) * call.between;
           const GroupTask<T> task = task_of(call, g, x, target, rows);
-          const Index tiles = task.group.tiles(rows, mode_kernels<T>().lanes);
+          const Index tiles = task.group.tiles(rows, kernels_.lanes);
 #pragma omp for schedule(static)
           for (Index i = 0; i < tiles; ++i) run_tile(task, i, {memory, memory + tile_});
           x = target;
@@ -175,11 +163,10 @@ class KronPlan {
     }
   }
 
+  const ModeKernels<T>& kernels_;
   Index outer_, input_size_, output_size_;
   Schedule schedule_;
-  std::vector<Index> factor_starts_;  // of each packed factor
-  Index packed_ = 0;                  // elements of all packed factors
-  Index tile_ = 0;                    // elements of one tile buffer
+  Index tile_ = 0;  // elements of one tile buffer
 };
 
 }  // namespace batchkron
