@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,7 @@ _NativeKronPlan = (
     | _native.KronPlanComplex64
     | _native.KronPlanComplex128
 )
-
-_KRON_PLANS = {
+_KRON_PLANS: dict[np.dtype[Any], Callable[..., _NativeKronPlan]] = {
     np.dtype(np.float32): _native.KronPlanFloat32,
     np.dtype(np.float64): _native.KronPlanFloat64,
     np.dtype(np.complex64): _native.KronPlanComplex64,

@@ -228,6 +228,9 @@ class Operator(LinearOperator):  # type: ignore[misc]
             If x is on another device, or ``out`` has another dtype than the result.
         """
         vector = x if type(x) is np.ndarray else as_host_array(x, "x")
+        plain = self._apply_plain
+        if out is not None and plain is not None and vector.ndim == 1 and plain(vector, out):
+            return out
         self._refuse_batch("matvec")
         rows, columns = self.shape
         if vector.shape == (columns,):

@@ -46,9 +46,6 @@ void stream(T* to, const T* from, Index elements) {
   }
   for (; i + lanes <= elements; i += lanes) stream_vector(to + i, from + i);
   for (; i < elements; ++i) to[i] = from[i];
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
 }
 
 }  // namespace BATCHKRON_ISA

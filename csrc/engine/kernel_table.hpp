@@ -91,7 +91,12 @@ struct ModeKernels {
   void (*from_lanes)(T* y, const T* tile, Index count, Index size, T alpha, bool accumulate);
   // to[i * width + r] = from[i * stride + r] for i in [0, count), r in [0, width).
   void (*copy_rows)(T* to, const T* from, Index count, Index width, Index stride);
-  // Copies past the caches where the processor can.
+  // to[j * width + l] = scales[j] * row[l] for j in [0, count), l in [0, width).
+  void (*scale)(T* to, const T* scales, Index count, const T* row, Index width);
+  // to[i] = x[i] * pattern[i % (period * lanes)] for i in [0, count).
+  void (*multiply_periodic)(T* to, const T* x, Index count, const T* pattern, Index period);
+  // Copies past the caches where the processor can. The caller orders these stores before others,
+  // once for many copies: an atomic_thread_fence waits until all of them have drained.
   void (*stream)(T* to, const T* from, Index elements);
 
   static int size_class(Index C, Index K) {

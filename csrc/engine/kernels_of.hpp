@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/copies.hpp"
+#include "engine/explicit_rows.hpp"
 #include "engine/lane_tile.hpp"
 #include "engine/row_multiply.hpp"
 
@@ -38,6 +39,8 @@ constexpr ModeKernels<T> mode_kernels_of() {
       to_lanes<T>,
       from_lanes<T>,
       copy_rows<T>,
+      scale<T>,
+      multiply_periodic<T>,
       stream<T>,
   };
 }

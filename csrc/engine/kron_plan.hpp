@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "engine/group_run.hpp"
@@ -134,10 +135,15 @@ class KronPlan {
     };
     if (threads == 1) {
       for (Index i = 0; i < chunks; ++i) run(i, call.scratch);
+      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
       return;
     }
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (Index i = 0; i < chunks; ++i) run(i, call.scratch + call.per_thread * thread_index());
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+      for (Index i = 0; i < chunks; ++i) run(i, call.scratch + call.per_thread * thread_index());
+      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
   }
 
   // All threads share each group's tiles.

@@ -6,6 +6,7 @@ namespace batchkron {
 namespace {
 
 constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share the L1 cache
+constexpr Index kLaneBytes = 32 << 10;  // larger, as longer groups spare unaligned passes behind them
 constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
 constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
 constexpr double kFilled = 0.9;         // share of vector lanes below which a layout is avoided
@@ -51,7 +52,7 @@ bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
 }
 
 bool fits_lanes(const Group& group, const Machine& machine) {
-  return group.largest * group.R * machine.lanes * machine.item <= kTileBytes;
+  return group.largest * group.R * machine.lanes * machine.item <= kLaneBytes;
 }
 
 // The longest group from `steps` (at least one) that leaves enough rows to fill the lanes.

@@ -120,6 +120,16 @@ struct Alternating {
   static constexpr int at(int i) { return i % 2 ? n + i : i; }
 };
 
+// *x in all lanes.
+template <class T, int lanes>
+BATCHKRON_INLINE Pack<T, lanes> repeated(const T* x) {
+  using V = Pack<T, lanes>;
+  if constexpr (Element<T>::reals == 2)
+    return arrange<Alternating<2 * lanes>>(splat<V>(x->real), splat<V>(x->imag));
+  else
+    return splat<V>(*x);
+}
+
 // One element of x, as `fused_row` takes it: a scalar, or z and i z in all lanes.
 template <class T, int lanes>
 struct RowEntry {
