@@ -83,6 +83,7 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
     task.kernels.copy_rows(buffers.first, x, group.input, width, R);
     x = buffers.first;
     x_r = width;
+    std::swap(buffers.first, buffers.second);
   }
   for (std::size_t p = 0; p < group.passes.size(); ++p) {
     const Pass& pass = group.passes[p];

@@ -52,8 +52,9 @@ class KronPlan {
     const int threads = threads_for(multiply_adds());
     const Index rows = rows_in_cache(threads);
     const bool shared = threads > 1 && !balanced(rows, threads);
-    const bool streams = !accumulate && !shared && schedule_.largest_between > 0 &&
-                         output_elements() * Index(sizeof(T)) > kLastLevelBytes;
+    const bool streams = !accumulate && !shared &&
+                         (input_elements() + output_elements()) * Index(sizeof(T)) >
+                             kLastLevelBytes;
     const Index between = padded<T>(rows * schedule_.largest_between);
     const Index result = streams ? padded<T>(rows * output_size_) : 0;
     const Index per_thread = 2 * tile_ + (shared ? 0 : 2 * between + result);
@@ -71,7 +72,7 @@ class KronPlan {
 
  private:
   static constexpr Index kChunkBytes = 128 << 10;      // a chunk and its buffers stay in L2
-  static constexpr Index kLastLevelBytes = 32 << 20;   // results beyond go past the caches
+  static constexpr Index kLastLevelBytes = 32 << 20;   // x and y beyond: y goes past the caches
 
   struct Call {
     const T* const* factors;

@@ -9,12 +9,20 @@ constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share t
 constexpr Index kLaneBytes = 32 << 10;  // larger, as longer groups spare unaligned passes behind them
 constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
 constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
+// A row beyond the L2 cache goes through groups whose tiles fill a part of it instead.
+constexpr Index kFarBytes = 1 << 20;
+constexpr Index kFarTileBytes = 256 << 10;
+constexpr Index kFarStripBytes = 512;
 constexpr double kFilled = 0.9;         // share of vector lanes below which a layout is avoided
 
 using StepRange = std::vector<const Step*>;
 
 struct Machine {
   Index outer, inner, lanes, item;
+  bool far;  // whether one row exceeds the L2 cache
+
+  Index tile_bytes() const { return far ? kFarTileBytes : kTileBytes; }
+  Index strip_bytes() const { return far ? kFarStripBytes : kStripBytes; }
 
   Index rounded_up(Index count) const { return (count + lanes - 1) / lanes * lanes; }
   // The share of lanes that do work when `count` elements are taken `lanes` at a time.
@@ -74,16 +82,17 @@ std::size_t steps_in_tile(const StepRange& steps, const Machine& machine) {
   std::size_t count = 1;
   for (; count < steps.size(); ++count) {
     const Group group = group_of({steps.begin(), steps.begin() + count + 1});
-    const Index width = std::min(group.R, kStripBytes / machine.item);
+    const Index width = std::min(group.R, machine.strip_bytes() / machine.item);
     const Step& next = *steps[count];
-    if (std::min(next.C, next.K) >= kLargeFactor) break;
-    if (group.largest * width * machine.item > kTileBytes) break;
+    if (std::min(next.C, next.K) >= kLargeFactor && (!machine.far || count == 2)) break;
+    if (group.largest * width * machine.item > machine.tile_bytes()) break;
   }
   return count;
 }
 
 void place_in_memory(Group& group, const Machine& machine) {
-  const Index width = std::max<Index>(1, kTileBytes / machine.item / group.largest);
+  const Index bytes = group.passes.size() == 1 ? kTileBytes : machine.tile_bytes();
+  const Index width = std::max<Index>(1, bytes / machine.item / group.largest);
   if (width >= group.R) {
     group.layout = Group::Layout::contiguous;
     group.strip = group.R;
@@ -94,8 +103,8 @@ void place_in_memory(Group& group, const Machine& machine) {
   group.rows = 1;
   const Index strips = (group.R + width - 1) / width;
   group.strip = std::min(group.R, machine.rounded_up((group.R + strips - 1) / strips));
-  const Pass& only = group.passes.front();
-  group.copies_input = group.passes.size() == 1 && std::min(only.C, only.K) >= kLargeFactor;
+  const Pass& first = group.passes.front();
+  group.copies_input = std::min(first.C, first.K) >= kLargeFactor;
 }
 
 // The modes of steps that follow each other downwards, as far as one group can take them.
@@ -145,7 +154,6 @@ Index Group::tiles(Index blocks, Index lanes) const {
 
 Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
                           Index outer, Index inner, Index lanes, Index item) {
-  const Machine machine{outer, inner, lanes, item};
   Schedule schedule;
   schedule.factors = merge_factors(inputs, outputs);
   std::vector<Index> merged_inputs, merged_outputs;
@@ -162,6 +170,10 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
     for (int k = schedule.factors[step.mode].last; k >= schedule.factors[step.mode].first; --k)
       schedule.order.push_back(k);
   if (steps.multiply_adds == 0) return schedule;  // an empty product: nothing to lay out
+
+  const Index largest =
+      std::max(steps.largest_intermediate, checked_product(merged_inputs, inner));
+  const Machine machine{outer, inner, lanes, item, largest * item > kFarBytes};
 
   for (std::size_t s = 0; s < steps.list.size();) {
     StepRange range{&steps.list[s]};
