@@ -35,7 +35,8 @@ class ExplicitKron {
     T* scratch = static_cast<T*>(
         workspace.reserve(std::size_t(per_thread) * sizeof(T) * std::size_t(threads)));
     const auto work = [&](Index begin, Index end, T* memory) {
-      write_rows(out, begin, end, {memory, memory + repeated, memory + repeated + pattern, streams});
+      T* piece = memory + repeated + pattern;
+      write_rows(out, begin, end, {memory, memory + repeated, piece, streams});
     };
     if (threads == 1) return work(0, rows_, scratch);
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -44,7 +45,7 @@ class ExplicitKron {
   }
 
  private:
-  static constexpr Index kLastLevelBytes = 32 << 20;           // larger results go past the caches
+  static constexpr Index kLastLevelBytes = 32 << 20;              // larger results go past the caches
   static constexpr Index kPiece = (16 << 10) / Index(sizeof(T));  // by way of the L1 cache
 
   struct Memory {

@@ -18,10 +18,12 @@ BATCHKRON_INLINE float fused_vector(float a, float b, float c) { return fused_sc
 BATCHKRON_INLINE double fused_vector(double a, double b, double c) { return fused_scalar(a, b, c); }
 
 #if defined(__FMA__)
-#define BATCHKRON_FUSED(Real, bytes, Native, instruction)                                         \
-  typedef Real Real##bytes __attribute__((vector_size(bytes)));                                   \
-  BATCHKRON_INLINE Real##bytes fused_vector(Real##bytes a, Real##bytes b, Real##bytes c) {        \
-    return Real##bytes(instruction(Native(a), Native(b), Native(c)));                             \
+#define BATCHKRON_FUSED(Real, bytes, Native, instruction)                    \
+  typedef Real Real##_vector##bytes __attribute__((vector_size(bytes)));     \
+  BATCHKRON_INLINE Real##_vector##bytes fused_vector(Real##_vector##bytes a, \
+                                                     Real##_vector##bytes b, \
+                                                     Real##_vector##bytes c) { \
+    return Real##_vector##bytes(instruction(Native(a), Native(b), Native(c))); \
   }
 BATCHKRON_FUSED(float, 16, __m128, _mm_fmadd_ps)
 BATCHKRON_FUSED(double, 16, __m128d, _mm_fmadd_pd)
@@ -34,9 +36,9 @@ BATCHKRON_FUSED(double, 64, __m512d, _mm512_fmadd_pd)
 #undef BATCHKRON_FUSED
 
 // Two floats: a vector that only complex numbers have.
-typedef float float8 __attribute__((vector_size(8)));
-BATCHKRON_INLINE float8 fused_vector(float8 a, float8 b, float8 c) {
-  return float8{fused_scalar(a[0], b[0], c[0]), fused_scalar(a[1], b[1], c[1])};
+typedef float float_vector8 __attribute__((vector_size(8)));
+BATCHKRON_INLINE float_vector8 fused_vector(float_vector8 a, float_vector8 b, float_vector8 c) {
+  return float_vector8{fused_scalar(a[0], b[0], c[0]), fused_scalar(a[1], b[1], c[1])};
 }
 #else
 template <class V>

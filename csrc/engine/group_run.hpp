@@ -27,7 +27,7 @@ struct TileBuffers {
   T* second;
 };
 
-// The passes of a tile whose memory is contiguous throughout: (rows, input, r) -> (rows, output, r).
+// The passes of a tile that is contiguous throughout: (rows, input, r) -> (rows, output, r).
 template <class T>
 void run_passes(const GroupTask<T>& task, const T* x, T* y, Index rows, Index r, T alpha,
                 bool accumulate, TileBuffers<T> buffers) {

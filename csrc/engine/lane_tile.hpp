@@ -55,7 +55,8 @@ void to_lanes_of(T* tile, const T* x, Index count, Index size) {
   each_block<T>(size, [&](Index s) {
     V rows[lanes];
 #pragma GCC unroll 16
-    for (int i = 0; i < lanes; ++i) rows[i] = load<lanes>(x + (full ? i : smaller(i, count - 1)) * size + s);
+    for (int i = 0; i < lanes; ++i)
+      rows[i] = load<lanes>(x + (full ? i : smaller(i, count - 1)) * size + s);
     transpose<T, 1>(rows);
 #pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i) store<lanes>(tile + (s + i) * lanes, rows[i]);

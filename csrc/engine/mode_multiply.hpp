@@ -9,20 +9,29 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
-// Rows of accumulators that a register tile has at most, and vectors in each.
+// Rows of accumulators that a register tile has at most, and vectors in each: as many as the
+// registers hold. Four vectors were slower than two for sizes 5 and 6 with AVX-512 (Zen 5).
+constexpr int rows_in_tile(int fixed) {
+  if (fixed == 0) return 6;
+  return kManyRegisters || fixed <= 6 ? fixed : 4;
+}
+constexpr int vectors_in_tile(int fixed) {
+  if (fixed == 0) return kManyRegisters ? 4 : 2;
+  return fixed <= (kManyRegisters ? 4 : 3) ? 4 : 2;
+}
 template <int fixed>
-constexpr int tile_rows = kManyRegisters ? (fixed ? fixed : 6)
-                                         : (fixed == 0 ? 6 : fixed <= 6 ? fixed : 4);
+constexpr int tile_rows = rows_in_tile(fixed);
 template <int fixed>
-constexpr int tile_vectors = kManyRegisters ? (fixed == 0 || (fixed > 0 && fixed <= 6) ? 4 : 2) : (fixed && fixed <= 3 ? 4 : 2);
+constexpr int tile_vectors = vectors_in_tile(fixed);
 
-// Register tiles are inlined into the loops that call them: as functions they would reload the task,
-// which cost a third of the speed of small factors.
+// Register tiles are inlined into the loops that call them: as functions they would reload the
+// task, which cost a third of the speed of small factors.
 //
 // rows x vectors accumulators: y, x, f point at the tile's first element, vectors lie x_v and y_v
 // elements apart.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
-BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v, Index y_v) {
+BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v,
+                           Index y_v) {
   using V = Pack<T, lanes>;
   V sum[rows][vectors];
   for (int k = 0; k < rows; ++k)
@@ -31,7 +40,7 @@ BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, I
   const Index stride = packed_stride<T>(fixed ? fixed : t.K);
   for (Index c = 0; c < terms; ++c) {
     V xs[vectors];
-    for (int v = 0; v < vectors; ++v) xs[v] = load<lanes>(x + c * t.x_c + v * x_v);
+    for (int v = 0; v < vectors; ++v) xs[v] = in_register(load<lanes>(x + c * t.x_c + v * x_v));
     for (int k = 0; k < rows; ++k)
       for (int v = 0; v < vectors; ++v) sum[k][v] = fused<T>(sum[k][v], xs[v], f[c * stride + k]);
   }
@@ -42,8 +51,8 @@ BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, I
 
 // The last K - k < tile_rows rows.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
-BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index count, Index x_v,
-                      Index y_v) {
+BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index count,
+                                Index x_v, Index y_v) {
   if constexpr (rows > 0) {
     if (count == rows)
       return tile<T, fixed, general, lanes, vectors, rows>(t, y, x, f, x_v, y_v);
@@ -60,8 +69,8 @@ BATCHKRON_INLINE void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v
   for (; k + most <= K; k += most)
     tile<T, fixed, general, lanes, vectors, most>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
   if constexpr (fixed == 0)
-    last_rows<T, fixed, general, lanes, vectors, most - 1>(t, y + k * t.y_k, x, t.f + k, K - k, x_v,
-                                                           y_v);
+    last_rows<T, fixed, general, lanes, vectors, most - 1>(t, y + k * t.y_k, x, t.f + k, K - k,
+                                                           x_v, y_v);
   else if constexpr (fixed % most != 0)
     tile<T, fixed, general, lanes, vectors, fixed % most>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
 }

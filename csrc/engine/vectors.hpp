@@ -53,6 +53,15 @@ BATCHKRON_INLINE void store(T* p, Pack<T, lanes> v) {
   *reinterpret_cast<Pack<T, lanes>*>(p) = v;
 }
 
+// GCC repeats a load in every instruction that uses it, which the load ports then wait for.
+template <class V>
+BATCHKRON_INLINE V in_register(V v) {
+#if defined(__x86_64__)
+  __asm__("" : "+v"(v));
+#endif
+  return v;
+}
+
 template <int... values>
 struct Indices {};
 template <int n, int... values>
