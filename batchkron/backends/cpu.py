@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,13 +10,30 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.planned_product import PlannedProduct
-from batchkron.backends.protocol import BatchPlan
+from batchkron.backends.protocol import BatchPlan, KronProduct
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "cpu"
 array_module = np
 
+_NativeKronPlan = (
+    _native.KronPlanFloat32
+    | _native.KronPlanFloat64
+    | _native.KronPlanComplex64
+    | _native.KronPlanComplex128
+)
+_KRON_PLANS: dict[np.dtype[Any], Callable[..., _NativeKronPlan]] = {
+    np.dtype(np.float32): _native.KronPlanFloat32,
+    np.dtype(np.float64): _native.KronPlanFloat64,
+    np.dtype(np.complex64): _native.KronPlanComplex64,
+    np.dtype(np.complex128): _native.KronPlanComplex128,
+}
+_KRON_PRODUCTS = {
+    np.dtype(np.float32): _native.KronProductFloat32,
+    np.dtype(np.float64): _native.KronProductFloat64,
+    np.dtype(np.complex64): _native.KronProductComplex64,
+    np.dtype(np.complex128): _native.KronProductComplex128,
+}
 _BATCH_PLANS = {
     np.dtype(np.float32): _native.BatchPlanFloat32,
     np.dtype(np.float64): _native.BatchPlanFloat64,
@@ -29,7 +46,7 @@ _BATCH_PLANS = {
 class KronPlan:
     """y = alpha * (F_1 x ... x F_d) x + beta * y by the sliced-multiply engine."""
 
-    native: _native.KronPlan
+    native: _NativeKronPlan
 
     def run(
         self,
@@ -54,17 +71,23 @@ class KronPlan:
 @lru_cache(maxsize=1024)
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
-    return KronPlan(_native.KronPlan(spec.inputs, spec.outputs, spec.outer, spec.inner))
+    native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
+    return KronPlan(native)
+
+
+def kron_product(factors: Sequence[Array]) -> KronProduct:
+    """Return a product that holds its own packed copy of the factors."""
+    return _KRON_PRODUCTS[factors[0].dtype](factors)
+
+
+def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
+    """Return a product with new factors of the same shapes."""
+    return kron_product(factors)
 
 
 def current_device() -> str:
     """Return where operators are."""
     return "cpu"
-
-
-def kron_product(factors: Sequence[Array]) -> PlannedProduct:
-    """Return a product with these factors, host arrays of one dtype."""
-    return PlannedProduct(factors, kron_plan)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

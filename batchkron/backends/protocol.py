@@ -28,13 +28,13 @@ class KronPlan(Protocol):
 class KronProduct(Protocol):
     """A Kronecker product with factors of its own, for any number of vectors."""
 
-    def set_values(self, factors: Sequence[Array]) -> None:
-        """Replace the factors by others of the same shapes, in place."""
-
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
+
+    def apply(self, x: object, out: object) -> bool:
+        """Write A x[..., :] to out[..., :] if both are plain arrays that fit, else return False."""
 
 
 class BatchPlan(Protocol):
@@ -68,6 +68,9 @@ class Backend(Protocol):
 
     def kron_product(self, factors: Sequence[Array]) -> KronProduct:
         """Return a product with these factors, host arrays of one dtype."""
+
+    def with_factors(self, product: KronProduct, factors: Sequence[Array]) -> KronProduct:
+        """Return a product with new factors of the same shapes; on a device it is the same one."""
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.planned_product import PlannedProduct
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "reference"
@@ -50,6 +49,26 @@ class KronPlan:
         out[...] = result if beta == 0 or y is None else result + beta * y
 
 
+@dataclass(frozen=True, slots=True)
+class KronProduct:
+    """A Kronecker product with fixed factors."""
+
+    factors: Sequence[Array]
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Add alpha A x to y or overwrite it."""
+        size = math.prod(factor.shape[1] for factor in self.factors)
+        blocks = x.reshape(outer, size, inner)
+        result = (alpha * multiply_modes(self.factors, blocks)).reshape(y.shape)
+        y[...] = y + result if accumulate else result
+
+    def apply(self, x: object, out: object) -> bool:
+        """Leave every call to `run`."""
+        return False
+
+
 @dataclass(slots=True)
 class BatchPlan:
     """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]], one at a time."""
@@ -87,14 +106,19 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(spec)
 
 
+def kron_product(factors: Sequence[Array]) -> KronProduct:
+    """Return a product with these factors."""
+    return KronProduct([factor.copy() for factor in factors])
+
+
+def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
+    """Return a product with new factors of the same shapes."""
+    return kron_product(factors)
+
+
 def current_device() -> str:
     """Return where operators are."""
     return "cpu"
-
-
-def kron_product(factors: Sequence[Array]) -> PlannedProduct:
-    """Return a product with these factors, host arrays of one dtype."""
-    return PlannedProduct(factors, kron_plan)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

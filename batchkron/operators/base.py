@@ -49,6 +49,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     batch_shape: tuple[int, ...]
+    _apply_plain: Callable[[object, object], bool] | None = None  # a backend's own quick `apply`
     args: tuple[Any, ...] = ()  # SciPy's name for the operands of a composed operator
 
     def __init__(
@@ -258,6 +259,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ValueError, TypeError
             As `matvec`.
         """
+        if out is not None and self._apply_plain is not None and self._apply_plain(x, out):
+            return out
         vectors = as_array(x, "x", self._arrays)
         rows, columns = self.shape
         if vectors.ndim == 0 or vectors.shape[-1] != columns:
@@ -285,6 +288,9 @@ class Operator(LinearOperator):  # type: ignore[misc]
         TypeError
             If x is on another device, or ``out`` has another dtype than the result.
         """
+        plain = self._apply_plain
+        if out is not None and plain is not None and getattr(x, "ndim", 0) == 1 and plain(x, out):
+            return out
         vector = as_array(x, "x", self._arrays)
         self._refuse_batch("matvec")
         rows, columns = self.shape

@@ -67,12 +67,16 @@ class KroneckerProduct(ValuedOperator):
             spec = one_product_spec(self.factors, 1)
             self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
         else:
-            self._product = chosen.kron_product(self.factors)
+            self._hold(chosen.kron_product(self.factors))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
+
+    def _hold(self, product: KronProduct) -> None:
+        self._product = product
+        self._apply_plain = product.apply
 
     @property
     def _plan(self) -> KronProduct | BatchPlan:
@@ -112,7 +116,7 @@ class KroneckerProduct(ValuedOperator):
             spec = one_product_spec(self.factors, 1)
             self._batch_plan.set_values(spec.pools, spec.weights)
         elif self._product is not None:
-            self._product.set_values(self.factors)
+            self._hold(self._backend.with_factors(self._product, self.factors))
 
     def _build_on(self, device: str) -> KroneckerProduct:
         return KroneckerProduct(self.factors)

@@ -90,8 +90,10 @@ class KroneckerSum(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
-        for product, factor in zip(self._products, self.factors, strict=True):
-            product.set_values([factor])
+        self._products = [
+            self._backend.with_factors(product, [factor])
+            for product, factor in zip(self._products, self.factors, strict=True)
+        ]
 
     def _build_on(self, device: str) -> KroneckerSum:
         return KroneckerSum(self.factors)

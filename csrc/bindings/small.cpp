@@ -21,7 +21,7 @@ void bound_kron(const py::array& a, const py::array& b, py::array out) {
     const Index rows_a = a.shape(0), columns_a = a.shape(1);
     const Index rows_b = b.shape(0), columns_b = b.shape(1);
     py::gil_scoped_release unlocked;
-    explicit_kron(left, rows_a, columns_a, right, rows_b, columns_b, target);
+    ExplicitKron<T>(left, rows_a, columns_a, right, rows_b, columns_b).write(target);
   });
 }
 

@@ -1,24 +1,113 @@
 // The Kronecker product of two matrices, written out.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+
 #include "engine/threads.hpp"
+#include "engine/workspace.hpp"
 
 namespace batchkron {
 
 // out[i * rows_b + k, j * columns_b + l] = a[i, j] * b[k, l]; all row-major and contiguous.
 template <class T>
-void explicit_kron(const T* a, Index rows_a, Index columns_a, const T* b, Index rows_b,
-                   Index columns_b, T* out) {
-  const Index rows = rows_a * rows_b, columns = columns_a * columns_b;
-  const int threads = threads_for(double(rows) * double(columns));
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (Index row = 0; row < rows; ++row) {
-    const T* a_row = a + row / rows_b * columns_a;
-    const T* b_row = b + row % rows_b * columns_b;
-    T* target = out + row * columns;
-    for (Index j = 0; j < columns_a; ++j, target += columns_b)
-      for (Index l = 0; l < columns_b; ++l) target[l] = a_row[j] * b_row[l];
+class ExplicitKron {
+ public:
+  ExplicitKron(const T* a, Index rows_a, Index columns_a, const T* b, Index rows_b,
+               Index columns_b)
+      : kernels_(mode_kernels<T>()),
+        a_(a),
+        b_(b),
+        rows_(rows_a * rows_b),
+        columns_a_(columns_a),
+        rows_b_(rows_b),
+        columns_b_(columns_b),
+        columns_(columns_a * columns_b) {}
+
+  void write(T* out) const {
+    if (rows_ * columns_ == 0) return;
+    const int threads = threads_for(double(rows_) * double(columns_));
+    const bool streams = rows_ * columns_ * Index(sizeof(T)) > kLastLevelBytes;
+    const Index repeated = narrow() ? columns_ : 0;
+    const Index pattern = narrow() ? columns_b_ * kernels_.lanes : 0;
+    const Index per_thread = repeated + pattern + (streams ? kPiece : 0);
+    thread_local Workspace workspace;
+    T* scratch = static_cast<T*>(
+        workspace.reserve(std::size_t(per_thread) * sizeof(T) * std::size_t(threads)));
+    const auto work = [&](Index begin, Index end, T* memory) {
+      T* piece = memory + repeated + pattern;
+      write_rows(out, begin, end, {memory, memory + repeated, piece, streams});
+    };
+    if (threads == 1) return work(0, rows_, scratch);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int t = 0; t < threads; ++t)
+      work(rows_ * t / threads, rows_ * (t + 1) / threads, scratch + per_thread * t);
   }
-}
+
+ private:
+  static constexpr Index kLastLevelBytes = 32 << 20;              // larger results go past the caches
+  static constexpr Index kPiece = (16 << 10) / Index(sizeof(T));  // by way of the L1 cache
+
+  struct Memory {
+    T* repeated;  // a's row, each element columns_b times
+    T* pattern;   // b's row, repeated until vectors fit
+    T* piece;
+    bool streams;
+  };
+
+  // Rows of b shorter than a vector: both factors are spread out, so that all vectors are full.
+  bool narrow() const {
+    return columns_b_ < kernels_.lanes && columns_a_ >= 4 * kernels_.lanes;
+  }
+
+  void write_rows(T* out, Index begin, Index end, const Memory& memory) const {
+    for (Index row = begin; row < end; ++row) {
+      const T* a_row = a_ + row / rows_b_ * columns_a_;
+      const T* b_row = b_ + row % rows_b_ * columns_b_;
+      if (narrow()) {
+        if (row == begin || row % rows_b_ == 0)
+          for (Index j = 0; j < columns_a_; ++j)
+            std::fill_n(memory.repeated + j * columns_b_, columns_b_, a_row[j]);
+        for (Index copy = 0; copy < kernels_.lanes; ++copy)
+          std::copy_n(b_row, columns_b_, memory.pattern + copy * columns_b_);
+      }
+      write_row(out + row * columns_, a_row, b_row, memory);
+    }
+    if (memory.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+
+  void write_row(T* to, const T* a_row, const T* b_row, const Memory& memory) const {
+    const auto piece = [&](Index elements, auto fill) {
+      fill(memory.streams ? memory.piece : to);
+      if (memory.streams) kernels_.stream(to, memory.piece, elements);
+      to += elements;
+    };
+    if (narrow()) {
+      const Index period = columns_b_ * kernels_.lanes;
+      const Index step = std::max<Index>(1, kPiece / period) * period;
+      for (Index i = 0; i < columns_; i += step) {
+        const Index count = std::min(step, columns_ - i);
+        piece(count, [&](T* target) {
+          kernels_.multiply_periodic(target, memory.repeated + i, count, memory.pattern,
+                                     columns_b_);
+        });
+      }
+      return;
+    }
+    const Index width = std::min(columns_b_, kPiece), scales = std::max<Index>(1, kPiece / width);
+    for (Index j = 0; j < columns_a_; j += scales)
+      for (Index l = 0; l < columns_b_; l += width) {
+        const Index count = std::min(scales, columns_a_ - j), n = std::min(width, columns_b_ - l);
+        piece(count * n, [&](T* target) {
+          kernels_.scale(target, a_row + j, count, b_row + l, n);
+        });
+      }
+  }
+
+  const ModeKernels<T>& kernels_;
+  const T* a_;
+  const T* b_;
+  Index rows_, columns_a_, rows_b_, columns_b_, columns_;
+};
 
 }  // namespace batchkron

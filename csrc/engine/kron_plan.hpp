@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
-#include "engine/pack.hpp"
-#include "engine/steps.hpp"
+#include "engine/group_run.hpp"
+#include "engine/kron_schedule.hpp"
+#include "engine/packed_factors.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 
@@ -13,160 +15,165 @@ namespace batchkron {
 
 // Blocks are (outer, prod inputs, inner) -> (outer, prod outputs, inner), all contiguous.
 // Immutable; safe to run from several threads at once.
+template <class T>
 class KronPlan {
  public:
   KronPlan(const std::vector<Index>& inputs, const std::vector<Index>& outputs, Index outer,
            Index inner)
-      : outer_(outer),
-        inner_(inner),
+      : kernels_(mode_kernels<T>()),
+        outer_(outer),
         input_size_(checked_product(inputs, inner)),
         output_size_(checked_product(outputs, inner)),
-        steps_(plan_steps(inputs, outputs, std::vector<bool>(inputs.size(), true), inner)) {
+        schedule_(
+            schedule_product(inputs, outputs, outer, inner, kernels_.lanes, Index(sizeof(T)))) {
     checked_product({outer, std::max(input_size_, output_size_)});
+    for (const Group& group : schedule_.groups)
+      tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));
   }
 
   Index input_elements() const { return outer_ * input_size_; }
   Index output_elements() const { return outer_ * output_size_; }
-  const Steps& steps() const { return steps_; }
+  double multiply_adds() const { return schedule_.multiply_adds * double(outer_); }
+  const Schedule& schedule() const { return schedule_; }
 
   // accumulate = false overwrites y and never reads it. y aliases neither x nor a factor.
-  template <class T>
-  void run(const std::vector<FactorView<T>>& factors, const T* x, T alpha, T* y,
-           bool accumulate) const {
+  void run(const FactorView<T>* factors, const T* x, T alpha, T* y, bool accumulate) const {
+    thread_local PackedFactors<T> packed;
+    packed.fill(schedule_.factors, factors);
+    run(packed, x, alpha, y, accumulate);
+  }
+
+  void run(const PackedFactors<T>& factors, const T* x, T alpha, T* y, bool accumulate) const {
     if (output_elements() == 0) return;
     if (input_elements() == 0) {
       if (!accumulate) std::fill_n(y, output_elements(), T{});
       return;
     }
-    kernels();  // throws for an unknown instruction set, which no thread of a region may
-    const int threads = threads_for(steps_.multiply_adds * double(outer_));
-    const Index row_bytes = std::max<Index>(1, row_elements() * Index(sizeof(T)));
-    const Index chunk = std::clamp<Index>(kChunkBytes / row_bytes, 1, outer_);
-    const bool by_rows = row_bytes <= kCacheBytes && (outer_ + chunk - 1) / chunk >= threads;
-    const Index rows = by_rows ? chunk : std::clamp<Index>(kPassBytes / row_bytes, 1, outer_);
-    const Index buffer = padded<T>(rows * steps_.largest_intermediate);
-    const Index buffers = 2 * (by_rows ? threads : 1);
+    const int threads = threads_for(multiply_adds());
+    const Index rows = rows_in_cache(threads);
+    const bool shared = threads > 1 && !balanced(rows, threads);
+    const bool streams = !accumulate && !shared &&
+                         (input_elements() + output_elements()) * Index(sizeof(T)) >
+                             kLastLevelBytes;
+    const Index between = padded<T>(rows * schedule_.largest_between);
+    const Index result = streams ? padded<T>(rows * output_size_) : 0;
+    const Index per_thread = 2 * tile_ + (shared ? 0 : 2 * between + result);
 
     thread_local Workspace workspace;
-    T* memory = static_cast<T*>(
-        workspace.reserve(bytes_of<T>(packed_total(factors), 1) + bytes_of<T>(buffer, buffers)));
-    const std::vector<const T*> packed = pack_all(factors, memory);
-    T* scratch = memory + packed_total(factors);
-    const Call<T> call{packed, x, y, alpha, accumulate, scratch, buffer};
-    if (by_rows)
-      run_by_rows(call, rows, threads);
+    T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads) +
+                                                   bytes_of<T>(2 * between, shared ? 1 : 0)));
+    const Call call{factors.pointers(), x, y, alpha, accumulate, rows, scratch, per_thread, between,
+                    streams};
+    if (shared)
+      run_shared(call, threads);
     else
-      run_by_modes(call, rows, threads);
+      run_chunks(call, threads);
   }
 
  private:
-  static constexpr Index kChunkBytes = 128 << 10;  // a chunk and its two buffers stay in L2
-  static constexpr Index kCacheBytes = 1 << 20;    // beyond, threads share one row
-  static constexpr Index kPassBytes = 4 << 20;
+  static constexpr Index kChunkBytes = 128 << 10;      // a chunk and its buffers stay in L2
+  static constexpr Index kLastLevelBytes = 32 << 20;   // x and y beyond: y goes past the caches
 
-  template <class T>
   struct Call {
-    const std::vector<const T*>& packed;
+    const T* const* factors;
     const T* x;
     T* y;
     T alpha;
     bool accumulate;
+    Index rows;  // of x at a time
     T* scratch;
-    Index buffer;
+    Index per_thread, between;
+    bool streams;
   };
 
-  template <class T>
-  static Index padded(Index elements) {
-    constexpr Index unit = kPaddingBytes / Index(sizeof(T));
-    return (elements + unit - 1) / unit * unit;
+  // Rows that go through all groups before the next ones: a multiple of the lanes where they run
+  // across rows, and an even share for each thread where there are few.
+  Index rows_in_cache(int threads) const {
+    const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
+    Index rows = kChunkBytes / Index(sizeof(T)) / largest;
+    if (threads > 1) rows = std::min(rows, (outer_ + threads - 1) / threads);
+    const Index lanes = kernels_.lanes;
+    const Group& first = schedule_.groups.front();
+    if (first.layout == Group::Layout::lanes && first.L % lanes != 0)
+      rows = (rows + lanes - 1) / lanes * lanes;
+    return std::clamp<Index>(rows, 1, outer_);
   }
 
-  Index row_elements() const {
-    return std::max({input_size_, output_size_, steps_.largest_intermediate});
-  }
-
-  template <class T>
-  static Index packed_total(const std::vector<FactorView<T>>& factors) {
-    Index total = 0;
-    for (const auto& factor : factors) total += padded<T>(packed_size<T>(factor.K, factor.C));
-    return total;
-  }
-
-  template <class T>
-  static std::vector<const T*> pack_all(const std::vector<FactorView<T>>& factors, T* memory) {
-    std::vector<const T*> packed;
-    for (const auto& factor : factors) {
-      pack(factor, memory);
-      packed.push_back(memory);
-      memory += padded<T>(packed_size<T>(factor.K, factor.C));
-    }
-    return packed;
-  }
-
-  // Runs all steps on `rows` rows from x to y through two buffers; `multiply` does one step.
-  template <class T, class Multiply>
-  void chain(const Call<T>& call, Index first, Index rows, T* buffers, Multiply multiply) const {
-    const T* source = call.x + first * input_size_;
-    const int last = int(steps_.list.size()) - 1;
-    for (int s = 0; s <= last; ++s) {
-      const Step& step = steps_.list[s];
-      T* target = s == last ? call.y + first * output_size_ : buffers + (s % 2) * call.buffer;
-      const bool accumulates = s == last && call.accumulate;
-      const T alpha = s == last ? call.alpha : T(1);
-      const ModeTask<T> task{target, source, call.packed[step.mode], step.C, step.K, step.R,
-                             0,      rows * step.L, 0, step.R, alpha};
-      multiply(task, mode_kernels<T>().pick(accumulates, step.C, step.K));
-      source = target;
-    }
-  }
-
-  template <class T>
-  void run_by_rows(const Call<T>& call, Index rows, int threads) const {
+  // Whether whole chunks keep all threads busy for at least 9/10 of the time.
+  bool balanced(Index rows, int threads) const {
     const Index chunks = (outer_ + rows - 1) / rows;
-#pragma omp parallel num_threads(threads) if (threads > 1)
+    const Index rounds = (chunks + threads - 1) / threads;
+    return 10 * chunks >= 9 * rounds * threads;
+  }
+
+  GroupTask<T> task_of(const Call& call, std::size_t g, const T* x, T* y, Index blocks) const {
+    const bool last = g + 1 == schedule_.groups.size();
+    return {kernels_, schedule_.groups[g], call.factors, x, y, blocks, last ? call.alpha : T(1),
+            last && call.accumulate};
+  }
+
+  void run_chunk(const Call& call, Index first, Index rows, T* memory) const {
+    const TileBuffers<T> tiles{memory, memory + tile_};
+    T* buffers = memory + 2 * tile_;
+    const T* x = call.x + first * input_size_;
+    T* y = call.y + first * output_size_;
+    const std::size_t count = schedule_.groups.size();
+    for (std::size_t g = 0; g < count; ++g) {
+      T* target = buffers + g % 2 * call.between;
+      if (g + 1 == count) target = call.streams ? buffers + 2 * call.between : y;
+      const GroupTask<T> task = task_of(call, g, x, target, rows);
+      const Index tiles_of_group = task.group.tiles(rows, kernels_.lanes);
+      for (Index i = 0; i < tiles_of_group; ++i) run_tile(task, i, tiles);
+      x = target;
+    }
+    if (call.streams) kernels_.stream(y, x, rows * output_size_);
+  }
+
+  void run_chunks(const Call& call, int threads) const {
+    const Index chunks = (outer_ + call.rows - 1) / call.rows;
+    const auto run = [&](Index i, T* memory) {
+      run_chunk(call, i * call.rows, std::min(call.rows, outer_ - i * call.rows), memory);
+    };
+    if (threads == 1) {
+      for (Index i = 0; i < chunks; ++i) run(i, call.scratch);
+      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
+      return;
+    }
+#pragma omp parallel num_threads(threads)
     {
-      T* buffers = call.scratch + 2 * call.buffer * thread_index();
 #pragma omp for schedule(static)
-      for (Index i = 0; i < chunks; ++i)
-        chain(call, i * rows, std::min(rows, outer_ - i * rows), buffers,
-              [](const ModeTask<T>& task, typename ModeKernels<T>::Multiply kernel) {
-                kernel(task);
-              });
+      for (Index i = 0; i < chunks; ++i) run(i, call.scratch + call.per_thread * thread_index());
+      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
     }
   }
 
-  template <class T>
-  void run_by_modes(const Call<T>& call, Index rows, int threads) const {
-    for (Index first = 0; first < outer_; first += rows)
-      chain(call, first, std::min(rows, outer_ - first), call.scratch,
-            [threads](const ModeTask<T>& task, typename ModeKernels<T>::Multiply kernel) {
-              split_mode(task, kernel, threads);
-            });
-  }
-
-  // One step with all threads: the (l, r) plane cut into tiles of a fixed size.
-  template <class T>
-  static void split_mode(const ModeTask<T>& whole, typename ModeKernels<T>::Multiply kernel,
-                         int threads) {
-    constexpr Index kTileR = 1024, kTileElements = 16384;
-    const Index tile_r = std::clamp<Index>(whole.R, 1, kTileR);
-    const Index tile_l =
-        std::max<Index>(1, kTileElements / (tile_r * std::max<Index>({whole.C, whole.K, 1})));
-    const Index tiles_r = (whole.R + tile_r - 1) / tile_r;
-    const Index tiles = (whole.l_end + tile_l - 1) / tile_l * tiles_r;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (Index i = 0; i < tiles; ++i) {
-      ModeTask<T> task = whole;
-      task.l_begin = i / tiles_r * tile_l;
-      task.l_end = std::min(whole.l_end, task.l_begin + tile_l);
-      task.r_begin = i % tiles_r * tile_r;
-      task.r_end = std::min(whole.R, task.r_begin + tile_r);
-      kernel(task);
+  // All threads share each group's tiles.
+  void run_shared(const Call& call, int threads) const {
+    T* between = call.scratch + call.per_thread * threads;
+    const std::size_t count = schedule_.groups.size();
+#pragma omp parallel num_threads(threads)
+    {
+      T* memory = call.scratch + call.per_thread * thread_index();
+      for (Index first = 0; first < outer_; first += call.rows) {
+        const Index rows = std::min(call.rows, outer_ - first);
+        const T* x = call.x + first * input_size_;
+        for (std::size_t g = 0; g < count; ++g) {
+          T* target = g + 1 == count ? call.y + first * output_size_
+                                     : between + Index(g % 2) * call.between;
+          const GroupTask<T> task = task_of(call, g, x, target, rows);
+          const Index tiles = task.group.tiles(rows, kernels_.lanes);
+#pragma omp for schedule(static)
+          for (Index i = 0; i < tiles; ++i) run_tile(task, i, {memory, memory + tile_});
+          x = target;
+        }
+      }
     }
   }
 
-  Index outer_, inner_, input_size_, output_size_;
-  Steps steps_;
+  const ModeKernels<T>& kernels_;
+  Index outer_, input_size_, output_size_;
+  Schedule schedule_;
+  Index tile_ = 0;  // elements of one tile buffer
 };
 
 }  // namespace batchkron

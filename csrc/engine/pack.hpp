@@ -29,4 +29,23 @@ void pack(const FactorView<T>& factor, T* packed) {
   }
 }
 
+// factors[0] x ... x factors[count - 1], written out as one packed factor of K x C.
+template <class T>
+void pack_product(const FactorView<T>* factors, int count, Index K, Index C, T* packed) {
+  if (count == 1) return pack(*factors, packed);
+  const Index stride = packed_stride<T>(K);
+  for (Index c = 0; c < C; ++c)
+    for (Index k = 0; k < stride; ++k) {
+      T product(1);
+      Index c_left = c, k_left = k;
+      for (int i = count - 1; k < K && i >= 0; --i) {
+        const FactorView<T>& f = factors[i];
+        product = product * f.data[k_left % f.K * f.stride_k + c_left % f.C * f.stride_c];
+        k_left /= f.K;
+        c_left /= f.C;
+      }
+      packed[c * stride + k] = k < K ? product : T{};
+    }
+}
+
 }  // namespace batchkron

@@ -14,10 +14,11 @@ Index checked_product(const std::vector<Index>& sizes, Index start) {
 }
 
 Steps plan_steps(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
-                 const std::vector<bool>& active, Index inner) {
+                 const std::vector<bool>& active, Index inner, Ties ties) {
   std::vector<int> order;
   for (int mode = 0; mode < int(inputs.size()); ++mode)
     if (active[mode]) order.push_back(mode);
+  if (ties == Ties::last_mode_first) std::reverse(order.begin(), order.end());
   const auto growth = [&](int mode) {
     return 1.0 / double(std::max<Index>(inputs[mode], 1)) -
            1.0 / double(std::max<Index>(outputs[mode], 1));

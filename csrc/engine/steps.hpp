@@ -21,9 +21,11 @@ struct Steps {
 };
 
 // The modes `active` of a block, in the order of least work: mode a goes before mode b where
-// 1/C_a - 1/K_a < 1/C_b - 1/K_b (exchange two neighbours to see it), ties in order of the modes.
+// 1/C_a - 1/K_a < 1/C_b - 1/K_b (exchange two neighbours to see it).
+enum class Ties { first_mode_first, last_mode_first };
 Steps plan_steps(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
-                 const std::vector<bool>& active, Index inner);
+                 const std::vector<bool>& active, Index inner,
+                 Ties ties = Ties::first_mode_first);
 
 // The bytes of `elements` values of T; throws std::bad_alloc where no memory could hold them.
 template <class T>

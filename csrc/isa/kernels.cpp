@@ -1,6 +1,6 @@
 // The engine's kernels for one instruction set. CMake compiles this file once for each, with
 // BATCHKRON_ISA (a namespace), BATCHKRON_VECTOR_BYTES and the matching compiler flags.
-#include "engine/mode_multiply.hpp"
+#include "engine/kernels_of.hpp"
 #include "isa/tables.hpp"
 
 namespace batchkron {

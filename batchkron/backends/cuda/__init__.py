@@ -7,7 +7,14 @@ from batchkron.backends.cuda import device
 from batchkron.backends.cuda.batch import BatchPlan, batch_plan, batched_gemm
 from batchkron.backends.cuda.device import Workspaces, empty, place
 from batchkron.backends.cuda.device import cupy as array_module
-from batchkron.backends.cuda.kron import KronPlan, KronProduct, kron, kron_plan, kron_product
+from batchkron.backends.cuda.kron import (
+    KronPlan,
+    KronProduct,
+    kron,
+    kron_plan,
+    kron_product,
+    with_factors,
+)
 
 name = "cuda"
 workspace = Workspaces
@@ -39,5 +46,6 @@ __all__ = [
     "name",
     "place",
     "reserve",
+    "with_factors",
     "workspace",
 ]

@@ -1,0 +1,193 @@
+#include "engine/kron_schedule.hpp"
+
+#include <algorithm>
+
+namespace batchkron {
+namespace {
+
+constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share the L1 cache
+constexpr Index kLaneBytes = 32 << 10;  // longer groups spare unaligned passes behind them
+constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
+constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
+// A row beyond the L2 cache goes through groups whose tiles fill a part of it instead.
+constexpr Index kFarBytes = 1 << 20;
+constexpr Index kFarTileBytes = 256 << 10;
+constexpr Index kFarStripBytes = 512;
+constexpr double kFilled = 0.9;         // share of vector lanes below which a layout is avoided
+
+using StepRange = std::vector<const Step*>;
+
+struct Machine {
+  Index outer, inner, lanes, item;
+  bool far;  // whether one row exceeds the L2 cache
+
+  Index tile_bytes() const { return far ? kFarTileBytes : kTileBytes; }
+  Index strip_bytes() const { return far ? kFarStripBytes : kStripBytes; }
+
+  Index rounded_up(Index count) const { return (count + lanes - 1) / lanes * lanes; }
+  // The share of lanes that do work when `count` elements are taken `lanes` at a time.
+  double filled(Index count) const { return double(count) / double(rounded_up(count)); }
+};
+
+bool merges(const MergedFactor& a, const MergedFactor& b) {
+  const auto is = [](const MergedFactor& f, Index size) { return f.C == size && f.K == size; };
+  return is(a, 1) || is(b, 1) || (is(a, 2) && is(b, 2));
+}
+
+// A group of consecutive steps, from its last mode to its first, still without a layout.
+Group group_of(const StepRange& steps) {
+  Group group{};
+  group.L = steps.back()->L;
+  group.R = steps.front()->R;
+  group.input = group.output = 1;
+  for (const Step* step : steps) group.input *= step->C;
+  group.largest = group.input;
+  Index before = group.input;
+  for (const Step* step : steps) {
+    before /= step->C;
+    group.passes.push_back({step->mode, before, step->C, step->K, group.output});
+    group.output *= step->K;
+    group.largest = std::max(group.largest, before * group.output);
+  }
+  return group;
+}
+
+// Whether vectors along the last mode's outputs, or along the columns of x, would be badly filled.
+bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
+  if (machine.lanes == 1 || !is_last_mode) return false;
+  const Index width = machine.inner == 1 ? step.K : machine.inner;
+  return width < 8 * machine.lanes && machine.filled(width) < kFilled;
+}
+
+bool fits_lanes(const Group& group, const Machine& machine) {
+  return group.largest * group.R * machine.lanes * machine.item <= kLaneBytes;
+}
+
+// The longest group from `steps` (at least one) that leaves enough rows to fill the lanes.
+std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
+  std::size_t best = 0;
+  double best_filled = 0;
+  for (std::size_t count = 1; count <= steps.size(); ++count) {
+    const Group group = group_of({steps.begin(), steps.begin() + count});
+    if (!fits_lanes(group, machine)) break;
+    const double filled = machine.filled(machine.outer * group.L);
+    if (filled < std::min(kFilled, best_filled)) break;
+    best = count;
+    best_filled = filled;
+  }
+  return best_filled >= 0.5 ? best : 0;
+}
+
+std::size_t steps_in_tile(const StepRange& steps, const Machine& machine) {
+  std::size_t count = 1;
+  for (; count < steps.size(); ++count) {
+    const Group group = group_of({steps.begin(), steps.begin() + count + 1});
+    const Index width = std::min(group.R, machine.strip_bytes() / machine.item);
+    const Step& next = *steps[count];
+    if (std::min(next.C, next.K) >= kLargeFactor && (!machine.far || count == 2)) break;
+    if (group.largest * width * machine.item > machine.tile_bytes()) break;
+  }
+  return count;
+}
+
+void place_in_memory(Group& group, const Machine& machine) {
+  const Index bytes = group.passes.size() == 1 ? kTileBytes : machine.tile_bytes();
+  const Index width = std::max<Index>(1, bytes / machine.item / group.largest);
+  if (width >= group.R) {
+    group.layout = Group::Layout::contiguous;
+    group.strip = group.R;
+    group.rows = width / group.R;
+    return;
+  }
+  group.layout = Group::Layout::strips;
+  group.rows = 1;
+  const Index strips = (group.R + width - 1) / width;
+  group.strip = std::min(group.R, machine.rounded_up((group.R + strips - 1) / strips));
+  const Pass& first = group.passes.front();
+  group.copies_input = std::min(first.C, first.K) >= kLargeFactor;
+}
+
+// The modes of steps that follow each other downwards, as far as one group can take them.
+Group next_group(const StepRange& steps, bool has_last_mode, const Machine& machine) {
+  if (wants_lanes(*steps.front(), has_last_mode, machine)) {
+    if (const std::size_t count = steps_in_lanes(steps, machine)) {
+      Group group = group_of({steps.begin(), steps.begin() + count});
+      group.layout = Group::Layout::lanes;
+      return group;
+    }
+  }
+  Group group = group_of({steps.begin(), steps.begin() + steps_in_tile(steps, machine)});
+  place_in_memory(group, machine);
+  return group;
+}
+
+}  // namespace
+
+std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
+                                        const std::vector<Index>& outputs) {
+  std::vector<MergedFactor> merged;
+  for (int k = int(inputs.size()) - 1; k >= 0; --k) {
+    const MergedFactor factor{k, k, inputs[k], outputs[k]};
+    if (!merged.empty() && merges(factor, merged.back())) {
+      merged.back().first = k;
+      merged.back().C *= factor.C;
+      merged.back().K *= factor.K;
+    } else {
+      merged.push_back(factor);
+    }
+  }
+  std::reverse(merged.begin(), merged.end());
+  return merged;
+}
+
+Index Group::tile_elements(Index lanes) const {
+  if (layout == Layout::lanes) return largest * R * lanes;
+  const bool direct = passes.size() == 1 && !copies_input;
+  return direct ? 0 : largest * strip * rows;
+}
+
+Index Group::tiles(Index blocks, Index lanes) const {
+  if (layout == Layout::lanes) return (blocks * L + lanes - 1) / lanes;
+  if (layout == Layout::contiguous) return (blocks * L + rows - 1) / rows;
+  return blocks * L * ((R + strip - 1) / strip);
+}
+
+Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
+                          Index outer, Index inner, Index lanes, Index item) {
+  Schedule schedule;
+  schedule.factors = merge_factors(inputs, outputs);
+  std::vector<Index> merged_inputs, merged_outputs;
+  for (const MergedFactor& factor : schedule.factors) {
+    merged_inputs.push_back(factor.C);
+    merged_outputs.push_back(factor.K);
+  }
+  const int last_mode = int(schedule.factors.size()) - 1;
+  const Steps steps = plan_steps(merged_inputs, merged_outputs,
+                                 std::vector<bool>(schedule.factors.size(), true), inner,
+                                 Ties::last_mode_first);
+  schedule.multiply_adds = steps.multiply_adds;
+  for (const Step& step : steps.list)
+    for (int k = schedule.factors[step.mode].last; k >= schedule.factors[step.mode].first; --k)
+      schedule.order.push_back(k);
+  if (steps.multiply_adds == 0) return schedule;  // an empty product: nothing to lay out
+
+  const Index largest =
+      std::max(steps.largest_intermediate, checked_product(merged_inputs, inner));
+  const Machine machine{outer, inner, lanes, item, largest * item > kFarBytes};
+
+  for (std::size_t s = 0; s < steps.list.size();) {
+    StepRange range{&steps.list[s]};
+    while (s + range.size() < steps.list.size() &&
+           steps.list[s + range.size()].mode == range.back()->mode - 1)
+      range.push_back(&steps.list[s + range.size()]);
+    schedule.groups.push_back(next_group(range, range.front()->mode == last_mode, machine));
+    const Group& group = schedule.groups.back();
+    s += group.passes.size();
+    if (s < steps.list.size())
+      schedule.largest_between =
+          std::max(schedule.largest_between, group.L * group.output * group.R);
+  }
+  return schedule;
+}
+
+}  // namespace batchkron

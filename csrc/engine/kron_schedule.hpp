@@ -1,0 +1,63 @@
+// How a Kronecker product is applied: which factors are merged, in which order their modes go, and
+// which of them share one pass over memory.
+#pragma once
+
+#include <vector>
+
+#include "engine/steps.hpp"
+
+namespace batchkron {
+
+// Neighbouring factors that are multiplied out and applied as one K x C factor.
+struct MergedFactor {
+  int first, last;  // the user's factors, both inclusive
+  Index C, K;
+};
+
+// A 2 x 2 pair as one 4 x 4 factor costs the same multiplications and half the passes; a 1 x 1
+// factor costs none. Depends on the sizes only, and with it the bits of a result.
+std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
+                                        const std::vector<Index>& outputs);
+
+// One mode of a group's tile: (before, C, inside * r) -> (before, K, inside * r), where r is what
+// the tile holds of the modes behind the group.
+struct Pass {
+  int factor;
+  Index before, C, K, inside;
+};
+
+// Consecutive modes that a tile goes through while it stays in the L1 cache. The group maps
+// (L, input, R) -> (L, output, R); its passes go from its last mode to its first.
+struct Group {
+  enum class Layout {
+    lanes,       // R and the group together are transposed: one l in each vector lane
+    contiguous,  // a tile is `rows` whole (input, R) blocks
+    strips,      // a tile is a stretch of r, `strip` wide, of one block
+  };
+  Layout layout;
+  std::vector<Pass> passes;
+  Index L, R;
+  Index input, output;  // sizes of the group's modes
+  Index largest;        // the largest size between passes, input and output
+  Index rows, strip;
+  bool copies_input;    // a strip is copied together first, because it is read several times
+
+  // Elements of one of a tile's two buffers.
+  Index tile_elements(Index lanes) const;
+  // Tiles of `blocks` rows of the product.
+  Index tiles(Index blocks, Index lanes) const;
+};
+
+struct Schedule {
+  std::vector<MergedFactor> factors;
+  std::vector<int> order;  // the user's factors as they are applied
+  std::vector<Group> groups;
+  Index largest_between = 0;  // elements of one row between groups
+  double multiply_adds = 0;   // of one row, as if nothing were merged
+};
+
+// `lanes` is the number of elements in a vector, `item` the bytes of one.
+Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
+                          Index outer, Index inner, Index lanes, Index item);
+
+}  // namespace batchkron
