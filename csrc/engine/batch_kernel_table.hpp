@@ -1,0 +1,69 @@
+// The seam between batch plans and the kernels that compute one product in each vector lane.
+#pragma once
+
+#include "engine/step.hpp"
+
+namespace batchkron {
+
+// Products of one output block that multiply the same modes:
+//
+//   sums[element, lane] += (weights[i] * A_last ... A_first) x[inputs[i]],   lane = i mod lanes
+//
+// for i in [0, count). A block of x has `input_size` elements. Every lane computes its products
+// alone, so nothing passes from one to another, be it an infinity or NaN; lanes beyond `count` read
+// `zeros`, as long as a block of x and as any matrix. The weight multiplies the last step's matrix.
+// Matrix `id` of a step is pools[mode][id * C * K + c * K + k], contracted over c.
+// `sums` is (output_size, lanes). `tiles` is two buffers of `tile` elements, each as large as the
+// largest step's input or output times lanes; `matrix` is as large as the largest matrix times
+// lanes. All three are aligned to 64 bytes.
+template <class T>
+struct LaneTask {
+  T* sums;
+  const T* x;
+  Index input_size;
+  const Index* inputs;
+  const std::int32_t* ids;  // (count, modes)
+  Index modes;
+  const T* weights;
+  Index count;
+  const Step* steps;  // at least one
+  int num_steps;
+  const T* const* pools;
+  const T* zeros;
+  T* tiles;
+  Index tile;
+  T* matrix;
+};
+
+// y[element] = alpha * sum over lanes of sums[element, lane], or += if `accumulate`. `sums` is
+// readable up to a multiple of four elements.
+template <class T>
+struct LaneSum {
+  T* y;
+  const T* sums;
+  Index size;
+  T alpha;
+  bool accumulate;
+};
+
+template <class T>
+struct BatchKernels {
+  Index lanes;
+  void (*add_products)(const LaneTask<T>&);
+  void (*add_lanes)(const LaneSum<T>&);
+};
+
+struct BatchKernelTable {
+  BatchKernels<float> f32;
+  BatchKernels<double> f64;
+};
+
+// The kernels for T; null for complex numbers, which have none.
+template <class T>
+const BatchKernels<T>* batch_kernels() { return nullptr; }
+template <>
+inline const BatchKernels<float>* batch_kernels() { return &kernels().batch->f32; }
+template <>
+inline const BatchKernels<double>* batch_kernels() { return &kernels().batch->f64; }
+
+}  // namespace batchkron
