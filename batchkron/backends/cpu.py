@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.protocol import BatchPlan
+from batchkron.backends.protocol import BatchPlan, SegmentedPlan
+from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "cpu"
@@ -19,6 +20,13 @@ _BATCH_PLANS = {
     np.dtype(np.float64): _native.BatchPlanFloat64,
     np.dtype(np.complex64): _native.BatchPlanComplex64,
     np.dtype(np.complex128): _native.BatchPlanComplex128,
+}
+
+_SEGMENTED_PLANS = {
+    np.dtype(np.float32): _native.SegmentedPlanFloat32,
+    np.dtype(np.float64): _native.SegmentedPlanFloat64,
+    np.dtype(np.complex64): _native.SegmentedPlanComplex64,
+    np.dtype(np.complex128): _native.SegmentedPlanComplex128,
 }
 
 
@@ -67,6 +75,19 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
         spec.num_outputs,
         [flags.tolist() for flags in spec.identity],
         spec.accumulation == "atomic",
+    )
+
+
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    return _SEGMENTED_PLANS[spec.dtype](
+        spec.matrices,
+        spec.before,
+        spec.behind,
+        spec.num_inputs,
+        spec.starts,
+        spec.factor_ids,
+        spec.children,
     )
 
 

@@ -46,6 +46,30 @@ struct LaneSum {
   bool accumulate;
 };
 
+// Edges of one node in a segmented mode multiply:
+//
+//   sums[k, p] = sum over e of sum over c of matrices[ids[e]][c, k] * x[children[e]][c, p]
+//
+// for k in [0, K), p in [0, points). A block of x begins at x + child * block; its rows and those of
+// `sums` lie `stride` >= points apart. The order of the sums depends on the sizes alone.
+template <class T>
+struct SegmentTask {
+  T* sums;
+  const T* x;
+  Index block, stride, points;
+  Index C, K;
+  const T* matrices;  // each (C, K)
+  const Index* ids;
+  const Index* children;
+  Index count;
+};
+
+template <class T>
+struct SegmentKernels {
+  Index width;  // elements of a vector
+  void (*add_edges)(const SegmentTask<T>&);
+};
+
 template <class T>
 struct BatchKernels {
   Index lanes;
@@ -56,6 +80,10 @@ struct BatchKernels {
 struct BatchKernelTable {
   BatchKernels<float> f32;
   BatchKernels<double> f64;
+  SegmentKernels<float> segment_f32;
+  SegmentKernels<double> segment_f64;
+  SegmentKernels<Complex<float>> segment_c64;
+  SegmentKernels<Complex<double>> segment_c128;
 };
 
 // The kernels for T; null for complex numbers, which have none.
@@ -65,5 +93,21 @@ template <>
 inline const BatchKernels<float>* batch_kernels() { return &kernels().batch->f32; }
 template <>
 inline const BatchKernels<double>* batch_kernels() { return &kernels().batch->f64; }
+
+
+template <class T>
+const SegmentKernels<T>& segment_kernels();
+template <>
+inline const SegmentKernels<float>& segment_kernels() { return kernels().batch->segment_f32; }
+template <>
+inline const SegmentKernels<double>& segment_kernels() { return kernels().batch->segment_f64; }
+template <>
+inline const SegmentKernels<Complex<float>>& segment_kernels() {
+  return kernels().batch->segment_c64;
+}
+template <>
+inline const SegmentKernels<Complex<double>>& segment_kernels() {
+  return kernels().batch->segment_c128;
+}
 
 }  // namespace batchkron
