@@ -75,7 +75,6 @@ def batched_gemm(
     transpose_b: bool,
     a_ids: _Indices,
     b_ids: _Indices,
-    order: _Indices,
     starts: _Indices,
 ) -> None: ...
 def get_num_threads() -> int: ...

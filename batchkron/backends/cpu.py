@@ -128,8 +128,7 @@ def batched_gemm(
         c,
         alpha,
         transpose_b,
-        a_ids,
-        b_ids,
-        order,
+        a_ids[order],
+        b_ids[order],
         starts,
     )

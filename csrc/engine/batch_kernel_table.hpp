@@ -48,17 +48,19 @@ struct LaneSum {
 
 // Edges of one node in a segmented mode multiply:
 //
-//   sums[k, p] = sum over e of sum over c of matrices[ids[e]][c, k] * x[children[e]][c, p]
+//   sums[k, p] = sum over e of sum over c of A_ids[e][c, k] * x[children[e]][c, p]
 //
 // for k in [0, K), p in [0, points). A block of x begins at x + child * block; its rows and those of
-// `sums` lie `stride` >= points apart. The order of the sums depends on the sizes alone.
+// `sums` lie `stride` >= points apart. A_id[c, k] is matrices[id * C * K + c * step_c + k * step_k].
+// The order of the sums depends on the sizes alone.
 template <class T>
 struct SegmentTask {
   T* sums;
   const T* x;
   Index block, stride, points;
   Index C, K;
-  const T* matrices;  // each (C, K)
+  const T* matrices;
+  Index step_c, step_k;
   const Index* ids;
   const Index* children;
   Index count;

@@ -36,8 +36,8 @@ inline void add_edge(const SegmentTask<T>& task, Index e, Index k, Index p, Inde
   using V = Pack<T, width>;
   const Index C = n ? n : task.C, K = n ? n : task.K;
   const T* x = task.x + task.children[e] * task.block + p;
-  const T* f = task.matrices + task.ids[e] * C * K + k;
-  for (Index c = 0; c < C; ++c, x += task.stride, f += K) {
+  const T* f = task.matrices + task.ids[e] * C * K + k * task.step_k;
+  for (Index c = 0; c < C; ++c, x += task.stride, f += task.step_c) {
     V in[vectors];
     BATCHKRON_UNROLL
     for (int v = 0; v + 1 < vectors; ++v) in[v] = load<V>(x + v * width);
@@ -45,7 +45,7 @@ inline void add_edge(const SegmentTask<T>& task, Index e, Index k, Index p, Inde
     BATCHKRON_UNROLL
     for (int i = 0; i < rows; ++i)
       BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v) sum[i][v] = fused(sum[i][v], in[v], f[i]);
+      for (int v = 0; v < vectors; ++v) sum[i][v] = fused(sum[i][v], in[v], f[i * task.step_k]);
   }
 }
 

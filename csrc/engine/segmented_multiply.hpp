@@ -174,7 +174,7 @@ class SegmentedModeMultiply {
     y += node * points() * K;
     for (Index l = 0; l < L; ++l, y += written) {
       segment_kernels<T>().add_edges({sums, source + l * C * stride_, L * C * stride_, stride_,
-                                      stride_, C, K, matrices_.data(), shape_.ids.data() + begin,
+                                      stride_, C, K, matrices_.data(), K, 1, shape_.ids.data() + begin,
                                       shape_.children.data() + begin, count});
       const T* result = packs_ ? unpacked(sums, sums + sums_elements()) : sums;
       if (accumulate)
