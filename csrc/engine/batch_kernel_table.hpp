@@ -35,6 +35,27 @@ struct LaneTask {
   T* matrix;
 };
 
+// Products of one output block by two n x n factors, in the order of the list:
+//
+//   y = alpha * sum over i of weights[i] * A_i x[inputs[i]] B_i'        or  +=  if `accumulate`
+//
+// for i in [0, count), x and y n x n. A_i is the packed matrix ids[2 i] of pools[0], B_i the packed
+// matrix ids[2 i + 1] of pools[1]; pools are aligned to 64 bytes.
+template <class T>
+struct PairTask {
+  T* y;
+  const T* x;
+  const Index* inputs;
+  const std::int32_t* ids;
+  const T* weights;
+  Index count;
+  const T* const* pools;
+  T alpha;
+  bool accumulate;
+};
+
+constexpr Index kSmallestPair = 4, kLargestPair = 8;
+
 // y[element] = alpha * sum over lanes of sums[element, lane], or += if `accumulate`. `sums` is
 // readable up to a multiple of four elements.
 template <class T>
@@ -77,6 +98,7 @@ struct BatchKernels {
   Index lanes;
   void (*add_products)(const LaneTask<T>&);
   void (*add_lanes)(const LaneSum<T>&);
+  void (*add_pairs[kLargestPair - kSmallestPair + 1])(const PairTask<T>&);  // by n
 };
 
 struct BatchKernelTable {

@@ -93,11 +93,6 @@ void add_products(const LaneTask<T>& task) {
   add_all<T, 0>(task);
 }
 
-template <class T>
-constexpr BatchKernels<T> batch_kernels_of() {
-  return {kLanes<T>, add_products<T>, add_lanes<T>};
-}
-
 }  // namespace lanes
 }  // namespace BATCHKRON_ISA
 }  // namespace batchkron

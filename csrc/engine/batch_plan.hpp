@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/aligned.hpp"
 #include "engine/batch_kernel_table.hpp"
 #include "engine/pack.hpp"
 #include "engine/threads.hpp"
@@ -36,9 +37,10 @@ class BatchPlan {
         accumulation_(accumulation),
         list_(sort_batch(shape_, list)),
         pools_(shape_.inputs.size()),
-        lane_pools_(std::size_t(systems) * shape_.inputs.size()),
-        lanes_(lanes_for()),
-        zeros_(lanes_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
+        kernel_pools_(std::size_t(systems) * shape_.inputs.size()),
+        batch_(kernels_for()),
+        pair_(batch_ ? pair_size() : 0),
+        zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
 
   // The matrices of one mode; the same sizes every time.
   void set_pool(std::size_t mode, const PoolView<T>& view) {
@@ -49,7 +51,11 @@ class BatchPlan {
     for (Index i = 0; i < view.systems * view.count; ++i)
       pack(FactorView<T>{view.data + i * view.K * view.C, view.K, view.C, view.C, 1},
            pool.packed.data() + i * pool.matrix);
-    if (lanes_) set_lane_pool(mode, view);
+    if (batch_ && !pair_) set_lane_pool(mode, view);
+    const AlignedVector<T>& used = pair_ ? pool.packed : pool.unpadded;
+    for (Index system = 0; system < systems_; ++system)
+      kernel_pools_[system * shape_.inputs.size() + mode] =
+          used.data() + (view.systems == 1 ? 0 : system * Index(used.size()) / view.systems);
   }
 
   // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
@@ -121,19 +127,29 @@ class BatchPlan {
   }
 
   struct Pool {
-    std::vector<T> packed;
-    std::vector<T> unpadded;  // for the batch kernels, if they run
-    Index matrix = 0;         // elements of one packed matrix
-    Index system = 0;         // elements between two systems; 0 if they share the pool
+    AlignedVector<T> packed;
+    AlignedVector<T> unpadded;  // for the products in lanes, if there are any
+    Index matrix = 0;           // elements of one packed matrix
+    Index system = 0;           // elements between two systems; 0 if they share the pool
   };
 
   // The batch kernels, where these have T, the list may be added in their order, and the blocks of
   // all lanes stay in the second-level cache.
-  const BatchKernels<T>* lanes_for() const {
+  const BatchKernels<T>* kernels_for() const {
     const BatchKernels<T>* kernels = batch_kernels<T>();
     if (!kernels || accumulation_ == Accumulation::atomic) return nullptr;
     const Index largest = std::max({input_size_, output_size_, list_.largest_intermediate});
     return largest * kernels->lanes * Index(sizeof(T)) <= kLargestTileBytes ? kernels : nullptr;
+  }
+
+  // n if all products are of two n x n factors for which there is a kernel, and which fill at least
+  // half of a vector; else 0.
+  Index pair_size() const {
+    const Index n = shape_.inputs[0];
+    const std::vector<Index> square(2, n);
+    const bool fits = shape_.inputs == square && shape_.outputs == square && n >= kSmallestPair &&
+                      n <= kLargestPair && 2 * packed_stride<T>(n) >= batch_->lanes;
+    return fits ? n : 0;
   }
 
   Index largest_matrix() const {
@@ -144,8 +160,8 @@ class BatchPlan {
   }
 
   Scratch lane_scratch() const {
-    if (!lanes_) return {};
-    const Index lanes = lanes_->lanes;
+    if (!batch_) return {};
+    const Index lanes = batch_->lanes;
     const Index tile = std::max(input_size_, list_.largest_intermediate);
     return {padded((output_size_ + 3) * lanes), padded(tile * lanes),
             padded(largest_matrix() * lanes)};
@@ -153,24 +169,21 @@ class BatchPlan {
 
   // Contracted index first, without padding.
   void set_lane_pool(std::size_t mode, const PoolView<T>& view) {
-    std::vector<T>& pool = pools_[mode].unpadded;
+    AlignedVector<T>& pool = pools_[mode].unpadded;
     const Index matrix = view.K * view.C;
     pool.resize(std::size_t(view.systems * view.count * matrix));
     for (Index i = 0; i < view.systems * view.count; ++i)
       for (Index c = 0; c < view.C; ++c)
         for (Index k = 0; k < view.K; ++k)
           pool[i * matrix + c * view.K + k] = view.data[i * matrix + k * view.C + c];
-    for (Index system = 0; system < systems_; ++system)
-      lane_pools_[system * shape_.inputs.size() + mode] =
-          pool.data() + (view.systems == 1 ? 0 : system * view.count * matrix);
   }
 
   // How many products of a run the batch kernels take: a few left over are faster one by one.
   Index products_in_lanes(const Run& run) const {
     const Index count = run.end - run.begin;
-    if (list_.steps[run.group].list.empty()) return 0;
-    const Index rest = count % lanes_->lanes;
-    return rest < std::max<Index>(2, lanes_->lanes / 4) ? count - rest : count;
+    if (list_.steps[run.group].list.empty() || pair_) return 0;
+    const Index rest = count % batch_->lanes;
+    return rest < std::max<Index>(2, batch_->lanes / 4) ? count - rest : count;
   }
 
   // target (+)= alpha * weight * product i applied to its input block of batch entry e.
@@ -212,8 +225,8 @@ class BatchPlan {
     for (Index block = 0; block < blocks; ++block) {
       const Index e = block / shape_.num_outputs, output = block % shape_.num_outputs;
       T* target = call.y + block * output_size_ * call.inner;
-      if (call.lanes.total() > 0)
-        add_in_lanes(call, e, output, target);
+      if (batch_ && call.inner == 1)
+        add_with_kernels(call, e, output, target);
       else
         add_one_by_one(call, e, list_.starts[output], list_.starts[output + 1], target,
                        call.accumulate);
@@ -228,22 +241,33 @@ class BatchPlan {
       evaluate(call, e, i, target, accumulate || i > begin);
   }
 
-  // The same for all products of one output: first those in lanes, then what is left of each run.
-  void add_in_lanes(const Call& call, Index e, Index output, T* target) const {
+  // The same for all products of one output: first those in lanes, then the others of each run.
+  void add_with_kernels(const Call& call, Index e, Index output, T* target) const {
     const Index first = list_.run_starts[output], last = list_.run_starts[output + 1];
     Index taken = 0;
     for (Index r = first; r < last; ++r) taken += products_in_lanes(list_.runs[r]);
     if (taken > 0) {
       std::fill_n(call.sums(), call.lanes.sums, T{});
       for (Index r = first; r < last; ++r) add_run(call, e, list_.runs[r]);
-      lanes_->add_lanes({target, call.sums(), output_size_, call.alpha, call.accumulate});
+      batch_->add_lanes({target, call.sums(), output_size_, call.alpha, call.accumulate});
     } else if (!call.accumulate) {
       std::fill_n(target, output_size_, T{});
     }
     for (Index r = first; r < last; ++r) {
       const Run& run = list_.runs[r];
-      add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, true);
+      if (pair_ && list_.steps[run.group].list.size() == 2)
+        add_pairs(call, e, run, target);
+      else
+        add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, true);
     }
+  }
+
+  void add_pairs(const Call& call, Index e, const Run& run, T* target) const {
+    const Index system = e % systems_;
+    batch_->add_pairs[pair_ - kSmallestPair](
+        {target, call.x + e * shape_.num_inputs * input_size_, list_.inputs.data() + run.begin,
+         list_.ids.data() + run.begin * 2, weights_.data() + system * weight_system_ + run.begin,
+         run.end - run.begin, kernel_pools_.data() + system * 2, call.alpha, true});
   }
 
   void add_run(const Call& call, Index e, const Run& run) const {
@@ -252,11 +276,11 @@ class BatchPlan {
     const Index system = e % systems_;
     const Steps& steps = list_.steps[run.group];
     T* tiles = call.sums() + call.lanes.sums;
-    lanes_->add_products({call.sums(), call.x + e * shape_.num_inputs * input_size_, input_size_,
+    batch_->add_products({call.sums(), call.x + e * shape_.num_inputs * input_size_, input_size_,
                           list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
                           modes, weights_.data() + system * weight_system_ + run.begin, count,
                           steps.list.data(), int(steps.list.size()),
-                          lane_pools_.data() + system * modes, zeros_.data(), tiles,
+                          kernel_pools_.data() + system * modes, zeros_.data(), tiles,
                           call.lanes.tile, tiles + 2 * call.lanes.tile});
   }
 
@@ -298,8 +322,9 @@ class BatchPlan {
   Accumulation accumulation_;
   SortedList list_;
   std::vector<Pool> pools_;
-  std::vector<const T*> lane_pools_;  // (systems, modes)
-  const BatchKernels<T>* lanes_;      // null if the batch kernels do not run
+  std::vector<const T*> kernel_pools_;  // (systems, modes), as the batch kernels read them
+  const BatchKernels<T>* batch_;        // null if the batch kernels do not run
+  Index pair_;                          // n if products of two n x n factors have their own
   std::vector<T> zeros_;
   std::vector<T> weights_;
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
