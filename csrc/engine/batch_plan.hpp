@@ -37,7 +37,8 @@ class BatchPlan {
         accumulation_(accumulation),
         list_(sort_batch(shape_, list)),
         pools_(shape_.inputs.size()),
-        kernel_pools_(std::size_t(systems) * shape_.inputs.size()),
+        packed_pools_(std::size_t(systems) * shape_.inputs.size()),
+        lane_pools_(packed_pools_.size()),
         batch_(kernels_for()),
         pair_(batch_ ? pair_size() : 0),
         zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
@@ -51,11 +52,13 @@ class BatchPlan {
     for (Index i = 0; i < view.systems * view.count; ++i)
       pack(FactorView<T>{view.data + i * view.K * view.C, view.K, view.C, view.C, 1},
            pool.packed.data() + i * pool.matrix);
-    if (batch_ && !pair_) set_lane_pool(mode, view);
-    const AlignedVector<T>& used = pair_ ? pool.packed : pool.unpadded;
-    for (Index system = 0; system < systems_; ++system)
-      kernel_pools_[system * shape_.inputs.size() + mode] =
-          used.data() + (view.systems == 1 ? 0 : system * Index(used.size()) / view.systems);
+    if (batch_) set_lane_pool(mode, view);
+    for (Index system = 0; system < systems_; ++system) {
+      const Index at = system * Index(shape_.inputs.size()) + Index(mode);
+      const Index first = view.systems == 1 ? 0 : system * view.count;
+      packed_pools_[at] = pool.packed.data() + first * pool.matrix;
+      lane_pools_[at] = pool.unpadded.data() + first * view.K * view.C;
+    }
   }
 
   // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
@@ -142,8 +145,8 @@ class BatchPlan {
     return largest * kernels->lanes * Index(sizeof(T)) <= kLargestTileBytes ? kernels : nullptr;
   }
 
-  // n if all products are of two n x n factors for which there is a kernel, and which fill at least
-  // half of a vector; else 0.
+  // n if all blocks are n x n with a kernel of their own, whose rows fill at least half of a vector;
+  // else 0.
   Index pair_size() const {
     const Index n = shape_.inputs[0];
     const std::vector<Index> square(2, n);
@@ -178,10 +181,14 @@ class BatchPlan {
           pool[i * matrix + c * view.K + k] = view.data[i * matrix + k * view.C + c];
   }
 
+  bool in_pairs(const Run& run) const {
+    return pair_ > 0 && list_.steps[run.group].list.size() == 2;
+  }
+
   // How many products of a run the batch kernels take: a few left over are faster one by one.
   Index products_in_lanes(const Run& run) const {
     const Index count = run.end - run.begin;
-    if (list_.steps[run.group].list.empty() || pair_) return 0;
+    if (list_.steps[run.group].list.empty() || in_pairs(run)) return 0;
     const Index rest = count % batch_->lanes;
     return rest < std::max<Index>(2, batch_->lanes / 4) ? count - rest : count;
   }
@@ -255,7 +262,7 @@ class BatchPlan {
     }
     for (Index r = first; r < last; ++r) {
       const Run& run = list_.runs[r];
-      if (pair_ && list_.steps[run.group].list.size() == 2)
+      if (in_pairs(run))
         add_pairs(call, e, run, target);
       else
         add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, true);
@@ -267,7 +274,7 @@ class BatchPlan {
     batch_->add_pairs[pair_ - kSmallestPair](
         {target, call.x + e * shape_.num_inputs * input_size_, list_.inputs.data() + run.begin,
          list_.ids.data() + run.begin * 2, weights_.data() + system * weight_system_ + run.begin,
-         run.end - run.begin, kernel_pools_.data() + system * 2, call.alpha, true});
+         run.end - run.begin, packed_pools_.data() + system * 2, call.alpha, true});
   }
 
   void add_run(const Call& call, Index e, const Run& run) const {
@@ -280,7 +287,7 @@ class BatchPlan {
                           list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
                           modes, weights_.data() + system * weight_system_ + run.begin, count,
                           steps.list.data(), int(steps.list.size()),
-                          kernel_pools_.data() + system * modes, zeros_.data(), tiles,
+                          lane_pools_.data() + system * modes, zeros_.data(), tiles,
                           call.lanes.tile, tiles + 2 * call.lanes.tile});
   }
 
@@ -322,9 +329,9 @@ class BatchPlan {
   Accumulation accumulation_;
   SortedList list_;
   std::vector<Pool> pools_;
-  std::vector<const T*> kernel_pools_;  // (systems, modes), as the batch kernels read them
-  const BatchKernels<T>* batch_;        // null if the batch kernels do not run
-  Index pair_;                          // n if products of two n x n factors have their own
+  std::vector<const T*> packed_pools_, lane_pools_;  // (systems, modes)
+  const BatchKernels<T>* batch_;                     // null if the batch kernels do not run
+  Index pair_;                                       // n if the pair kernels run, or 0
   std::vector<T> zeros_;
   std::vector<T> weights_;
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
