@@ -12,6 +12,7 @@ from batchkron.operators import (
     Operator,
     ValidationReport,
 )
+from batchkron.segmented import SegmentedModeMultiply
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "KroneckerSum",
     "Operator",
     "ProblemFileError",
+    "SegmentedModeMultiply",
     "ValidationReport",
     "__version__",
     "backends",

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.protocol import BatchPlan, KronProduct
+from batchkron.backends.protocol import BatchPlan, KronProduct, SegmentedPlan
+from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "cpu"
@@ -39,6 +40,13 @@ _BATCH_PLANS = {
     np.dtype(np.float64): _native.BatchPlanFloat64,
     np.dtype(np.complex64): _native.BatchPlanComplex64,
     np.dtype(np.complex128): _native.BatchPlanComplex128,
+}
+
+_SEGMENTED_PLANS = {
+    np.dtype(np.float32): _native.SegmentedPlanFloat32,
+    np.dtype(np.float64): _native.SegmentedPlanFloat64,
+    np.dtype(np.complex64): _native.SegmentedPlanComplex64,
+    np.dtype(np.complex128): _native.SegmentedPlanComplex128,
 }
 
 
@@ -124,6 +132,19 @@ def workspace() -> None:
     """Return nothing: operators use memory of the calling thread."""
 
 
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    return _SEGMENTED_PLANS[spec.dtype](
+        spec.matrices,
+        spec.before,
+        spec.behind,
+        spec.num_inputs,
+        spec.starts,
+        spec.factor_ids,
+        spec.children,
+    )
+
+
 def kron(factors: Sequence[Array], out: Array) -> None:
     """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
 
@@ -161,8 +182,7 @@ def batched_gemm(
         c,
         alpha,
         transpose_b,
-        a_ids,
-        b_ids,
-        order,
+        a_ids[order],
+        b_ids[order],
         starts,
     )

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 
@@ -49,6 +50,16 @@ class BatchPlan(Protocol):
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
 
 
+class SegmentedPlan(Protocol):
+    """A mode multiply summed over a list of edges of fixed structure."""
+
+    def set_values(self, matrices: Array) -> None:
+        """Copy new matrices (count, P, Q) in place."""
+
+    def run(self, x: Array, y: Array, alpha: complex, accumulate: bool) -> None:
+        """Map x (num_inputs, block) to alpha A x, added to y or overwriting it."""
+
+
 class Backend(Protocol):
     """One place where work runs."""
 
@@ -86,6 +97,9 @@ class Backend(Protocol):
 
     def workspace(self) -> Any:
         """Return memory of one operator on a device, for each stream; None on the CPU."""
+
+    def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
+        """Return the plan of a segmented mode multiply."""
 
     def kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
 
 name = "reference"
@@ -101,6 +102,31 @@ class BatchPlan:
                 target[e, spec.outputs[b]] += (alpha * weights[b]) * product
 
 
+@dataclass(slots=True)
+class SegmentedPlan:
+    """y[node] += alpha * (matrix of the edge) on the middle axis of x[child], edge by edge."""
+
+    spec: SegmentedSpec
+    matrices: Array
+
+    def set_values(self, matrices: Array) -> None:
+        """Copy new matrices."""
+        self.matrices = matrices.copy()
+
+    def run(self, x: Array, y: Array, alpha: complex, accumulate: bool) -> None:
+        """Add to y, or overwrite it."""
+        spec = self.spec
+        _, rows, columns = self.matrices.shape
+        source = x.reshape(spec.num_inputs, spec.before, columns, spec.behind)
+        target = y.reshape(len(spec.starts) - 1, spec.before, rows, spec.behind)
+        if not accumulate:
+            target[...] = 0
+        for node, begin in enumerate(spec.starts[:-1]):
+            for edge in range(begin, spec.starts[node + 1]):
+                matrix, block = self.matrices[spec.factor_ids[edge]], source[spec.children[edge]]
+                target[node] += alpha * np.einsum("pq,lqr->lpr", matrix, block)
+
+
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product."""
     return KronPlan(spec)
@@ -142,6 +168,11 @@ def reserve(plan: object, outer: int, inner: int) -> None:
 
 def workspace() -> None:
     """Return nothing: operators use memory of the calling thread."""
+
+
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply."""
+    return SegmentedPlan(spec, spec.matrices.copy())
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

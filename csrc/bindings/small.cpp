@@ -31,18 +31,20 @@ std::vector<Index> copy_of(const Indices& indices) {
 
 void bound_gemm(const py::array& a, const py::array& b, py::array c, const py::object& alpha,
                 bool transpose_b, const Indices& a_ids, const Indices& b_ids,
-                const Indices& order, const Indices& starts) {
+                const Indices& starts) {
+  if (a_ids.size() != b_ids.size()) fail("the ids", "of one length");
   if (a.ndim() != 3 || b.ndim() != 3 || c.ndim() != 3) fail("a, b and c", "three-dimensional");
   with_dtype(a, [&](auto zero) {
     using T = decltype(zero);
-    const GemmShape shape{a.shape(1), c.shape(2),     a.shape(2),     transpose_b,
-                          c.shape(0), copy_of(order), copy_of(starts)};
+    const GemmShape shape{a.shape(1),     c.shape(2),     a.shape(2),
+                          transpose_b,    b.shape(0),     c.shape(0),
+                          copy_of(a_ids), copy_of(b_ids), copy_of(starts)};
     const T* left = read<T>(a, a.size(), "a");
     const T* right = read<T>(b, b.size(), "b");
     T* target = write<T>(c, shape.count_c * shape.m * shape.n, "c");
     const T factor = scalar<T>(alpha);
     py::gil_scoped_release unlocked;
-    batched_gemm(shape, a_ids.data(), b_ids.data(), left, right, factor, target);
+    batched_gemm(shape, left, right, factor, target);
   });
 }
 
@@ -52,7 +54,7 @@ void register_small(py::module_& module) {
   module.def("kron", &bound_kron, py::arg("a"), py::arg("b"), py::arg("out"));
   module.def("batched_gemm", &bound_gemm, py::arg("a"), py::arg("b"), py::arg("c"),
              py::arg("alpha"), py::arg("transpose_b"), py::arg("a_ids"), py::arg("b_ids"),
-             py::arg("order"), py::arg("starts"));
+             py::arg("starts"));
 }
 
 }  // namespace batchkron

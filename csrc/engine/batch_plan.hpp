@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/aligned.hpp"
+#include "engine/batch_kernel_table.hpp"
 #include "engine/pack.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
@@ -34,7 +36,12 @@ class BatchPlan {
         output_size_(shape_.output_size()),
         accumulation_(accumulation),
         list_(sort_batch(shape_, list)),
-        pools_(shape_.inputs.size()) {}
+        pools_(shape_.inputs.size()),
+        packed_pools_(std::size_t(systems) * shape_.inputs.size()),
+        lane_pools_(packed_pools_.size()),
+        batch_(kernels_for()),
+        pair_(batch_ ? pair_size() : 0),
+        zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
 
   // The matrices of one mode; the same sizes every time.
   void set_pool(std::size_t mode, const PoolView<T>& view) {
@@ -45,6 +52,13 @@ class BatchPlan {
     for (Index i = 0; i < view.systems * view.count; ++i)
       pack(FactorView<T>{view.data + i * view.K * view.C, view.K, view.C, view.C, 1},
            pool.packed.data() + i * pool.matrix);
+    if (batch_) set_lane_pool(mode, view);
+    for (Index system = 0; system < systems_; ++system) {
+      const Index at = system * Index(shape_.inputs.size()) + Index(mode);
+      const Index first = view.systems == 1 ? 0 : system * view.count;
+      packed_pools_[at] = pool.packed.data() + first * pool.matrix;
+      lane_pools_[at] = pool.unpadded.data() + first * view.K * view.C;
+    }
   }
 
   // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
@@ -76,10 +90,12 @@ class BatchPlan {
     const bool atomic = accumulation_ == Accumulation::atomic;
     const Index buffer = padded(checked_product({list_.largest_intermediate, inner}));
     const Index product = atomic ? padded(output_size_ * inner) : 0;
-    const Index per_thread = 2 * buffer + product;
+    const Scratch lanes = inner == 1 ? lane_scratch() : Scratch{};
+    const Index per_thread = 2 * buffer + product + lanes.total();
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads)));
-    const Call call{x, y, outer, inner, alpha, accumulate, scratch, buffer, per_thread, threads};
+    const Call call{x,       y,      outer, inner,      alpha,  accumulate,
+                    scratch, buffer, lanes, per_thread, threads};
     if (atomic)
       run_atomic(call);
     else
@@ -87,6 +103,12 @@ class BatchPlan {
   }
 
  private:
+  // Elements of a thread's scratch memory that the batch kernels take; none if they do not run.
+  struct Scratch {
+    Index sums = 0, tile = 0, matrix = 0;
+    Index total() const { return sums + 2 * tile + matrix; }
+  };
+
   struct Call {
     const T* x;
     T* y;
@@ -94,9 +116,12 @@ class BatchPlan {
     T alpha;
     bool accumulate;
     T* scratch;
-    Index buffer, per_thread;
+    Index buffer;
+    Scratch lanes;
+    Index per_thread;
     int threads;
     T* buffers() const { return scratch + per_thread * thread_index(); }
+    T* sums() const { return buffers() + 2 * buffer; }
   };
 
   static Index padded(Index elements) {
@@ -105,10 +130,68 @@ class BatchPlan {
   }
 
   struct Pool {
-    std::vector<T> packed;
-    Index matrix = 0;  // elements of one packed matrix
-    Index system = 0;  // elements between two systems; 0 if they share the pool
+    AlignedVector<T> packed;
+    AlignedVector<T> unpadded;  // for the products in lanes, if there are any
+    Index matrix = 0;           // elements of one packed matrix
+    Index system = 0;           // elements between two systems; 0 if they share the pool
   };
+
+  // The batch kernels, where these have T, the list may be added in their order, and the blocks of
+  // all lanes stay in the second-level cache.
+  const BatchKernels<T>* kernels_for() const {
+    const BatchKernels<T>* kernels = batch_kernels<T>();
+    if (!kernels || accumulation_ == Accumulation::atomic) return nullptr;
+    const Index largest = std::max({input_size_, output_size_, list_.largest_intermediate});
+    return largest * kernels->lanes * Index(sizeof(T)) <= kLargestTileBytes ? kernels : nullptr;
+  }
+
+  // n if all blocks are n x n with a kernel of their own, whose rows fill at least half of a vector;
+  // else 0.
+  Index pair_size() const {
+    const Index n = shape_.inputs[0];
+    const std::vector<Index> square(2, n);
+    const bool fits = shape_.inputs == square && shape_.outputs == square && n >= kSmallestPair &&
+                      n <= kLargestPair && 2 * packed_stride<T>(n) >= batch_->lanes;
+    return fits ? n : 0;
+  }
+
+  Index largest_matrix() const {
+    Index largest = 0;
+    for (std::size_t k = 0; k < shape_.inputs.size(); ++k)
+      largest = std::max(largest, checked_product({shape_.inputs[k], shape_.outputs[k]}));
+    return largest;
+  }
+
+  Scratch lane_scratch() const {
+    if (!batch_) return {};
+    const Index lanes = batch_->lanes;
+    const Index tile = std::max(input_size_, list_.largest_intermediate);
+    return {padded((output_size_ + 3) * lanes), padded(tile * lanes),
+            padded(largest_matrix() * lanes)};
+  }
+
+  // Contracted index first, without padding.
+  void set_lane_pool(std::size_t mode, const PoolView<T>& view) {
+    AlignedVector<T>& pool = pools_[mode].unpadded;
+    const Index matrix = view.K * view.C;
+    pool.resize(std::size_t(view.systems * view.count * matrix));
+    for (Index i = 0; i < view.systems * view.count; ++i)
+      for (Index c = 0; c < view.C; ++c)
+        for (Index k = 0; k < view.K; ++k)
+          pool[i * matrix + c * view.K + k] = view.data[i * matrix + k * view.C + c];
+  }
+
+  bool in_pairs(const Run& run) const {
+    return pair_ > 0 && list_.steps[run.group].list.size() == 2;
+  }
+
+  // How many products of a run the batch kernels take: a few left over are faster one by one.
+  Index products_in_lanes(const Run& run) const {
+    const Index count = run.end - run.begin;
+    if (list_.steps[run.group].list.empty() || in_pairs(run)) return 0;
+    const Index rest = count % batch_->lanes;
+    return rest < std::max<Index>(2, batch_->lanes / 4) ? count - rest : count;
+  }
 
   // target (+)= alpha * weight * product i applied to its input block of batch entry e.
   void evaluate(const Call& call, Index e, Index i, T* target, bool accumulate) const {
@@ -143,18 +226,69 @@ class BatchPlan {
   // for any number of threads.
   void run_owner(const Call& call) const {
     const Index blocks = call.outer * shape_.num_outputs;
-    const Index block_size = output_size_ * call.inner;
     const Index grain = std::max<Index>(1, blocks / (32 * call.threads));
 #pragma omp parallel for num_threads(call.threads) if (call.threads > 1) \
     schedule(dynamic, grain)
     for (Index block = 0; block < blocks; ++block) {
       const Index e = block / shape_.num_outputs, output = block % shape_.num_outputs;
-      T* target = call.y + block * block_size;
-      const Index begin = list_.starts[output], end = list_.starts[output + 1];
-      if (begin == end && !call.accumulate) std::fill_n(target, block_size, T{});
-      for (Index i = begin; i < end; ++i)
-        evaluate(call, e, i, target, call.accumulate || i > begin);
+      T* target = call.y + block * output_size_ * call.inner;
+      if (batch_ && call.inner == 1)
+        add_with_kernels(call, e, output, target);
+      else
+        add_one_by_one(call, e, list_.starts[output], list_.starts[output + 1], target,
+                       call.accumulate);
     }
+  }
+
+  // target (+)= alpha * the sum of the products [begin, end).
+  void add_one_by_one(const Call& call, Index e, Index begin, Index end, T* target,
+                      bool accumulate) const {
+    if (begin == end && !accumulate) std::fill_n(target, output_size_ * call.inner, T{});
+    for (Index i = begin; i < end; ++i)
+      evaluate(call, e, i, target, accumulate || i > begin);
+  }
+
+  // The same for all products of one output: first those in lanes, then the others of each run.
+  void add_with_kernels(const Call& call, Index e, Index output, T* target) const {
+    const Index first = list_.run_starts[output], last = list_.run_starts[output + 1];
+    Index taken = 0;
+    for (Index r = first; r < last; ++r) taken += products_in_lanes(list_.runs[r]);
+    if (taken > 0) {
+      std::fill_n(call.sums(), call.lanes.sums, T{});
+      for (Index r = first; r < last; ++r) add_run(call, e, list_.runs[r]);
+      batch_->add_lanes({target, call.sums(), output_size_, call.alpha, call.accumulate});
+    } else if (!call.accumulate) {
+      std::fill_n(target, output_size_, T{});
+    }
+    for (Index r = first; r < last; ++r) {
+      const Run& run = list_.runs[r];
+      if (in_pairs(run))
+        add_pairs(call, e, run, target);
+      else
+        add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, true);
+    }
+  }
+
+  void add_pairs(const Call& call, Index e, const Run& run, T* target) const {
+    const Index system = e % systems_;
+    batch_->add_pairs[pair_ - kSmallestPair](
+        {target, call.x + e * shape_.num_inputs * input_size_, list_.inputs.data() + run.begin,
+         list_.ids.data() + run.begin * 2, weights_.data() + system * weight_system_ + run.begin,
+         run.end - run.begin, packed_pools_.data() + system * 2, call.alpha, true});
+  }
+
+  void add_run(const Call& call, Index e, const Run& run) const {
+    const Index count = products_in_lanes(run), modes = Index(shape_.inputs.size());
+    if (count == 0) return;
+    const Index system = e % systems_;
+    const Steps& steps = list_.steps[run.group];
+    T* tiles = call.sums() + call.lanes.sums;
+    batch_->add_products({call.sums(), call.x + e * shape_.num_inputs * input_size_, input_size_,
+                          list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
+                          modes, weights_.data() + system * weight_system_ + run.begin, count,
+                          steps.list.data(), int(steps.list.size()),
+                          lane_pools_.data() + system * modes, zeros_.data(), tiles,
+                          call.lanes.tile, tiles + 2 * call.lanes.tile});
   }
 
   // One task per product, added with atomic operations in any order.
@@ -188,11 +322,17 @@ class BatchPlan {
     atomic_add(reinterpret_cast<Real*>(target), reinterpret_cast<const Real*>(values), 2 * count);
   }
 
+  static constexpr Index kLargestTileBytes = 256 << 10;
+
   BatchShape shape_;
   Index systems_, input_size_, output_size_;
   Accumulation accumulation_;
   SortedList list_;
   std::vector<Pool> pools_;
+  std::vector<const T*> packed_pools_, lane_pools_;  // (systems, modes)
+  const BatchKernels<T>* batch_;                     // null if the batch kernels do not run
+  Index pair_;                                       // n if the pair kernels run, or 0
+  std::vector<T> zeros_;
   std::vector<T> weights_;
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
 };

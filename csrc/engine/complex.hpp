@@ -30,6 +30,9 @@ inline float fused_scalar(float a, float b, float c) {
 #endif
 }
 
+inline double multiply_add(double acc, double a, double b) { return fused_scalar(a, b, acc); }
+inline float multiply_add(float acc, float a, float b) { return fused_scalar(a, b, acc); }
+
 // acc + a * b, each component a chain of two fused multiply-adds in a fixed order.
 template <class Real>
 inline Complex<Real> multiply_add(Complex<Real> acc, Complex<Real> a, Complex<Real> b) {

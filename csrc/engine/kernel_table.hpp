@@ -111,12 +111,15 @@ struct ModeKernels {
   }
 };
 
+struct BatchKernelTable;  // batch_kernel_table.hpp
+
 struct KernelTable {
   const char* name;
   ModeKernels<float> f32;
   ModeKernels<double> f64;
   ModeKernels<Complex<float>> c64;
   ModeKernels<Complex<double>> c128;
+  const BatchKernelTable* batch;
 };
 
 // The table of the best instruction set that this machine has, or of the one that the environment

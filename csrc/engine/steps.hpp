@@ -4,15 +4,9 @@
 #include <new>
 #include <vector>
 
-#include "engine/kernel_table.hpp"
+#include "engine/step.hpp"
 
 namespace batchkron {
-
-// One single-mode multiply (L, C, R) -> (L, K, R) of one block.
-struct Step {
-  int mode;
-  Index L, C, K, R;
-};
 
 struct Steps {
   std::vector<Step> list;

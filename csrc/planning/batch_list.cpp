@@ -13,37 +13,71 @@ std::vector<Index> count_outputs(const BatchShape& shape, const BatchList& list)
   return starts;
 }
 
+// The group of every product, in the user's order; groups are numbered as they first appear.
+std::vector<std::int32_t> find_groups(const BatchShape& shape, const BatchList& list,
+                                      std::vector<Steps>& steps) {
+  const std::size_t modes = shape.inputs.size();
+  std::vector<std::int32_t> groups(std::size_t(list.count));
+  std::map<std::vector<bool>, std::int32_t> group_of;
+  std::vector<bool> active(modes);
+  for (Index b = 0; b < list.count; ++b) {
+    for (std::size_t k = 0; k < modes; ++k)
+      active[k] = !list.identity[k][list.ids[b * Index(modes) + Index(k)]];
+    const auto [at, is_new] = group_of.try_emplace(active, std::int32_t(steps.size()));
+    if (is_new) steps.push_back(plan_steps(shape.inputs, shape.outputs, active, 1));
+    groups[b] = at->second;
+  }
+  return groups;
+}
+
+// A stable counting sort by output, then a stable sort by group within each output.
+std::vector<Index> sorted_order(const BatchList& list, const std::vector<Index>& starts,
+                                const std::vector<std::int32_t>& groups) {
+  std::vector<Index> order(std::size_t(list.count));
+  std::vector<Index> next(starts.begin(), starts.end() - 1);
+  for (Index b = 0; b < list.count; ++b) order[next[list.outputs[b]]++] = b;
+  for (std::size_t output = 0; output + 1 < starts.size(); ++output)
+    std::stable_sort(order.begin() + starts[output], order.begin() + starts[output + 1],
+                     [&](Index a, Index b) { return groups[a] < groups[b]; });
+  return order;
+}
+
+void find_runs(SortedList& sorted) {
+  sorted.run_starts.push_back(0);
+  for (std::size_t output = 0; output + 1 < sorted.starts.size(); ++output) {
+    for (Index i = sorted.starts[output]; i < sorted.starts[output + 1]; ++i) {
+      if (i == sorted.starts[output] || sorted.groups[i] != sorted.groups[i - 1])
+        sorted.runs.push_back({i, i, sorted.groups[i]});
+      ++sorted.runs.back().end;
+    }
+    sorted.run_starts.push_back(Index(sorted.runs.size()));
+  }
+}
+
 }  // namespace
 
 SortedList sort_batch(const BatchShape& shape, const BatchList& list) {
   const std::size_t modes = shape.inputs.size();
   SortedList sorted;
   sorted.starts = count_outputs(shape, list);
-  sorted.order.resize(list.count);
-  std::vector<Index> next(sorted.starts.begin(), sorted.starts.end() - 1);
-  for (Index b = 0; b < list.count; ++b) sorted.order[next[list.outputs[b]]++] = b;
-
+  const std::vector<std::int32_t> groups = find_groups(shape, list, sorted.steps);
+  sorted.order = sorted_order(list, sorted.starts, groups);
   sorted.inputs.resize(list.count);
   sorted.ids.resize(std::size_t(list.count) * modes);
   sorted.groups.resize(list.count);
-  std::map<std::vector<bool>, std::int32_t> group_of;
-  std::vector<bool> active(modes);
   for (Index i = 0; i < list.count; ++i) {
     const Index b = sorted.order[i];
     sorted.inputs[i] = list.inputs[b];
-    for (std::size_t k = 0; k < modes; ++k) {
-      const Index id = list.ids[b * Index(modes) + Index(k)];
-      sorted.ids[std::size_t(i) * modes + k] = std::int32_t(id);
-      active[k] = !list.identity[k][id];
-    }
-    const auto [at, is_new] = group_of.try_emplace(active, std::int32_t(sorted.steps.size()));
-    if (is_new) sorted.steps.push_back(plan_steps(shape.inputs, shape.outputs, active, 1));
-    sorted.groups[i] = at->second;
-    const Steps& steps = sorted.steps[at->second];
-    sorted.multiply_adds += steps.multiply_adds + double(shape.output_size());
+    for (std::size_t k = 0; k < modes; ++k)
+      sorted.ids[std::size_t(i) * modes + k] =
+          std::int32_t(list.ids[b * Index(modes) + Index(k)]);
+    sorted.groups[i] = groups[b];
+    sorted.multiply_adds += sorted.steps[groups[b]].multiply_adds + double(shape.output_size());
+  }
+  for (const Steps& steps : sorted.steps)
     sorted.largest_intermediate =
         std::max(sorted.largest_intermediate, steps.largest_intermediate);
-  }
+  find_runs(sorted);
   return sorted;
 }
 

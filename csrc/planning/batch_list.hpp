@@ -26,16 +26,25 @@ struct BatchList {
   std::vector<std::vector<bool>> identity;
 };
 
-// Products sorted by output, in their given order within one output (a stable counting sort).
+// Products of one output that multiply the same modes: [begin, end) of the sorted list.
+struct Run {
+  Index begin, end;
+  std::int32_t group;
+};
+
+// Products sorted by output, within one output by which modes they multiply, and within these in
+// their given order.
 struct SortedList {
   std::vector<Index> order;          // sorted position -> position in the user's list
   std::vector<Index> starts;         // (num_outputs + 1,) first product of each output
+  std::vector<Run> runs;             // in the order of the list
+  std::vector<Index> run_starts;     // (num_outputs + 1,) first run of each output
   std::vector<Index> inputs;         // (count,) input block of each product
   std::vector<std::int32_t> ids;     // (count, modes)
   std::vector<std::int32_t> groups;  // (count,) into `steps`
   std::vector<Steps> steps;          // one for each set of modes that are not the identity
   double multiply_adds = 0;
-  Index largest_intermediate = 0;
+  Index largest_intermediate = 0;    // elements, over all groups
 };
 
 SortedList sort_batch(const BatchShape& shape, const BatchList& list);

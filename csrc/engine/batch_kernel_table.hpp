@@ -1,0 +1,137 @@
+// The seam between batch plans and the kernels that compute one product in each vector lane.
+#pragma once
+
+#include "engine/step.hpp"
+
+namespace batchkron {
+
+// Products of one output block that multiply the same modes:
+//
+//   sums[element, lane] += (weights[i] * A_last ... A_first) x[inputs[i]],   lane = i mod lanes
+//
+// for i in [0, count). A block of x has `input_size` elements. Every lane computes its products
+// alone, so nothing passes from one to another, be it an infinity or NaN; lanes beyond `count` read
+// `zeros`, as long as a block of x and as any matrix. The weight multiplies the last step's matrix.
+// Matrix `id` of a step is pools[mode][id * C * K + c * K + k], contracted over c.
+// `sums` is (output_size, lanes). `tiles` is two buffers of `tile` elements, each as large as the
+// largest step's input or output times lanes; `matrix` is as large as the largest matrix times
+// lanes. All three are aligned to 64 bytes.
+template <class T>
+struct LaneTask {
+  T* sums;
+  const T* x;
+  Index input_size;
+  const Index* inputs;
+  const std::int32_t* ids;  // (count, modes)
+  Index modes;
+  const T* weights;
+  Index count;
+  const Step* steps;  // at least one
+  int num_steps;
+  const T* const* pools;
+  const T* zeros;
+  T* tiles;
+  Index tile;
+  T* matrix;
+};
+
+// Products of one output block by two n x n factors, in the order of the list:
+//
+//   y = alpha * sum over i of weights[i] * A_i x[inputs[i]] B_i'        or  +=  if `accumulate`
+//
+// for i in [0, count), x and y n x n. A_i is the packed matrix ids[2 i] of pools[0], B_i the packed
+// matrix ids[2 i + 1] of pools[1]; pools are aligned to 64 bytes.
+template <class T>
+struct PairTask {
+  T* y;
+  const T* x;
+  const Index* inputs;
+  const std::int32_t* ids;
+  const T* weights;
+  Index count;
+  const T* const* pools;
+  T alpha;
+  bool accumulate;
+};
+
+constexpr Index kSmallestPair = 4, kLargestPair = 8;
+
+// y[element] = alpha * sum over lanes of sums[element, lane], or += if `accumulate`. `sums` is
+// readable up to a multiple of four elements.
+template <class T>
+struct LaneSum {
+  T* y;
+  const T* sums;
+  Index size;
+  T alpha;
+  bool accumulate;
+};
+
+// Edges of one node in a segmented mode multiply:
+//
+//   sums[k, p] = sum over e of sum over c of A_ids[e][c, k] * x[children[e]][c, p]
+//
+// for k in [0, K), p in [0, points). A block of x begins at x + child * block; its rows and those of
+// `sums` lie `stride` >= points apart. A_id[c, k] is matrices[id * C * K + c * step_c + k * step_k].
+// The order of the sums depends on the sizes alone.
+template <class T>
+struct SegmentTask {
+  T* sums;
+  const T* x;
+  Index block, stride, points;
+  Index C, K;
+  const T* matrices;
+  Index step_c, step_k;
+  const Index* ids;
+  const Index* children;
+  Index count;
+};
+
+template <class T>
+struct SegmentKernels {
+  Index width;  // elements of a vector
+  void (*add_edges)(const SegmentTask<T>&);
+};
+
+template <class T>
+struct BatchKernels {
+  Index lanes;
+  void (*add_products)(const LaneTask<T>&);
+  void (*add_lanes)(const LaneSum<T>&);
+  void (*add_pairs[kLargestPair - kSmallestPair + 1])(const PairTask<T>&);  // by n
+};
+
+struct BatchKernelTable {
+  BatchKernels<float> f32;
+  BatchKernels<double> f64;
+  SegmentKernels<float> segment_f32;
+  SegmentKernels<double> segment_f64;
+  SegmentKernels<Complex<float>> segment_c64;
+  SegmentKernels<Complex<double>> segment_c128;
+};
+
+// The kernels for T; null for complex numbers, which have none.
+template <class T>
+const BatchKernels<T>* batch_kernels() { return nullptr; }
+template <>
+inline const BatchKernels<float>* batch_kernels() { return &kernels().batch->f32; }
+template <>
+inline const BatchKernels<double>* batch_kernels() { return &kernels().batch->f64; }
+
+
+template <class T>
+const SegmentKernels<T>& segment_kernels();
+template <>
+inline const SegmentKernels<float>& segment_kernels() { return kernels().batch->segment_f32; }
+template <>
+inline const SegmentKernels<double>& segment_kernels() { return kernels().batch->segment_f64; }
+template <>
+inline const SegmentKernels<Complex<float>>& segment_kernels() {
+  return kernels().batch->segment_c64;
+}
+template <>
+inline const SegmentKernels<Complex<double>>& segment_kernels() {
+  return kernels().batch->segment_c128;
+}
+
+}  // namespace batchkron

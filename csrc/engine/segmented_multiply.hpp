@@ -1,0 +1,196 @@
+// y[node] = alpha * sum over the edges e of node of A[ids[e]] ._mode x[children[e]], or +=: one
+// mode's multiply of blocks, summed over a list of edges.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/batch_kernel_table.hpp"
+#include "engine/steps.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+
+namespace batchkron {
+
+// Blocks of x are (L, C, R), those of y (L, K, R), all contiguous. Node i has the edges
+// starts[i] ... starts[i + 1] - 1; all indices are known to be in range.
+struct SegmentShape {
+  Index L, C, K, R;
+  Index num_inputs, num_outputs;
+  std::vector<Index> starts, ids, children;
+};
+
+// Holds its own copy of the matrices. Safe to run from several threads at once, but not while its
+// values are being set. One thread owns a node and adds its edges in order.
+template <class T>
+class SegmentedModeMultiply {
+ public:
+  explicit SegmentedModeMultiply(SegmentShape shape)
+      : shape_(std::move(shape)), packs_(decide_packing()), stride_(row_stride()) {
+    input_elements();
+    output_elements();
+  }
+
+  // matrices is (count, K, C).
+  void set_values(const T* matrices, Index count) {
+    const Index C = shape_.C, K = shape_.K;
+    matrices_.resize(std::size_t(count * C * K));
+    for (Index i = 0; i < count; ++i)
+      for (Index c = 0; c < C; ++c)
+        for (Index k = 0; k < K; ++k)
+          matrices_[i * C * K + c * K + k] = matrices[i * C * K + k * C + c];
+  }
+
+  const SegmentShape& shape() const { return shape_; }
+  Index input_elements() const {
+    return checked_product({shape_.num_inputs, shape_.L, shape_.C, shape_.R});
+  }
+  Index output_elements() const {
+    return checked_product({shape_.num_outputs, shape_.L, shape_.K, shape_.R});
+  }
+  double multiply_adds() const {
+    return double(shape_.ids.size()) * double(points()) * double(shape_.C) * double(shape_.K);
+  }
+
+  // accumulate = false overwrites y and never reads it. y does not alias x.
+  void run(const T* x, T* y, T alpha, bool accumulate) const {
+    if (output_elements() == 0) return;
+    kernels();  // throws for an unknown instruction set, which no thread of a region may
+    const int threads = threads_for(multiply_adds());
+    const Index packed = packs_ ? checked_product({shape_.num_inputs, shape_.C, stride_}) : 0;
+    const Index sums = 2 * sums_elements();
+    thread_local Workspace workspace;
+    T* scratch = static_cast<T*>(
+        workspace.reserve(bytes_of<T>(padded(packed), 1) + bytes_of<T>(sums, threads)));
+    T* thread_sums = scratch + padded(packed);
+    const T* source = packs_ ? scratch : x;
+    const Index grain = std::max<Index>(1, shape_.num_outputs / (32 * threads));
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+      T* mine = thread_sums + sums * thread_index();
+      if (packs_) {
+#pragma omp for schedule(static)
+        for (Index i = 0; i < shape_.num_inputs; ++i) pack_block(x, i, scratch);
+      }
+#pragma omp for schedule(dynamic, grain)
+      for (Index node = 0; node < shape_.num_outputs; ++node)
+        add_node(source, node, mine, y, alpha, accumulate);
+    }
+  }
+
+ private:
+  static Index padded(Index elements) {
+    constexpr Index unit = kPaddingBytes / Index(sizeof(T));
+    return (elements + unit - 1) / unit * unit;
+  }
+
+  static constexpr Index kCopied = 4;  // elements that a run of a block is copied by
+
+  Index points() const { return shape_.L * shape_.R; }
+
+  // Rows of R elements that do not fill vectors are moved next to each other first, the blocks
+  // from (L, C, R) to (C, L R): each is read by several edges.
+  bool decide_packing() const {
+    const Index R = shape_.R, width = segment_kernels<T>().width;
+    if (R % width == 0 || R >= 4 * width) return false;
+    return shape_.L > 1 || (R < width && (R & (R - 1)) != 0);
+  }
+
+  // Elements between two rows. Packed rows begin with a vector, and end with one: it computes a few
+  // elements more, but no load crosses a cache line.
+  Index row_stride() const {
+    const Index width = segment_kernels<T>().width;
+    if (!packs_) return shape_.R;
+    if (points() >= width) return (points() + width - 1) / width * width;
+    Index stride = 1;
+    while (stride < points()) stride *= 2;
+    return stride;
+  }
+
+  // Copies rows of R elements in the order of the targets; all but the last may write over what
+  // follows it, and read as much.
+  void copy_row(const T* source, T* target, bool last) const {
+    const Index R = shape_.R;
+    if (last)
+      for (Index r = 0; r < R; ++r) target[r] = source[r];
+    else
+      for (Index r = 0; r < R; r += kCopied)
+        for (Index i = 0; i < kCopied; ++i) target[r + i] = source[r + i];
+  }
+
+  // (L, C, R) -> (C, stride); `size` is C, where the compiler is to know it.
+  template <int size>
+  void pack(const T* source, T* target) const {
+    const Index L = shape_.L, C = size ? size : shape_.C, R = shape_.R;
+    if (R == 1)
+      for (Index l = 0; l < L; ++l)
+        for (Index c = 0; c < C; ++c) target[c * stride_ + l] = source[l * C + c];
+    else
+      for (Index c = 0; c < C; ++c)
+        for (Index l = 0; l < L; ++l)
+          copy_row(source + (l * C + c) * R, target + c * stride_ + l * R,
+                   l + 1 == L && (stride_ > points() || c + 1 == C));
+    for (Index c = 0; c < C; ++c)
+      for (Index p = points(); p < stride_; ++p) target[c * stride_ + p] = T{};
+  }
+
+  void pack_block(const T* x, Index i, T* packed) const {
+    x += i * points() * shape_.C;
+    packed += i * stride_ * shape_.C;
+    if (shape_.C == 3) return pack<3>(x, packed);
+    if (shape_.C == 4) return pack<4>(x, packed);
+    pack<0>(x, packed);
+  }
+
+  // (K, stride) -> (L, K, R).
+  template <int size>
+  void unpack(const T* source, T* target) const {
+    const Index L = shape_.L, K = size ? size : shape_.K, R = shape_.R;
+    if (R == 1)
+      for (Index l = 0; l < L; ++l)
+        for (Index k = 0; k < K; ++k) target[l * K + k] = source[k * stride_ + l];
+    else
+      for (Index l = 0; l < L; ++l)
+        for (Index k = 0; k < K; ++k)
+          copy_row(source + k * stride_ + l * R, target + (l * K + k) * R,
+                   l + 1 == L && k + 1 == K);
+  }
+
+  const T* unpacked(const T* sums, T* memory) const {
+    if (shape_.K == 3)
+      unpack<3>(sums, memory);
+    else if (shape_.K == 4)
+      unpack<4>(sums, memory);
+    else
+      unpack<0>(sums, memory);
+    return memory;
+  }
+
+  void add_node(const T* source, Index node, T* sums, T* y, T alpha, bool accumulate) const {
+    const Index L = packs_ ? 1 : shape_.L, C = shape_.C, K = shape_.K;
+    const Index begin = shape_.starts[node], count = shape_.starts[node + 1] - begin;
+    const Index written = packs_ ? points() * K : K * shape_.R;
+    y += node * points() * K;
+    for (Index l = 0; l < L; ++l, y += written) {
+      segment_kernels<T>().add_edges({sums, source + l * C * stride_, L * C * stride_, stride_,
+                                      stride_, C, K, matrices_.data(), K, 1, shape_.ids.data() + begin,
+                                      shape_.children.data() + begin, count});
+      const T* result = packs_ ? unpacked(sums, sums + sums_elements()) : sums;
+      if (accumulate)
+        for (Index i = 0; i < written; ++i) y[i] = multiply_add(y[i], result[i], alpha);
+      else
+        for (Index i = 0; i < written; ++i) y[i] = result[i] * alpha;
+    }
+  }
+
+  // Of one thread: the sums, and as much again for their unpacked order.
+  Index sums_elements() const { return padded(shape_.K * stride_ + kCopied); }
+
+  SegmentShape shape_;
+  bool packs_;
+  Index stride_;
+  std::vector<T> matrices_;
+};
+
+}  // namespace batchkron
