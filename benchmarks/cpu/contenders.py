@@ -105,16 +105,28 @@ class Batchkron(Peer):
         return [Contender(self.name, "operator", list(calls))]
 
     def batch(self, data: BatchData) -> Iterable[Contender]:
-        """The batch operator; identities of a segmented multiply are found by itself."""
-        blocks = data.shape.blocks
-        operator = bk.BatchedKron(
-            data.pools,
-            data.ids,
-            data.sources,
-            data.targets,
-            num_inputs=blocks,
-            num_outputs=blocks,
-        )
+        """The batch operator, or the segmented mode multiply where only one mode acts."""
+        blocks, mode = data.shape.blocks, data.shape.only
+        operator: bk.BatchedKron | bk.SegmentedModeMultiply
+        if mode is None:
+            operator = bk.BatchedKron(
+                data.pools,
+                data.ids,
+                data.sources,
+                data.targets,
+                num_inputs=blocks,
+                num_outputs=blocks,
+            )
+        else:
+            operator = bk.SegmentedModeMultiply(
+                data.pools[mode],
+                data.shape.contributions * np.arange(blocks + 1),
+                data.ids[:, mode],
+                data.sources,
+                before=data.shape.size**mode,
+                behind=data.shape.size ** (data.shape.modes - 1 - mode),
+                num_inputs=blocks,
+            )
         pairs = zip(data.inputs, data.outputs, strict=True)
         return [
             Contender(self.name, "operator", [partial(operator.apply, *pair) for pair in pairs])
