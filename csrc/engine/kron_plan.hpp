@@ -25,7 +25,7 @@ class KronPlan {
         input_size_(checked_product(inputs, inner)),
         output_size_(checked_product(outputs, inner)),
         schedule_(
-            schedule_product(inputs, outputs, outer, inner, kernels_.lanes, Index(sizeof(T)))) {
+            schedule_product(inputs, outputs, outer, inner, KernelSizes::of(kernels_))) {
     checked_product({outer, std::max(input_size_, output_size_)});
     for (const Group& group : schedule_.groups)
       tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));
