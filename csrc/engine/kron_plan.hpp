@@ -87,11 +87,12 @@ class KronPlan {
   };
 
   // Rows that go through all groups before the next ones: a multiple of the lanes where they run
-  // across rows, and an even share for each thread where there are few.
+  // across rows, and as many chunks for each thread.
   Index rows_in_cache(int threads) const {
     const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
-    Index rows = kChunkBytes / Index(sizeof(T)) / largest;
-    if (threads > 1) rows = std::min(rows, (outer_ + threads - 1) / threads);
+    const Index most = std::max<Index>(1, kChunkBytes / Index(sizeof(T)) / largest);
+    const Index rounds = (outer_ + most * threads - 1) / (most * threads);
+    Index rows = (outer_ + rounds * threads - 1) / (rounds * threads);
     const Index lanes = kernels_.lanes;
     const Group& first = schedule_.groups.front();
     if (first.layout == Group::Layout::lanes && first.L % lanes != 0)

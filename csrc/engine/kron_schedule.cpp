@@ -6,7 +6,7 @@ namespace batchkron {
 namespace {
 
 constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share the L1 cache
-constexpr Index kLaneBytes = 32 << 10;  // longer groups spare unaligned passes behind them
+constexpr Index kLaneBytes = 48 << 10;  // longer groups spare unaligned passes behind them
 constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
 constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
 // A row beyond the L2 cache goes through groups whose tiles fill a part of it instead.
