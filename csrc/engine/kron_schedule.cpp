@@ -157,8 +157,7 @@ void place_in_memory(Group& group, const Machine& machine) {
 Group next_group(const StepRange& steps, bool has_last_mode, const Machine& machine,
                  const KernelSizes& kernels) {
   const bool alone = has_last_mode && machine.inner == 1;  // no columns behind the last mode
-  const bool in_registers =
-      alone && last_modes_at_once(group_of(steps).passes, kernels) > 1;
+  const bool in_registers = alone && last_modes_at_once(group_of(steps).passes, kernels) > 1;
   if (!in_registers && wants_lanes(*steps.front(), has_last_mode, machine)) {
     if (const std::size_t count = steps_in_lanes(steps, machine)) {
       Group group = group_of({steps.begin(), steps.begin() + count});
@@ -233,7 +232,8 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
     while (s + range.size() < steps.list.size() &&
            steps.list[s + range.size()].mode == range.back()->mode - 1)
       range.push_back(&steps.list[s + range.size()]);
-    schedule.groups.push_back(next_group(range, range.front()->mode == last_mode, machine, kernels));
+    const bool has_last_mode = range.front()->mode == last_mode;
+    schedule.groups.push_back(next_group(range, has_last_mode, machine, kernels));
     const Group& group = schedule.groups.back();
     for (const Pass& pass : group.passes) s += pass.modes;
     if (s < steps.list.size())

@@ -34,7 +34,8 @@ BATCHKRON_INLINE Pack<T, widest<T>> repeat_row(const T* x) {
 #if BATCHKRON_VECTOR_BYTES == 64
   using V = Pack<T, widest<T>>;
   if constexpr (P * sizeof(T) == 32)
-    return V(_mm512_maskz_broadcast_f64x4(0xff, _mm256_loadu_pd(reinterpret_cast<const double*>(x))));
+    return V(_mm512_maskz_broadcast_f64x4(
+        0xff, _mm256_loadu_pd(reinterpret_cast<const double*>(x))));
   else
     return V(_mm512_maskz_broadcast_f32x4(0xffff, _mm_loadu_ps(x)));
 #elif BATCHKRON_VECTOR_BYTES == 32
