@@ -27,6 +27,12 @@ struct TileBuffers {
   T* second;
 };
 
+template <class T>
+void multiply(const GroupTask<T>& task, const Pass& pass, PassTask<T>& step) {
+  for (int i = 1; i < pass.modes; ++i) step.earlier[i - 1] = task.factors[pass.factor - i];
+  task.kernels.multiply(step, pass.modes, pass.size);
+}
+
 // The passes of a tile that is contiguous throughout: (rows, input, r) -> (rows, output, r).
 template <class T>
 void run_passes(const GroupTask<T>& task, const T* x, T* y, Index rows, Index r, T alpha,
@@ -37,9 +43,10 @@ void run_passes(const GroupTask<T>& task, const T* x, T* y, Index rows, Index r,
     const bool last = p + 1 == passes.size();
     T* target = last ? y : buffers.first;
     const Index width = pass.inside * r;
-    task.kernels.multiply({target, x, task.factors[pass.factor], pass.C, pass.K,
-                                rows * pass.before, width, pass.C * width, width, pass.K * width,
-                                width, last ? alpha : T(1), last && accumulate});
+    PassTask<T> step{target, x, task.factors[pass.factor], pass.C, pass.K, rows * pass.before,
+                     width, pass.C * width, width, pass.K * width, width, last ? alpha : T(1),
+                     last && accumulate};
+    multiply(task, pass, step);
     x = target;
     std::swap(buffers.first, buffers.second);
   }
@@ -105,7 +112,7 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
     }
     step.x_c = pass.inside * x_r;
     step.y_k = pass.inside * y_r;
-    task.kernels.multiply(step);
+    multiply(task, pass, step);
     x = target;
     x_r = width;
     std::swap(buffers.first, buffers.second);

@@ -65,9 +65,13 @@ struct PassTask {
   Index x_l, x_c, y_l, y_k;
   T alpha;
   bool accumulate;
+  // Where several modes are multiplied at once: the packed factors of the modes before f's, the
+  // nearest first.
+  const T* earlier[2] = {nullptr, nullptr};
 };
 
 constexpr int kLargestFixed = 8;
+constexpr int kMostModes = 3;  // in one pass
 
 template <class T>
 struct ModeKernels {
@@ -81,6 +85,14 @@ struct ModeKernels {
   Pass panel[kLargestFixed + 1];
   // Vectors run along k, for width = x_c = y_k = 1, x_l = C and y_l = K.
   Pass rows[kLargestFixed + 1];
+
+  // Several neighbouring modes with n x n factors at once, whose tensors stay in registers; C and
+  // K are their n^modes together. Null where there is none.
+  //
+  // The last modes, [n][modes]: x_l = y_l = C, and all else 1 as for `rows`.
+  Pass last_modes[kLargestFixed + 1][kMostModes + 1];
+  // Any two modes; width is a multiple of the lanes.
+  Pass mode_pair[kLargestFixed + 1];
 
   // Elements in a vector.
   Index lanes;
@@ -105,7 +117,9 @@ struct ModeKernels {
   Multiply pick(bool accumulates, Index C, Index K) const {
     return accumulates ? accumulate[size_class(C, K)] : store[size_class(C, K)];
   }
-  void multiply(const PassTask<T>& task) const {
+  // `size` is that of one of the modes where they are several.
+  void multiply(const PassTask<T>& task, int modes, Index size) const {
+    if (modes > 1) return (task.width == 1 ? last_modes[size][modes] : mode_pair[size])(task);
     (task.width == 1 && task.x_c == 1 && task.y_k == 1 ? rows : panel)[size_class(task.C, task.K)](
         task);
   }

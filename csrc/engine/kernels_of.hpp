@@ -5,6 +5,7 @@
 #include "engine/explicit_rows.hpp"
 #include "engine/lane_tile.hpp"
 #include "engine/row_multiply.hpp"
+#include "engine/tensor_multiply.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
@@ -35,6 +36,10 @@ constexpr ModeKernels<T> mode_kernels_of() {
        panel<T, 7>, panel<T, 8>},
       {rows<T, 0>, rows<T, 1>, rows<T, 2>, rows<T, 3>, rows<T, 4>, rows<T, 5>, rows<T, 6>,
        rows<T, 7>, rows<T, 8>},
+      {{}, {}, {}, {},
+       {nullptr, nullptr, last_modes_kernel<T, 4, 2>(), last_modes_kernel<T, 4, 3>()}, {}, {}, {},
+       {nullptr, nullptr, last_modes_kernel<T, 8, 2>()}},
+      {nullptr, nullptr, nullptr, mode_pair_kernel<T, 3>(), mode_pair_kernel<T, 4>()},
       widest<T>,
       to_lanes<T>,
       from_lanes<T>,

@@ -25,7 +25,7 @@ class KronPlan {
         input_size_(checked_product(inputs, inner)),
         output_size_(checked_product(outputs, inner)),
         schedule_(
-            schedule_product(inputs, outputs, outer, inner, kernels_.lanes, Index(sizeof(T)))) {
+            schedule_product(inputs, outputs, outer, inner, KernelSizes::of(kernels_))) {
     checked_product({outer, std::max(input_size_, output_size_)});
     for (const Group& group : schedule_.groups)
       tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));
@@ -87,11 +87,12 @@ class KronPlan {
   };
 
   // Rows that go through all groups before the next ones: a multiple of the lanes where they run
-  // across rows, and an even share for each thread where there are few.
+  // across rows, and as many chunks for each thread.
   Index rows_in_cache(int threads) const {
     const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
-    Index rows = kChunkBytes / Index(sizeof(T)) / largest;
-    if (threads > 1) rows = std::min(rows, (outer_ + threads - 1) / threads);
+    const Index most = std::max<Index>(1, kChunkBytes / Index(sizeof(T)) / largest);
+    const Index rounds = (outer_ + most * threads - 1) / (most * threads);
+    Index rows = (outer_ + rounds * threads - 1) / (rounds * threads);
     const Index lanes = kernels_.lanes;
     const Group& first = schedule_.groups.front();
     if (first.layout == Group::Layout::lanes && first.L % lanes != 0)

@@ -6,7 +6,7 @@ namespace batchkron {
 namespace {
 
 constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share the L1 cache
-constexpr Index kLaneBytes = 32 << 10;  // longer groups spare unaligned passes behind them
+constexpr Index kLaneBytes = 48 << 10;  // longer groups spare unaligned passes behind them
 constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
 constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
 // A row beyond the L2 cache goes through groups whose tiles fill a part of it instead.
@@ -52,6 +52,52 @@ Group group_of(const StepRange& steps) {
   return group;
 }
 
+// How many passes from `first` on have square factors of one size that kernels know, up to `most`.
+int equal_passes(const std::vector<Pass>& passes, std::size_t first, int most) {
+  const Index size = passes[first].C;
+  int count = 0;
+  for (std::size_t p = first; p < passes.size() && count < most; ++p, ++count)
+    if (passes[p].C != size || passes[p].K != size) break;
+  return count;
+}
+
+// Whether a pass has whole vectors behind its mode, in every tile of the group.
+bool fills_vectors(const Group& group, const Pass& pass, Index lanes) {
+  if (group.layout == Group::Layout::lanes) return true;
+  if (group.layout == Group::Layout::contiguous) return pass.inside * group.R % lanes == 0;
+  return group.R % lanes == 0 && group.strip % lanes == 0;
+}
+
+// How many of the last modes, those of the first passes, one kernel can take.
+int last_modes_at_once(const std::vector<Pass>& passes, const KernelSizes& kernels) {
+  const Index size = passes.front().C;
+  return size > kLargestFixed ? 1
+                              : std::max(1, equal_passes(passes, 0, kernels.last_modes[size]));
+}
+
+// Modes that one kernel can take become one pass.
+void join_passes(Group& group, bool has_last_mode, const KernelSizes& kernels) {
+  std::vector<Pass> joined;
+  for (std::size_t p = 0; p < group.passes.size();) {
+    Pass pass = group.passes[p];
+    pass.size = pass.C;
+    if (has_last_mode && p == 0) pass.modes = last_modes_at_once(group.passes, kernels);
+    if (pass.modes == 1 && pass.C <= kLargestFixed && kernels.mode_pair[pass.C] &&
+        fills_vectors(group, pass, kernels.lanes))
+      pass.modes = std::max(1, equal_passes(group.passes, p, 2));
+    for (int i = 1; i < pass.modes; ++i) {
+      pass.C *= pass.size;
+      pass.K *= pass.size;
+    }
+    p += pass.modes;
+    pass.before = group.passes[p - 1].before;
+    joined.push_back(pass);
+  }
+  group.passes = joined;
+}
+
+// Modes that one kernel can take become one pass. `width` is what a row of the last mode has, at
+// least: the kernels for two modes have no ragged ends.
 // Whether vectors along the last mode's outputs, or along the columns of x, would be badly filled.
 bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
   if (machine.lanes == 1 || !is_last_mode) return false;
@@ -108,16 +154,21 @@ void place_in_memory(Group& group, const Machine& machine) {
 }
 
 // The modes of steps that follow each other downwards, as far as one group can take them.
-Group next_group(const StepRange& steps, bool has_last_mode, const Machine& machine) {
-  if (wants_lanes(*steps.front(), has_last_mode, machine)) {
+Group next_group(const StepRange& steps, bool has_last_mode, const Machine& machine,
+                 const KernelSizes& kernels) {
+  const bool alone = has_last_mode && machine.inner == 1;  // no columns behind the last mode
+  const bool in_registers = alone && last_modes_at_once(group_of(steps).passes, kernels) > 1;
+  if (!in_registers && wants_lanes(*steps.front(), has_last_mode, machine)) {
     if (const std::size_t count = steps_in_lanes(steps, machine)) {
       Group group = group_of({steps.begin(), steps.begin() + count});
       group.layout = Group::Layout::lanes;
+      join_passes(group, false, kernels);
       return group;
     }
   }
   Group group = group_of({steps.begin(), steps.begin() + steps_in_tile(steps, machine)});
   place_in_memory(group, machine);
+  join_passes(group, alone, kernels);
   return group;
 }
 
@@ -153,7 +204,7 @@ Index Group::tiles(Index blocks, Index lanes) const {
 }
 
 Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
-                          Index outer, Index inner, Index lanes, Index item) {
+                          Index outer, Index inner, const KernelSizes& kernels) {
   Schedule schedule;
   schedule.factors = merge_factors(inputs, outputs);
   std::vector<Index> merged_inputs, merged_outputs;
@@ -173,16 +224,18 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
 
   const Index largest =
       std::max(steps.largest_intermediate, checked_product(merged_inputs, inner));
-  const Machine machine{outer, inner, lanes, item, largest * item > kFarBytes};
+  const Machine machine{outer, inner, kernels.lanes, kernels.item,
+                        largest * kernels.item > kFarBytes};
 
   for (std::size_t s = 0; s < steps.list.size();) {
     StepRange range{&steps.list[s]};
     while (s + range.size() < steps.list.size() &&
            steps.list[s + range.size()].mode == range.back()->mode - 1)
       range.push_back(&steps.list[s + range.size()]);
-    schedule.groups.push_back(next_group(range, range.front()->mode == last_mode, machine));
+    const bool has_last_mode = range.front()->mode == last_mode;
+    schedule.groups.push_back(next_group(range, has_last_mode, machine, kernels));
     const Group& group = schedule.groups.back();
-    s += group.passes.size();
+    for (const Pass& pass : group.passes) s += pass.modes;
     if (s < steps.list.size())
       schedule.largest_between =
           std::max(schedule.largest_between, group.L * group.output * group.R);

@@ -19,11 +19,34 @@ struct MergedFactor {
 std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
                                         const std::vector<Index>& outputs);
 
-// One mode of a group's tile: (before, C, inside * r) -> (before, K, inside * r), where r is what
-// the tile holds of the modes behind the group.
+// One mode of a group's tile, or `modes` of them with factors of one size in one kernel:
+// (before, C, inside * r) -> (before, K, inside * r), where r is what the tile holds of the modes
+// behind the group.
 struct Pass {
-  int factor;
+  int factor;  // of the last mode
   Index before, C, K, inside;
+  int modes = 1;
+  Index size = 0;  // of each of several modes
+};
+
+// What the kernels can do: ModeKernels without the kernels.
+struct KernelSizes {
+  Index lanes;  // elements in a vector
+  Index item;   // bytes in an element
+  int last_modes[kLargestFixed + 1];  // how many last modes of size n go in one pass, 1 if alone
+  bool mode_pair[kLargestFixed + 1];  // whether two modes of size n do
+
+  template <class T>
+  static KernelSizes of(const ModeKernels<T>& kernels) {
+    KernelSizes sizes{kernels.lanes, Index(sizeof(T)), {}, {}};
+    for (int n = 0; n <= kLargestFixed; ++n) {
+      sizes.last_modes[n] = 1;
+      for (int modes = 2; modes <= kMostModes; ++modes)
+        if (kernels.last_modes[n][modes]) sizes.last_modes[n] = modes;
+      sizes.mode_pair[n] = kernels.mode_pair[n];
+    }
+    return sizes;
+  }
 };
 
 // Consecutive modes that a tile goes through while it stays in the L1 cache. The group maps
@@ -56,8 +79,7 @@ struct Schedule {
   double multiply_adds = 0;   // of one row, as if nothing were merged
 };
 
-// `lanes` is the number of elements in a vector, `item` the bytes of one.
 Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
-                          Index outer, Index inner, Index lanes, Index item);
+                          Index outer, Index inner, const KernelSizes& kernels);
 
 }  // namespace batchkron

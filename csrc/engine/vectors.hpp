@@ -5,6 +5,10 @@
 #include "engine/fused.hpp"
 #include "engine/kernel_table.hpp"
 
+// Before loops over an array of vectors: it lives in registers only if the loops over it are gone
+// before the compiler looks.
+#define BATCHKRON_UNROLL _Pragma("GCC unroll 16")
+
 namespace batchkron {
 namespace BATCHKRON_ISA {
 

@@ -32,10 +32,39 @@ def test_rows_in_vector_lanes(rng, dtype, rows, sizes):
         assert_equals_reference(factors, x, alpha, beta, y)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 9, 17])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (4, 4),
+        (4,) * 3,
+        (4,) * 4,
+        (2,) + (4,) * 5,
+        (8, 8),
+        (8,) * 3,
+        (3, 3, 4, 4),
+        (8, 4, 4),
+        (5, 8, 8),
+    ],
+)
+def test_last_modes_in_registers(rng, dtype, rows, sizes):
+    """Tensors of the last modes, several at a time and one by one, with modes before them."""
+    factors = [random_array(rng, (n, n), dtype) for n in sizes]
+    x = random_array(rng, (rows, int(np.prod(sizes)), 1), dtype)
+    y = random_array(rng, x.shape, dtype)
+    for alpha, beta in ((1, 0), (0.5, 0), (1, 1), (-2, 1)):
+        assert_equals_reference(factors, x, alpha, beta, y)
+
+
 @pytest.mark.parametrize(
     ("sizes", "inner"),
     [
         ((4, 4, 4), 77),
+        ((3, 3, 3, 3), 16),  # two modes at a time from here on
+        ((4, 4), 48),
+        ((4, 4, 4), 640),
+        ((3, 3), 4096),
+        ((4, 4, 4), 632),
         ((5, 6), 701),
         ((3, 3, 3, 3), 130),
         ((20,), 1501),
