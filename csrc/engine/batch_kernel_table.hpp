@@ -35,26 +35,38 @@ struct LaneTask {
   T* matrix;
 };
 
-// Products of one output block by two n x n factors, in the order of the list:
+// Products of one output block, which stays in registers:
 //
-//   y = alpha * sum over i of weights[i] * A_i x[inputs[i]] B_i'        or  +=  if `accumulate`
+//   y = alpha * sum over i of weights[i] * (A_1 x ... x A_d) x[inputs[i]]        or  +=  if `accumulate`
 //
-// for i in [0, count), x and y n x n. A_i is the packed matrix ids[2 i] of pools[0], B_i the packed
-// matrix ids[2 i + 1] of pools[1]; pools are aligned to 64 bytes.
+// for i in [0, count). The matrix of a mode is number ids[i, mode] of its pool, in a layout that
+// depends on the kernel; pools are aligned to 64 bytes. Modes that are not `active` are skipped. The
+// order of the sums depends on the sizes and `count` alone.
 template <class T>
-struct PairTask {
+struct BlockTask {
   T* y;
   const T* x;
   const Index* inputs;
-  const std::int32_t* ids;
+  const std::int32_t* ids;  // (count, d)
   const T* weights;
   Index count;
   const T* const* pools;
+  const char* active;
+  Index C, K;  // of the first mode
   T alpha;
   bool accumulate;
 };
 
+template <class T>
+using BlockKernel = void (*)(const BlockTask<T>&);
+
+// Pairs: two packed n x n matrices, both active.
 constexpr Index kSmallestPair = 4, kLargestPair = 8;
+
+// Tensors: d matrices n x n, n = 2 for d = 2 to 6 or n = 4 for d = 2, of modes with R elements
+// between neighbours. For W = min(lanes, n^d), element (j, k, r) of a matrix is A[k, k xor j], for r
+// in [0, R) if R < W, else for r = 0 only. If n^d = W, it is A[k xor j, k] in the first mode.
+constexpr Index kSmallestTensor = 2, kLargestTensor = 6;
 
 // y[element] = alpha * sum over lanes of sums[element, lane], or += if `accumulate`. `sums` is
 // readable up to a multiple of four elements.
@@ -98,7 +110,10 @@ struct BatchKernels {
   Index lanes;
   void (*add_products)(const LaneTask<T>&);
   void (*add_lanes)(const LaneSum<T>&);
-  void (*add_pairs[kLargestPair - kSmallestPair + 1])(const PairTask<T>&);  // by n
+  BlockKernel<T> add_vectors;                                     // one packed matrix, active
+  BlockKernel<T> add_pairs[kLargestPair - kSmallestPair + 1];     // by n
+  BlockKernel<T> add_twos[kLargestTensor - kSmallestTensor + 1];  // tensors with n = 2, by d, or null
+  BlockKernel<T> add_fours;                                       // with n = 4, d = 2, or null
 };
 
 struct BatchKernelTable {

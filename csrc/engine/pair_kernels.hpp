@@ -16,7 +16,7 @@ using lanes::store;
 // One stretch of columns of y, first ... first + width - 1: y += w A x B' with the rows of t = x B'
 // one after another in a register, and y in registers over all products.
 template <class T, int n, int width>
-inline void add_columns(const PairTask<T>& task, Index first) {
+inline void add_columns(const BlockTask<T>& task, Index first) {
   using V = Pack<T, width>;
   constexpr Index stride = packed_stride<T>(n), matrix = n * stride;
   V sum[n];
@@ -49,7 +49,7 @@ inline void add_columns(const PairTask<T>& task, Index first) {
 }
 
 template <class T, int n>
-void add_products(const PairTask<T>& task) {
+void add_products(const BlockTask<T>& task) {
   constexpr Index stride = packed_stride<T>(n);
   constexpr int width = stride < kLanes<T> ? int(stride) : kLanes<T>;
   for (Index first = 0; first < n; first += width) add_columns<T, n, width>(task, first);
