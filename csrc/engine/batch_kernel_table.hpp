@@ -21,10 +21,11 @@ struct LaneTask {
   T* sums;
   const T* x;
   Index input_size;
-  const Index* inputs;
+  const std::int32_t* inputs;
   const std::int32_t* ids;  // (count, modes)
   Index modes;
   const T* weights;
+  Index weight_step;  // 0 if all weights are weights[0], or 1
   Index count;
   const Step* steps;  // at least one
   int num_steps;
@@ -46,9 +47,10 @@ template <class T>
 struct BlockTask {
   T* y;
   const T* x;
-  const Index* inputs;
+  const std::int32_t* inputs;
   const std::int32_t* ids;  // (count, d)
   const T* weights;
+  Index weight_step;  // 0 if all weights are weights[0], or 1
   Index count;
   const T* const* pools;
   const char* active;

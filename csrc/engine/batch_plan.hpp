@@ -66,10 +66,13 @@ class BatchPlan {
   // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
   void set_weights(const T* weights, Index sets) {
     const std::size_t count = list_.order.size();
-    weights_.resize(std::size_t(sets) * count);
-    weight_system_ = sets == 1 ? 0 : Index(count);
+    const bool same = all_same(weights, sets, count);
+    const std::size_t kept = same ? 1 : count;
+    weights_.resize(count == 0 ? 0 : std::size_t(sets) * kept);
+    weight_step_ = same ? 0 : 1;
+    weight_system_ = sets == 1 ? 0 : Index(kept);
     for (std::size_t i = 0; i < weights_.size(); ++i)
-      weights_[i] = weights[i / count * count + std::size_t(list_.order[i % count])];
+      weights_[i] = weights[i / kept * count + std::size_t(list_.order[i % kept])];
   }
 
   const SortedList& list() const { return list_; }
@@ -129,6 +132,14 @@ class BatchPlan {
   static Index padded(Index elements) {
     constexpr Index unit = kPaddingBytes / Index(sizeof(T));
     return (elements + unit - 1) / unit * unit;
+  }
+
+  // Whether the products of each set have one weight: it is not worth a list then.
+  static bool all_same(const T* weights, Index sets, std::size_t count) {
+    for (Index set = 0; set < sets; ++set, weights += count)
+      for (std::size_t i = 1; i < count; ++i)
+        if (!(weights[i] == weights[0])) return false;
+    return true;
   }
 
   struct Pool {
@@ -225,7 +236,7 @@ class BatchPlan {
     const Steps& steps = list_.steps[list_.groups[i]];
     const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
     const Index system = e % systems_;
-    const T weight = call.alpha * weights_[system * weight_system_ + i];
+    const T weight = call.alpha * weights_[system * weight_system_ + i * weight_step_];
     const int last = int(steps.list.size()) - 1;
     if (last < 0) return scale(source, weight, target, accumulate, call.inner);
     const std::int32_t* ids = list_.ids.data() + std::size_t(i) * shape_.inputs.size();
@@ -297,13 +308,17 @@ class BatchPlan {
     }
   }
 
+  const T* weights_of(Index system, const Run& run) const {
+    return weights_.data() + system * weight_system_ + run.begin * weight_step_;
+  }
+
   void add_in_registers(const Call& call, Index e, const Run& run, T* target,
                         bool accumulate) const {
     const Index system = e % systems_, modes = Index(shape_.inputs.size());
     const std::vector<const T*>& pools = is_tensor_ ? lane_pools_ : packed_pools_;
     block_kernel_({target, call.x + e * shape_.num_inputs * input_size_,
                    list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
-                   weights_.data() + system * weight_system_ + run.begin, run.end - run.begin,
+                   weights_of(system, run), weight_step_, run.end - run.begin,
                    pools.data() + system * modes, active_.data() + run.group * modes,
                    shape_.inputs[0], shape_.outputs[0], call.alpha, accumulate});
   }
@@ -316,7 +331,7 @@ class BatchPlan {
     T* tiles = call.sums() + call.lanes.sums;
     batch_->add_products({call.sums(), call.x + e * shape_.num_inputs * input_size_, input_size_,
                           list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
-                          modes, weights_.data() + system * weight_system_ + run.begin, count,
+                          modes, weights_of(system, run), weight_step_, count,
                           steps.list.data(), int(steps.list.size()),
                           lane_pools_.data() + system * modes, zeros_.data(), tiles,
                           call.lanes.tile, tiles + 2 * call.lanes.tile});
@@ -367,6 +382,7 @@ class BatchPlan {
   std::vector<char> active_;                         // (groups, modes)
   std::vector<T> zeros_;
   std::vector<T> weights_;
+  Index weight_step_ = 1;    // weights between two products; 0 if they share one
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
 };
 

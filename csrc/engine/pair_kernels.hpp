@@ -23,10 +23,10 @@ inline void add_columns(const BlockTask<T>& task, Index first) {
   BATCHKRON_UNROLL
   for (int k = 0; k < n; ++k) sum[k] = V{};
   for (Index i = 0; i < task.count; ++i) {
-    const T* x = task.x + task.inputs[i] * (n * n);
+    const T* x = task.x + Index(task.inputs[i]) * (n * n);
     const T* a = task.pools[0] + task.ids[2 * i] * matrix;
     const T* b = task.pools[1] + task.ids[2 * i + 1] * matrix + first;
-    const T weight = task.weights[i];
+    const T weight = task.weights[i * task.weight_step];
     V row[n];
     BATCHKRON_UNROLL
     for (int c = 0; c < n; ++c) row[c] = load<V>(b + c * stride) * weight;

@@ -48,7 +48,7 @@ inline Pack<T, width> repeated(const T* p) {
   if constexpr (count == width) {
     return load<V>(p);
   } else if constexpr (count == 1) {
-    return V{} + *p;
+    return splat<V>(*p);
   } else {
 #if defined(__AVX2__)
     return V(repeat_bytes<count * int(sizeof(T)), width * int(sizeof(T))>(p));

@@ -74,7 +74,7 @@ inline void multiply_modes(const BlockTask<T>& task, const std::int32_t* ids,
     constexpr int R = power(n, d - 1 - mode), width = Block<T, n, d>::width;
     constexpr int vectors = Block<T, n, d>::vectors;
     if (task.active[mode]) {
-      const T* f = task.pools[mode] + ids[mode] * (n * n * (R < width ? R : 1));
+      const T* f = task.pools[mode] + Index(ids[mode]) * (n * n * (R < width ? R : 1));
       typename Block<T, n, d>::V y[vectors];
       if constexpr (R < width)
         add_exchanged<T, n, R, width, vectors>(f, x, y);
@@ -114,20 +114,22 @@ void add_products(const BlockTask<T>& task) {
   for (int v = 0; v < B::sums; ++v) sum[v] = V{};
   const std::int32_t* ids = task.ids;
   for (Index i = 0; i < task.count; ++i, ids += d) {
-    const T* block = task.x + task.inputs[i] * B::size;
+    const T* block = task.x + Index(task.inputs[i]) * B::size;
+    const T weight = task.weights[i * task.weight_step];
     V x[vectors];
     BATCHKRON_UNROLL
-    for (int v = 0; v < vectors; ++v) x[v] = load<V>(block + v * width) * task.weights[i];
+    for (int v = 0; v < vectors; ++v) x[v] = load<V>(block + v * width) * weight;
     multiply_modes<T, n, d, d - 1>(task, ids, x);
     if (!task.active[0]) {
       BATCHKRON_UNROLL
       for (int v = 0; v < vectors; ++v) sum[v] += x[v];
     } else if constexpr (vectors == 1) {
-      const T* f = task.pools[0] + ids[0] * (n * B::size);
+      const T* f = task.pools[0] + Index(ids[0]) * (n * B::size);
       BATCHKRON_UNROLL
       for (int j = 0; j < n; ++j) sum[j] += x[0] * load<V>(f + j * width);
     } else {
-      add_vectors<T, n, R / width, false, width, vectors>(task.pools[0] + ids[0] * (n * n), x, sum);
+      const T* f = task.pools[0] + Index(ids[0]) * (n * n);
+      add_vectors<T, n, R / width, false, width, vectors>(f, x, sum);
     }
   }
   if constexpr (vectors == 1)

@@ -13,6 +13,7 @@ using lanes::load;
 using lanes::Pack;
 using lanes::Positions;
 using lanes::repeated;
+using lanes::splat;
 using lanes::store;
 using lanes::UpTo;
 
@@ -64,8 +65,10 @@ inline void add_several_columns(const BlockTask<T>& task) {
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[j][v] = V{};
   const auto add = [&](Index i, V(&target)[vectors]) __attribute__((always_inline)) {
-    const V x = repeated<T, n, width>(task.x + task.inputs[i] * n) * task.weights[i];
-    add_vectors<T, n, width, vectors>(task.pools[0] + task.ids[i] * (n * n), x, target);
+    const T* f = task.pools[0] + Index(task.ids[i]) * (n * n);
+    const V x = repeated<T, n, width>(task.x + Index(task.inputs[i]) * n) *
+                task.weights[i * task.weight_step];
+    add_vectors<T, n, width, vectors>(f, x, target);
   };
   Index i = 0;
   for (; i + sets <= task.count; i += sets)
@@ -82,48 +85,61 @@ inline void add_several_columns(const BlockTask<T>& task) {
   write(task, task.y, values, n);
 }
 
-// Rows first ... first + vectors * width - 1 of y; the columns take turns between sets of sums.
-// n is C if that is fixed, or 0.
-template <class T, int n, int width, int vectors>
-inline void add_rows(const BlockTask<T>& task, Index first) {
-  constexpr int sets = vectors >= 4 ? 1 : 4 / vectors;
+// sum[j] += columns j, j + sets, ... of product i, from row `first` on.
+template <class T, int n, int width, int sets, int vectors>
+inline void add_product(const BlockTask<T>& task, Index i, Index first, Index stride,
+                        Pack<T, width> (&sum)[sets][vectors]) {
   using V = Pack<T, width>;
-  const Index C = n ? n : task.C, stride = packed_stride<T>(task.K);
-  V sum[sets][vectors];
+  const Index C = n ? n : task.C;
+  const T* x = task.x + Index(task.inputs[i]) * C;
+  const T* f = task.pools[0] + Index(task.ids[i]) * (C * stride) + first;
+  const V weight = splat<V>(task.weights[i * task.weight_step]);
+  const auto add = [&](Index c, V(&target)[vectors]) __attribute__((always_inline)) {
+    const V in = weight * splat<V>(x[c]);
+    BATCHKRON_UNROLL
+    for (int v = 0; v < vectors; ++v) target[v] += in * load<V>(f + c * stride + v * width);
+  };
+  Index c = 0;
+  for (; c + sets <= C; c += sets)
+    BATCHKRON_UNROLL
+    for (int j = 0; j < sets; ++j) add(c + j, sum[j]);
   BATCHKRON_UNROLL
   for (int j = 0; j < sets; ++j)
-    BATCHKRON_UNROLL
-    for (int v = 0; v < vectors; ++v) sum[j][v] = V{};
-  for (Index i = 0; i < task.count; ++i) {
-    const T* x = task.x + task.inputs[i] * C;
-    const T* f = task.pools[0] + task.ids[i] * (C * stride) + first;
-    const V weight = V{} + task.weights[i];
-    const auto add = [&](Index c, V(&target)[vectors]) __attribute__((always_inline)) {
-      const V in = weight * x[c];
-      BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v) target[v] += in * load<V>(f + c * stride + v * width);
-    };
-    Index c = 0;
-    for (; c + sets <= C; c += sets)
-      BATCHKRON_UNROLL
-      for (int j = 0; j < sets; ++j) add(c + j, sum[j]);
+    if (c + j < C) add(c + j, sum[j]);
+}
+
+// Rows first ... first + vectors * width - 1 of y. Columns, and products of n columns, take turns
+// between sets of sums. n is C and K if both are n, or 0.
+template <class T, int n, int width, int vectors>
+inline void add_rows(const BlockTask<T>& task, Index first) {
+  constexpr int turns = n ? 2 : 1, sets = n ? n : vectors >= 4 ? 1 : 4 / vectors;
+  using V = Pack<T, width>;
+  const Index stride = packed_stride<T>(n ? n : task.K);
+  V sum[turns][sets][vectors];
+  BATCHKRON_UNROLL
+  for (int t = 0; t < turns; ++t)
     BATCHKRON_UNROLL
     for (int j = 0; j < sets; ++j)
-      if (c + j < C) add(c + j, sum[j]);
-  }
+      BATCHKRON_UNROLL
+      for (int v = 0; v < vectors; ++v) sum[t][j][v] = V{};
+  Index i = 0;
+  for (; i + turns <= task.count; i += turns)
+    BATCHKRON_UNROLL
+    for (int t = 0; t < turns; ++t) add_product<T, n, width>(task, i + t, first, stride, sum[t]);
+  if (i < task.count) add_product<T, n, width>(task, i, first, stride, sum[0]);
   T values[vectors * width];
   BATCHKRON_UNROLL
   for (int v = 0; v < vectors; ++v) {
-    V total = sum[0][v];
+    V total = sum[0][0][v];
     BATCHKRON_UNROLL
-    for (int j = 1; j < sets; ++j) total += sum[j][v];
+    for (int j = 1; j < turns * sets; ++j) total += sum[j / sets][j % sets][v];
     store(values + v * width, total);
   }
   const Index left = task.K - first;
   write(task, task.y + first, values, left < vectors * width ? left : vectors * width);
 }
 
-// By columns: C fixed to n, or any if n = 0.
+// By columns; n is C and K if both are n, or 0.
 template <class T, int n, int width = kLanes<T>>
 void add_columns(const BlockTask<T>& task) {
   if constexpr (width > 1)
@@ -152,7 +168,7 @@ void add_products(const BlockTask<T>& task) {
     if (n == 4) return add_several_columns<T, 4>(task);
   if constexpr (kLanes<T> >= 16)
     if (n == 8) return add_several_columns<T, 8>(task);
-  if (task.C == 3) return add_columns<T, 3>(task);
+  if (n == 3) return add_columns<T, 3>(task);
   add_columns<T, 0>(task);
 }
 

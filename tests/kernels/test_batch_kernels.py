@@ -93,7 +93,8 @@ def test_systems_and_new_values(rng, dtype, n):
     weights = weights * random_array(rng, (3, 1), dtype)
     op = bk.BatchedKron(pools, ids, sources, targets, weights=weights, skip_identities=False)
     x = random_array(rng, (3, 5, n * n), dtype)
-    for values in (pools, [pool[::-1] * 2 for pool in pools]):
+    equal = np.repeat(weights[:, :1], len(ids), axis=1)
+    for values, weights in ((pools, weights), ([pool[::-1] * 2 for pool in pools], equal)):
         op.update(values, weights)
         y = op.apply(x)
         for system in range(3):
