@@ -94,13 +94,13 @@ def test_systems_and_new_values(rng, dtype, n):
     op = bk.BatchedKron(pools, ids, sources, targets, weights=weights, skip_identities=False)
     x = random_array(rng, (3, 5, n * n), dtype)
     equal = np.repeat(weights[:, :1], len(ids), axis=1)
-    for values, weights in ((pools, weights), ([pool[::-1] * 2 for pool in pools], equal)):
-        op.update(values, weights)
+    for values, scales in ((pools, weights), ([pool[::-1] * 2 for pool in pools], equal)):
+        op.update(values, scales)
         y = op.apply(x)
         for system in range(3):
             one = bk.BatchedKron(
                 [pool[system] for pool in values], ids, sources, targets,
-                weights=weights[system], skip_identities=False,
+                weights=scales[system], skip_identities=False,
             )  # fmt: skip
             np.testing.assert_array_equal(y[system], one.apply(x[system]))
 
