@@ -63,7 +63,7 @@ template <class T>
 using BlockKernel = void (*)(const BlockTask<T>&);
 
 // Pairs: two packed n x n matrices, both active.
-constexpr Index kSmallestPair = 4, kLargestPair = 8;
+constexpr Index kSmallestPair = 3, kLargestPair = 8;
 
 // Tensors: d matrices n x n, n = 2 for d = 2 to 6 or n = 4 for d = 2, of modes with R elements
 // between neighbours. For W = min(lanes, n^d), element (j, k, r) of a matrix is A[k, k xor j], for

@@ -15,8 +15,8 @@ constexpr BatchKernels<T> kernels_of() {
           lanes::add_products<T>,
           lanes::add_lanes<T>,
           vectors::add_products<T>,
-          {pairs::add_products<T, 4>, pairs::add_products<T, 5>, pairs::add_products<T, 6>,
-           pairs::add_products<T, 7>, pairs::add_products<T, 8>},
+          {pairs::add_products<T, 3>, pairs::add_products<T, 4>, pairs::add_products<T, 5>,
+           pairs::add_products<T, 6>, pairs::add_products<T, 7>, pairs::add_products<T, 8>},
           {tensors::kernel<T, 2, 2>(), tensors::kernel<T, 2, 3>(), tensors::kernel<T, 2, 4>(),
            tensors::kernel<T, 2, 5>(), tensors::kernel<T, 2, 6>()},
           tensors::kernel<T, 4, 2>()};
