@@ -21,10 +21,11 @@ struct LaneTask {
   T* sums;
   const T* x;
   Index input_size;
-  const Index* inputs;
+  const std::int32_t* inputs;
   const std::int32_t* ids;  // (count, modes)
   Index modes;
   const T* weights;
+  Index weight_step;  // 0 if all weights are weights[0], or 1
   Index count;
   const Step* steps;  // at least one
   int num_steps;
@@ -35,26 +36,39 @@ struct LaneTask {
   T* matrix;
 };
 
-// Products of one output block by two n x n factors, in the order of the list:
+// Products of one output block, which stays in registers:
 //
-//   y = alpha * sum over i of weights[i] * A_i x[inputs[i]] B_i'        or  +=  if `accumulate`
+//   y = alpha * sum over i of weights[i] * (A_1 x ... x A_d) x[inputs[i]]   or  +=  if `accumulate`
 //
-// for i in [0, count), x and y n x n. A_i is the packed matrix ids[2 i] of pools[0], B_i the packed
-// matrix ids[2 i + 1] of pools[1]; pools are aligned to 64 bytes.
+// for i in [0, count). The matrix of a mode is number ids[i, mode] of its pool, in a layout that
+// depends on the kernel; pools are aligned to 64 bytes. Modes that are not `active` are skipped.
+// The order of the sums depends on the sizes and `count` alone.
 template <class T>
-struct PairTask {
+struct BlockTask {
   T* y;
   const T* x;
-  const Index* inputs;
-  const std::int32_t* ids;
+  const std::int32_t* inputs;
+  const std::int32_t* ids;  // (count, d)
   const T* weights;
+  Index weight_step;  // 0 if all weights are weights[0], or 1
   Index count;
   const T* const* pools;
+  const char* active;
+  Index C, K;  // of the first mode
   T alpha;
   bool accumulate;
 };
 
-constexpr Index kSmallestPair = 4, kLargestPair = 8;
+template <class T>
+using BlockKernel = void (*)(const BlockTask<T>&);
+
+// Pairs: two packed n x n matrices, both active.
+constexpr Index kSmallestPair = 3, kLargestPair = 8;
+
+// Tensors: d matrices n x n, n = 2 for d = 2 to 6 or n = 4 for d = 2, of modes with R elements
+// between neighbours. For W = min(lanes, n^d), element (j, k, r) of a matrix is A[k, k xor j], for
+// r in [0, R) if R < W, else for r = 0 only. If n^d = W, it is A[k xor j, k] in the first mode.
+constexpr Index kSmallestTensor = 2, kLargestTensor = 6;
 
 // y[element] = alpha * sum over lanes of sums[element, lane], or += if `accumulate`. `sums` is
 // readable up to a multiple of four elements.
@@ -87,10 +101,45 @@ struct SegmentTask {
   Index count;
 };
 
+// Edges of one node in a segmented mode multiply by n x n matrices, of whole blocks in their own
+// order, (., n, R):
+//
+//   sums[l, k, r] = sum over e of sum over c of A_e.id[k, c] * x[e.child][l, c, r]
+//
+// A matrix is (n, pattern): element (turns, p) is A[(c + turns) mod n, c] for p = (., c, r). The
+// kernel's `beyond` elements are read beyond a block, and written beyond the sums. Blocks from
+// `first_copied` on are read from `copied` in place of x, where x may not be read beyond. The list
+// can be read kEdgesAhead edges beyond the node's, to fetch their blocks. The order of the sums
+// depends on the sizes alone.
+struct FlatEdge {
+  std::int32_t id, child;
+};
+
+constexpr Index kEdgesAhead = 8;
+
+template <class T>
+struct FlatTask {
+  T* sums;
+  const T* x;
+  const T* copied;
+  Index first_copied;
+  Index block;
+  const T* matrices;
+  const FlatEdge* edges;
+  Index count;
+};
+
+template <class T>
+struct FlatKernel {
+  Index pattern, beyond;
+  void (*add_edges)(const FlatTask<T>&);
+};
+
 template <class T>
 struct SegmentKernels {
   Index width;  // elements of a vector
   void (*add_edges)(const SegmentTask<T>&);
+  FlatKernel<T> (*find_flat)(Index n, Index R);  // add_edges is null if there is none
 };
 
 template <class T>
@@ -98,7 +147,11 @@ struct BatchKernels {
   Index lanes;
   void (*add_products)(const LaneTask<T>&);
   void (*add_lanes)(const LaneSum<T>&);
-  void (*add_pairs[kLargestPair - kSmallestPair + 1])(const PairTask<T>&);  // by n
+  BlockKernel<T> add_vectors;                                  // one packed matrix, active
+  BlockKernel<T> add_pairs[kLargestPair - kSmallestPair + 1];  // by n
+  // tensors with n = 2, by d, and with n = 4 and d = 2, or null
+  BlockKernel<T> add_twos[kLargestTensor - kSmallestTensor + 1];
+  BlockKernel<T> add_fours;
 };
 
 struct BatchKernelTable {

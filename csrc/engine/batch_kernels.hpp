@@ -11,10 +11,12 @@ namespace lanes {
 // The weights of the products from `first` on, 0 in lanes without one.
 template <class T>
 inline Wide<T> weights_of(const LaneTask<T>& task, Index first) {
-  if (first + kLanes<T> <= task.count) return load<Wide<T>>(task.weights + first);
+  if (first + kLanes<T> <= task.count)
+    return task.weight_step ? load<Wide<T>>(task.weights + first) : splat<Wide<T>>(task.weights[0]);
   T weights[kLanes<T>];
   for (int lane = 0; lane < kLanes<T>; ++lane)
-    weights[lane] = first + lane < task.count ? task.weights[first + lane] : T{};
+    weights[lane] =
+        first + lane < task.count ? task.weights[(first + lane) * task.weight_step] : T{};
   return load<Wide<T>>(weights);
 }
 
@@ -42,7 +44,7 @@ inline void read_matrices(const LaneTask<T>& task, Index first, const Step& step
 template <class T>
 inline void read_inputs(const LaneTask<T>& task, Index first) {
   const T* rows[kLanes<T>];
-  const Index* inputs = task.inputs + first;
+  const std::int32_t* inputs = task.inputs + first;
   const Index present = task.count - first;
   for (int lane = 0; lane < kLanes<T>; ++lane)
     rows[lane] = lane < present ? task.x + inputs[lane] * task.input_size : task.zeros;

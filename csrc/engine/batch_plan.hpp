@@ -9,6 +9,7 @@
 #include "engine/aligned.hpp"
 #include "engine/batch_kernel_table.hpp"
 #include "engine/pack.hpp"
+#include "engine/tensor_layout.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 #include "planning/batch_list.hpp"
@@ -40,7 +41,8 @@ class BatchPlan {
         packed_pools_(std::size_t(systems) * shape_.inputs.size()),
         lane_pools_(packed_pools_.size()),
         batch_(kernels_for()),
-        pair_(batch_ ? pair_size() : 0),
+        block_kernel_(batch_ ? find_block_kernel() : nullptr),
+        active_(find_active()),
         zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
 
   // The matrices of one mode; the same sizes every time.
@@ -52,22 +54,25 @@ class BatchPlan {
     for (Index i = 0; i < view.systems * view.count; ++i)
       pack(FactorView<T>{view.data + i * view.K * view.C, view.K, view.C, view.C, 1},
            pool.packed.data() + i * pool.matrix);
-    if (batch_) set_lane_pool(mode, view);
+    if (batch_) set_batch_pool(mode, view);
     for (Index system = 0; system < systems_; ++system) {
       const Index at = system * Index(shape_.inputs.size()) + Index(mode);
       const Index first = view.systems == 1 ? 0 : system * view.count;
       packed_pools_[at] = pool.packed.data() + first * pool.matrix;
-      lane_pools_[at] = pool.unpadded.data() + first * view.K * view.C;
+      lane_pools_[at] = pool.unpadded.data() + first * pool.batch_matrix;
     }
   }
 
   // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
   void set_weights(const T* weights, Index sets) {
     const std::size_t count = list_.order.size();
-    weights_.resize(std::size_t(sets) * count);
-    weight_system_ = sets == 1 ? 0 : Index(count);
+    const bool same = all_same(weights, sets, count);
+    const std::size_t kept = same ? 1 : count;
+    weights_.resize(count == 0 ? 0 : std::size_t(sets) * kept);
+    weight_step_ = same ? 0 : 1;
+    weight_system_ = sets == 1 ? 0 : Index(kept);
     for (std::size_t i = 0; i < weights_.size(); ++i)
-      weights_[i] = weights[i / count * count + std::size_t(list_.order[i % count])];
+      weights_[i] = weights[i / kept * count + std::size_t(list_.order[i % kept])];
   }
 
   const SortedList& list() const { return list_; }
@@ -129,10 +134,19 @@ class BatchPlan {
     return (elements + unit - 1) / unit * unit;
   }
 
+  // Whether the products of each set have one weight: it is not worth a list then.
+  static bool all_same(const T* weights, Index sets, std::size_t count) {
+    for (Index set = 0; set < sets; ++set, weights += count)
+      for (std::size_t i = 1; i < count; ++i)
+        if (!(weights[i] == weights[0])) return false;
+    return true;
+  }
+
   struct Pool {
     AlignedVector<T> packed;
-    AlignedVector<T> unpadded;  // for the products in lanes, if there are any
+    AlignedVector<T> unpadded;  // as the batch kernels read them, if there are any
     Index matrix = 0;           // elements of one packed matrix
+    Index batch_matrix = 0;     // of one that is not packed
     Index system = 0;           // elements between two systems; 0 if they share the pool
   };
 
@@ -145,14 +159,30 @@ class BatchPlan {
     return largest * kernels->lanes * Index(sizeof(T)) <= kLargestTileBytes ? kernels : nullptr;
   }
 
-  // n if all blocks are n x n with a kernel of their own, whose rows fill at least half of a vector;
-  // else 0.
-  Index pair_size() const {
-    const Index n = shape_.inputs[0];
-    const std::vector<Index> square(2, n);
-    const bool fits = shape_.inputs == square && shape_.outputs == square && n >= kSmallestPair &&
-                      n <= kLargestPair && 2 * packed_stride<T>(n) >= batch_->lanes;
-    return fits ? n : 0;
+  // The kernel that holds a block in registers, if there is one for these sizes.
+  BlockKernel<T> find_block_kernel() {
+    const Index n = shape_.inputs[0], modes = Index(shape_.inputs.size());
+    if (modes == 1) return batch_->add_vectors;
+    const std::vector<Index> square(shape_.inputs.size(), n);
+    if (shape_.inputs != square || shape_.outputs != square) return nullptr;
+    BlockKernel<T> kernel = nullptr;
+    if (n == 2 && modes <= kLargestTensor) kernel = batch_->add_twos[modes - kSmallestTensor];
+    if (n == 4 && modes == 2) kernel = batch_->add_fours;
+    is_tensor_ = kernel != nullptr;
+    const bool is_pair = modes == 2 && n >= kSmallestPair && n <= kLargestPair;
+    // rows that fill less than half of a vector are faster in lanes
+    if (!kernel && is_pair && 2 * packed_stride<T>(n) >= batch_->lanes)
+      kernel = batch_->add_pairs[n - kSmallestPair];
+    return kernel;
+  }
+
+  // For each group and mode, whether it multiplies.
+  std::vector<char> find_active() const {
+    const std::size_t modes = shape_.inputs.size();
+    std::vector<char> active(list_.steps.size() * modes, 0);
+    for (std::size_t group = 0; group < list_.steps.size(); ++group)
+      for (const Step& step : list_.steps[group].list) active[group * modes + step.mode] = 1;
+    return active;
   }
 
   Index largest_matrix() const {
@@ -170,25 +200,33 @@ class BatchPlan {
             padded(largest_matrix() * lanes)};
   }
 
-  // Contracted index first, without padding.
-  void set_lane_pool(std::size_t mode, const PoolView<T>& view) {
-    AlignedVector<T>& pool = pools_[mode].unpadded;
-    const Index matrix = view.K * view.C;
-    pool.resize(std::size_t(view.systems * view.count * matrix));
-    for (Index i = 0; i < view.systems * view.count; ++i)
-      for (Index c = 0; c < view.C; ++c)
-        for (Index k = 0; k < view.K; ++k)
-          pool[i * matrix + c * view.K + k] = view.data[i * matrix + k * view.C + c];
+  // As the tensor kernels take them, or for lanes: contracted index first, without padding.
+  void set_batch_pool(std::size_t mode, const PoolView<T>& view) {
+    const TensorLayout layout{view.C, Index(shape_.inputs.size()), batch_->lanes};
+    Pool& pool = pools_[mode];
+    pool.batch_matrix = is_tensor_ ? layout.matrix(mode) : view.K * view.C;
+    pool.unpadded.resize(std::size_t(view.systems * view.count * pool.batch_matrix));
+    for (Index i = 0; i < view.systems * view.count; ++i) {
+      const T* matrix = view.data + i * view.K * view.C;
+      T* target = pool.unpadded.data() + i * pool.batch_matrix;
+      if (is_tensor_)
+        layout.write(mode, matrix, target);
+      else
+        for (Index c = 0; c < view.C; ++c)
+          for (Index k = 0; k < view.K; ++k) target[c * view.K + k] = matrix[k * view.C + c];
+    }
   }
 
-  bool in_pairs(const Run& run) const {
-    return pair_ > 0 && list_.steps[run.group].list.size() == 2;
+  // Tensor kernels skip modes, the others take runs in which every mode multiplies.
+  bool in_registers(const Run& run) const {
+    return block_kernel_ &&
+           (is_tensor_ || list_.steps[run.group].list.size() == shape_.inputs.size());
   }
 
   // How many products of a run the batch kernels take: a few left over are faster one by one.
   Index products_in_lanes(const Run& run) const {
     const Index count = run.end - run.begin;
-    if (list_.steps[run.group].list.empty() || in_pairs(run)) return 0;
+    if (list_.steps[run.group].list.empty() || in_registers(run)) return 0;
     const Index rest = count % batch_->lanes;
     return rest < std::max<Index>(2, batch_->lanes / 4) ? count - rest : count;
   }
@@ -198,7 +236,7 @@ class BatchPlan {
     const Steps& steps = list_.steps[list_.groups[i]];
     const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
     const Index system = e % systems_;
-    const T weight = call.alpha * weights_[system * weight_system_ + i];
+    const T weight = call.alpha * weights_[system * weight_system_ + i * weight_step_];
     const int last = int(steps.list.size()) - 1;
     if (last < 0) return scale(source, weight, target, accumulate, call.inner);
     const std::int32_t* ids = list_.ids.data() + std::size_t(i) * shape_.inputs.size();
@@ -257,24 +295,32 @@ class BatchPlan {
       std::fill_n(call.sums(), call.lanes.sums, T{});
       for (Index r = first; r < last; ++r) add_run(call, e, list_.runs[r]);
       batch_->add_lanes({target, call.sums(), output_size_, call.alpha, call.accumulate});
-    } else if (!call.accumulate) {
+    } else if (first == last && !call.accumulate) {
       std::fill_n(target, output_size_, T{});
     }
     for (Index r = first; r < last; ++r) {
       const Run& run = list_.runs[r];
-      if (in_pairs(run))
-        add_pairs(call, e, run, target);
+      const bool accumulate = call.accumulate || taken > 0 || r > first;
+      if (in_registers(run))
+        add_in_registers(call, e, run, target, accumulate);
       else
-        add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, true);
+        add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, accumulate);
     }
   }
 
-  void add_pairs(const Call& call, Index e, const Run& run, T* target) const {
-    const Index system = e % systems_;
-    batch_->add_pairs[pair_ - kSmallestPair](
-        {target, call.x + e * shape_.num_inputs * input_size_, list_.inputs.data() + run.begin,
-         list_.ids.data() + run.begin * 2, weights_.data() + system * weight_system_ + run.begin,
-         run.end - run.begin, packed_pools_.data() + system * 2, call.alpha, true});
+  const T* weights_of(Index system, const Run& run) const {
+    return weights_.data() + system * weight_system_ + run.begin * weight_step_;
+  }
+
+  void add_in_registers(const Call& call, Index e, const Run& run, T* target,
+                        bool accumulate) const {
+    const Index system = e % systems_, modes = Index(shape_.inputs.size());
+    const std::vector<const T*>& pools = is_tensor_ ? lane_pools_ : packed_pools_;
+    block_kernel_({target, call.x + e * shape_.num_inputs * input_size_,
+                   list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
+                   weights_of(system, run), weight_step_, run.end - run.begin,
+                   pools.data() + system * modes, active_.data() + run.group * modes,
+                   shape_.inputs[0], shape_.outputs[0], call.alpha, accumulate});
   }
 
   void add_run(const Call& call, Index e, const Run& run) const {
@@ -285,7 +331,7 @@ class BatchPlan {
     T* tiles = call.sums() + call.lanes.sums;
     batch_->add_products({call.sums(), call.x + e * shape_.num_inputs * input_size_, input_size_,
                           list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
-                          modes, weights_.data() + system * weight_system_ + run.begin, count,
+                          modes, weights_of(system, run), weight_step_, count,
                           steps.list.data(), int(steps.list.size()),
                           lane_pools_.data() + system * modes, zeros_.data(), tiles,
                           call.lanes.tile, tiles + 2 * call.lanes.tile});
@@ -331,9 +377,12 @@ class BatchPlan {
   std::vector<Pool> pools_;
   std::vector<const T*> packed_pools_, lane_pools_;  // (systems, modes)
   const BatchKernels<T>* batch_;                     // null if the batch kernels do not run
-  Index pair_;                                       // n if the pair kernels run, or 0
+  bool is_tensor_ = false;                           // whether block_kernel_ is a tensor kernel
+  BlockKernel<T> block_kernel_;                      // null if none runs
+  std::vector<char> active_;                         // (groups, modes)
   std::vector<T> zeros_;
   std::vector<T> weights_;
+  Index weight_step_ = 1;    // weights between two products; 0 if they share one
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
 };
 

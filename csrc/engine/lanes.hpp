@@ -54,6 +54,12 @@ inline void store(T* p, V v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
+// The value in all lanes. Subtracting zero changes nothing, and costs nothing.
+template <class V, class T>
+inline V splat(T value) {
+  return value - V{};
+}
+
 // Inside every part: the lower halves of a and b in turns, or the upper halves.
 template <class T, int upper, class V, int... i>
 inline V zip(V a, V b, Positions<i...>) {

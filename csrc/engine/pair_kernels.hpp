@@ -16,17 +16,17 @@ using lanes::store;
 // One stretch of columns of y, first ... first + width - 1: y += w A x B' with the rows of t = x B'
 // one after another in a register, and y in registers over all products.
 template <class T, int n, int width>
-inline void add_columns(const PairTask<T>& task, Index first) {
+inline void add_columns(const BlockTask<T>& task, Index first) {
   using V = Pack<T, width>;
   constexpr Index stride = packed_stride<T>(n), matrix = n * stride;
   V sum[n];
   BATCHKRON_UNROLL
   for (int k = 0; k < n; ++k) sum[k] = V{};
   for (Index i = 0; i < task.count; ++i) {
-    const T* x = task.x + task.inputs[i] * (n * n);
+    const T* x = task.x + Index(task.inputs[i]) * (n * n);
     const T* a = task.pools[0] + task.ids[2 * i] * matrix;
     const T* b = task.pools[1] + task.ids[2 * i + 1] * matrix + first;
-    const T weight = task.weights[i];
+    const T weight = task.weights[i * task.weight_step];
     V row[n];
     BATCHKRON_UNROLL
     for (int c = 0; c < n; ++c) row[c] = load<V>(b + c * stride) * weight;
@@ -49,7 +49,7 @@ inline void add_columns(const PairTask<T>& task, Index first) {
 }
 
 template <class T, int n>
-void add_products(const PairTask<T>& task) {
+void add_products(const BlockTask<T>& task) {
   constexpr Index stride = packed_stride<T>(n);
   constexpr int width = stride < kLanes<T> ? int(stride) : kLanes<T>;
   for (Index first = 0; first < n; first += width) add_columns<T, n, width>(task, first);

@@ -2,7 +2,7 @@
 // Included by isa/batch_kernels.cpp only.
 #pragma once
 
-#include "engine/lanes.hpp"
+#include "engine/flat_kernels.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
@@ -126,8 +126,17 @@ void add_edges(const SegmentTask<T>& task) {
 }
 
 template <class T>
+FlatKernel<T> find_flat(Index n, Index R) {
+  return flat::find<T>(n, R);
+}
+template <>
+inline FlatKernel<Complex<float>> find_flat(Index, Index) { return {}; }
+template <>
+inline FlatKernel<Complex<double>> find_flat(Index, Index) { return {}; }
+
+template <class T>
 constexpr SegmentKernels<T> kernels_of() {
-  return {kWidest<T>, add_edges<T>};
+  return {kWidest<T>, add_edges<T>, find_flat<T>};
 }
 
 }  // namespace segments

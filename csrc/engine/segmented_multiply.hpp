@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "engine/aligned.hpp"
 #include "engine/batch_kernel_table.hpp"
 #include "engine/steps.hpp"
 #include "engine/threads.hpp"
@@ -27,7 +29,11 @@ template <class T>
 class SegmentedModeMultiply {
  public:
   explicit SegmentedModeMultiply(SegmentShape shape)
-      : shape_(std::move(shape)), packs_(decide_packing()), stride_(row_stride()) {
+      : shape_(std::move(shape)),
+        flat_(find_flat()),
+        packs_(!flat_.add_edges && decide_packing()),
+        stride_(row_stride()),
+        edges_(list_edges()) {
     input_elements();
     output_elements();
   }
@@ -35,6 +41,7 @@ class SegmentedModeMultiply {
   // matrices is (count, K, C).
   void set_values(const T* matrices, Index count) {
     const Index C = shape_.C, K = shape_.K;
+    if (flat_.add_edges) return set_patterns(matrices, count);
     matrices_.resize(std::size_t(count * C * K));
     for (Index i = 0; i < count; ++i)
       for (Index c = 0; c < C; ++c)
@@ -58,13 +65,14 @@ class SegmentedModeMultiply {
     if (output_elements() == 0) return;
     kernels();  // throws for an unknown instruction set, which no thread of a region may
     const int threads = threads_for(multiply_adds());
-    const Index packed = packs_ ? checked_product({shape_.num_inputs, shape_.C, stride_}) : 0;
+    const Index packed =
+        packs_ ? checked_product({shape_.num_inputs, shape_.C, stride_}) : copied_elements();
     const Index sums = 2 * sums_elements();
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(
         workspace.reserve(bytes_of<T>(padded(packed), 1) + bytes_of<T>(sums, threads)));
     T* thread_sums = scratch + padded(packed);
-    const T* source = packs_ ? scratch : x;
+    if (flat_.add_edges) copy_last(x, scratch);
     const Index grain = std::max<Index>(1, shape_.num_outputs / (32 * threads));
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
@@ -74,8 +82,12 @@ class SegmentedModeMultiply {
         for (Index i = 0; i < shape_.num_inputs; ++i) pack_block(x, i, scratch);
       }
 #pragma omp for schedule(dynamic, grain)
-      for (Index node = 0; node < shape_.num_outputs; ++node)
-        add_node(source, node, mine, y, alpha, accumulate);
+      for (Index node = 0; node < shape_.num_outputs; ++node) {
+        if (flat_.add_edges)
+          add_flat(x, scratch, node, mine, y, alpha, accumulate);
+        else
+          add_node(packs_ ? scratch : x, node, mine, y, alpha, accumulate);
+      }
     }
   }
 
@@ -85,6 +97,7 @@ class SegmentedModeMultiply {
     return (elements + unit - 1) / unit * unit;
   }
 
+  static constexpr Index kMostInputs = std::numeric_limits<std::int32_t>::max();
   static constexpr Index kCopied = 4;  // elements that a run of a block is copied by
 
   Index points() const { return shape_.L * shape_.R; }
@@ -174,23 +187,82 @@ class SegmentedModeMultiply {
     y += node * points() * K;
     for (Index l = 0; l < L; ++l, y += written) {
       segment_kernels<T>().add_edges({sums, source + l * C * stride_, L * C * stride_, stride_,
-                                      stride_, C, K, matrices_.data(), K, 1, shape_.ids.data() + begin,
-                                      shape_.children.data() + begin, count});
+                                      stride_, C, K, matrices_.data(), K, 1,
+                                      shape_.ids.data() + begin, shape_.children.data() + begin,
+                                      count});
       const T* result = packs_ ? unpacked(sums, sums + sums_elements()) : sums;
-      if (accumulate)
-        for (Index i = 0; i < written; ++i) y[i] = multiply_add(y[i], result[i], alpha);
-      else
-        for (Index i = 0; i < written; ++i) y[i] = result[i] * alpha;
+      write(result, y, written, alpha, accumulate);
     }
   }
 
+  static void write(const T* sums, T* y, Index count, T alpha, bool accumulate) {
+    if (accumulate)
+      for (Index i = 0; i < count; ++i) y[i] = multiply_add(y[i], sums[i], alpha);
+    else
+      for (Index i = 0; i < count; ++i) y[i] = sums[i] * alpha;
+  }
+
+  FlatKernel<T> find_flat() const {
+    if (shape_.C != shape_.K || shape_.num_inputs > kMostInputs) return {};
+    return segment_kernels<T>().find_flat(shape_.C, shape_.R);
+  }
+
+  std::vector<FlatEdge> list_edges() const {
+    if (!flat_.add_edges) return {};
+    std::vector<FlatEdge> edges(shape_.ids.size() + kEdgesAhead, FlatEdge{0, 0});
+    for (std::size_t e = 0; e < shape_.ids.size(); ++e)
+      edges[e] = {std::int32_t(shape_.ids[e]), std::int32_t(shape_.children[e])};
+    return edges;
+  }
+
+  void set_patterns(const T* matrices, Index count) {
+    const Index n = shape_.C, length = flat_.pattern;
+    matrices_.resize(std::size_t(count * n * length));
+    T* target = matrices_.data();
+    for (Index i = 0; i < count; ++i, matrices += n * n)
+      for (Index turns = 0; turns < n; ++turns)
+        for (Index p = 0; p < length; ++p) {
+          const Index c = p / shape_.R % n;
+          *target++ = matrices[(c + turns) % n * n + c];
+        }
+  }
+
+  // The first block that the flat kernel would read over the end of x.
+  Index first_copied() const {
+    const Index block = points() * shape_.C;
+    return std::max<Index>(0, shape_.num_inputs - (flat_.beyond + block - 1) / block);
+  }
+  Index copied_elements() const {
+    if (!flat_.add_edges) return 0;
+    return (shape_.num_inputs - first_copied()) * points() * shape_.C + flat_.beyond;
+  }
+  void copy_last(const T* x, T* copied) const {
+    const Index size = copied_elements() - flat_.beyond;
+    std::copy_n(x + first_copied() * points() * shape_.C, size, copied);
+    std::fill_n(copied + size, flat_.beyond, T{});
+  }
+
+  void add_flat(const T* x, const T* copied, Index node, T* sums, T* y, T alpha,
+                bool accumulate) const {
+    const Index begin = shape_.starts[node], count = shape_.starts[node + 1] - begin;
+    const Index block = points() * shape_.C, first = first_copied();
+    flat_.add_edges({sums, x, copied - first * block, first, block, matrices_.data(),
+                     edges_.data() + begin, count});
+    write(sums, y + node * block, block, alpha, accumulate);
+  }
+
   // Of one thread: the sums, and as much again for their unpacked order.
-  Index sums_elements() const { return padded(shape_.K * stride_ + kCopied); }
+  Index sums_elements() const {
+    return padded(flat_.add_edges ? points() * shape_.K + flat_.beyond
+                                  : shape_.K * stride_ + kCopied);
+  }
 
   SegmentShape shape_;
+  FlatKernel<T> flat_;  // where the mode has one
   bool packs_;
   Index stride_;
-  std::vector<T> matrices_;
+  std::vector<FlatEdge> edges_;
+  AlignedVector<T> matrices_;
 };
 
 }  // namespace batchkron

@@ -2,6 +2,8 @@
 #include "engine/batch_kernels.hpp"
 #include "engine/pair_kernels.hpp"
 #include "engine/segment_kernels.hpp"
+#include "engine/tensor_kernels.hpp"
+#include "engine/vector_kernels.hpp"
 #include "isa/tables.hpp"
 
 namespace batchkron {
@@ -12,8 +14,12 @@ constexpr BatchKernels<T> kernels_of() {
   return {lanes::kLanes<T>,
           lanes::add_products<T>,
           lanes::add_lanes<T>,
-          {pairs::add_products<T, 4>, pairs::add_products<T, 5>, pairs::add_products<T, 6>,
-           pairs::add_products<T, 7>, pairs::add_products<T, 8>}};
+          vectors::add_products<T>,
+          {pairs::add_products<T, 3>, pairs::add_products<T, 4>, pairs::add_products<T, 5>,
+           pairs::add_products<T, 6>, pairs::add_products<T, 7>, pairs::add_products<T, 8>},
+          {tensors::kernel<T, 2, 2>(), tensors::kernel<T, 2, 3>(), tensors::kernel<T, 2, 4>(),
+           tensors::kernel<T, 2, 5>(), tensors::kernel<T, 2, 6>()},
+          tensors::kernel<T, 4, 2>()};
 }
 
 extern const BatchKernelTable batch_table = {

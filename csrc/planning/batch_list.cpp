@@ -1,7 +1,9 @@
 #include "planning/batch_list.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <stdexcept>
 
 namespace batchkron {
 namespace {
@@ -58,6 +60,8 @@ void find_runs(SortedList& sorted) {
 
 SortedList sort_batch(const BatchShape& shape, const BatchList& list) {
   const std::size_t modes = shape.inputs.size();
+  if (shape.num_inputs > std::numeric_limits<std::int32_t>::max())
+    throw std::overflow_error("a batch list has at most 2^31 - 1 input blocks");
   SortedList sorted;
   sorted.starts = count_outputs(shape, list);
   const std::vector<std::int32_t> groups = find_groups(shape, list, sorted.steps);
@@ -67,7 +71,7 @@ SortedList sort_batch(const BatchShape& shape, const BatchList& list) {
   sorted.groups.resize(list.count);
   for (Index i = 0; i < list.count; ++i) {
     const Index b = sorted.order[i];
-    sorted.inputs[i] = list.inputs[b];
+    sorted.inputs[i] = std::int32_t(list.inputs[b]);
     for (std::size_t k = 0; k < modes; ++k)
       sorted.ids[std::size_t(i) * modes + k] =
           std::int32_t(list.ids[b * Index(modes) + Index(k)]);

@@ -39,7 +39,7 @@ struct SortedList {
   std::vector<Index> starts;         // (num_outputs + 1,) first product of each output
   std::vector<Run> runs;             // in the order of the list
   std::vector<Index> run_starts;     // (num_outputs + 1,) first run of each output
-  std::vector<Index> inputs;         // (count,) input block of each product
+  std::vector<std::int32_t> inputs;  // (count,) input block of each product
   std::vector<std::int32_t> ids;     // (count, modes)
   std::vector<std::int32_t> groups;  // (count,) into `steps`
   std::vector<Steps> steps;          // one for each set of modes that are not the identity

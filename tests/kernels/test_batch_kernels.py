@@ -7,12 +7,18 @@ from oracle import poisoned, random_array
 import batchkron as bk
 
 SHAPES = [
-    *[[(n, n)] for n in (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)],
+    *[[(n, n)] for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 65)],
     *[[(n, n)] * 2 for n in (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16)],
     *[[(n, n)] * 3 for n in (2, 3, 4, 5, 6, 8)],
     [(2, 2)] * 4,
     [(3, 3)] * 5,
+    [(2, 2)] * 5,
     [(2, 2)] * 6,
+    [(2, 2)] * 7,
+    [(5, 3)],
+    [(3, 5)],
+    [(9, 4)],
+    [(70, 2)],
     [(3, 5), (4, 2)],
     [(5, 3), (1, 6), (7, 2)],
     [(4, 4), (3, 3)],
@@ -62,7 +68,13 @@ def test_equals_the_reference(rng, dtype, shapes):
     assert (np.abs(columns[:, 1].reshape(y.shape) - 2 * y) <= 2 * bound).all()
 
 
-@pytest.mark.parametrize("shapes", [[(3, 3)] * 3, [(4, 4)] * 2, [(2, 2)] * 4, [(3, 5), (4, 2)]])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        *[[(3, 3)] * 3, [(4, 4)] * 2, [(2, 2)] * 2, [(2, 2)] * 4, [(3, 5), (4, 2)]],
+        *[[(4, 4)], [(5, 5)], [(33, 9)]],
+    ],
+)
 def test_same_bits_for_any_number_of_threads(rng, dtype, threads, shapes):
     pools, ids, sources, targets, weights = random_batch(rng, shapes, dtype, (2,))
     op = bk.BatchedKron(pools, ids, sources, targets, weights=weights, num_inputs=5)
@@ -81,13 +93,14 @@ def test_systems_and_new_values(rng, dtype, n):
     weights = weights * random_array(rng, (3, 1), dtype)
     op = bk.BatchedKron(pools, ids, sources, targets, weights=weights, skip_identities=False)
     x = random_array(rng, (3, 5, n * n), dtype)
-    for values in (pools, [pool[::-1] * 2 for pool in pools]):
-        op.update(values, weights)
+    equal = np.repeat(weights[:, :1], len(ids), axis=1)
+    for values, scales in ((pools, weights), ([pool[::-1] * 2 for pool in pools], equal)):
+        op.update(values, scales)
         y = op.apply(x)
         for system in range(3):
             one = bk.BatchedKron(
                 [pool[system] for pool in values], ids, sources, targets,
-                weights=weights[system], skip_identities=False,
+                weights=scales[system], skip_identities=False,
             )  # fmt: skip
             np.testing.assert_array_equal(y[system], one.apply(x[system]))
 

@@ -10,7 +10,8 @@ import batchkron as bk
 SIZES = [
     *[(1, n, n, r) for n in (2, 3, 4) for r in (1, 2, 3, 4, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130)],
     *[(before, n, n, 1) for n in (2, 3, 4) for before in (2, 3, 5, 8, 9, 16, 17, 27, 33)],
-    *[(before, n, n, n) for n in (2, 3, 4) for before in (3, 9, 16)],
+    *[(before, n, n, n) for n in (2, 3, 4) for before in (3, 9, 16, 40)],
+    *[(before, n, n, r) for n, r in ((2, 1), (3, 1), (4, 1), (2, 4)) for before in (50, 100)],
     *[(3, n, n, r) for n in (3, 4) for r in (16, 27, 32, 64, 67)],
     *[(2, q, p, r) for q, p in ((1, 1), (5, 5), (2, 7), (7, 3), (6, 9)) for r in (1, 5, 8, 19, 64)],
 ]
@@ -76,7 +77,9 @@ def test_backends_agree(rng, backend, dtype):
     assert op.dtype == dtype
 
 
-@pytest.mark.parametrize("sizes", [(1, 3, 3, 81), (9, 3, 3, 3), (64, 4, 4, 1), (16, 5, 5, 8)])
+@pytest.mark.parametrize(
+    "sizes", [(1, 3, 3, 81), (9, 3, 3, 1), (9, 3, 3, 3), (64, 4, 4, 1), (16, 5, 5, 8)]
+)
 def test_same_bits_for_any_number_of_threads(rng, dtype, threads, sizes):
     op, _, _, x = build(rng, sizes, dtype, nodes=400, inputs=50)
     results = []
