@@ -4,6 +4,11 @@ import ctypes
 from functools import lru_cache
 from importlib.metadata import files
 
+from batchkron.backends.device_tiling import DeviceLimits
+
+# shared memory that a thread block may ask for, and multiprocessors
+DEVICES = {"80": DeviceLimits(163 << 10, 108), "90": DeviceLimits(227 << 10, 132)}
+
 
 @lru_cache(maxsize=1)
 def library():

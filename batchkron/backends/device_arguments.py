@@ -51,6 +51,16 @@ def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
 
 
 @cache
+def register_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return RegisterArguments for ``modes`` factors."""
+    pointers = _pointers("x", "y", "previous")
+    factors = ("factors", FACTOR, (modes,))
+    return np.dtype(
+        [*pointers, factors, *_sizes("L", "R"), ("alpha", dtype), ("beta", dtype)], align=True
+    )
+
+
+@cache
 def explicit_arguments() -> np.dtype[Any]:
     """Return ExplicitKronArguments."""
     matrix = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])

@@ -7,6 +7,7 @@ shape. Nothing here needs a device.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from batchkron.backends.device_passes import RegisterPass, staged_elements
+from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 
 _TYPES = {
@@ -28,15 +31,27 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One kernel: the header that defines its template, and the specialisation's name."""
+    """One kernel: the header that defines its template, and the specialisation's name.
+
+    ``constants`` factors' elements of type ``scalar`` are constants of the kernel's module.
+    """
 
     header: str
     expression: str
+    constants: int = 0
+    scalar: str = ""
 
     @property
     def source(self) -> str:
         """The translation unit to compile."""
-        return f'#include "{self.header}"\n'
+        include = f'#include "{self.header}"\n'
+        if not self.constants:
+            return include
+        return (
+            '#include "scalar.cuh"\n'
+            f"#define BATCHKRON_SCALAR {self.scalar}\n"
+            f"#define BATCHKRON_CONSTANTS {self.constants}\n{include}"
+        )
 
 
 def _sources_folder() -> Traversable:
@@ -78,7 +93,7 @@ def program_key(
 ) -> str:
     """Return a hash of all that decides what a compilation yields."""
     digest = hashlib.sha256()
-    parts = [compiler, *options, program.header, program.expression]
+    parts = [compiler, *options, program.source, program.expression]
     for name in sorted(sources):
         parts += [name, sources[name]]
     for part in parts:
@@ -142,6 +157,45 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
             _flag(tiling.staged),
             _flag(tiling.in_shared),
         ),
+    )
+
+
+def _pass_type(one: RegisterPass) -> str:
+    registers = (
+        f"batchkron::RegisterAxis<{a.factor}, {a.C}, {a.K}, {a.from_}, {a.to}>"
+        for a in one.registers
+    )
+    threads = (
+        f"batchkron::ThreadAxis<{a.size}, {a.bound}, {a.from_}, {a.to}>" for a in one.threads
+    )
+    return (
+        f"batchkron::Pass<batchkron::RegisterAxes<{', '.join(registers)}>, "
+        f"batchkron::ThreadAxes<{', '.join(threads)}>>"
+    )
+
+
+def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program:
+    """Return the kernel of neighbouring small factors that go through registers."""
+    scalar = _TYPES[dtype]
+    sizes = (
+        f"batchkron::FactorSize<{C}, {K}>" for C, K in zip(tile.inputs, tile.outputs, strict=True)
+    )
+    constants, kind = 0, "Shared"
+    if tile.constant:
+        constants, kind = staged_elements(tile.inputs, tile.outputs, dtype.itemsize), "Constant"
+    shape = (tile.slices, tile.columns, tile.R, math.prod(tile.inputs), math.prod(tile.outputs))
+    room = (tile.buffer, tile.buffers, tile.threads, tile.blocks)
+    return Program(
+        "kron_registers.cuh",
+        _expression(
+            "kron_registers",
+            scalar,
+            f"batchkron::RegisterTile<{', '.join(map(str, shape + room))}>",
+            f"batchkron::{kind}Factors<{scalar}, {', '.join(sizes)}>",
+            *map(_pass_type, tile.passes),
+        ),
+        constants,
+        scalar,
     )
 
 

@@ -3,14 +3,11 @@
 #pragma once
 
 #include "engine/batch_kernel_table.hpp"
+#include "engine/vectors.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace lanes {
-
-// Before every loop over registers: a small array lives in registers only if the loops over it are
-// gone before the compiler looks.
-#define BATCHKRON_UNROLL _Pragma("GCC unroll 16")
 
 template <class T>
 constexpr int kLanes = BATCHKRON_VECTOR_BYTES / int(sizeof(T));

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from nvrtc import compile_program
+from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
 from batchkron.backends.device_arguments import (
     batch_arguments,
     explicit_arguments,
     group_arguments,
+    register_arguments,
     steps_argument,
 )
 from batchkron.backends.device_programs import (
@@ -18,17 +19,15 @@ from batchkron.backends.device_programs import (
     explicit_program,
     group_program,
     has_fixed_steps,
+    register_program,
 )
+from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_tiling import (
-    DeviceLimits,
     batch_tiling,
     kron_groups,
     plan_order,
     plan_steps,
 )
-
-# shared memory that a thread block may ask for, and multiprocessors
-DEVICES = {"80": DeviceLimits(163 << 10, 108), "90": DeviceLimits(227 << 10, 132)}
 
 # factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once
 SHAPES = [
@@ -60,6 +59,10 @@ def programs_of(shapes, rows, inner, dtype, limits):
     outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
     for group in kron_groups(inputs, outputs, rows, 1, dtype, limits):
         yield group_program(dtype, group.tiling)
+    for constant in (False, True):
+        shape = tuple(inputs), tuple(outputs), rows, inner, dtype
+        for group in register_groups(*shape, constant, limits) or ():
+            yield register_program(dtype, group.tile)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
@@ -111,6 +114,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::BatchArguments<{scalar}, {fixed}>": batch_arguments(dtype, 3, True),
         f"batchkron::BatchArguments<{scalar}, {runtime}>": batch_arguments(dtype, 13, False),
         f"batchkron::GroupArguments<{scalar}, {fixed}>": group_arguments(dtype, 3),
+        f"batchkron::RegisterArguments<{scalar}, 3>": register_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         runtime: steps_argument(13, False),
     }

@@ -106,9 +106,11 @@ def _compiler() -> str:
 _compiling = threading.Lock()
 
 
-@cache
-def _loaded(program: Program, device: int) -> Any:
-    """Return the kernel as a CuPy function of one device, with all shared memory it may ask for."""
+def _load(program: Program, device: int) -> tuple[Any, Any]:
+    """Return the kernel as a CuPy function of one device, with all shared memory it may ask for.
+
+    And its module, which is new: what is constant in it belongs to the caller.
+    """
     options = compile_options(cupy.cuda.Device(device).compute_capability)
     key = program_key(program, device_sources(), options, _compiler())
     kernel = cached_kernel(key, lambda: _compile(program, options))
@@ -120,13 +122,34 @@ def _loaded(program: Program, device: int) -> Any:
         driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
         device_limits(device).shared_bytes,
     )
-    return function
+    return function, module
+
+
+@cache
+def _loaded(program: Program, device: int) -> Any:
+    return _load(program, device)[0]
 
 
 def load_kernel(program: Program, device: int) -> Any:
     """Return a program's kernel as a CuPy function, compiled and loaded when first asked for."""
     with _compiling, device_errors():
         return _loaded(program, device)
+
+
+class ConstantKernel:
+    """A kernel with constants of its own."""
+
+    def __init__(self, program: Program, device: int) -> None:
+        with _compiling, device_errors():
+            self.function, self._module = _load(program, device)
+            self._constants = self._module.get_global_var("constant_factors")
+
+    def set_constants(self, values: Array) -> None:
+        """Overwrite the constants; the caller has waited for all work that reads them."""
+        with device_errors():
+            runtime.memcpy(
+                self._constants, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice
+            )
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:

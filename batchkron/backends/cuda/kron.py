@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.device import (
+    ConstantKernel,
     DeviceArray,
     Workspaces,
     check_device,
@@ -22,8 +23,13 @@ from batchkron.backends.cuda.device import (
     place,
     upload,
 )
-from batchkron.backends.device_arguments import explicit_arguments, group_arguments
-from batchkron.backends.device_programs import explicit_program, group_program
+from batchkron.backends.device_arguments import (
+    explicit_arguments,
+    group_arguments,
+    register_arguments,
+)
+from batchkron.backends.device_programs import explicit_program, group_program, register_program
+from batchkron.backends.device_registers import RegisterGroup, factor_words, register_groups
 from batchkron.backends.device_tiling import Group, kron_groups
 from batchkron.spec import Array, KronSpec
 
@@ -35,16 +41,19 @@ _MOST_PLANS = 64
 class _Pass:
     """One kernel of a Kron-Matmul, and its arguments but for what a call brings."""
 
-    group: Group
     kernel: Any
-    blocks: int
-    arguments: Any
     modes: tuple[int, ...]
+    elements: int  # of the result of all rows
+    blocks: int
+    threads: int
+    shared_bytes: int
+    arguments: Any
+    constants: ConstantKernel | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _KronProgram:
-    """All kernels of a Kron-Matmul, shared by plans of one spec."""
+    """All kernels of a Kron-Matmul."""
 
     passes: tuple[_Pass, ...]
     intermediate: int  # bytes of the largest result of all passes but the last
@@ -61,43 +70,105 @@ class _KronProgram:
         return self.buffers * self.intermediate + self.workspace
 
 
+def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _KronProgram:
+    between = max((one.elements for one in passes[:-1]), default=0)
+    return _KronProgram(passes, between * spec.dtype.itemsize, workspace)
+
+
 @lru_cache(maxsize=1024)
 def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
+    """Return the kernels for any factors, shared by all plans of a spec."""
     limits = device_limits(device)
-    groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
-    passes, workspace = [], 0
-    for group in groups:
-        tiling = group.tiling
-        blocks = min(group.tiles(), tiling.most_blocks(limits))
-        workspace = max(workspace, blocks * tiling.workspace_bytes)
-        arguments = np.zeros(1, group_arguments(spec.dtype, len(tiling.steps)))
-        arguments["columns"], arguments["R"] = group.columns, group.R
-        arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
-        arguments["input_size"] = tiling.input_size
-        arguments["output_size"] = tiling.output_size
-        arguments["alpha"] = 1
-        kernel = load_kernel(group_program(spec.dtype, tiling), device)
-        modes = tuple(step.mode for step in tiling.steps)
-        passes.append(_Pass(group, kernel, blocks, arguments, modes))
-    between = max((group.elements for group in groups[:-1]), default=0)
-    return _KronProgram(tuple(passes), between * spec.dtype.itemsize, workspace)
+    shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
+    in_registers = register_groups(*shape, False, limits)
+    if in_registers is not None:
+        return _program(spec, tuple(_register_pass(spec, one, device) for one in in_registers))
+    groups = kron_groups(*shape, limits)
+    workspace = max(
+        min(group.tiles(), group.tiling.most_blocks(limits)) * group.tiling.workspace_bytes
+        for group in groups
+    )
+    return _program(spec, tuple(_general_pass(spec, one, device) for one in groups), workspace)
+
+
+def _constant_program(spec: KronSpec, device: int) -> _KronProgram | None:
+    """Return kernels whose constants are the factors, None where these are too large."""
+    shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
+    groups = register_groups(*shape, True, device_limits(device))
+    if groups is None:
+        return None
+    return _program(spec, tuple(_register_pass(spec, group, device) for group in groups))
+
+
+def _register_pass(spec: KronSpec, group: RegisterGroup, device: int) -> _Pass:
+    """Return the kernel of a group of small factors."""
+    tile, program = group.tile, register_program(spec.dtype, group.tile)
+    owned = ConstantKernel(program, device) if tile.constant else None
+    arguments = np.zeros(1, register_arguments(spec.dtype, len(tile.modes)))
+    arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
+    return _Pass(
+        load_kernel(program, device) if owned is None else owned.function,
+        tile.modes,
+        group.elements,
+        min(group.tiles(), tile.blocks * device_limits(device).multiprocessors),
+        tile.threads,
+        tile.shared_bytes,
+        arguments,
+        owned,
+    )
+
+
+def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
+    """Return the kernel of a group of factors of any size."""
+    tiling = group.tiling
+    arguments = np.zeros(1, group_arguments(spec.dtype, len(tiling.steps)))
+    arguments["columns"], arguments["R"] = group.columns, group.R
+    arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
+    arguments["input_size"] = tiling.input_size
+    arguments["output_size"] = tiling.output_size
+    arguments["alpha"] = 1
+    return _Pass(
+        load_kernel(group_program(spec.dtype, tiling), device),
+        tuple(step.mode for step in tiling.steps),
+        group.elements,
+        min(group.tiles(), tiling.most_blocks(device_limits(device))),
+        tiling.block,
+        tiling.shared_bytes,
+        arguments,
+    )
 
 
 class KronPlan:
     """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes.
 
-    Works on the device that is current when it runs.
+    Works on the device that is current when it runs. With ``constants``, factors that stay the
+    same until `set_constants`, on the device that is current now.
     """
 
-    def __init__(self, spec: KronSpec, workspaces: Workspaces) -> None:
+    def __init__(
+        self, spec: KronSpec, workspaces: Workspaces, constants: Sequence[Array] | None = None
+    ) -> None:
         self.spec = spec
         self._workspaces = workspaces
+        self._own: _KronProgram | None = None
         self._is_empty = 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
+        if constants is not None and not self._is_empty:
+            self._own = _constant_program(spec, current_device())
+            self.set_constants(constants)
+
+    def set_constants(self, factors: Sequence[Array]) -> None:
+        """Take new factors; no kernel of this plan may be running."""
+        for one in self._own.passes if self._own else ():
+            if one.constants is not None:
+                one.constants.set_constants(factor_words([factors[mode] for mode in one.modes]))
+
+    def _program(self) -> _KronProgram:
+        return self._own or _kron_program(self.spec, current_device())
 
     def reserve(self) -> None:
         """Compile what `run` needs on the current device, and allocate its workspace."""
         if not self._is_empty:
-            self._workspaces.pointer(_kron_program(self.spec, current_device()).bytes)
+            self._workspaces.pointer(self._program().bytes)
 
     def run(
         self,
@@ -121,8 +192,7 @@ class KronPlan:
             if self._is_empty:
                 out[...] = 0 if previous is None else beta * previous
                 return
-            program = _kron_program(self.spec, device)
-            self._launch(program, factors, x, alpha, beta, previous, out)
+            self._launch(self._program(), factors, x, alpha, beta, previous, out)
 
     def _launch(
         self,
@@ -141,14 +211,17 @@ class KronPlan:
             last = number == len(program.passes) - 1
             target = out.data.ptr if last else memory + number % 2 * program.intermediate
             arguments["x"], arguments["y"] = source, target
-            arguments["workspace"] = memory + program.buffers * program.intermediate
-            arguments["steps"]["factors"] = [matrix_factor(factors[mode]) for mode in one.modes]
+            matrices = [matrix_factor(factors[mode]) for mode in one.modes]
+            if "factors" in arguments.dtype.fields:
+                arguments["factors"] = matrices
+            else:
+                arguments["steps"]["factors"] = matrices
+                arguments["workspace"] = memory + program.buffers * program.intermediate
             if last:
                 arguments["alpha"] = alpha
                 if previous is not None:
                     arguments["beta"], arguments["previous"] = beta, previous.data.ptr
-            tiling = one.group.tiling
-            one.kernel((one.blocks,), (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
+            one.kernel((one.blocks,), (one.threads,), (arguments,), shared_mem=one.shared_bytes)
             source = target
 
 
@@ -170,6 +243,11 @@ class KronProduct:
     def set_values(self, factors: Sequence[Array]) -> None:
         """Overwrite the factors, so that captured graphs see the new ones."""
         upload(factors, self._factors)
+        for plan in self._plans.values():
+            plan.set_constants(self._on_host())
+
+    def _on_host(self) -> list[Array]:
+        return [cupy.asnumpy(factor) for factor in self._factors]
 
     def apply(self, x: object, out: object) -> bool:
         """Leave every call to `run`."""
@@ -181,7 +259,7 @@ class KronProduct:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             spec = KronSpec(self._inputs, self._outputs, outer, inner, self._factors[0].dtype)
-            plan = self._plans[outer, inner] = KronPlan(spec, self._workspaces)
+            plan = self._plans[outer, inner] = KronPlan(spec, self._workspaces, self._on_host())
         return plan
 
     def reserve(self, outer: int, inner: int) -> None:
