@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batchkron.backends.device_passes import RegisterPass, staged_elements
+from batchkron.backends.device_register_passes import RegisterPass, staged_elements
 from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 

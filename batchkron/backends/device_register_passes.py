@@ -1,0 +1,291 @@
+"""The passes of a tile through registers: which modes together, which threads, where in memory.
+
+A tile is ``slices`` blocks of some modes, ``columns`` wide. A pass takes a run of modes into
+registers, multiplies along them and puts the tile back: in shared memory, at last in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, permutations, product
+
+import numpy as np
+
+_BANKS = 32  # of four bytes each
+_WARP = 32
+_LINE = 128  # bytes that a warp should find together in memory
+_COPY = 0.75  # what a pass without arithmetic costs
+_MOST_PADDED = 1.07  # times the elements without pads
+_MOST_ORDERED = 4  # passes whose every order is looked at
+_BUSY = 256  # threads of a tile that should have work before one holds several fibres
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAxis:
+    """An axis in registers: C entries ``from_`` apart, K results ``to`` apart; factor -1: none."""
+
+    factor: int
+    C: int
+    K: int
+    from_: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAxis:
+    """An axis that threads share; bound 0: within a tile, 1: slices, 2: columns of the array."""
+
+    size: int
+    bound: int
+    from_: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPass:
+    """One pass over a tile."""
+
+    registers: tuple[RegisterAxis, ...]
+    threads: tuple[ThreadAxis, ...]
+
+
+def staged_elements(inputs: Sequence[int], outputs: Sequence[int], itemsize: int) -> int:
+    """Return the elements of shared memory for the factors, as in ``StagedFactors``."""
+    pack = 16 // itemsize
+    return sum(C * (-(-K // pack) * pack) for C, K in zip(inputs, outputs, strict=True))
+
+
+def cuts(count: int, parts: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield all ways to cut ``count`` modes into ``parts`` runs of neighbours."""
+    for inner in combinations(range(1, count), parts - 1):
+        edges = (0, *inner, count)
+        yield list(pairwise(edges))
+
+
+def multiply_adds(
+    order: Sequence[tuple[int, int]], inputs: Sequence[int], outputs: Sequence[int]
+) -> int:
+    """Return the multiply-adds of all runs in this order."""
+    sizes, work = list(inputs), 0
+    for low, high in order:
+        for mode in range(low, high):
+            sizes[mode] = outputs[mode]
+            work += math.prod(sizes) * inputs[mode]
+    return work
+
+
+def _scattered(run: tuple[int, int], sizes: Sequence[int], columns: int, itemsize: int) -> float:
+    """Return what a pass costs more that reads or writes memory with this run in registers."""
+    together = math.prod(sizes[run[1] :]) * columns * itemsize
+    return max(0.0, 0.3 * (_LINE / together - 1)) if together < _LINE else 0.0
+
+
+def _runs(
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    columns: int,
+    itemsize: int,
+    most: int,
+    cached: bool,
+) -> list[tuple[int, int]]:
+    """Return the modes that are in registers together, in the order of the passes.
+
+    As few passes as possible, one more where the first and the last one would else read or write
+    scattered elements: an empty run copies the tile. Of these the order with least work.
+    """
+    largest = [max(pair) for pair in zip(inputs, outputs, strict=True)]
+    best: tuple[float, ...] | None = None
+    found: list[tuple[int, int]] = []
+    first = 0
+    for parts in range(1, len(inputs) + 1):
+        for cut in cuts(len(inputs), parts):
+            held = [math.prod(largest[low:high]) for low, high in cut]
+            if any(
+                size > most and high - low > 1 for size, (low, high) in zip(held, cut, strict=True)
+            ):
+                continue
+            first = first or parts
+            orders = permutations(cut) if parts <= _MOST_ORDERED else [tuple(reversed(cut))]
+            for order in orders:
+                reading = _scattered(order[0], inputs, columns, itemsize)
+                writing = _scattered(order[-1], outputs, columns, itemsize)
+                if cached:
+                    reading, writing = min(_COPY, reading / 4), min(_COPY, writing / 4)
+                before = [(0, 0)] if reading > _COPY else []
+                after = [(0, 0)] if writing > _COPY else []
+                cost = (
+                    parts + min(reading, _COPY) + min(writing, _COPY),
+                    multiply_adds(order, inputs, outputs),
+                    reading + writing,
+                    max(held),
+                )
+                if best is None or cost < best:
+                    best, found = cost, [*before, *order, *after]
+        if first and parts > first:
+            break
+    return found
+
+
+def _strides(sizes: Sequence[int], pads: Sequence[int]) -> list[int]:
+    """Return strides of axes with ``sizes``, each stride longer by its pad."""
+    strides, stride = [0] * len(sizes), 1
+    for axis in reversed(range(len(sizes))):
+        stride += pads[axis]
+        strides[axis] = stride
+        stride *= sizes[axis]
+    return strides
+
+
+def _conflicts(axes: Sequence[ThreadAxis], places: Sequence[int], words: int) -> float:
+    """Return how many times longer a warp's access takes than without bank conflicts."""
+    total = math.prod(axis.size for axis in axes)
+    threads = np.arange(min(total, 8 * _WARP))
+    address = np.zeros(len(threads), np.int64)
+    rest = threads
+    for axis, place in zip(axes, places, strict=True):
+        address += rest % axis.size * place
+        rest = rest // axis.size
+    lanes = _WARP // words
+    worst = []
+    for begin in range(0, len(threads), lanes):
+        part = np.unique(address[begin : begin + lanes])
+        worst.append(np.bincount(part % (_BANKS // words)).max())
+    return float(np.mean(worst))
+
+
+class TilePlanner:
+    """Plans the passes of one tile, of ``slices`` blocks of modes from ``first`` on."""
+
+    def __init__(
+        self,
+        first: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        slices: int,
+        columns: int,
+        itemsize: int,
+        most: int,
+        cached: bool,
+    ) -> None:
+        self.first, self.inputs, self.outputs = first, inputs, outputs
+        self.slices, self.columns, self.itemsize = slices, columns, itemsize
+        self.runs = _runs(inputs, outputs, columns, itemsize, most, cached)
+        self.most = most
+
+    def sizes_before(self, number: int) -> list[int]:
+        """Return slices, modes and columns of the tile before pass ``number``."""
+        sizes = list(self.inputs)
+        for low, high in self.runs[:number]:
+            sizes[low:high] = self.outputs[low:high]
+        return [self.slices, *sizes, self.columns]
+
+    def passes(self, pads: Sequence[int]) -> tuple[RegisterPass, ...]:
+        """Return all passes, tiles in shared memory padded by ``pads`` of each axis' stride."""
+        planned = []
+        for number in range(len(self.runs)):
+            before, after = self.sizes_before(number), self.sizes_before(number + 1)
+            from_ = self._places(before, pads, number == 0)
+            to = self._places(after, pads, number == len(self.runs) - 1)
+            planned.append(self._pass(number, before, from_, to))
+        return tuple(planned)
+
+    def _places(self, sizes: Sequence[int], pads: Sequence[int], in_memory: bool) -> list[int]:
+        """Return the strides of slices, modes and columns; in memory the first two in rows."""
+        if in_memory:
+            return [*_strides(sizes[:-1], [0] * (len(sizes) - 1)), 1]
+        return _strides(sizes, pads)
+
+    def _pass(
+        self, number: int, before: Sequence[int], from_: Sequence[int], to: Sequence[int]
+    ) -> RegisterPass:
+        low, high = self.runs[number]
+        held = range(low + 1, high + 1)
+        registers = [
+            RegisterAxis(a - 1, before[a], self.outputs[a - 1], from_[a], to[a]) for a in held
+        ]
+        rest = {axis: before[axis] for axis in range(len(before)) if axis not in held}
+        held_now = max(math.prod(r.C for r in registers), math.prod(r.K for r in registers))
+        room = 3 * self.most // (4 * held_now)
+        if room > 1:  # fibres that share the loads of the factors: some of the slowest mode
+            for axis in sorted(rest):
+                split = max(n for n in range(1, room + 1) if rest[axis] % n == 0)
+                if 0 < axis < len(before) - 1 and split > 1 and self._spare(rest, split):
+                    rest[axis] //= split
+                    far = rest[axis]
+                    registers.insert(
+                        0, RegisterAxis(-1, split, split, from_[axis] * far, to[axis] * far)
+                    )
+                    break
+        last = len(before) - 1
+        in_order = sorted(rest, reverse=True)
+        threads = tuple(
+            ThreadAxis(
+                rest[axis], 1 if axis == 0 else 2 if axis == last else 0, from_[axis], to[axis]
+            )
+            for axis in in_order
+            if rest[axis] > 1 or axis in (0, last)
+        )
+        return RegisterPass(tuple(registers), threads)
+
+    def _spare(self, rest: dict[int, int], split: int) -> bool:
+        """Whether enough threads have work if each does ``split`` times as much."""
+        return math.prod(rest.values()) // split >= _BUSY
+
+    def buffer(self, pads: Sequence[int]) -> int:
+        """Return the elements of a buffer that holds every tile between passes."""
+        largest = 0
+        for number in range(1, len(self.runs)):
+            sizes = self.sizes_before(number)
+            largest = max(largest, _strides(sizes, pads)[0] * sizes[0])
+        return -(-largest * self.itemsize // 16) * 16 // self.itemsize
+
+    def conflicts(self, passes: Sequence[RegisterPass]) -> float:
+        """Return the mean length of accesses to shared memory, 1 without conflicts."""
+        words = max(1, self.itemsize // 4)
+        found = []
+        for number, one in enumerate(passes):
+            if number > 0:
+                found.append(_conflicts(one.threads, [a.from_ for a in one.threads], words))
+            if number < len(passes) - 1:
+                found.append(_conflicts(one.threads, [a.to for a in one.threads], words))
+        return float(np.mean(found)) if found else 1.0
+
+    def pads(self) -> tuple[int, ...]:
+        """Return the pads of least conflicts: of at most two axes."""
+        best, found = math.inf, self.unpadded()
+        plain = self.buffer(found)
+        for pads in self._candidates():
+            size = self.buffer(pads)
+            if size > _MOST_PADDED * plain + 64:
+                continue
+            cost = self.conflicts(self.passes(pads)) + 0.5 * size / max(plain, 1)
+            if cost < best - 1e-9:
+                best, found = cost, pads
+        return found
+
+    def _candidates(self) -> Iterator[tuple[int, ...]]:
+        """Yield pads of all pairs of axes but the columns."""
+        yield self.unpadded()
+        axes = len(self.inputs) + 2
+        for pair in combinations(range(axes - 1), 2):
+            for sizes in product((0, 1, 2, 4, 8), repeat=2):
+                pads = [0] * axes
+                for axis, size in zip(pair, sizes, strict=True):
+                    pads[axis] = size
+                if any(pads):
+                    yield tuple(pads)
+
+    def unpadded(self) -> tuple[int, ...]:
+        """Return no pads for all axes."""
+        return (0,) * (len(self.inputs) + 2)
+
+    def buffers(self) -> int:
+        """Return the buffers in shared memory, one where passes write where they have read."""
+        return min(1 if self.inputs == self.outputs else 2, len(self.runs) - 1)
+
+    def shared_bytes(self, pads: Sequence[int], constant: bool = False) -> int:
+        """Return the bytes of shared memory of a thread block."""
+        staged = 0 if constant else staged_elements(self.inputs, self.outputs, self.itemsize)
+        return (staged + self.buffers() * self.buffer(pads)) * self.itemsize
