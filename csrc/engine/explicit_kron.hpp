@@ -48,6 +48,8 @@ class ExplicitKron {
   static constexpr Index kLastLevelBytes = 32 << 20;              // larger results go past the caches
   static constexpr Index kPiece = (16 << 10) / Index(sizeof(T));  // by way of the L1 cache
 
+  static constexpr Index kCached = (512 << 10) / Index(sizeof(T));
+
   struct Memory {
     T* repeated;  // a's row, each element columns_b times
     T* pattern;   // b's row, repeated until vectors fit
@@ -60,12 +62,20 @@ class ExplicitKron {
     return columns_b_ < kernels_.lanes && columns_a_ >= 4 * kernels_.lanes;
   }
 
+  // Rows of out in which a row of b that is in cache is used again, where b as a whole is not.
+  Index row_at(Index place) const {
+    if (narrow() || rows_b_ * columns_b_ <= kCached) return place;
+    const Index rows_a = rows_ / rows_b_;
+    return place % rows_a * rows_b_ + place / rows_a;
+  }
+
   void write_rows(T* out, Index begin, Index end, const Memory& memory) const {
-    for (Index row = begin; row < end; ++row) {
+    for (Index place = begin; place < end; ++place) {
+      const Index row = row_at(place);
       const T* a_row = a_ + row / rows_b_ * columns_a_;
       const T* b_row = b_ + row % rows_b_ * columns_b_;
       if (narrow()) {
-        if (row == begin || row % rows_b_ == 0)
+        if (place == begin || row % rows_b_ == 0)
           for (Index j = 0; j < columns_a_; ++j)
             std::fill_n(memory.repeated + j * columns_b_, columns_b_, a_row[j]);
         for (Index copy = 0; copy < kernels_.lanes; ++copy)
