@@ -56,6 +56,8 @@ def kron_matmuls(rng, dtype):
             expected = bk.gemkm(x, host, y=y, **options)
             result = bk.gemkm(cupy.asarray(x), factors, y=cupy.asarray(y), **options)
             check(result, expected, (shapes, count))
+            product = bk.KroneckerProduct(host)
+            check(product.to("cuda").apply(cupy.asarray(x)), product.apply(x), (shapes, count))
         x = random_array(rng, (int(np.prod([q for _, q in shapes])), 35), dtype)
         check(bk.gekmm(factors, cupy.asarray(x)), bk.gekmm(host, x), shapes)
 
