@@ -45,7 +45,8 @@ def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
         controller.limit(limits=count)
         bk.set_num_threads(count)
 
-    return set_threads, controller.info()
+    libraries = [{**info, "filepath": Path(info["filepath"]).name} for info in controller.info()]
+    return set_threads, libraries
 
 
 def absences(peers: Sequence[Peer], asked: Sequence[str] | None) -> dict[str, str]:
