@@ -93,8 +93,8 @@ class BatchPlan {
     kernels();  // throws for an unknown instruction set, which no thread of a region may
     const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
     const bool atomic = accumulation_ == Accumulation::atomic;
-    const Index buffer = padded(checked_product({list_.largest_intermediate, inner}));
-    const Index product = atomic ? padded(output_size_ * inner) : 0;
+    const Index buffer = padded<T>(checked_product({list_.largest_intermediate, inner}));
+    const Index product = atomic ? padded<T>(output_size_ * inner) : 0;
     const Scratch lanes = inner == 1 ? lane_scratch() : Scratch{};
     const Index per_thread = 2 * buffer + product + lanes.total();
     thread_local Workspace workspace;
@@ -128,11 +128,6 @@ class BatchPlan {
     T* buffers() const { return scratch + per_thread * thread_index(); }
     T* sums() const { return buffers() + 2 * buffer; }
   };
-
-  static Index padded(Index elements) {
-    constexpr Index unit = kPaddingBytes / Index(sizeof(T));
-    return (elements + unit - 1) / unit * unit;
-  }
 
   // Whether the products of each set have one weight: it is not worth a list then.
   static bool all_same(const T* weights, Index sets, std::size_t count) {
@@ -196,8 +191,8 @@ class BatchPlan {
     if (!batch_) return {};
     const Index lanes = batch_->lanes;
     const Index tile = std::max(input_size_, list_.largest_intermediate);
-    return {padded((output_size_ + 3) * lanes), padded(tile * lanes),
-            padded(largest_matrix() * lanes)};
+    return {padded<T>((output_size_ + 3) * lanes), padded<T>(tile * lanes),
+            padded<T>(largest_matrix() * lanes)};
   }
 
   // As the tensor kernels take them, or for lanes: contracted index first, without padding.

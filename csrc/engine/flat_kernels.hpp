@@ -12,7 +12,6 @@ namespace flat {
 using lanes::kLanes;
 using lanes::load;
 using lanes::Pack;
-using lanes::Positions;
 using lanes::repeated;
 using lanes::store;
 using lanes::UpTo;
@@ -28,7 +27,7 @@ struct Groups {
 
 // Lane (c, r) of every group goes to ((c + turns) mod n, r).
 template <int n, int R, int turns, class V, int... i>
-inline V rotated(V v, Positions<i...>) {
+inline V rotated(V v, Indices<i...>) {
   return __builtin_shufflevector(
       v, v, (i + ((i / R % n - turns + n) % n - i / R % n) * R < int(sizeof...(i))
                  ? i + ((i / R % n - turns + n) % n - i / R % n) * R

@@ -10,8 +10,9 @@ namespace BATCHKRON_ISA {
 namespace lanes {
 
 template <class T>
-constexpr int kLanes = BATCHKRON_VECTOR_BYTES / int(sizeof(T));
+constexpr int kLanes = widest<T>;
 
+// Unlike those of vectors.hpp, these hold whole numbers: a complex one is a vector of width 1.
 template <class T, int width>
 struct Vector {
   typedef T type __attribute__((vector_size(width * sizeof(T)), aligned(alignof(T)), may_alias));
@@ -31,16 +32,8 @@ constexpr int kPart = 16 / int(sizeof(T));
 template <class T>
 constexpr int kParts = kLanes<T> / kPart<T>;
 
-template <int... i>
-struct Positions {};
-template <int count, int... i>
-struct Count : Count<count - 1, count - 1, i...> {};
-template <int... i>
-struct Count<0, i...> {
-  typedef Positions<i...> type;
-};
 template <int count>
-using UpTo = typename Count<count>::type;
+using UpTo = typename CountTo<count>::type;
 
 template <class V, class T>
 inline V load(const T* p) {
@@ -51,34 +44,28 @@ inline void store(T* p, V v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
-// The value in all lanes. Subtracting zero changes nothing, and costs nothing.
-template <class V, class T>
-inline V splat(T value) {
-  return value - V{};
-}
-
 // Inside every part: the lower halves of a and b in turns, or the upper halves.
 template <class T, int upper, class V, int... i>
-inline V zip(V a, V b, Positions<i...>) {
+inline V zip(V a, V b, Indices<i...>) {
   constexpr int part = kPart<T>, other = sizeof...(i);
   return __builtin_shufflevector(
       a, b, (i / part * part + part / 2 * upper + i % part / 2 + (i % 2 ? other : 0))...);
 }
 // Inside every part: the lower halves of a and b one after another, or the upper halves.
 template <class T, int upper, class V, int... i>
-inline V halves(V a, V b, Positions<i...>) {
+inline V halves(V a, V b, Indices<i...>) {
   constexpr int part = kPart<T>, half = part / 2, other = sizeof...(i);
   return __builtin_shufflevector(
       a, b, (i / part * part + half * upper + i % half + (i % part / half ? other : 0))...);
 }
 // The even parts of a and then those of b, or the odd ones.
 template <class T, int odd, class V, int... i>
-inline V every_other_part(V a, V b, Positions<i...>) {
+inline V every_other_part(V a, V b, Indices<i...>) {
   constexpr int part = kPart<T>;
   return __builtin_shufflevector(a, b, ((2 * (i / part) + odd) * part + i % part)...);
 }
 template <class T, int width, int... i>
-inline Pack<T, 2 * width> joined(Pack<T, width> a, Pack<T, width> b, Positions<i...>) {
+inline Pack<T, 2 * width> joined(Pack<T, width> a, Pack<T, width> b, Indices<i...>) {
   return __builtin_shufflevector(a, b, i...);
 }
 

@@ -9,13 +9,6 @@
 
 namespace batchkron {
 
-// Elements rounded up to the alignment of packed factors and buffers.
-template <class T>
-Index padded(Index elements) {
-  constexpr Index unit = kPaddingBytes / Index(sizeof(T));
-  return (elements + unit - 1) / unit * unit;
-}
-
 // Reads the user's factors when it is filled, and not again. The sizes, not the number of vectors,
 // decide what is merged: one packing serves every plan of the same factors.
 template <class T>

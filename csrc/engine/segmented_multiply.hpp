@@ -71,8 +71,8 @@ class SegmentedModeMultiply {
     const Index sums = 2 * sums_elements();
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(
-        workspace.reserve(bytes_of<T>(padded(packed), 1) + bytes_of<T>(sums, threads)));
-    T* thread_sums = scratch + padded(packed);
+        workspace.reserve(bytes_of<T>(padded<T>(packed), 1) + bytes_of<T>(sums, threads)));
+    T* thread_sums = scratch + padded<T>(packed);
     if (flat_.add_edges) copy_last(x, scratch);
     const Index grain = std::max<Index>(1, shape_.num_outputs / (32 * threads));
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -93,11 +93,6 @@ class SegmentedModeMultiply {
   }
 
  private:
-  static Index padded(Index elements) {
-    constexpr Index unit = kPaddingBytes / Index(sizeof(T));
-    return (elements + unit - 1) / unit * unit;
-  }
-
   static constexpr Index kMostInputs = std::numeric_limits<std::int32_t>::max();
   static constexpr Index kCopied = 4;  // elements that a run of a block is copied by
 
@@ -258,7 +253,7 @@ class SegmentedModeMultiply {
 
   // Of one thread: the sums. Sums of packed rows take as much again for their own order.
   Index sums_elements() const {
-    return padded(flat_.add_edges ? points() * shape_.K + flat_.beyond
+    return padded<T>(flat_.add_edges ? points() * shape_.K + flat_.beyond
                                   : shape_.K * stride_ + kCopied);
   }
 

@@ -21,6 +21,13 @@ Steps plan_steps(const std::vector<Index>& inputs, const std::vector<Index>& out
                  const std::vector<bool>& active, Index inner,
                  Ties ties = Ties::first_mode_first);
 
+// Elements rounded up to the alignment of packed factors and buffers.
+template <class T>
+Index padded(Index elements) {
+  constexpr Index unit = kPaddingBytes / Index(sizeof(T));
+  return (elements + unit - 1) / unit * unit;
+}
+
 // The bytes of `elements` values of T; throws std::bad_alloc where no memory could hold them.
 template <class T>
 std::size_t bytes_of(Index elements, Index copies) {

@@ -11,12 +11,9 @@ namespace tensors {
 using lanes::kLanes;
 using lanes::load;
 using lanes::Pack;
-using lanes::Positions;
 using lanes::repeated;
 using lanes::store;
 using lanes::UpTo;
-
-constexpr int power(int n, int d) { return d == 0 ? 1 : n * power(n, d - 1); }
 
 // A block in vectors. Where it is a single vector, the first mode, which is multiplied last, leaves
 // the exchange of lanes to the end of the sum, which then has n parts.
@@ -30,7 +27,7 @@ struct Block {
 };
 
 template <int distance, class V, int... i>
-inline V exchange(V v, Positions<i...>) {
+inline V exchange(V v, Indices<i...>) {
   return __builtin_shufflevector(v, v, (i ^ distance)...);
 }
 

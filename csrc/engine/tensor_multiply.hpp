@@ -3,11 +3,8 @@
 // instruction set; see mode_multiply.hpp.
 #pragma once
 
-#ifdef __AVX__
-#include <immintrin.h>
-#endif
-
 #include "engine/mode_multiply.hpp"
+#include "engine/repeated.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
@@ -25,22 +22,6 @@ BATCHKRON_INLINE void each(Indices<i...>, Body body) {
 template <int n, class Body>
 BATCHKRON_INLINE void each(Body body) {
   each(typename CountTo<n>::type{}, body);
-}
-
-// The P elements at x again and again, in one load: GCC shuffles for a pattern of a narrow vector,
-// and warns of the unmasked intrinsic.
-template <int P, class T>
-BATCHKRON_INLINE Pack<T, widest<T>> repeat_row(const T* x) {
-#if BATCHKRON_VECTOR_BYTES == 64
-  using V = Pack<T, widest<T>>;
-  if constexpr (P * sizeof(T) == 32)
-    return V(_mm512_maskz_broadcast_f64x4(
-        0xff, _mm256_loadu_pd(reinterpret_cast<const double*>(x))));
-  else
-    return V(_mm512_maskz_broadcast_f32x4(0xffff, _mm_loadu_ps(x)));
-#elif BATCHKRON_VECTOR_BYTES == 32
-  return Pack<T, widest<T>>(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(x)));
-#endif
 }
 
 // A vector as rows of P lanes. Within a row an entry is copied to all of its lanes in two steps,
@@ -133,7 +114,7 @@ class SecondMode {
     for (int c = 0; c < P; ++c) {
       BATCHKRON_UNROLL
       for (int plane = 0; plane < planes; ++plane) {
-        const V row = repeat_row<P>(x + (plane * P + c) * P);
+        const V row = V(lanes::repeated<T, P, widest<T>>(x + (plane * P + c) * P));
         BATCHKRON_UNROLL
         for (int j = 0; j < size; ++j)
           y[plane * size + j] = fused_vector(row, entries_[c][j], y[plane * size + j]);
@@ -164,10 +145,6 @@ BATCHKRON_INLINE void multiply_vectors(Pack<T, widest<T>>* x, const T* f) {
     BATCHKRON_UNROLL
     for (int k = 0; k < P; ++k) part[k * inside] = sum[k];
   }
-}
-
-constexpr int power(int base, int exponent) {
-  return exponent ? base * power(base, exponent - 1) : 1;
 }
 
 template <class T, int P, int modes>

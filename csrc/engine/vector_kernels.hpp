@@ -11,9 +11,7 @@ namespace vectors {
 using lanes::kLanes;
 using lanes::load;
 using lanes::Pack;
-using lanes::Positions;
 using lanes::repeated;
-using lanes::splat;
 using lanes::store;
 using lanes::UpTo;
 
@@ -25,7 +23,7 @@ inline void write(const BlockTask<T>& task, T* y, const T* sums, Index count) {
 
 // Elements first, first + 1, ... of the n in every run of n lanes, n times each.
 template <int n, int first, class V, int... i>
-inline V spread(V x, Positions<i...>) {
+inline V spread(V x, Indices<i...>) {
   return __builtin_shufflevector(x, x, (first + i / n)...);
 }
 

@@ -200,5 +200,9 @@ BATCHKRON_INLINE void finish_part(T* y, const T* sum, Index count, T alpha, bool
 
 constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
 
+constexpr int power(int base, int exponent) {
+  return exponent ? base * power(base, exponent - 1) : 1;
+}
+
 }  // namespace BATCHKRON_ISA
 }  // namespace batchkron
