@@ -6,22 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/aligned.hpp"
 #include "engine/batch_kernel_table.hpp"
-#include "engine/pack.hpp"
-#include "engine/tensor_layout.hpp"
+#include "engine/batch_pools.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 #include "planning/batch_list.hpp"
 
 namespace batchkron {
-
-// One pool: `systems` times `count` matrices of one shape, contiguous, output index first.
-template <class T>
-struct PoolView {
-  const T* data;
-  Index systems, count, K, C;
-};
 
 enum class Accumulation { owner, atomic };
 
@@ -37,9 +28,7 @@ class BatchPlan {
         output_size_(shape_.output_size()),
         accumulation_(accumulation),
         list_(sort_batch(shape_, list)),
-        pools_(shape_.inputs.size()),
-        packed_pools_(std::size_t(systems) * shape_.inputs.size()),
-        lane_pools_(packed_pools_.size()),
+        pools_(shape_.inputs.size(), systems),
         batch_(kernels_for()),
         block_kernel_(batch_ ? find_block_kernel() : nullptr),
         active_(find_active()),
@@ -47,20 +36,8 @@ class BatchPlan {
 
   // The matrices of one mode; the same sizes every time.
   void set_pool(std::size_t mode, const PoolView<T>& view) {
-    Pool& pool = pools_[mode];
-    pool.matrix = packed_size<T>(view.K, view.C);
-    pool.system = view.systems == 1 ? 0 : view.count * pool.matrix;
-    pool.packed.resize(std::size_t(view.systems * view.count * pool.matrix));
-    for (Index i = 0; i < view.systems * view.count; ++i)
-      pack(FactorView<T>{view.data + i * view.K * view.C, view.K, view.C, view.C, 1},
-           pool.packed.data() + i * pool.matrix);
-    if (batch_) set_batch_pool(mode, view);
-    for (Index system = 0; system < systems_; ++system) {
-      const Index at = system * Index(shape_.inputs.size()) + Index(mode);
-      const Index first = view.systems == 1 ? 0 : system * view.count;
-      packed_pools_[at] = pool.packed.data() + first * pool.matrix;
-      lane_pools_[at] = pool.unpadded.data() + first * pool.batch_matrix;
-    }
+    const BatchLayout layout = is_tensor_ ? BatchLayout::tensor : BatchLayout::transposed;
+    pools_.set(mode, view, batch_ ? layout : BatchLayout::none, batch_ ? batch_->lanes : 0);
   }
 
   // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
@@ -137,14 +114,6 @@ class BatchPlan {
     return true;
   }
 
-  struct Pool {
-    AlignedVector<T> packed;
-    AlignedVector<T> unpadded;  // as the batch kernels read them, if there are any
-    Index matrix = 0;           // elements of one packed matrix
-    Index batch_matrix = 0;     // of one that is not packed
-    Index system = 0;           // elements between two systems; 0 if they share the pool
-  };
-
   // The batch kernels, where these have T, the list may be added in their order, and the blocks of
   // all lanes stay in the second-level cache.
   const BatchKernels<T>* kernels_for() const {
@@ -195,23 +164,6 @@ class BatchPlan {
             padded<T>(largest_matrix() * lanes)};
   }
 
-  // As the tensor kernels take them, or for lanes: contracted index first, without padding.
-  void set_batch_pool(std::size_t mode, const PoolView<T>& view) {
-    const TensorLayout layout{view.C, Index(shape_.inputs.size()), batch_->lanes};
-    Pool& pool = pools_[mode];
-    pool.batch_matrix = is_tensor_ ? layout.matrix(mode) : view.K * view.C;
-    pool.unpadded.resize(std::size_t(view.systems * view.count * pool.batch_matrix));
-    for (Index i = 0; i < view.systems * view.count; ++i) {
-      const T* matrix = view.data + i * view.K * view.C;
-      T* target = pool.unpadded.data() + i * pool.batch_matrix;
-      if (is_tensor_)
-        layout.write(mode, matrix, target);
-      else
-        for (Index c = 0; c < view.C; ++c)
-          for (Index k = 0; k < view.K; ++k) target[c * view.K + k] = matrix[k * view.C + c];
-    }
-  }
-
   // Tensor kernels skip modes, the others take runs in which every mode multiplies.
   bool in_registers(const Run& run) const {
     return block_kernel_ &&
@@ -238,8 +190,7 @@ class BatchPlan {
     T* buffers = call.buffers();
     for (int s = 0; s <= last; ++s) {
       const Step& step = steps.list[s];
-      const Pool& pool = pools_[step.mode];
-      const T* f = pool.packed.data() + system * pool.system + ids[step.mode] * pool.matrix;
+      const T* f = pools_.matrix(system, step.mode, ids[step.mode]);
       T* result = s == last ? target : buffers + (s % 2) * call.buffer;
       const Index R = step.R * call.inner;
       mode_kernels<T>().pick(s == last && accumulate, step.C, step.K)(
@@ -310,12 +261,12 @@ class BatchPlan {
   void add_in_registers(const Call& call, Index e, const Run& run, T* target,
                         bool accumulate) const {
     const Index system = e % systems_, modes = Index(shape_.inputs.size());
-    const std::vector<const T*>& pools = is_tensor_ ? lane_pools_ : packed_pools_;
+    const T* const* pools = is_tensor_ ? pools_.batch(system) : pools_.packed(system);
     block_kernel_({target, call.x + e * shape_.num_inputs * input_size_,
                    list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
                    weights_of(system, run), weight_step_, run.end - run.begin,
-                   pools.data() + system * modes, active_.data() + run.group * modes,
-                   shape_.inputs[0], shape_.outputs[0], call.alpha, accumulate});
+                   pools, active_.data() + run.group * modes, shape_.inputs[0], shape_.outputs[0],
+                   call.alpha, accumulate});
   }
 
   void add_run(const Call& call, Index e, const Run& run) const {
@@ -328,8 +279,8 @@ class BatchPlan {
                           list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
                           modes, weights_of(system, run), weight_step_, count,
                           steps.list.data(), int(steps.list.size()),
-                          lane_pools_.data() + system * modes, zeros_.data(), tiles,
-                          call.lanes.tile, tiles + 2 * call.lanes.tile});
+                          pools_.batch(system), zeros_.data(), tiles, call.lanes.tile,
+                          tiles + 2 * call.lanes.tile});
   }
 
   // One task per product, added with atomic operations in any order.
@@ -369,12 +320,11 @@ class BatchPlan {
   Index systems_, input_size_, output_size_;
   Accumulation accumulation_;
   SortedList list_;
-  std::vector<Pool> pools_;
-  std::vector<const T*> packed_pools_, lane_pools_;  // (systems, modes)
-  const BatchKernels<T>* batch_;                     // null if the batch kernels do not run
-  bool is_tensor_ = false;                           // whether block_kernel_ is a tensor kernel
-  BlockKernel<T> block_kernel_;                      // null if none runs
-  std::vector<char> active_;                         // (groups, modes)
+  BatchPools<T> pools_;
+  const BatchKernels<T>* batch_;  // null if the batch kernels do not run
+  bool is_tensor_ = false;        // whether block_kernel_ is a tensor kernel
+  BlockKernel<T> block_kernel_;   // null if none runs
+  std::vector<char> active_;      // (groups, modes)
   std::vector<T> zeros_;
   std::vector<T> weights_;
   Index weight_step_ = 1;    // weights between two products; 0 if they share one
