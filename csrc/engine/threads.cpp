@@ -30,7 +30,7 @@ void set_num_threads(int count) { chosen.store(count, std::memory_order_relaxed)
 int thread_index() { return omp_get_thread_num(); }
 
 int threads_for(double multiply_adds) {
-  constexpr double kWorthwhile = 1e5;  // about 20 us of one core at a few multiply-adds a cycle
+  constexpr double kWorthwhile = 4e5;  // 5 to 10 us of one core
   const int count = multiply_adds < kWorthwhile ? 1 : num_threads();
   if (count > 1) pool_exists.store(true, std::memory_order_relaxed);
   return count;
