@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from batchkron.backends.device_batches import RegisterPass, RegisterTiling
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 
 _TYPES = {
@@ -103,7 +104,7 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _expression(template: str, *arguments: object) -> str:
+def _type(template: str, *arguments: object) -> str:
     return f"batchkron::{template}<{', '.join(map(str, arguments))}>"
 
 
@@ -112,7 +113,7 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
     scalar = _TYPES[dtype]
     return Program(
         "batched_kron.cuh",
-        _expression(
+        _type(
             "batched_kron",
             scalar,
             _steps_type(scalar, tiling.steps),
@@ -130,7 +131,7 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     scalar = _TYPES[dtype]
     return Program(
         "kron_group.cuh",
-        _expression(
+        _type(
             "kron_group",
             scalar,
             _steps_type(scalar, tiling.steps),
@@ -147,4 +148,35 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
 
 def explicit_program(dtype: np.dtype[np.generic]) -> Program:
     """Return the kernel of the explicit product."""
-    return Program("explicit_kron.cuh", _expression("explicit_kron", _TYPES[dtype]))
+    return Program("explicit_kron.cuh", _type("explicit_kron", _TYPES[dtype]))
+
+
+def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
+    """Return the kernel of a batch list of single vectors whose blocks fit in registers."""
+    elements = (step.C * step.K for step in tiling.steps)
+    sizes = tiling.input_size, tiling.output_size, tiling.run, tiling.gap, tiling.area
+    layout = _type("BlockLayout", *sizes, *elements)
+    cut = _type(
+        "RegisterCut",
+        tiling.team,
+        tiling.crew,
+        tiling.block,
+        tiling.stages,
+        tiling.chunk,
+        tiling.pitch,
+        tiling.exchange,
+    )
+    flags = _flag(tiling.short_ids), _flag(tiling.identities)
+    passes = map(_register_pass, tiling.passes)
+    return Program(
+        "batched_registers.cuh",
+        _type(
+            "batched_registers", _TYPES[dtype], layout, cut, tiling.least_blocks, *flags, *passes
+        ),
+    )
+
+
+def _register_pass(one: RegisterPass) -> str:
+    held = (_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in one.held)
+    spread = (_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
+    return _type("RegisterPass", _type("HeldModes", *held), _type("SpreadModes", *spread))

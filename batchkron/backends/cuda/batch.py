@@ -20,7 +20,9 @@ from batchkron.backends.cuda.device import (
     load_kernel,
     upload,
 )
+from batchkron.backends.cuda.register_batch import RegisterBatch, list_records, tiling_of_batch
 from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
+from batchkron.backends.device_batches import matrix_pitch
 from batchkron.backends.device_programs import batch_program, has_fixed_steps
 from batchkron.backends.device_tiling import Step, Tiling, batch_tiling, plan_order, plan_steps
 from batchkron.spec import Array, BatchSpec
@@ -165,10 +167,9 @@ class BatchPlan:
         owner = spec.accumulation != "atomic"
         self._order = order
         self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
-        self._pools = _one_for_each(
-            spec.pools, lambda pool: cupy.empty(pool.swapaxes(2, 3).shape, spec.dtype)
-        )
+        self._pools = _one_for_each(spec.pools, _empty_pool)
         self._weights = cupy.empty(spec.weights.shape, spec.dtype)
+        self._unit_weights = cupy.empty((1,), np.int32)
         shape = _BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
             dtype=spec.dtype,
@@ -180,13 +181,18 @@ class BatchPlan:
             output_size=spec.output_size,
             owner=owner,
         )
-        self._batch = _Batch(shape, device, self._lists(spec, owner))
-        self._batch.set_factors([_pool_factor(self._pools[mode]) for mode in order])
+        lists = self._lists(spec, owner)
+        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        self._batch = _Batch(shape, device, arrays | {"weights": self._weights})
+        self._batch.set_factors(
+            [_pool_factor(self._pools[mode], inputs[mode], outputs[mode]) for mode in order]
+        )
+        self._registers = self._register_batch(lists, arrays.get("starts"))
         self.set_values(spec.pools, spec.weights)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
-            self._batch.prepare(1)
+            self.reserve(1, 1)
 
-    def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Any]:
+    def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Array]:
         """Return the batch list in the kernels' order, -1 for factors that are identities."""
         columns = []
         for mode in self._order:
@@ -200,25 +206,50 @@ class BatchPlan:
         }
         if owner:
             lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
-        return {key: cupy.asarray(value) for key, value in lists.items()} | {
-            "weights": self._weights
+        return lists
+
+    def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
+        """Return the list as the kernel for blocks in registers takes it, where there is one."""
+        shape = self._batch.shape
+        if not shape.owner or shape.input_size * shape.output_size == 0:
+            return None
+        counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
+        device = self._batch.device
+        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, lists["ids"], device)
+        if tiling is None:
+            return None
+        arrays = {
+            "list": list_records(lists["ids"], lists["inputs"], tiling.short_ids),
+            "starts": starts,
+            "weights": self._weights,
+            "unit_weights": self._unit_weights,
         }
+        pools = [self._pools[mode] for mode in self._order]
+        places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
+        return RegisterBatch(tiling, shape.dtype, device, counts, arrays, places)
 
     def set_values(self, pools: Sequence[Array], weights: Array) -> None:
         """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products) in place.
 
-        The device holds a matrix by columns: consecutive outputs are consecutive in memory.
+        The device holds a matrix by columns, padded: consecutive outputs are consecutive in memory.
         """
         pairs = {
-            id(target): (pool.swapaxes(2, 3), target)
+            id(target): (_padded(pool), target)
             for pool, target in zip(pools, self._pools, strict=True)
         }
         values, targets = zip(*pairs.values(), strict=True)
-        upload([*values, weights[:, self._permutation]], [*targets, self._weights])
+        unit = np.array([np.all(weights == 1)], np.int32)
+        upload(
+            [*values, weights[:, self._permutation], unit],
+            [*targets, self._weights, self._unit_weights],
+        )
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        self._batch.reserve(outer, inner)
+        if inner == 1 and self._registers is not None:
+            self._registers.prepare()
+        else:
+            self._batch.reserve(outer, inner)
 
     def run(
         self,
@@ -230,6 +261,12 @@ class BatchPlan:
         accumulate: bool,
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
+        if inner == 1 and x.size and y.size and self._registers is not None:
+            if self._registers.takes(x):
+                check_device(self._batch.device, x, y)
+                with device_errors():
+                    self._registers.run(x, y, outer, alpha, accumulate)
+                return
         self._batch.run(x, y, outer, inner, alpha, accumulate)
 
 
@@ -242,10 +279,32 @@ def _one_for_each(
     return [results[id(array)] for array in arrays]
 
 
-def _pool_factor(pool: DeviceArray) -> tuple[int, int, int, int, int]:
-    """Return a pool (systems or 1, count, C, K) as the kernels see it."""
-    systems, count, C, K = pool.shape
-    return pool.data.ptr, count * C * K if systems > 1 else 0, C * K, 1, K
+def _empty_pool(pool: Array) -> DeviceArray:
+    """Return memory for a pool (systems or 1, count, P, Q): each matrix padded to whole sectors."""
+    systems, count, outputs, inputs = pool.shape
+    pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
+    return cupy.empty((systems, count, pitch), pool.dtype)
+
+
+def _padded(pool: Array) -> Array:
+    """Return a pool (systems or 1, count, P, Q) as the device holds it, by columns and padded."""
+    systems, count, outputs, inputs = pool.shape
+    pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
+    padded = np.zeros((systems, count, pitch), pool.dtype)
+    columns = pool.swapaxes(2, 3).reshape(systems, count, outputs * inputs)
+    padded[:, :, : outputs * inputs] = columns
+    return padded
+
+
+def _system_stride(pool: DeviceArray) -> int:
+    """Return the elements from one system of a pool to the next, 0 where all share one."""
+    systems, count, pitch = pool.shape
+    return count * pitch if systems > 1 else 0
+
+
+def _pool_factor(pool: DeviceArray, inputs: int, outputs: int) -> tuple[int, int, int, int, int]:
+    """Return a padded pool of matrices (outputs, inputs) as the general kernel sees it."""
+    return pool.data.ptr, _system_stride(pool), pool.shape[2], 1, outputs
 
 
 def _starts(outputs: Array, count: int) -> Array:

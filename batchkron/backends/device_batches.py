@@ -1,0 +1,363 @@
+"""How a product of a batch list is cut into what threads hold in registers.
+
+Pure arithmetic on sizes, without any device: the kernel's contract is in
+``csrc/cuda/batched_registers.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
+
+LARGEST_SHORT_ID = 65534  # one more is an identity
+_LARGEST_SIZE = 8
+_LARGEST_TEAM = 512
+_MOST_MULTIPLIES = 4096  # of one thread, all unrolled: a kernel compiles in a second or two
+_MOST_HELD = {4: 32, 8: 28, 16: 14}  # elements of a block in a thread's registers, by their bytes
+_TOLERATED_WASTE = 1.1
+_SHARED_OF_MULTIPROCESSOR = 200 << 10
+_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_SMALL_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMode:
+    """A mode that a thread holds whole: C entries ``source`` apart become K ``target`` apart."""
+
+    step: int
+    C: int
+    K: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadMode:
+    """A mode whose entries go to different items."""
+
+    size: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPass:
+    """One pass over a block: the held modes of each item, and the modes that make the items."""
+
+    held: tuple[HeldMode, ...]
+    spread: tuple[SpreadMode, ...]
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return math.prod(mode.size for mode in self.spread)
+
+    @property
+    def elements(self) -> int:
+        """The largest number of an item's elements."""
+        return _largest_tile([(mode.C, mode.K) for mode in self.held])
+
+
+@dataclass(frozen=True)
+class RegisterTiling:
+    """How a kernel evaluates products with the block in registers.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    passes : tuple of RegisterPass
+    run, gap : int
+        After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
+    area : int
+        Elements of shared memory for a block, in whole 16-byte words.
+    exchange : int
+        Elements of a second buffer; 0 if results can take the place of their inputs.
+    team : int
+        Threads that evaluate one product.
+    crew : int
+        Teams that share the products of one output.
+    block : int
+        Threads of a thread block.
+    stages : int
+        Products of a team that are on their way from memory at a time.
+    chunk : int
+        Bytes of x that one copy takes.
+    short_ids, identities : bool
+        Whether ids have 16 bits; whether some factors are identities.
+    least_blocks : int
+        Thread blocks that a multiprocessor should hold, which bounds the registers.
+    itemsize : int
+    """
+
+    steps: tuple[Step, ...]
+    passes: tuple[RegisterPass, ...]
+    run: int
+    gap: int
+    area: int
+    exchange: int
+    team: int
+    crew: int
+    block: int
+    stages: int
+    chunk: int
+    short_ids: bool
+    identities: bool
+    least_blocks: int
+    itemsize: int
+
+    @property
+    def group(self) -> int:
+        """Threads that copy together: a warp, or one larger team."""
+        return 32 if self.team <= 32 else self.block
+
+    @property
+    def products(self) -> int:
+        """Products that a group evaluates at a time."""
+        return self.group // self.team
+
+    @property
+    def teams(self) -> int:
+        """Teams of a thread block."""
+        return self.block // self.group * self.products
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that a thread block computes at a time."""
+        return self.teams // self.crew
+
+    @property
+    def input_size(self) -> int:
+        """Elements of a block before the first step."""
+        first = self.steps[0]
+        return first.L * first.C * first.R
+
+    @property
+    def output_size(self) -> int:
+        """Elements of a block after the last step."""
+        last = self.steps[-1]
+        return last.L * last.K * last.R
+
+    @cached_property
+    def pitch(self) -> int:
+        """Bytes of shared memory of one product, so that teams of a warp use different banks."""
+        matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
+        words = (self.area * self.itemsize + matrices) // 16
+        offset, period = (self.team, 2 * self.team) if self.team in (1, 2, 4) else (0, 1)
+        return 16 * (words + (offset - words) % period)
+
+    @property
+    def record_words(self) -> int:
+        """Words of 4 bytes of a product's record in the list."""
+        return record_words(len(self.steps), self.short_ids)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        entry = _round_up(self.record_words * 4, 16) + 16
+        slots = 8 if self.stages > 2 else 4
+        exchange = _round_up(self.exchange * self.itemsize, 16)
+        product = slots * entry + self.stages * self.pitch + exchange
+        return self.teams * product
+
+
+def matrix_bytes(elements: int, itemsize: int) -> int:
+    """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
+    return _round_up(elements * itemsize, 16)
+
+
+def matrix_pitch(elements: int, itemsize: int) -> int:
+    """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
+    size = matrix_bytes(elements, itemsize)
+    return size if size <= 16 else _round_up(size, 32)
+
+
+def record_words(steps: int, short_ids: bool) -> int:
+    """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
+    size = 4 + steps * (2 if short_ids else 4)
+    return 2 if size <= 8 else _round_up(size, 16) // 4
+
+
+def register_tiling(
+    steps: tuple[Step, ...],
+    itemsize: int,
+    outputs: int,
+    products: int,
+    short_ids: bool,
+    identities: bool,
+    limits: DeviceLimits,
+) -> RegisterTiling | None:
+    """Return how products of single vectors are evaluated in registers, or None if they are not.
+
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems.
+    """
+    if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
+        return None
+    most = _MOST_HELD[itemsize]
+    cuts = _cut(steps, most)
+    team = _team(steps, cuts, most)
+    if team is None:
+        return None
+    passes, run, gap = _passes(steps, cuts, itemsize)
+    square = all(step.C == step.K for step in steps)
+    largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
+    padded = largest + (largest // run - 1) * gap if gap else largest
+    area = matrix_bytes(padded, itemsize) // itemsize
+    size = steps[0].L * steps[0].C * steps[0].R * itemsize
+    tiling = RegisterTiling(
+        steps=steps,
+        passes=passes,
+        run=run,
+        gap=gap,
+        area=area,
+        exchange=0 if square or len(passes) == 1 else largest,
+        team=team,
+        crew=1,
+        block=team if team > 32 else _SMALL_BLOCK,
+        stages=2,
+        chunk=math.gcd(size, 16),
+        short_ids=short_ids,
+        identities=identities,
+        least_blocks=1,
+        itemsize=itemsize,
+    )
+    while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
+        tiling = replace(tiling, block=tiling.block // 2)
+    if tiling.shared_bytes > limits.shared_bytes:
+        return None
+    for stages in (3, 4):
+        deeper = replace(tiling, stages=stages)
+        if deeper.shared_bytes * _WARPS_WANTED <= _SHARED_OF_MULTIPROCESSOR * (tiling.block // 32):
+            tiling = deeper
+    return replace(tiling, crew=_crew(tiling, outputs, products, limits))
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
+    """Return the most elements of a tile while its modes are multiplied one after another."""
+    size = largest = math.prod(C for C, _ in shapes)
+    for C, K in shapes:
+        size = size // C * K
+        largest = max(largest, size)
+    return largest
+
+
+def _cut(steps: Sequence[Step], most: int) -> list[list[int]]:
+    """Cut the steps into the fewest runs whose tiles have at most ``most`` elements.
+
+    Of several ways the one with the smallest tiles.
+    """
+
+    def tile(begin: int, end: int) -> int:
+        return _largest_tile([(step.C, step.K) for step in steps[begin:end]])
+
+    best: list[tuple[int, int, list[int]]] = [(0, 0, [])]
+    for end in range(1, len(steps) + 1):
+        ways = [
+            (count + 1, total + tile(begin, end), [*ends, end])
+            for begin, (count, total, ends) in enumerate(best)
+            if begin == end - 1 or tile(begin, end) <= most
+        ]
+        best.append(min(ways))
+    ends = best[-1][2]
+    return [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> int | None:
+    """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
+    shapes = []  # items and elements of an item of each pass
+    for cut in cuts:
+        elements = _largest_tile([(steps[s].C, steps[s].K) for s in cut])
+        first = steps[cut[0]]
+        size = first.L * first.C * first.R
+        shapes.append((size // math.prod(steps[s].C for s in cut), elements))
+    multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
+
+    def waste(team: int) -> float:
+        slots = sum(-(-items // team) * team * elements for items, elements in shapes)
+        group = _round_up(team, 32)
+        return slots * (group / (group // team * team))
+
+    fits = [
+        team
+        for team in [*range(1, 33), *range(64, _LARGEST_TEAM + 1, 32)]
+        if all(-(-items // team) * elements <= most for items, elements in shapes)
+        and multiplies <= _MOST_MULTIPLIES * team
+    ]
+    if not fits:
+        return None
+    least = min(map(waste, fits))
+    return next(team for team in fits if waste(team) <= _TOLERATED_WASTE * least)
+
+
+def _passes(
+    steps: Sequence[Step], cuts: Sequence[Sequence[int]], itemsize: int
+) -> tuple[tuple[RegisterPass, ...], int, int]:
+    """Return the passes, and the padding of a block in shared memory.
+
+    Padded are blocks where each thread of the first pass reads a run of whole 16-byte words: an
+    odd number of words apart, these lie in different banks.
+    """
+    modes = len(steps)
+    sizes = [0] * modes
+    for step in steps:
+        sizes[step.mode] = step.C
+    square = all(step.C == step.K for step in steps)
+    first = sorted(steps[s].mode for s in cuts[0])
+    run = math.prod(sizes[mode] for mode in first)
+    together = first == list(range(modes - len(first), modes)) and run < math.prod(sizes)
+    even = run * itemsize % 32 == 0
+    gap = 16 // itemsize if square and together and even else 0
+    border = first[0] if gap else 0
+    passes = []
+    for cut in cuts:
+        source = list(_strides(sizes, border, gap))
+        held_modes = {steps[s].mode for s in cut}
+        inputs = list(sizes)
+        for s in cut:
+            sizes[steps[s].mode] = steps[s].K
+        target = list(_strides(sizes, border, 0 if cut is cuts[-1] else gap))
+        order = sorted(cut, key=lambda s: steps[s].mode) if square else cut
+        held = tuple(
+            HeldMode(s, steps[s].C, steps[s].K, source[steps[s].mode], target[steps[s].mode])
+            for s in order
+        )
+        spread = tuple(
+            SpreadMode(inputs[mode], source[mode], target[mode])
+            for mode in reversed(range(modes))
+            if mode not in held_modes
+        )
+        passes.append(RegisterPass(held, spread))
+    return tuple(passes), run if gap else 1, gap
+
+
+def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
+    """Yield the strides of a block with ``gap`` elements after each run of the modes >= border."""
+    run = math.prod(sizes[border:])
+    for mode in range(len(sizes)):
+        after = math.prod(sizes[mode + 1 :])
+        yield after // run * (run + gap) if gap and mode < border else after
+
+
+def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many teams share an output.
+
+    Enough to fill the device where there are few outputs, and as many as read the list in whole
+    sectors, but not more than an output has products.
+    """
+    wanted = limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
+    mean = products // max(1, outputs)
+    sharing = min(tiling.products, 8)
+    choices = [
+        crew
+        for crew in range(1, tiling.teams + 1)
+        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
+    ]
+    crew = next((c for c in choices if c >= sharing and c * outputs >= wanted), choices[-1])
+    return max(c for c in choices if c <= max(1, min(crew, mean)))
