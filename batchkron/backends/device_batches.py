@@ -189,14 +189,16 @@ def register_tiling(
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
+    most: int | None = None,
 ) -> RegisterTiling | None:
     """Return how products of single vectors are evaluated in registers, or None if they are not.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems.
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
+    up to ``most`` elements of a block.
     """
     if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
         return None
-    most = _MOST_HELD[itemsize]
+    most = _MOST_HELD[itemsize] if most is None else most
     cuts = _cut(steps, most)
     team = _team(steps, cuts, most)
     if team is None:

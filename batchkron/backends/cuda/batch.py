@@ -261,13 +261,13 @@ class BatchPlan:
         accumulate: bool,
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        if inner == 1 and x.size and y.size and self._registers is not None:
-            if self._registers.takes(x):
-                check_device(self._batch.device, x, y)
-                with device_errors():
-                    self._registers.run(x, y, outer, alpha, accumulate)
-                return
-        self._batch.run(x, y, outer, inner, alpha, accumulate)
+        registers = self._registers if inner == 1 and x.size and y.size else None
+        if registers is None or not registers.takes(x):
+            self._batch.run(x, y, outer, inner, alpha, accumulate)
+            return
+        check_device(self._batch.device, x, y)
+        with device_errors():
+            registers.run(x, y, outer, alpha, accumulate)
 
 
 def _one_for_each(
@@ -290,7 +290,8 @@ def _padded(pool: Array) -> Array:
     """Return a pool (systems or 1, count, P, Q) as the device holds it, by columns and padded."""
     systems, count, outputs, inputs = pool.shape
     pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
-    padded = np.zeros((systems, count, pitch), pool.dtype)
+    module = np if isinstance(pool, np.ndarray) else cupy
+    padded: Array = module.zeros((systems, count, pitch), pool.dtype)
     columns = pool.swapaxes(2, 3).reshape(systems, count, outputs * inputs)
     padded[:, :, : outputs * inputs] = columns
     return padded
