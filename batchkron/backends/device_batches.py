@@ -21,7 +21,10 @@ _MOST_HELD = {4: 32, 8: 28, 16: 14}  # elements of a block in a thread's registe
 _TOLERATED_WASTE = 1.1
 _SHARED_OF_MULTIPROCESSOR = 200 << 10
 _WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
+_ON_CHIP = 228 << 10
 _SMALL_BLOCK = 128
+_LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,13 @@ class RegisterTiling:
         Threads of a thread block.
     stages : int
         Products of a team that are on their way from memory at a time.
-    chunk : int
-        Bytes of x that one copy takes.
     short_ids, identities : bool
         Whether ids have 16 bits; whether some factors are identities.
     least_blocks : int
         Thread blocks that a multiprocessor should hold, which bounds the registers.
     itemsize : int
+    cached : bool
+        Whether the first-level cache should have what shared memory does not need.
     """
 
     steps: tuple[Step, ...]
@@ -103,11 +106,11 @@ class RegisterTiling:
     crew: int
     block: int
     stages: int
-    chunk: int
     short_ids: bool
     identities: bool
     least_blocks: int
     itemsize: int
+    cached: bool = True
 
     @property
     def group(self) -> int:
@@ -132,8 +135,7 @@ class RegisterTiling:
     @property
     def input_size(self) -> int:
         """Elements of a block before the first step."""
-        first = self.steps[0]
-        return first.L * first.C * first.R
+        return _input_size(self.steps)
 
     @property
     def output_size(self) -> int:
@@ -155,13 +157,21 @@ class RegisterTiling:
         return record_words(len(self.steps), self.short_ids)
 
     @property
+    def carveout(self) -> int:
+        """Percentage of the memory on chip that should be shared memory, -1 for no preference."""
+        if not self.cached:
+            return -1
+        blocks = -(-_WARPS_FOR_CACHE * 32 // self.block)
+        return min(100, -(-100 * blocks * (self.shared_bytes + 1024) // _ON_CHIP))
+
+    @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
-        entry = _round_up(self.record_words * 4, 16) + 16
         slots = 8 if self.stages > 2 else 4
+        lists = self.products * slots * (self.record_words * 4 + self.itemsize)
         exchange = _round_up(self.exchange * self.itemsize, 16)
-        product = slots * entry + self.stages * self.pitch + exchange
-        return self.teams * product
+        group = _round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
+        return self.block // self.group * group
 
 
 def matrix_bytes(elements: int, itemsize: int) -> int:
@@ -207,8 +217,8 @@ def register_tiling(
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
-    area = matrix_bytes(padded, itemsize) // itemsize
-    size = steps[0].L * steps[0].C * steps[0].R * itemsize
+    shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
+    area = (matrix_bytes(padded, itemsize) + shift) // itemsize
     tiling = RegisterTiling(
         steps=steps,
         passes=passes,
@@ -220,7 +230,6 @@ def register_tiling(
         crew=1,
         block=team if team > 32 else _SMALL_BLOCK,
         stages=2,
-        chunk=math.gcd(size, 16),
         short_ids=short_ids,
         identities=identities,
         least_blocks=1,
@@ -230,11 +239,23 @@ def register_tiling(
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > limits.shared_bytes:
         return None
+    share = _SHARED_OF_MULTIPROCESSOR * tiling.block // (32 * _WARPS_WANTED)
     for stages in (3, 4):
         deeper = replace(tiling, stages=stages)
-        if deeper.shared_bytes * _WARPS_WANTED <= _SHARED_OF_MULTIPROCESSOR * (tiling.block // 32):
+        if deeper.shared_bytes <= min(share, limits.shared_bytes):
             tiling = deeper
+    while (
+        tiling.team <= 32
+        and tiling.block < _LARGEST_BLOCK
+        and 2 * tiling.shared_bytes <= limits.shared_bytes
+        and tiling.teams * outputs < min(_teams_wanted(tiling, limits), products)
+    ):
+        tiling = replace(tiling, block=2 * tiling.block)
     return replace(tiling, crew=_crew(tiling, outputs, products, limits))
+
+
+def _input_size(steps: Sequence[Step]) -> int:
+    return steps[0].L * steps[0].C * steps[0].R
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -347,13 +368,18 @@ def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
         yield after // run * (run + gap) if gap and mode < border else after
 
 
+def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
+    """Return how many teams fill the device."""
+    return limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
+
+
 def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many teams share an output.
 
     Enough to fill the device where there are few outputs, and as many as read the list in whole
     sectors, but not more than an output has products.
     """
-    wanted = limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
+    wanted = _teams_wanted(tiling, limits)
     mean = products // max(1, outputs)
     sharing = min(tiling.products, 8)
     choices = [

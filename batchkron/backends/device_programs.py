@@ -162,7 +162,6 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
         tiling.crew,
         tiling.block,
         tiling.stages,
-        tiling.chunk,
         tiling.pitch,
         tiling.exchange,
     )

@@ -41,11 +41,22 @@ struct RegisterPass {
 };
 
 // The parts of a product in shared memory, in elements: the block, `gap` elements of padding after
-// each `run` of it, then the matrices. `elements` are those of each step's matrix.
+// each `run` of it, then the matrices. `elements` are those of each step's matrix. A block that is
+// no whole number of 16-byte words is copied with the rest of its first and last one.
 template <int input_, int output_, int run_, int gap_, int area_, int... elements>
 struct BlockLayout {
   static constexpr int input = input_, output = output_, run = run_, gap = gap_, area = area_;
   static constexpr int steps = int(sizeof...(elements));
+
+  template <class T>
+  static constexpr bool whole_words() {
+    return input * int(sizeof(T)) % 16 == 0;
+  }
+  template <class T>
+  static constexpr int block_chunks() {
+    constexpr int bytes = input * int(sizeof(T)), unit = bytes % 8 ? 4 : bytes % 16 ? 8 : 16;
+    return (bytes + 16 - unit + 15) / 16;
+  }
 
   static constexpr int matrix(int s) {
     constexpr int sizes[] = {elements...};
@@ -103,10 +114,11 @@ struct StagedFactors {
 };
 
 // Applies all passes to the block in `from`; the last result goes to `use`. `to` is another buffer,
-// or `from` where each item's results take its inputs' places. An idle thread writes nothing.
+// or `from` where each item's results take its inputs' places, and `other` the one to write to
+// after that. An idle thread writes nothing.
 template <class T, int team, class Factors, class Pass, class... Rest, class Sync, class Use>
-__device__ void run_register_passes(const Factors& factors, T* from, T* to, int rank, bool idle,
-                                    Sync sync, Use use) {
+__device__ void run_register_passes(const Factors& factors, T* from, T* to, T* other, int rank,
+                                    bool idle, Sync sync, Use use) {
   using Held = typename Pass::Held;
   using Spread = typename Pass::Spread;
   constexpr int items = (Spread::size + team - 1) / team;
@@ -131,7 +143,7 @@ __device__ void run_register_passes(const Factors& factors, T* from, T* to, int 
   });
   if constexpr (sizeof...(Rest) > 0) {
     sync();
-    run_register_passes<T, team, Factors, Rest...>(factors, to, from, rank, idle, sync,
+    run_register_passes<T, team, Factors, Rest...>(factors, to, other, to, rank, idle, sync,
                                                           use);
   }
 }
@@ -148,12 +160,12 @@ struct LastPass<Pass> {
 
 // How threads are cut: `team` of them evaluate a product; `crew` teams share the products of one
 // output; `group` threads, a warp or one larger team, copy together. `stages` products of a team are
-// on their way at a time. `chunk`: bytes of x that are copied at once. `pitch`: bytes of one
+// on their way at a time. `pitch`: bytes of one
 // product in shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
-template <int team_, int crew_, int block_, int stages_, int chunk_, int pitch_, int exchange_>
+template <int team_, int crew_, int block_, int stages_, int pitch_, int exchange_>
 struct RegisterCut {
   static constexpr int team = team_, crew = crew_, block = block_, stages = stages_;
-  static constexpr int chunk = chunk_, pitch = pitch_, exchange = exchange_;
+  static constexpr int pitch = pitch_, exchange = exchange_;
   static constexpr int group = team <= 32 ? 32 : block;
   static constexpr int products = group / team;  // of a group at a time
   static constexpr int groups = block / group;
@@ -179,50 +191,100 @@ struct RegisterCut {
 template <class T, class Layout, class Cut, class Record>
 struct GroupMemory {
   static constexpr int slots = Cut::stages > 2 ? 8 : 4;  // of the list's records
-  static constexpr int entry = (Record::words * 4 + 15) / 16 * 16 + 16;  // and the weight
   static_assert(Cut::stages >= 2 && Cut::stages <= 4, "records live for 2 stages - 1 rounds");
   static constexpr int exchange =
       (Cut::exchange * int(sizeof(T)) + 15) / 16 * 16;
-  static constexpr int bytes =
-      Cut::products * (slots * entry + Cut::stages * Cut::pitch + exchange);
+  static constexpr int entry = Record::words * 4 + int(sizeof(T));  // with the weight
+  static constexpr int lists = (Cut::products * slots * entry + 15) / 16 * 16;
+  static constexpr int bytes = lists + Cut::products * (Cut::stages * Cut::pitch + exchange);
   unsigned char* base;
 
   __device__ int* record(int round, int slot) const {
-    return reinterpret_cast<int*>(base + (round % slots * Cut::products + slot) * entry);
+    return reinterpret_cast<int*>(base) + (round % slots * Cut::products + slot) * Record::words;
   }
   __device__ T* weight(int round, int slot) const {
-    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(record(round, slot)) + entry - 16);
+    return reinterpret_cast<T*>(base + Cut::products * slots * Record::words * 4) +
+           round % slots * Cut::products + slot;
   }
   __device__ T* product(int round, int slot) const {
-    return reinterpret_cast<T*>(base + Cut::products * slots * entry +
+    return reinterpret_cast<T*>(base + lists +
                                 (round % Cut::stages * Cut::products + slot) * Cut::pitch);
   }
   __device__ T* buffer(int slot) const {
-    return reinterpret_cast<T*>(base + Cut::products * (slots * entry + Cut::stages * Cut::pitch) +
+    return reinterpret_cast<T*>(base + lists + Cut::products * Cut::stages * Cut::pitch +
                                 slot * exchange);
   }
+  // Bytes of a block's first word that are not the block's.
+  __device__ static unsigned shift(const T* block) {
+    return Layout::template whole_words<T>()
+               ? 0
+               : unsigned(reinterpret_cast<unsigned long long>(block)) % 16;
+  }
 
-  // Begins to copy the blocks and matrices of a round, whose records are there.
+  // Begins to copy the blocks and matrices of a round, whose records are there. x ends at `end`.
   template <int steps>
-  __device__ void copy_products(int round, const T* x, const Pool<T> (&pools)[steps], Index system,
-                                int lane) const {
-    constexpr int chunk = Cut::chunk, chunks = Layout::input * int(sizeof(T)) / chunk;
-#pragma unroll 8
-    for (int i = lane; i < Cut::products * chunks; i += Cut::group) {
-      const int slot = i / chunks, piece = i % chunks, input = Record::input(record(round, slot));
-      if (input >= 0) {
-        // a chunk is a part of an element, or some
-        const int element = piece * chunk / int(sizeof(T)), part = piece * chunk % int(sizeof(T));
-        const int place = element + element / Layout::run * Layout::gap;
-        copy_asynchronously<chunk, false>(
-            reinterpret_cast<unsigned char*>(product(round, slot) + place) + part,
-            reinterpret_cast<const unsigned char*>(x + Index(input) * Layout::input + element) + part);
-      }
-    }
+  __device__ void copy_products(int round, const T* x, const T* end, const Pool<T> (&pools)[steps],
+                                Index system, int lane) const {
+    constexpr int chunks = Layout::template block_chunks<T>();
+    each_slot<chunks>(lane, [&](int slot, auto thread) {
+      const int input = Record::input(record(round, slot));
+      if (input < 0) return;
+      unsigned char* const target = reinterpret_cast<unsigned char*>(product(round, slot));
+      const T* const block = x + Index(input) * Layout::input;
+      const unsigned char* const source =
+          reinterpret_cast<const unsigned char*>(block) - shift(block);
+      const Index all = reinterpret_cast<const unsigned char*>(end) - source;
+      const int rest = int(all < chunks * 16 ? all : chunks * 16);
+      thread.template each<chunks>([&](int i) {
+        if constexpr (Layout::template whole_words<T>()) {
+          constexpr int run = Layout::run * int(sizeof(T)), gap = Layout::gap * int(sizeof(T));
+          copy_asynchronously<16, false>(target + i * 16 + i * 16 / run * gap, source + i * 16);
+        } else if (i * 16 < rest) {
+          const int left = rest - i * 16;
+          copy_asynchronously_first(target + i * 16, source + i * 16, left < 16 ? left : 16);
+        }
+      });
+    });
     copy_matrices<0>(round, pools, system, lane);
   }
 
  private:
+  // How many threads copy one of `chunks` chunks together: few copies, and few products in each.
+  static constexpr int sharing(int chunks) {
+    int best = 1;
+    long long least = 1ll << 60;
+    for (int threads = 1; threads <= Cut::group; threads *= 2) {
+      const int at_once = Cut::group / threads;
+      const long long copies = 1ll * ((Cut::products + at_once - 1) / at_once) *
+                               ((chunks + threads - 1) / threads);
+      const long long cost = copies * (8 + (at_once < Cut::products ? at_once : Cut::products));
+      if (cost <= least) best = threads, least = cost;
+    }
+    return best;
+  }
+  // The chunks that one of `threads` threads copies.
+  template <int threads>
+  struct Share {
+    int first;
+
+    template <int chunks, class Copy>
+    __device__ void each(Copy copy) const {
+#pragma unroll 8
+      for (int i = 0; i < chunks; i += threads)
+        if (i + threads <= chunks || first + i < chunks) copy(first + i);
+    }
+  };
+  // Calls copy(slot, share) for every product that the thread copies chunks of.
+  template <int chunks, class Copy>
+  __device__ static void each_slot(int lane, Copy copy) {
+    constexpr int threads = sharing(chunks), at_once = Cut::group / threads;
+#pragma unroll 8
+    for (int i = 0; i < Cut::products; i += at_once) {
+      const int slot = i + lane / threads;
+      if ((i + at_once <= Cut::products || slot < Cut::products) && lane < at_once * threads)
+        copy(slot, Share<threads>{lane % threads});
+    }
+  }
   template <int s, int steps>
   __device__ void copy_matrices(int round, const Pool<T> (&pools)[steps], Index system,
                                 int lane) const {
@@ -230,17 +292,16 @@ struct GroupMemory {
       constexpr int chunks = Layout::template chunks<T>(s), pitch = Layout::template pitch<T>(s);
       const unsigned char* const pool =
           reinterpret_cast<const unsigned char*>(pools[s].data + system * pools[s].system);
-#pragma unroll 8
-      for (int i = lane; i < Cut::products * chunks; i += Cut::group) {
-        const int slot = i / chunks, piece = i % chunks;
+      each_slot<chunks>(lane, [&](int slot, auto thread) {
         const int* const entry = record(round, slot);
         const int id = Record::id(entry, s);
-        if (Record::input(entry) >= 0 && id >= 0)
-          copy_asynchronously<16, true>(
-              reinterpret_cast<unsigned char*>(product(round, slot) + Layout::template factor<T>(s)) +
-                  piece * 16,
-              pool + Index(id) * pitch + piece * 16);
-      }
+        if (Record::input(entry) < 0 || id < 0) return;
+        unsigned char* const target =
+            reinterpret_cast<unsigned char*>(product(round, slot) + Layout::template factor<T>(s));
+        const unsigned char* const source = pool + Index(id) * pitch;
+        thread.template each<chunks>(
+            [&](int i) { copy_asynchronously<16, true>(target + i * 16, source + i * 16); });
+      });
       copy_matrices<s + 1>(round, pools, system, lane);
     }
   }
@@ -276,6 +337,7 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
     const Index system = e % a.systems;
     const T* const x = a.x + e * a.num_inputs * Layout::input;
+    const T* const end = x + a.num_inputs * Layout::input;
     const auto copy_list = [&](int round) {
       if (idle || round >= rounds) return;
       int* const target = memory.record(round, slot);
@@ -299,25 +361,28 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
     wait_for_copies<0>();
     Cut::sync_group();
     for (int round = 0; round < ahead; ++round) {
-      if (round < rounds) memory.copy_products(round, x, a.pools, system, lane);
+      if (round < rounds) memory.copy_products(round, x, end, a.pools, system, lane);
       copy_list(round + ahead);
       commit_copies();
     }
     for (int round = 0; round < rounds; ++round) {
       wait_for_copies<ahead - 1>();
       Cut::sync_group();  // copies are there, and what they will overwrite has been read
-      if (round + ahead < rounds) memory.copy_products(round + ahead, x, a.pools, system, lane);
+      if (round + ahead < rounds) memory.copy_products(round + ahead, x, end, a.pools, system, lane);
       copy_list(round + 2 * ahead);
       commit_copies();
 
       const bool valid = Index(round) * crew < count;
       T* const product = memory.product(round, slot);
-      T* const buffer = Cut::exchange ? memory.buffer(slot) : product;
+      const int input = Record::input(memory.record(round, slot));
+      T* const block = product + Memory::shift(x + Index(input) * Layout::input) / sizeof(T);
+      T* const buffer = Cut::exchange ? memory.buffer(slot) : block;
+      T* const other = Cut::exchange ? product : block;
       using Factors = StagedFactors<T, Layout, Record, identities>;
       const Factors factors{product, memory.record(round, slot)};
       const T weight = weighted && valid ? *memory.weight(round, slot) : FromReal<T>::make(1);
       run_register_passes<T, team, Factors, Pass...>(
-          factors, product, buffer, rank, idle, [] { Cut::sync_group(); },
+          factors, block, buffer, other, rank, idle, [] { Cut::sync_group(); },
           [&](const T* results) {
             if (valid) {
 #pragma unroll

@@ -44,6 +44,7 @@ __all__ = [
     "load_kernel",
     "matrix_factor",
     "place",
+    "prefer_shared_memory",
     "upload",
 ]
 
@@ -127,6 +128,13 @@ def load_kernel(program: Program, device: int) -> Any:
     """Return a program's kernel as a CuPy function, compiled and loaded when first asked for."""
     with _compiling, device_errors():
         return _loaded(program, device)
+
+
+def prefer_shared_memory(kernel: Any, percentage: int) -> None:
+    """Say how much of the memory on chip a kernel uses best as shared memory; -1: anything."""
+    driver.funcSetAttribute(
+        kernel.ptr, driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percentage
+    )
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:

@@ -9,8 +9,10 @@ import numpy as np
 from batchkron.backends.cuda.device import (
     DeviceArray,
     cupy,
+    device_errors,
     device_limits,
     load_kernel,
+    prefer_shared_memory,
 )
 from batchkron.backends.device_arguments import register_batch_arguments
 from batchkron.backends.device_batches import (
@@ -32,7 +34,7 @@ class RegisterBatch:
     Attributes
     ----------
     tiling : RegisterTiling
-        It may be replaced before the first run.
+        It may be replaced between runs.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class RegisterBatch:
         self.tiling = tiling
         self._dtype = dtype
         self._device = device
+        self._prepared: tuple[RegisterTiling, Any] | None = None
         self._num_outputs = num_outputs
         self._arrays = arrays
         self._arguments = np.zeros(1, register_batch_arguments(dtype, len(tiling.steps)))
@@ -65,11 +68,16 @@ class RegisterBatch:
 
     def prepare(self) -> Any:
         """Return the kernel; it is compiled when first asked for."""
-        return load_kernel(register_batch_program(self._dtype, self.tiling), self._device)
+        if self._prepared is None or self._prepared[0] != self.tiling:
+            kernel = load_kernel(register_batch_program(self._dtype, self.tiling), self._device)
+            with device_errors():
+                prefer_shared_memory(kernel, self.tiling.carveout)
+            self._prepared = self.tiling, kernel
+        return self._prepared[1]
 
     def takes(self, x: DeviceArray) -> bool:
-        """Whether x begins where the kernel can copy whole chunks."""
-        return int(x.data.ptr) % self.tiling.chunk == 0
+        """Whether x begins where the kernel can copy whole words of 16 bytes."""
+        return int(x.data.ptr) % 16 == 0
 
     def run(
         self, x: DeviceArray, y: DeviceArray, outer: int, alpha: complex, accumulate: bool
