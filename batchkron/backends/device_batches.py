@@ -23,6 +23,8 @@ _SHARED_OF_MULTIPROCESSOR = 200 << 10
 _WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
 _WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
 _ON_CHIP = 228 << 10
+_FILLS = 4  # waves of thread blocks, so that the last one matters little
+_PIPELINED = 8  # products one after another, so that the first one's latency matters little
 _SMALL_BLOCK = 128
 _LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
 
@@ -232,14 +234,15 @@ def register_tiling(
         stages=2,
         short_ids=short_ids,
         identities=identities,
-        least_blocks=1,
+        least_blocks=max(1, 512 // team) if team > 32 else 1,
         itemsize=itemsize,
     )
     while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > limits.shared_bytes:
         return None
-    share = _SHARED_OF_MULTIPROCESSOR * tiling.block // (32 * _WARPS_WANTED)
+    warps = _WARPS_WANTED if team <= 32 else 2 * _WARPS_WANTED  # of which some wait at barriers
+    share = _SHARED_OF_MULTIPROCESSOR * tiling.block // (32 * warps)
     for stages in (3, 4):
         deeper = replace(tiling, stages=stages)
         if deeper.shared_bytes <= min(share, limits.shared_bytes):
@@ -376,16 +379,21 @@ def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
 def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many teams share an output.
 
-    Enough to fill the device where there are few outputs, and as many as read the list in whole
-    sectors, but not more than an output has products.
+    So many that the device is filled several times over, and that a warp reads the list in whole
+    sectors, as long as each team has some products to pipeline. Where that does not fill the device
+    even once, as many as do.
     """
-    wanted = _teams_wanted(tiling, limits)
-    mean = products // max(1, outputs)
-    sharing = min(tiling.products, 8)
+    mean = max(1, products // max(1, outputs))
+    fill = _teams_wanted(tiling, limits)
     choices = [
         crew
         for crew in range(1, tiling.teams + 1)
         if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
     ]
-    crew = next((c for c in choices if c >= sharing and c * outputs >= wanted), choices[-1])
-    return max(c for c in choices if c <= max(1, min(crew, mean)))
+
+    def least(teams: int, sharing: int, most: int) -> int:
+        enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])
+        return max(c for c in choices if c <= min(enough, most))
+
+    roomy = least(_FILLS * fill, min(tiling.products, 8), max(1, mean // _PIPELINED))
+    return max(roomy, least(fill, 1, mean))
