@@ -306,7 +306,7 @@ def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> in
     multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
 
     def waste(team: int) -> float:
-        slots = sum(-(-items // team) * team * elements for items, elements in shapes)
+        slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
         group = _round_up(team, 32)
         return slots * (group / (group // team * team))
 
@@ -318,8 +318,8 @@ def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> in
     ]
     if not fits:
         return None
-    least = min(map(waste, fits))
-    return next(team for team in fits if waste(team) <= _TOLERATED_WASTE * least)
+    bound = _TOLERATED_WASTE * min(map(waste, fits))
+    return next(filter(lambda team: waste(team) <= bound, fits))
 
 
 def _passes(

@@ -199,7 +199,7 @@ class BatchPlan:
             ids = spec.factor_ids[:, mode]
             columns.append(np.where(spec.identity[mode][ids], -1, ids))
         sorted_outputs = spec.outputs[self._permutation]
-        lists = {
+        lists: dict[str, Array] = {
             "ids": np.stack(columns, axis=1)[self._permutation].astype(np.int32),
             "inputs": spec.inputs[self._permutation],
             "outputs": sorted_outputs,

@@ -116,7 +116,7 @@ def tiling_of_batch(
     )
 
 
-def list_records(ids: Array, inputs: Array, short_ids: bool) -> Array:
+def list_records(ids: Array, inputs: Array, short_ids: bool) -> DeviceArray:
     """Return the records of a list: each an input and the ids of its matrices, all ones for -1."""
     products, steps = ids.shape
     records = np.zeros((products, record_words(steps, short_ids)), np.int32)
