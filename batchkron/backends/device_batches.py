@@ -7,10 +7,16 @@ Pure arithmetic on sizes, without any device: the kernel's contract is in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from batchkron.backends.device_passes import (
+    RegisterPass,
+    cut_steps,
+    largest_tile,
+    plan_passes,
+)
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
 
 LARGEST_SHORT_ID = 65534  # one more is an identity
@@ -27,44 +33,6 @@ _FILLS = 4  # waves of thread blocks, so that the last one matters little
 _PIPELINED = 8  # products one after another, so that the first one's latency matters little
 _SMALL_BLOCK = 128
 _LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMode:
-    """A mode that a thread holds whole: C entries ``source`` apart become K ``target`` apart."""
-
-    step: int
-    C: int
-    K: int
-    source: int
-    target: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadMode:
-    """A mode whose entries go to different items."""
-
-    size: int
-    source: int
-    target: int
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterPass:
-    """One pass over a block: the held modes of each item, and the modes that make the items."""
-
-    held: tuple[HeldMode, ...]
-    spread: tuple[SpreadMode, ...]
-
-    @property
-    def items(self) -> int:
-        """How many items there are."""
-        return math.prod(mode.size for mode in self.spread)
-
-    @property
-    def elements(self) -> int:
-        """The largest number of an item's elements."""
-        return _largest_tile([(mode.C, mode.K) for mode in self.held])
 
 
 @dataclass(frozen=True)
@@ -211,11 +179,11 @@ def register_tiling(
     if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
         return None
     most = _MOST_HELD[itemsize] if most is None else most
-    cuts = _cut(steps, most)
+    cuts = cut_steps(steps, most)
     team = _team(steps, cuts, most)
     if team is None:
         return None
-    passes, run, gap = _passes(steps, cuts, itemsize)
+    passes, run, gap = plan_passes(steps, cuts, itemsize)
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
@@ -265,41 +233,11 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
-    """Return the most elements of a tile while its modes are multiplied one after another."""
-    size = largest = math.prod(C for C, _ in shapes)
-    for C, K in shapes:
-        size = size // C * K
-        largest = max(largest, size)
-    return largest
-
-
-def _cut(steps: Sequence[Step], most: int) -> list[list[int]]:
-    """Cut the steps into the fewest runs whose tiles have at most ``most`` elements.
-
-    Of several ways the one with the smallest tiles.
-    """
-
-    def tile(begin: int, end: int) -> int:
-        return _largest_tile([(step.C, step.K) for step in steps[begin:end]])
-
-    best: list[tuple[int, int, list[int]]] = [(0, 0, [])]
-    for end in range(1, len(steps) + 1):
-        ways = [
-            (count + 1, total + tile(begin, end), [*ends, end])
-            for begin, (count, total, ends) in enumerate(best)
-            if begin == end - 1 or tile(begin, end) <= most
-        ]
-        best.append(min(ways))
-    ends = best[-1][2]
-    return [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False)]
-
-
 def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> int | None:
     """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
     shapes = []  # items and elements of an item of each pass
     for cut in cuts:
-        elements = _largest_tile([(steps[s].C, steps[s].K) for s in cut])
+        elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
         first = steps[cut[0]]
         size = first.L * first.C * first.R
         shapes.append((size // math.prod(steps[s].C for s in cut), elements))
@@ -310,7 +248,7 @@ def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> in
         group = _round_up(team, 32)
         return slots * (group / (group // team * team))
 
-    fits = [
+    fits: list[int] = [
         team
         for team in [*range(1, 33), *range(64, _LARGEST_TEAM + 1, 32)]
         if all(-(-items // team) * elements <= most for items, elements in shapes)
@@ -319,56 +257,8 @@ def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> in
     if not fits:
         return None
     bound = _TOLERATED_WASTE * min(map(waste, fits))
-    return next(filter(lambda team: waste(team) <= bound, fits))
-
-
-def _passes(
-    steps: Sequence[Step], cuts: Sequence[Sequence[int]], itemsize: int
-) -> tuple[tuple[RegisterPass, ...], int, int]:
-    """Return the passes, and the padding of a block in shared memory.
-
-    Padded are blocks where each thread of the first pass reads a run of whole 16-byte words: an
-    odd number of words apart, these lie in different banks.
-    """
-    modes = len(steps)
-    sizes = [0] * modes
-    for step in steps:
-        sizes[step.mode] = step.C
-    square = all(step.C == step.K for step in steps)
-    first = sorted(steps[s].mode for s in cuts[0])
-    run = math.prod(sizes[mode] for mode in first)
-    together = first == list(range(modes - len(first), modes)) and run < math.prod(sizes)
-    even = run * itemsize % 32 == 0
-    gap = 16 // itemsize if square and together and even else 0
-    border = first[0] if gap else 0
-    passes = []
-    for cut in cuts:
-        source = list(_strides(sizes, border, gap))
-        held_modes = {steps[s].mode for s in cut}
-        inputs = list(sizes)
-        for s in cut:
-            sizes[steps[s].mode] = steps[s].K
-        target = list(_strides(sizes, border, 0 if cut is cuts[-1] else gap))
-        order = sorted(cut, key=lambda s: steps[s].mode) if square else cut
-        held = tuple(
-            HeldMode(s, steps[s].C, steps[s].K, source[steps[s].mode], target[steps[s].mode])
-            for s in order
-        )
-        spread = tuple(
-            SpreadMode(inputs[mode], source[mode], target[mode])
-            for mode in reversed(range(modes))
-            if mode not in held_modes
-        )
-        passes.append(RegisterPass(held, spread))
-    return tuple(passes), run if gap else 1, gap
-
-
-def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
-    """Yield the strides of a block with ``gap`` elements after each run of the modes >= border."""
-    run = math.prod(sizes[border:])
-    for mode in range(len(sizes)):
-        after = math.prod(sizes[mode + 1 :])
-        yield after // run * (run + gap) if gap and mode < border else after
+    team: int = next(team for team in fits if waste(team) <= bound)
+    return team
 
 
 def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:

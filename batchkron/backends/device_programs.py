@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from batchkron.backends.device_batches import RegisterPass, RegisterTiling
+from batchkron.backends.device_batches import RegisterTiling
+from batchkron.backends.device_passes import RegisterPass
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 
 _TYPES = {
