@@ -10,8 +10,10 @@ from batchkron.backends.device_arguments import (
     explicit_arguments,
     group_arguments,
     register_arguments,
+    register_batch_arguments,
     steps_argument,
 )
+from batchkron.backends.device_batches import register_tiling
 from batchkron.backends.device_programs import (
     batch_program,
     compile_options,
@@ -19,6 +21,7 @@ from batchkron.backends.device_programs import (
     explicit_program,
     group_program,
     has_fixed_steps,
+    register_batch_program,
     register_program,
 )
 from batchkron.backends.device_registers import register_groups
@@ -51,6 +54,12 @@ SHAPES = [
     ([(2, 2)] * 13, 1, 1),
     ([(2, 20_000)], 3, 2),
     ([(20_000, 3), (2, 2)], 1, 1),
+    ([(2, 2)] * 6, 1, 1),
+    ([(3, 3)] * 4, 1, 1),
+    ([(4, 4)] * 6, 1, 1),
+    ([(5, 5)] * 4, 1, 1),
+    ([(8, 8)] * 2, 1, 1),
+    ([(2, 3), (4, 3), (3, 4), (3, 2)], 1, 1),
 ]
 
 
@@ -67,6 +76,12 @@ def programs_of(shapes, rows, inner, dtype, limits):
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
         yield batch_program(dtype, tiling, owner)
+    for short_ids, identities in ((True, False), (False, True)):
+        registers = register_tiling(
+            steps, dtype.itemsize, 500, 32_000, short_ids, identities, limits
+        )
+        if registers is not None:
+            yield register_batch_program(dtype, registers)
 
 
 def compiled(program, capability):
@@ -115,6 +130,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::BatchArguments<{scalar}, {runtime}>": batch_arguments(dtype, 13, False),
         f"batchkron::GroupArguments<{scalar}, {fixed}>": group_arguments(dtype, 3),
         f"batchkron::RegisterArguments<{scalar}, 3>": register_arguments(dtype, 3),
+        f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         runtime: steps_argument(13, False),
     }
