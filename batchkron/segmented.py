@@ -49,7 +49,8 @@ class SegmentedModeMultiply:
 
     Notes
     -----
-    One thread owns a node and adds its edges in order: the same bits for any number of threads.
+    One thread owns a node; the order in which it adds the edges does not depend on the number of
+    threads, nor do the bits.
 
     Examples
     --------

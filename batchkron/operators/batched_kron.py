@@ -52,7 +52,7 @@ class BatchedKron(ValuedOperator):
     num_inputs, num_outputs : int, optional
         Numbers of blocks; the largest index + 1 by default.
     accumulation : {"auto", "owner", "atomic"}
-        How products of one output are added. "owner": one thread adds them in the list's order,
+        How products of one output are added. "owner": one thread adds them in an order of its own,
         the same bits from run to run and for any number of threads. "atomic": one task per
         product, added atomically in any order. "auto" never picks "atomic".
     skip_identities : bool
@@ -67,6 +67,8 @@ class BatchedKron(ValuedOperator):
         For an index out of range; the text names the first.
     TypeError
         For dtypes without kernels, or indices that are not integers.
+    OverflowError
+        For 2^31 input blocks or more.
 
     Examples
     --------

@@ -41,7 +41,7 @@ struct LaneTask {
 //   y = alpha * sum over i of weights[i] * (A_1 x ... x A_d) x[inputs[i]]   or  +=  if `accumulate`
 //
 // for i in [0, count). The matrix of a mode is number ids[i, mode] of its pool, in a layout that
-// depends on the kernel; pools are aligned to 64 bytes. Modes that are not `active` are skipped.
+// depends on the kernel. Modes that are not `active` are skipped.
 // The order of the sums depends on the sizes and `count` alone.
 template <class T>
 struct BlockTask {
@@ -170,7 +170,6 @@ template <>
 inline const BatchKernels<float>* batch_kernels() { return &kernels().batch->f32; }
 template <>
 inline const BatchKernels<double>* batch_kernels() { return &kernels().batch->f64; }
-
 
 template <class T>
 const SegmentKernels<T>& segment_kernels();

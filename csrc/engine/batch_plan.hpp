@@ -260,7 +260,7 @@ class BatchPlan {
     mode_kernels<T>().pick(accumulate, 1, 1)({target, source, one, 1, 1, R, 0, 1, 0, R, weight});
   }
 
-  // One thread owns an output block and adds its products in the list's order: bitwise repeatable
+  // One thread owns an output block and adds its products in an order of the plan: bitwise repeatable
   // for any number of threads.
   void run_owner(const Call& call) const {
     const Index blocks = call.outer * shape_.num_outputs;

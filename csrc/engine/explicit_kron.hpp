@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
@@ -30,7 +31,7 @@ class ExplicitKron {
     const bool streams = rows_ * columns_ * Index(sizeof(T)) > kLastLevelBytes;
     const Index repeated = narrow() ? columns_ : 0;
     const Index pattern = narrow() ? columns_b_ * kernels_.lanes : 0;
-    const Index per_thread = repeated + pattern + (streams ? kPiece : 0);
+    const Index per_thread = repeated + pattern + (streams ? std::max(kPiece, columns_b_) : 0);
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(
         workspace.reserve(std::size_t(per_thread) * sizeof(T) * std::size_t(threads)));
@@ -53,7 +54,7 @@ class ExplicitKron {
   struct Memory {
     T* repeated;  // a's row, each element columns_b times
     T* pattern;   // b's row, repeated until vectors fit
-    T* piece;
+    T* piece;     // or b's row, turned
     bool streams;
   };
 
@@ -104,6 +105,11 @@ class ExplicitKron {
       }
       return;
     }
+    if (memory.streams && columns_b_ % kernels_.lanes == 0 && is_aligned(to)) {
+      const Index head = elements_to_vector(to);
+      std::rotate_copy(b_row, b_row + head, b_row + columns_b_, memory.piece);
+      return kernels_.scale_past(to, a_row, columns_a_, memory.piece, columns_b_, head);
+    }
     const Index width = std::min(columns_b_, kPiece), scales = std::max<Index>(1, kPiece / width);
     for (Index j = 0; j < columns_a_; j += scales)
       for (Index l = 0; l < columns_b_; l += width) {
@@ -112,6 +118,15 @@ class ExplicitKron {
           kernels_.scale(target, a_row + j, count, b_row + l, n);
         });
       }
+  }
+
+  static bool is_aligned(const T* place) {
+    return reinterpret_cast<std::uintptr_t>(place) % sizeof(T) == 0;
+  }
+  // Elements before the next multiple of a vector's bytes.
+  Index elements_to_vector(const T* place) const {
+    const Index past = Index(reinterpret_cast<std::uintptr_t>(place) / sizeof(T)) % kernels_.lanes;
+    return past ? kernels_.lanes - past : 0;
   }
 
   const ModeKernels<T>& kernels_;

@@ -1,7 +1,8 @@
-// Rows of an explicit Kronecker product (contract: kernel_table.hpp, scale and multiply_periodic).
+// Rows of an explicit Kronecker product (contract: kernel_table.hpp, scale to multiply_periodic).
 // Compiled for each instruction set; see mode_multiply.hpp.
 #pragma once
 
+#include "engine/copies.hpp"
 #include "engine/vectors.hpp"
 
 namespace batchkron {
@@ -46,6 +47,36 @@ void scale(T* to, const T* scales, Index count, const T* row, Index width) {
       store<lanes>(to + l, product<T>(s, load<lanes>(row + l)));
     }
   }
+}
+
+// The last vector of each run of `width` reaches into the next one, by `head` elements.
+template <class T>
+void scale_past(T* to, const T* scales, Index count, const T* turned, Index width, Index head) {
+  constexpr int lanes = widest<T>;
+  using Real = typename Element<T>::Real;
+  constexpr int reals = Element<T>::reals;
+  typedef decltype(sign_bit(Real{})) Mask __attribute__((vector_size(lanes * sizeof(T))));
+  const auto put = [](T* target, Pack<T, lanes> s, const T* row) {
+    const Pack<T, lanes> v = product<T>(s, load<lanes>(row));
+    stream_vector(target, &v);
+  };
+  const Index whole = head ? width - lanes : width, own = lanes - head;
+  Mask of_this_run{};
+  for (Index i = 0; i < own * reals; ++i) of_this_run[i] = -1;
+  for (Index i = 0; i < head; ++i)
+    store<1>(to + i, product<T>(load<1>(scales), load<1>(turned + width - head + i)));
+  to += head;
+  Pack<T, lanes> s = repeated<T, lanes>(scales);
+  for (Index j = 0; j < count; ++j, to += width) {
+    for (Index l = 0; l < whole; l += lanes) put(to + l, s, turned + l);
+    if (j + 1 == count) break;
+    const Pack<T, lanes> next = repeated<T, lanes>(scales + j + 1);
+    if (head) put(to + whole, of_this_run ? s : next, turned + whole);
+    s = next;
+  }
+  if (head == 0) return;
+  for (Index i = 0; i < own; ++i)
+    store<1>(to + whole + i, product<T>(load<1>(scales + count - 1), load<1>(turned + whole + i)));
 }
 
 template <class T>

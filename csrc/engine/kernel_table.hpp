@@ -105,6 +105,9 @@ struct ModeKernels {
   void (*copy_rows)(T* to, const T* from, Index count, Index width, Index stride);
   // to[j * width + l] = scales[j] * row[l] for j in [0, count), l in [0, width).
   void (*scale)(T* to, const T* scales, Index count, const T* row, Index width);
+  // The same past the caches, see `stream`. `width` is a multiple of the lanes, to + head is aligned
+  // to a vector, and turned[l] = row[(l + head) % width].
+  void (*scale_past)(T* to, const T* scales, Index count, const T* turned, Index width, Index head);
   // to[i] = x[i] * pattern[i % (period * lanes)] for i in [0, count).
   void (*multiply_periodic)(T* to, const T* x, Index count, const T* pattern, Index period);
   // Copies past the caches where the processor can. The caller orders these stores before others,

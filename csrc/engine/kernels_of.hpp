@@ -45,6 +45,7 @@ constexpr ModeKernels<T> mode_kernels_of() {
       from_lanes<T>,
       copy_rows<T>,
       scale<T>,
+      scale_past<T>,
       multiply_periodic<T>,
       stream<T>,
   };

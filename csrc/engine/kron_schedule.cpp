@@ -96,8 +96,6 @@ void join_passes(Group& group, bool has_last_mode, const KernelSizes& kernels) {
   group.passes = joined;
 }
 
-// Modes that one kernel can take become one pass. `width` is what a row of the last mode has, at
-// least: the kernels for two modes have no ragged ends.
 // Whether vectors along the last mode's outputs, or along the columns of x, would be badly filled.
 bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
   if (machine.lanes == 1 || !is_last_mode) return false;

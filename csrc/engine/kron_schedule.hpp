@@ -15,7 +15,7 @@ struct MergedFactor {
 };
 
 // A 2 x 2 pair as one 4 x 4 factor costs the same multiplications and half the passes; a 1 x 1
-// factor costs none. Depends on the sizes only, and with it the bits of a result.
+// factor costs none. Depends on the sizes only, so that packed factors serve any layout.
 std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
                                         const std::vector<Index>& outputs);
 

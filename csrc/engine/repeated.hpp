@@ -13,7 +13,6 @@ namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace lanes {
 
-
 #if defined(__AVX2__)
 typedef long long EightBytes __attribute__((may_alias, aligned(4)));
 

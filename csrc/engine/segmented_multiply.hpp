@@ -24,7 +24,8 @@ struct SegmentShape {
 };
 
 // Holds its own copy of the matrices. Safe to run from several threads at once, but not while its
-// values are being set. One thread owns a node and adds its edges in order.
+// values are being set. One thread owns a node and adds its edges in an order
+// that depends on their number and the sizes alone.
 template <class T>
 class SegmentedModeMultiply {
  public:
@@ -183,6 +184,7 @@ class SegmentedModeMultiply {
   void add_node(const T* source, Index node, T* sums, T* y, T alpha, bool accumulate) const {
     const Index L = packs_ ? 1 : shape_.L, C = shape_.C, K = shape_.K;
     const Index begin = shape_.starts[node], count = shape_.starts[node + 1] - begin;
+    if (accumulate && count == 0) return;
     const Index written = packs_ ? points() * K : K * shape_.R;
     y += node * points() * K;
     for (Index l = 0; l < L; ++l, y += written) {
@@ -204,6 +206,8 @@ class SegmentedModeMultiply {
 
   FlatKernel<T> find_flat() const {
     if (shape_.C != shape_.K || shape_.num_inputs > kMostInputs) return {};
+    for (const Index id : shape_.ids)
+      if (id > kMostInputs) return {};
     return segment_kernels<T>().find_flat(shape_.C, shape_.R);
   }
 
@@ -245,13 +249,14 @@ class SegmentedModeMultiply {
   void add_flat(const T* x, const T* copied, Index node, T* sums, T* y, T alpha,
                 bool accumulate) const {
     const Index begin = shape_.starts[node], count = shape_.starts[node + 1] - begin;
+    if (accumulate && count == 0) return;
     const Index block = points() * shape_.C, first = first_copied();
     flat_.add_edges({sums, x, copied - first * block, first, block, matrices_.data(),
                      edges_.data() + begin, count});
     write(sums, y + node * block, block, alpha, accumulate);
   }
 
-  // Of one thread: the sums, and as much again for their unpacked order.
+  // Of one thread: the sums. Sums of packed rows take as much again for their own order.
   Index sums_elements() const {
     return padded(flat_.add_edges ? points() * shape_.K + flat_.beyond
                                   : shape_.K * stride_ + kCopied);

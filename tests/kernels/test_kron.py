@@ -48,3 +48,17 @@ def test_kron_errors():
     a = np.eye(4)
     with pytest.raises(ValueError, match="overlaps"):
         bk.kron(a[:2, :2], np.eye(2), out=a)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+@pytest.mark.parametrize("width", [32, 48, 2000, 2001])
+def test_kron_past_the_caches(rng, dtype, width, offset):
+    columns = max(2, (40 << 20) // (6 * 21 * width * np.dtype(dtype).itemsize))
+    a, b = random_array(rng, (6, columns), dtype), random_array(rng, (21, width), dtype)
+    memory = poisoned((6 * 21 * columns * width + 2 * offset,), dtype)
+    out = memory[offset : len(memory) - offset].reshape(6 * 21, columns * width)
+    bk.kron(a, b, out=out)
+    expected = (a[:, None, :, None] * b[None, :, None, :]).reshape(out.shape)
+    np.testing.assert_allclose(out, expected, rtol=4 * np.finfo(dtype).eps)
+    outside = np.concatenate([memory[:offset], memory[len(memory) - offset :]])
+    assert np.isnan(outside).all()

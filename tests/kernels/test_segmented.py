@@ -81,7 +81,7 @@ def test_backends_agree(rng, backend, dtype):
     "sizes", [(1, 3, 3, 81), (9, 3, 3, 1), (9, 3, 3, 3), (64, 4, 4, 1), (16, 5, 5, 8)]
 )
 def test_same_bits_for_any_number_of_threads(rng, dtype, threads, sizes):
-    op, _, _, x = build(rng, sizes, dtype, nodes=400, inputs=50)
+    op, _, _, x = build(rng, sizes, dtype, nodes=900, inputs=50)
     results = []
     for count in (1, 2, 7):
         threads(count)
@@ -142,3 +142,12 @@ def test_errors_when_applied():
     ]:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_accumulate_leaves_nodes_without_edges_alone(size):
+    op = bk.SegmentedModeMultiply(np.ones((1, size, size)), [0, 0, 1], [0], [0], before=1, behind=1)
+    y = np.ones((2, size))
+    op.accumulate(np.ones((1, size)), y, alpha=np.inf)
+    assert (y[0] == 1).all()
+    assert np.isinf(y[1]).all()
