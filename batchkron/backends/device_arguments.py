@@ -51,8 +51,8 @@ def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
 
 
 @cache
-def register_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return RegisterArguments for ``modes`` factors."""
+def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return KronArguments for ``modes`` factors."""
     pointers = _pointers("x", "y", "previous")
     factors = ("factors", FACTOR, (modes,))
     return np.dtype(

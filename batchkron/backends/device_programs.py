@@ -19,6 +19,7 @@ import numpy as np
 
 from batchkron.backends.device_batch_passes import BatchPass
 from batchkron.backends.device_batches import RegisterTiling
+from batchkron.backends.device_fibres import FibrePass, FibreTile
 from batchkron.backends.device_register_passes import RegisterPass, staged_elements
 from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
@@ -198,6 +199,31 @@ def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program
         ),
         constants,
         scalar,
+    )
+
+
+def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
+    return _type("TileAxes", *(_type("TileAxis", size, stride) for size, stride in axes))
+
+
+def _fibre_pass(one: FibrePass) -> str:
+    sizes = one.C, one.K, one.stride, one.rows, one.columns, one.across
+    return _type("FibrePass", *sizes, _flag(one.along), one.split, _axes_type(one.fibres))
+
+
+def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
+    """Return the kernel of neighbouring factors whose fibres are multiplied in place."""
+    shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
+    room = (tile.buffer, tile.threads, tile.teams, tile.stages)
+    axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
+    return Program(
+        "kron_fibres.cuh",
+        _type(
+            "kron_fibres",
+            _TYPES[dtype],
+            _type("FibreTile", *shape, *room, *axes),
+            *map(_fibre_pass, tile.passes),
+        ),
     )
 
 

@@ -27,9 +27,15 @@ from batchkron.backends.cuda.device import (
 from batchkron.backends.device_arguments import (
     explicit_arguments,
     group_arguments,
-    register_arguments,
+    kron_arguments,
 )
-from batchkron.backends.device_programs import explicit_program, group_program, register_program
+from batchkron.backends.device_fibres import FibreGroup, fibre_groups
+from batchkron.backends.device_programs import (
+    explicit_program,
+    fibre_program,
+    group_program,
+    register_program,
+)
 from batchkron.backends.device_registers import (
     RegisterGroup,
     RegisterTile,
@@ -85,6 +91,9 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
     limits = device_limits(device)
     shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
+    in_fibres = fibre_groups(*shape, limits)
+    if in_fibres is not None:
+        return _program(spec, tuple(_fibre_pass(spec, one, device) for one in in_fibres))
     in_registers = register_groups(*shape, False, limits)
     if in_registers is not None:
         return _program(spec, tuple(_register_pass(spec, one, device) for one in in_registers))
@@ -130,8 +139,9 @@ class _OwnKernels:
     def program(self, spec: KronSpec) -> _KronProgram | None:
         """Return the kernels of a Kron-Matmul, None where the factors are too large."""
         shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-        groups = register_groups(*shape, True, device_limits(self._device))
-        if groups is None:
+        limits = device_limits(self._device)
+        groups = register_groups(*shape, True, limits)
+        if groups is None or fibre_groups(*shape, limits) is not None:
             return None
         return _program(
             spec, tuple(_register_pass(spec, one, self._device, self) for one in groups)
@@ -143,7 +153,7 @@ def _register_pass(
 ) -> _Pass:
     """Return the kernel of a group of small factors."""
     tile = group.tile
-    arguments = np.zeros(1, register_arguments(spec.dtype, len(tile.modes)))
+    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
     arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
     return _Pass(
         own.function(tile, spec.dtype)
@@ -153,6 +163,22 @@ def _register_pass(
         group.elements,
         min(group.tiles(), tile.blocks * device_limits(device).multiprocessors),
         tile.threads,
+        tile.shared_bytes,
+        arguments,
+    )
+
+
+def _fibre_pass(spec: KronSpec, group: FibreGroup, device: int) -> _Pass:
+    """Return the kernel of a group of large factors."""
+    tile = group.tile
+    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
+    arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
+    return _Pass(
+        load_kernel(fibre_program(spec.dtype, tile), device),
+        tile.modes,
+        group.elements,
+        group.blocks(device_limits(device)),
+        tile.threads * tile.teams,
         tile.shared_bytes,
         arguments,
     )
