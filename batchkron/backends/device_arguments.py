@@ -51,8 +51,8 @@ def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
 
 
 @cache
-def register_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return RegisterArguments for ``modes`` factors."""
+def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return KronArguments for ``modes`` factors."""
     pointers = _pointers("x", "y", "previous")
     factors = ("factors", FACTOR, (modes,))
     return np.dtype(
@@ -65,3 +65,12 @@ def explicit_arguments() -> np.dtype[Any]:
     """Return ExplicitKronArguments."""
     matrix = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])
     return np.dtype([("a", matrix), ("b", matrix), *_pointers("out")])
+
+
+@cache
+def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return RegisterBatchArguments for products of ``modes`` factors."""
+    pointers = _pointers("x", "y", "list", "starts", "weights", "unit_weights")
+    pool = np.dtype([*_pointers("data"), *_sizes("system")])
+    sizes = _sizes("outer", "systems", "num_inputs", "num_outputs", "weight_system", "accumulate")
+    return np.dtype([*pointers, ("pools", pool, (modes,)), *sizes, ("alpha", dtype)], align=True)

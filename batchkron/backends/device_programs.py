@@ -17,6 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from batchkron.backends.device_batch_passes import BatchPass
+from batchkron.backends.device_batches import RegisterTiling
+from batchkron.backends.device_fibres import FibrePass, FibreTile
 from batchkron.backends.device_register_passes import RegisterPass, staged_elements
 from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
@@ -118,7 +121,7 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _expression(template: str, *arguments: object) -> str:
+def _type(template: str, *arguments: object) -> str:
     return f"batchkron::{template}<{', '.join(map(str, arguments))}>"
 
 
@@ -127,7 +130,7 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
     scalar = _TYPES[dtype]
     return Program(
         "batched_kron.cuh",
-        _expression(
+        _type(
             "batched_kron",
             scalar,
             _steps_type(scalar, tiling.steps),
@@ -145,7 +148,7 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     scalar = _TYPES[dtype]
     return Program(
         "kron_group.cuh",
-        _expression(
+        _type(
             "kron_group",
             scalar,
             _steps_type(scalar, tiling.steps),
@@ -187,7 +190,7 @@ def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program
     room = (tile.buffer, tile.buffers, tile.threads, tile.blocks)
     return Program(
         "kron_registers.cuh",
-        _expression(
+        _type(
             "kron_registers",
             scalar,
             f"batchkron::RegisterTile<{', '.join(map(str, shape + room))}>",
@@ -199,6 +202,61 @@ def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program
     )
 
 
+def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
+    return _type("TileAxes", *(_type("TileAxis", size, stride) for size, stride in axes))
+
+
+def _fibre_pass(one: FibrePass) -> str:
+    sizes = one.C, one.K, one.stride, one.rows, one.columns, one.across
+    return _type("FibrePass", *sizes, _flag(one.along), one.split, _axes_type(one.fibres))
+
+
+def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
+    """Return the kernel of neighbouring factors whose fibres are multiplied in place."""
+    shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
+    room = (tile.buffer, tile.threads, tile.teams, tile.stages)
+    axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
+    return Program(
+        "kron_fibres.cuh",
+        _type(
+            "kron_fibres",
+            _TYPES[dtype],
+            _type("FibreTile", *shape, *room, *axes),
+            *map(_fibre_pass, tile.passes),
+        ),
+    )
+
+
 def explicit_program(dtype: np.dtype[np.generic]) -> Program:
     """Return the kernel of the explicit product."""
-    return Program("explicit_kron.cuh", _expression("explicit_kron", _TYPES[dtype]))
+    return Program("explicit_kron.cuh", _type("explicit_kron", _TYPES[dtype]))
+
+
+def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
+    """Return the kernel of a batch list of single vectors whose blocks fit in registers."""
+    elements = (step.C * step.K for step in tiling.steps)
+    sizes = tiling.input_size, tiling.output_size, tiling.run, tiling.gap, tiling.area
+    layout = _type("BlockLayout", *sizes, *elements)
+    cut = _type(
+        "RegisterCut",
+        tiling.team,
+        tiling.crew,
+        tiling.block,
+        tiling.stages,
+        tiling.pitch,
+        tiling.exchange,
+    )
+    flags = _flag(tiling.short_ids), _flag(tiling.identities)
+    passes = map(_batch_pass, tiling.passes)
+    return Program(
+        "batched_registers.cuh",
+        _type(
+            "batched_registers", _TYPES[dtype], layout, cut, tiling.least_blocks, *flags, *passes
+        ),
+    )
+
+
+def _batch_pass(one: BatchPass) -> str:
+    held = (_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in one.held)
+    spread = (_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
+    return _type("RegisterPass", _type("HeldModes", *held), _type("SpreadModes", *spread))

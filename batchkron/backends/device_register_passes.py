@@ -128,7 +128,7 @@ def _runs(
     return found
 
 
-def _strides(sizes: Sequence[int], pads: Sequence[int]) -> list[int]:
+def strides_of(sizes: Sequence[int], pads: Sequence[int]) -> list[int]:
     """Return strides of axes with ``sizes``, each stride longer by its pad."""
     strides, stride = [0] * len(sizes), 1
     for axis in reversed(range(len(sizes))):
@@ -194,8 +194,8 @@ class TilePlanner:
     def _places(self, sizes: Sequence[int], pads: Sequence[int], in_memory: bool) -> list[int]:
         """Return the strides of slices, modes and columns; in memory the first two in rows."""
         if in_memory:
-            return [*_strides(sizes[:-1], [0] * (len(sizes) - 1)), 1]
-        return _strides(sizes, pads)
+            return [*strides_of(sizes[:-1], [0] * (len(sizes) - 1)), 1]
+        return strides_of(sizes, pads)
 
     def _pass(
         self, number: int, before: Sequence[int], from_: Sequence[int], to: Sequence[int]
@@ -238,7 +238,7 @@ class TilePlanner:
         largest = 0
         for number in range(1, len(self.runs)):
             sizes = self.sizes_before(number)
-            largest = max(largest, _strides(sizes, pads)[0] * sizes[0])
+            largest = max(largest, strides_of(sizes, pads)[0] * sizes[0])
         return -(-largest * self.itemsize // 16) * 16 // self.itemsize
 
     def conflicts(self, passes: Sequence[RegisterPass]) -> float:

@@ -2,6 +2,7 @@
 // registers several modes at a time, and from pass to pass through shared memory.
 #pragma once
 
+#include "kron_arguments.cuh"
 #include "register_pass.cuh"
 
 namespace batchkron {
@@ -10,17 +11,6 @@ template <class Registers_, class Threads_>
 struct Pass {
   using Registers = Registers_;
   using Threads = Threads_;
-};
-
-// x is (L, input_size, R) and y is (L, output_size, R), contiguous, as in kron_group.cuh.
-template <class T, int count>
-struct RegisterArguments {
-  const T* x;
-  T* y;
-  const T* previous;
-  Factor<T> factors[count];
-  Index L, R;
-  T alpha, beta;
 };
 
 template <int C_, int K_>
@@ -108,7 +98,7 @@ struct TilePlace {
 
 template <class T, class Tile, class Factors, class... Passes>
 struct RegisterKernel {
-  using Arguments = RegisterArguments<T, Factors::count>;
+  using Arguments = KronArguments<T, Factors::count>;
   static constexpr int passes = int(sizeof...(Passes));
 
   __device__ static Index row(const Arguments& a) { return Tile::R ? Tile::R : a.R; }
@@ -196,7 +186,7 @@ struct RegisterKernel {
 
 template <class T, class Tile, class Factors, class... Passes>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    kron_registers(const RegisterArguments<T, Factors::count> a) {
+    kron_registers(const KronArguments<T, Factors::count> a) {
   using Kernel = RegisterKernel<T, Tile, Factors, Passes...>;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   T* const staged = reinterpret_cast<T*>(shared_memory);

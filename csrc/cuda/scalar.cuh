@@ -31,6 +31,23 @@ __device__ T multiply(T a, T b) {
   return multiply_add(T{}, a, b);
 }
 
+__device__ inline float add(float a, float b) { return a + b; }
+__device__ inline double add(double a, double b) { return a + b; }
+template <class Real>
+__device__ Complex<Real> add(Complex<Real> a, Complex<Real> b) {
+  return {a.real + b.real, a.imag + b.imag};
+}
+
+// A real number as a T.
+template <class T>
+struct FromReal {
+  __device__ static T make(double value) { return T(value); }
+};
+template <class Real>
+struct FromReal<Complex<Real>> {
+  __device__ static Complex<Real> make(double value) { return {Real(value), Real(0)}; }
+};
+
 template <class Real>
 __device__ void atomic_add(Real* target, Real value) {
   atomicAdd(target, value);

@@ -20,6 +20,12 @@ SHAPES = [
     [(7, 7), (5, 5), (6, 6)],
     [(16, 16), (17, 17)],
     [(33, 13), (9, 31)],
+    [(64, 64)],
+    [(128, 128)],
+    [(32, 32)] * 2,
+    [(52, 50), (30, 20)],
+    [(20, 24), (2, 3), (28, 20)],
+    [(4, 100), (100, 4)],
     [(2, 3), (3, 2), (1, 2), (2, 1), (2, 2)],
     [(2, 2)] * 8,
     [(1, 1)] * 13 + [(3, 2)],
@@ -48,6 +54,20 @@ def test_gekmm_equals_dense(cupy, poisoned_on_device, rng, dtype, shapes, count)
     assert bk.gekmm(factors, cupy.asarray(x), out=out) is out
     bound = rounding_bound(host, np.abs(x), left=True)
     assert (np.abs(out.get() - dense_kron(*host) @ x) <= bound).all()
+
+
+@pytest.mark.parametrize("shapes", [[(32, 32)] * 3, [(64, 64)] * 3, [(20, 16)] * 4], ids=str)
+def test_groups_of_large_factors_equal_the_cpu(cupy, poisoned_on_device, rng, dtype, shapes):
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    rows, columns = sizes(shapes)
+    x = random_array(rng, (3, columns), dtype)
+    y = random_array(rng, (3, rows), dtype)
+    out = poisoned_on_device((3, rows), dtype)
+    options = {"alpha": 2, "beta": -1, "transpose": True}
+    bk.gemkm(cupy.asarray(x), factors, y=cupy.asarray(y), out=out, **options)
+    expected = bk.gemkm(x, host, y=y, **options)
+    scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=scale)
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)

@@ -174,6 +174,12 @@ def test_a_graph_keeps_its_workspace_whatever_comes_after(cupy, rng, product):
     expected = product.apply(x.get())
     np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert all(cupy.isnan(one).all() for one in hoard)
+    doubled = [2 * factor for factor in product.factors]
+    device.update(doubled)
+    graph.launch(stream)
+    stream.synchronize()
+    changed = bk.KroneckerProduct(doubled).apply(x.get())
+    np.testing.assert_allclose(out.get(), changed, rtol=0, atol=1e-12 * np.abs(changed).max())
 
 
 def test_an_update_waits_for_work_on_other_streams(cupy, rng, product):

@@ -9,16 +9,21 @@ from batchkron.backends.device_arguments import (
     batch_arguments,
     explicit_arguments,
     group_arguments,
-    register_arguments,
+    kron_arguments,
+    register_batch_arguments,
     steps_argument,
 )
+from batchkron.backends.device_batches import register_tiling
+from batchkron.backends.device_fibres import fibre_groups
 from batchkron.backends.device_programs import (
     batch_program,
     compile_options,
     device_sources,
     explicit_program,
+    fibre_program,
     group_program,
     has_fixed_steps,
+    register_batch_program,
     register_program,
 )
 from batchkron.backends.device_registers import register_groups
@@ -43,6 +48,10 @@ SHAPES = [
     ([(2, 2)] * 9, 20, 1),
     ([(8, 8)] * 5, 1024, 1),
     ([(32, 32)] * 3, 1024, 1),
+    ([(16, 16)] * 4, 1024, 1),
+    ([(64, 64)] * 2, 1024, 1),
+    ([(64, 64)] * 3, 16, 1),
+    ([(128, 128)] * 3, 16, 1),
     ([(128, 128)] * 2, 1024, 1),
     ([(52, 65), (50, 20)], 10, 1),
     ([(3, 4), (4, 3), (2, 5)], 1, 7),
@@ -51,6 +60,12 @@ SHAPES = [
     ([(2, 2)] * 13, 1, 1),
     ([(2, 20_000)], 3, 2),
     ([(20_000, 3), (2, 2)], 1, 1),
+    ([(2, 2)] * 6, 1, 1),
+    ([(3, 3)] * 4, 1, 1),
+    ([(4, 4)] * 6, 1, 1),
+    ([(5, 5)] * 4, 1, 1),
+    ([(8, 8)] * 2, 1, 1),
+    ([(2, 3), (4, 3), (3, 4), (3, 2)], 1, 1),
 ]
 
 
@@ -59,14 +74,22 @@ def programs_of(shapes, rows, inner, dtype, limits):
     outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
     for group in kron_groups(inputs, outputs, rows, 1, dtype, limits):
         yield group_program(dtype, group.tiling)
+    shape = tuple(inputs), tuple(outputs), rows, inner, dtype
+    for group in fibre_groups(*shape, limits) or ():
+        yield fibre_program(dtype, group.tile)
     for constant in (False, True):
-        shape = tuple(inputs), tuple(outputs), rows, inner, dtype
         for group in register_groups(*shape, constant, limits) or ():
             yield register_program(dtype, group.tile)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
         yield batch_program(dtype, tiling, owner)
+    for short_ids, identities in ((True, False), (False, True)):
+        registers = register_tiling(
+            steps, dtype.itemsize, 500, 32_000, short_ids, identities, limits
+        )
+        if registers is not None:
+            yield register_batch_program(dtype, registers)
 
 
 def compiled(program, capability):
@@ -114,7 +137,8 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::BatchArguments<{scalar}, {fixed}>": batch_arguments(dtype, 3, True),
         f"batchkron::BatchArguments<{scalar}, {runtime}>": batch_arguments(dtype, 13, False),
         f"batchkron::GroupArguments<{scalar}, {fixed}>": group_arguments(dtype, 3),
-        f"batchkron::RegisterArguments<{scalar}, 3>": register_arguments(dtype, 3),
+        f"batchkron::KronArguments<{scalar}, 3>": kron_arguments(dtype, 3),
+        f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         runtime: steps_argument(13, False),
     }

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchkron.backends.device_batches import LARGEST_SHORT_ID, register_tiling
 from batchkron.backends.device_tiling import (
     MOST_FIXED_MODES,
     DeviceLimits,
@@ -100,3 +101,55 @@ def test_one_pass_where_a_row_fits():
     for size, modes in ((8, 3), (3, 7), (2, 9)):
         groups = kron_groups((size,) * modes, (size,) * modes, 1024, 1, np.dtype("f8"), device)
         assert len(groups) == 1
+
+
+small_shapes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=13)
+
+
+@settings(max_examples=300, deadline=None)
+@given(small_shapes, dtypes, st.integers(1, 5000), st.integers(1, 100), limits)
+def test_products_in_registers(factors, dtype, outputs, mean, device):
+    sizes = [[shape[axis] for shape in factors] for axis in (1, 0)]
+    steps = plan_steps(*sizes, plan_order(*sizes), dtype)
+    tiling = register_tiling(steps, dtype.itemsize, outputs, outputs * mean, True, False, device)
+    if tiling is None:
+        return
+    assert max(map(max, factors)) <= 8
+    assert tiling.shared_bytes <= device.shared_bytes
+    assert tiling.block % tiling.group == 0
+    assert tiling.group >= tiling.products * tiling.team
+    assert 1 <= tiling.crew <= mean
+    assert tiling.outputs >= 1
+    assert tiling.pitch % 16 == 0
+    check_passes(tiling, *sizes)
+
+
+def check_passes(tiling, inputs, outputs):
+    """Every pass must read what the one before has written, and nothing twice."""
+    assert sorted(mode.step for one in tiling.passes for mode in one.held) == list(
+        range(len(inputs))
+    )
+    places = {e + e // tiling.run * tiling.gap for e in range(math.prod(inputs))}
+    for one in tiling.passes:
+        assert offsets(one, "C", "source") == places
+        places = offsets(one, "K", "target")
+        assert len(places) == math.prod(mode.K for mode in one.held) * one.items
+        assert max(places) < max(tiling.area, tiling.exchange)
+        if len(tiling.passes) > 1 and not tiling.exchange:
+            assert all((m.C, m.source) == (m.K, m.target) for m in one.held) or (
+                one is tiling.passes[-1]
+            )
+    assert places == set(range(math.prod(outputs)))
+
+
+def offsets(one, size, stride):
+    axes = [(getattr(mode, size), getattr(mode, stride)) for mode in one.held]
+    axes += [(mode.size, getattr(mode, stride)) for mode in one.spread]
+    places = {0}
+    for count, step in axes:
+        places = {place + i * step for place in places for i in range(count)}
+    return places
+
+
+def test_ids_of_sixteen_bits_leave_one_for_identities():
+    assert LARGEST_SHORT_ID < 0xFFFF

@@ -4,150 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from batchkron.backends.cuda.device import (
     DeviceArray,
-    Workspaces,
     check_device,
     cupy,
     current_device,
     device_errors,
-    device_limits,
-    load_kernel,
     upload,
 )
-from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
-from batchkron.backends.device_programs import batch_program, has_fixed_steps
-from batchkron.backends.device_tiling import Step, Tiling, batch_tiling, plan_order, plan_steps
+from batchkron.backends.cuda.list_batch import BatchShape, ListBatch
+from batchkron.backends.cuda.register_batch import RegisterBatch, list_records, tiling_of_batch
+from batchkron.backends.device_batches import matrix_pitch
+from batchkron.backends.device_tiling import Step, plan_order, plan_steps
 from batchkron.spec import Array, BatchSpec
-
-_MOST_BLOCKS_Y = 65535
-
-
-@dataclass(frozen=True, slots=True)
-class _BatchShape:
-    """The sizes of a batch list, and how its results are added."""
-
-    steps: tuple[Step, ...]
-    dtype: np.dtype[Any]
-    products: int
-    systems: int
-    num_inputs: int
-    num_outputs: int
-    input_size: int
-    output_size: int
-    owner: bool
-
-
-class _Batch:
-    """A batch list on the device, ready to run on any vectors."""
-
-    def __init__(self, shape: _BatchShape, device: int, arrays: dict[str, Any]) -> None:
-        """Take the device arrays "ids", "inputs", "outputs", "starts" and maybe "weights"."""
-        self.shape = shape
-        self.device = device
-        self._arrays = arrays
-        self._workspaces = Workspaces()
-        self._tilings: dict[int, tuple[Tiling, Any]] = {}
-        fixed = has_fixed_steps(shape.steps)
-        self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
-        for key, array in arrays.items():
-            self._arguments[key] = array.data.ptr
-        for key in ("products", "systems", "num_inputs", "num_outputs"):
-            self._arguments[key] = getattr(shape, key)
-        self._arguments["input_size"] = shape.input_size
-        self._arguments["output_size"] = shape.output_size
-        if "weights" in arrays and len(arrays["weights"]) > 1:
-            self._arguments["weight_system"] = shape.products
-
-    def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Say where the matrices of each step are."""
-        if has_fixed_steps(self.shape.steps):
-            self._arguments["steps"]["factors"] = list(factors)
-            return
-        steps = np.array([(s.L, s.C, s.K, s.R) for s in self.shape.steps], STEP)
-        table = np.array(list(factors), FACTOR)
-        self._arrays["step table"] = cupy.asarray(steps.view(np.int64))
-        self._arrays["factor table"] = cupy.asarray(table.view(np.int64))
-        pointers = [self._arrays[key].data.ptr for key in ("step table", "factor table")]
-        self._arguments["steps"] = (*pointers, len(self.shape.steps))
-
-    def prepare(self, inner: int) -> tuple[Tiling, Any]:
-        """Return the tiling and kernel for ``inner`` vectors at once; compiled when first asked."""
-        if inner not in self._tilings:
-            shape, limits = self.shape, device_limits(self.device)
-            buffers = 3 if shape.owner else 2
-            tiling = batch_tiling(shape.steps, inner, buffers, shape.dtype.itemsize, limits)
-            program = batch_program(shape.dtype, tiling, shape.owner)
-            self._tilings[inner] = tiling, load_kernel(program, self.device)
-        return self._tilings[inner]
-
-    def run(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
-    ) -> None:
-        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        check_device(self.device, x, y)
-        shape = self.shape
-        with device_errors():
-            if y.size == 0:
-                return
-            if x.size == 0 or shape.products == 0 or shape.input_size == 0:
-                if not accumulate:
-                    _zero(y)
-                return
-            self._launch(x, y, outer, inner, alpha, accumulate)
-
-    def reserve(self, outer: int, inner: int) -> None:
-        """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
-        if 0 not in (outer, inner, self.shape.products, self.shape.input_size):
-            tiling, _ = self.prepare(inner)
-            grid = self._grid(tiling, outer, inner)
-            self._workspaces.pointer(math.prod(grid) * tiling.workspace_bytes)
-
-    def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
-        """Return how many thread blocks work on units of the list, and on slabs of vectors."""
-        units = self.shape.num_outputs if self.shape.owner else self.shape.products
-        most = tiling.most_blocks(device_limits(self.device))
-        blocks = min(-(-units // tiling.teams), most)
-        slabs = min(outer * -(-inner // tiling.width), _MOST_BLOCKS_Y, max(1, most // blocks))
-        return blocks, slabs
-
-    def _launch(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
-    ) -> None:
-        shape = self.shape
-        tiling, kernel = self.prepare(inner)
-        grid = self._grid(tiling, outer, inner)
-        memory = self._workspaces.pointer(math.prod(grid) * tiling.workspace_bytes)
-        if not (accumulate or shape.owner):
-            _zero(y)
-        arguments = self._arguments.copy()
-        arguments["x"], arguments["y"], arguments["workspace"] = x.data.ptr, y.data.ptr, memory
-        arguments["outer"], arguments["inner"] = outer, inner
-        arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
-        arguments["team"] = tiling.team_elements
-        arguments["accumulate"], arguments["alpha"] = accumulate, alpha
-        kernel(grid, (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
-
-
-def _zero(y: DeviceArray) -> None:
-    y.data.memset_async(0, y.nbytes)
 
 
 class BatchPlan:
@@ -165,11 +37,10 @@ class BatchPlan:
         owner = spec.accumulation != "atomic"
         self._order = order
         self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
-        self._pools = _one_for_each(
-            spec.pools, lambda pool: cupy.empty(pool.swapaxes(2, 3).shape, spec.dtype)
-        )
+        self._pools = _one_for_each(spec.pools, _empty_pool)
         self._weights = cupy.empty(spec.weights.shape, spec.dtype)
-        shape = _BatchShape(
+        self._unit_weights = cupy.empty((1,), np.int32)
+        shape = BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
             dtype=spec.dtype,
             products=len(spec.inputs),
@@ -180,45 +51,75 @@ class BatchPlan:
             output_size=spec.output_size,
             owner=owner,
         )
-        self._batch = _Batch(shape, device, self._lists(spec, owner))
-        self._batch.set_factors([_pool_factor(self._pools[mode]) for mode in order])
+        lists = self._lists(spec, owner)
+        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        self._batch = ListBatch(shape, device, arrays | {"weights": self._weights})
+        self._batch.set_factors(
+            [_pool_factor(self._pools[mode], inputs[mode], outputs[mode]) for mode in order]
+        )
+        self._registers = self._register_batch(lists, arrays.get("starts"))
         self.set_values(spec.pools, spec.weights)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
-            self._batch.prepare(1)
+            self.reserve(1, 1)
 
-    def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Any]:
+    def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Array]:
         """Return the batch list in the kernels' order, -1 for factors that are identities."""
         columns = []
         for mode in self._order:
             ids = spec.factor_ids[:, mode]
             columns.append(np.where(spec.identity[mode][ids], -1, ids))
         sorted_outputs = spec.outputs[self._permutation]
-        lists = {
+        lists: dict[str, Array] = {
             "ids": np.stack(columns, axis=1)[self._permutation].astype(np.int32),
             "inputs": spec.inputs[self._permutation],
             "outputs": sorted_outputs,
         }
         if owner:
             lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
-        return {key: cupy.asarray(value) for key, value in lists.items()} | {
-            "weights": self._weights
+        return lists
+
+    def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
+        """Return the list as the kernel for blocks in registers takes it, where there is one."""
+        shape = self._batch.shape
+        if not shape.owner or shape.input_size * shape.output_size == 0:
+            return None
+        counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
+        device = self._batch.device
+        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, lists["ids"], device)
+        if tiling is None:
+            return None
+        arrays = {
+            "list": list_records(lists["ids"], lists["inputs"], tiling.short_ids),
+            "starts": starts,
+            "weights": self._weights,
+            "unit_weights": self._unit_weights,
         }
+        pools = [self._pools[mode] for mode in self._order]
+        places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
+        return RegisterBatch(tiling, shape.dtype, device, counts, arrays, places)
 
     def set_values(self, pools: Sequence[Array], weights: Array) -> None:
         """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products) in place.
 
-        The device holds a matrix by columns: consecutive outputs are consecutive in memory.
+        The device holds a matrix by columns, padded: consecutive outputs are consecutive in memory.
         """
         pairs = {
-            id(target): (pool.swapaxes(2, 3), target)
+            id(target): (_padded(pool), target)
             for pool, target in zip(pools, self._pools, strict=True)
         }
         values, targets = zip(*pairs.values(), strict=True)
-        upload([*values, weights[:, self._permutation]], [*targets, self._weights])
+        unit = np.array([np.all(weights == 1)], np.int32)
+        upload(
+            [*values, weights[:, self._permutation], unit],
+            [*targets, self._weights, self._unit_weights],
+        )
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        self._batch.reserve(outer, inner)
+        if inner == 1 and self._registers is not None:
+            self._registers.prepare()
+        else:
+            self._batch.reserve(outer, inner)
 
     def run(
         self,
@@ -230,7 +131,13 @@ class BatchPlan:
         accumulate: bool,
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        self._batch.run(x, y, outer, inner, alpha, accumulate)
+        registers = self._registers if inner == 1 and x.size and y.size else None
+        if registers is None or not registers.takes(x):
+            self._batch.run(x, y, outer, inner, alpha, accumulate)
+            return
+        check_device(self._batch.device, x, y)
+        with device_errors():
+            registers.run(x, y, outer, alpha, accumulate)
 
 
 def _one_for_each(
@@ -242,10 +149,33 @@ def _one_for_each(
     return [results[id(array)] for array in arrays]
 
 
-def _pool_factor(pool: DeviceArray) -> tuple[int, int, int, int, int]:
-    """Return a pool (systems or 1, count, C, K) as the kernels see it."""
-    systems, count, C, K = pool.shape
-    return pool.data.ptr, count * C * K if systems > 1 else 0, C * K, 1, K
+def _empty_pool(pool: Array) -> DeviceArray:
+    """Return memory for a pool (systems or 1, count, P, Q): each matrix padded to whole sectors."""
+    systems, count, outputs, inputs = pool.shape
+    pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
+    return cupy.empty((systems, count, pitch), pool.dtype)
+
+
+def _padded(pool: Array) -> Array:
+    """Return a pool (systems or 1, count, P, Q) as the device holds it, by columns and padded."""
+    systems, count, outputs, inputs = pool.shape
+    pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
+    module = np if isinstance(pool, np.ndarray) else cupy
+    padded: Array = module.zeros((systems, count, pitch), pool.dtype)
+    columns = pool.swapaxes(2, 3).reshape(systems, count, outputs * inputs)
+    padded[:, :, : outputs * inputs] = columns
+    return padded
+
+
+def _system_stride(pool: DeviceArray) -> int:
+    """Return the elements from one system of a pool to the next, 0 where all share one."""
+    systems, count, pitch = pool.shape
+    return count * pitch if systems > 1 else 0
+
+
+def _pool_factor(pool: DeviceArray, inputs: int, outputs: int) -> tuple[int, int, int, int, int]:
+    """Return a padded pool of matrices (outputs, inputs) as the general kernel sees it."""
+    return pool.data.ptr, _system_stride(pool), pool.shape[2], 1, outputs
 
 
 def _starts(outputs: Array, count: int) -> Array:
@@ -280,7 +210,7 @@ def batched_gemm(
         return
     a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
     (step,) = plan_steps((k,), (n,), (0,), c.dtype)
-    shape = _BatchShape(
+    shape = BatchShape(
         steps=(Step(0, m, k, n, 1, step.tile),),
         dtype=c.dtype,
         products=len(c_ids),
@@ -301,7 +231,7 @@ def batched_gemm(
             "starts": _starts(outputs, count),
         }
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
-        batch = _Batch(shape, current_device(), arrays)
+        batch = ListBatch(shape, current_device(), arrays)
         row, column = (k, 1) if transpose_b else (1, n)
         batch.set_factors([(b.data.ptr, 0, k * n, row, column)])
         batch.run(a, c, 1, 1, alpha, True)

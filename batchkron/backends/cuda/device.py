@@ -44,6 +44,7 @@ __all__ = [
     "load_kernel",
     "matrix_factor",
     "place",
+    "prefer_shared_memory",
     "upload",
 ]
 
@@ -150,6 +151,13 @@ class ConstantKernel:
             runtime.memcpy(
                 self._constants, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice
             )
+
+
+def prefer_shared_memory(kernel: Any, percentage: int) -> None:
+    """Say how much of the memory on chip a kernel uses best as shared memory; -1: anything."""
+    driver.funcSetAttribute(
+        kernel.ptr, driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percentage
+    )
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,10 +27,21 @@ from batchkron.backends.cuda.device import (
 from batchkron.backends.device_arguments import (
     explicit_arguments,
     group_arguments,
-    register_arguments,
+    kron_arguments,
 )
-from batchkron.backends.device_programs import explicit_program, group_program, register_program
-from batchkron.backends.device_registers import RegisterGroup, factor_words, register_groups
+from batchkron.backends.device_fibres import FibreGroup, fibre_groups
+from batchkron.backends.device_programs import (
+    explicit_program,
+    fibre_program,
+    group_program,
+    register_program,
+)
+from batchkron.backends.device_registers import (
+    RegisterGroup,
+    RegisterTile,
+    factor_words,
+    register_groups,
+)
 from batchkron.backends.device_tiling import Group, kron_groups
 from batchkron.spec import Array, KronSpec
 
@@ -48,7 +60,6 @@ class _Pass:
     threads: int
     shared_bytes: int
     arguments: Any
-    constants: ConstantKernel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,9 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
     limits = device_limits(device)
     shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
+    in_fibres = fibre_groups(*shape, limits)
+    if in_fibres is not None:
+        return _program(spec, tuple(_fibre_pass(spec, one, device) for one in in_fibres))
     in_registers = register_groups(*shape, False, limits)
     if in_registers is not None:
         return _program(spec, tuple(_register_pass(spec, one, device) for one in in_registers))
@@ -91,30 +105,82 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     return _program(spec, tuple(_general_pass(spec, one, device) for one in groups), workspace)
 
 
-def _constant_program(spec: KronSpec, device: int) -> _KronProgram | None:
-    """Return kernels whose constants are the factors, None where these are too large."""
-    shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-    groups = register_groups(*shape, True, device_limits(device))
-    if groups is None:
-        return None
-    return _program(spec, tuple(_register_pass(spec, group, device) for group in groups))
+class _OwnKernels:
+    """Kernels whose constants are the factors of one operator, on one device.
+
+    They stay as long as the operator, since captured graphs call them.
+    """
+
+    def __init__(self, factors: Sequence[Array], device: int) -> None:
+        self._factors, self._device = factors, device
+        self._kernels: dict[RegisterTile, ConstantKernel] = {}
+        self._changing = threading.Lock()
+
+    def function(self, tile: RegisterTile, dtype: np.dtype[Any]) -> Any:
+        """Return the kernel of a tile."""
+        with self._changing:
+            kernel = self._kernels.get(tile)
+            if kernel is None:
+                kernel = ConstantKernel(register_program(dtype, tile), self._device)
+                self._set(kernel, tile)
+                self._kernels[tile] = kernel
+            return kernel.function
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Take new factors; no kernel may be running."""
+        with self._changing:
+            self._factors = factors
+            for tile, kernel in self._kernels.items():
+                self._set(kernel, tile)
+
+    def _set(self, kernel: ConstantKernel, tile: RegisterTile) -> None:
+        kernel.set_constants(factor_words([self._factors[mode] for mode in tile.modes]))
+
+    def program(self, spec: KronSpec) -> _KronProgram | None:
+        """Return the kernels of a Kron-Matmul, None where the factors are too large."""
+        shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
+        limits = device_limits(self._device)
+        groups = register_groups(*shape, True, limits)
+        if groups is None or fibre_groups(*shape, limits) is not None:
+            return None
+        return _program(
+            spec, tuple(_register_pass(spec, one, self._device, self) for one in groups)
+        )
 
 
-def _register_pass(spec: KronSpec, group: RegisterGroup, device: int) -> _Pass:
+def _register_pass(
+    spec: KronSpec, group: RegisterGroup, device: int, own: _OwnKernels | None = None
+) -> _Pass:
     """Return the kernel of a group of small factors."""
-    tile, program = group.tile, register_program(spec.dtype, group.tile)
-    owned = ConstantKernel(program, device) if tile.constant else None
-    arguments = np.zeros(1, register_arguments(spec.dtype, len(tile.modes)))
+    tile = group.tile
+    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
     arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
     return _Pass(
-        load_kernel(program, device) if owned is None else owned.function,
+        own.function(tile, spec.dtype)
+        if own is not None and tile.constant
+        else load_kernel(register_program(spec.dtype, tile), device),
         tile.modes,
         group.elements,
         min(group.tiles(), tile.blocks * device_limits(device).multiprocessors),
         tile.threads,
         tile.shared_bytes,
         arguments,
-        owned,
+    )
+
+
+def _fibre_pass(spec: KronSpec, group: FibreGroup, device: int) -> _Pass:
+    """Return the kernel of a group of large factors."""
+    tile = group.tile
+    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
+    arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
+    return _Pass(
+        load_kernel(fibre_program(spec.dtype, tile), device),
+        tile.modes,
+        group.elements,
+        group.blocks(device_limits(device)),
+        tile.threads * tile.teams,
+        tile.shared_bytes,
+        arguments,
     )
 
 
@@ -141,26 +207,16 @@ def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
 class KronPlan:
     """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes.
 
-    Works on the device that is current when it runs. With ``constants``, factors that stay the
-    same until `set_constants`, on the device that is current now.
+    Works on the device that is current when it runs; with ``own`` kernels, on theirs.
     """
 
     def __init__(
-        self, spec: KronSpec, workspaces: Workspaces, constants: Sequence[Array] | None = None
+        self, spec: KronSpec, workspaces: Workspaces, own: _OwnKernels | None = None
     ) -> None:
         self.spec = spec
         self._workspaces = workspaces
-        self._own: _KronProgram | None = None
         self._is_empty = 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
-        if constants is not None and not self._is_empty:
-            self._own = _constant_program(spec, current_device())
-            self.set_constants(constants)
-
-    def set_constants(self, factors: Sequence[Array]) -> None:
-        """Take new factors; no kernel of this plan may be running."""
-        for one in self._own.passes if self._own else ():
-            if one.constants is not None:
-                one.constants.set_constants(factor_words([factors[mode] for mode in one.modes]))
+        self._own = None if own is None or self._is_empty else own.program(spec)
 
     def _program(self) -> _KronProgram:
         return self._own or _kron_program(self.spec, current_device())
@@ -238,13 +294,13 @@ class KronProduct:
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
         self._workspaces = Workspaces()
+        self._kernels = _OwnKernels(self._on_host(), self._device)
         self._plans: dict[tuple[int, int], KronPlan] = {}
 
     def set_values(self, factors: Sequence[Array]) -> None:
         """Overwrite the factors, so that captured graphs see the new ones."""
         upload(factors, self._factors)
-        for plan in self._plans.values():
-            plan.set_constants(self._on_host())
+        self._kernels.set_factors(self._on_host())
 
     def _on_host(self) -> list[Array]:
         return [cupy.asnumpy(factor) for factor in self._factors]
@@ -259,7 +315,7 @@ class KronProduct:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             spec = KronSpec(self._inputs, self._outputs, outer, inner, self._factors[0].dtype)
-            plan = self._plans[outer, inner] = KronPlan(spec, self._workspaces, self._on_host())
+            plan = self._plans[outer, inner] = KronPlan(spec, self._workspaces, self._kernels)
         return plan
 
     def reserve(self, outer: int, inner: int) -> None:

@@ -1,0 +1,289 @@
+"""How a product of a batch list is cut into what threads hold in registers.
+
+Pure arithmetic on sizes, without any device: the kernel's contract is in
+``csrc/cuda/batched_registers.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from batchkron.backends.device_batch_passes import (
+    BatchPass,
+    cut_steps,
+    largest_tile,
+    plan_passes,
+)
+from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
+
+LARGEST_SHORT_ID = 65534  # one more is an identity
+_LARGEST_SIZE = 8
+_LARGEST_TEAM = 512
+_MOST_MULTIPLIES = 4096  # of one thread, all unrolled: a kernel compiles in a second or two
+_MOST_HELD = {4: 32, 8: 28, 16: 14}  # elements of a block in a thread's registers, by their bytes
+_TOLERATED_WASTE = 1.1
+_SHARED_OF_MULTIPROCESSOR = 200 << 10
+_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
+_ON_CHIP = 228 << 10
+_FILLS = 4  # waves of thread blocks, so that the last one matters little
+_PIPELINED = 8  # products one after another, so that the first one's latency matters little
+_SMALL_BLOCK = 128
+_LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
+
+
+@dataclass(frozen=True)
+class RegisterTiling:
+    """How a kernel evaluates products with the block in registers.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    passes : tuple of BatchPass
+    run, gap : int
+        After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
+    area : int
+        Elements of shared memory for a block, in whole 16-byte words.
+    exchange : int
+        Elements of a second buffer; 0 if results can take the place of their inputs.
+    team : int
+        Threads that evaluate one product.
+    crew : int
+        Teams that share the products of one output.
+    block : int
+        Threads of a thread block.
+    stages : int
+        Products of a team that are on their way from memory at a time.
+    short_ids, identities : bool
+        Whether ids have 16 bits; whether some factors are identities.
+    least_blocks : int
+        Thread blocks that a multiprocessor should hold, which bounds the registers.
+    itemsize : int
+    cached : bool
+        Whether the first-level cache should have what shared memory does not need.
+    """
+
+    steps: tuple[Step, ...]
+    passes: tuple[BatchPass, ...]
+    run: int
+    gap: int
+    area: int
+    exchange: int
+    team: int
+    crew: int
+    block: int
+    stages: int
+    short_ids: bool
+    identities: bool
+    least_blocks: int
+    itemsize: int
+    cached: bool = True
+
+    @property
+    def group(self) -> int:
+        """Threads that copy together: a warp, or one larger team."""
+        return 32 if self.team <= 32 else self.block
+
+    @property
+    def products(self) -> int:
+        """Products that a group evaluates at a time."""
+        return self.group // self.team
+
+    @property
+    def teams(self) -> int:
+        """Teams of a thread block."""
+        return self.block // self.group * self.products
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that a thread block computes at a time."""
+        return self.teams // self.crew
+
+    @property
+    def input_size(self) -> int:
+        """Elements of a block before the first step."""
+        return _input_size(self.steps)
+
+    @property
+    def output_size(self) -> int:
+        """Elements of a block after the last step."""
+        last = self.steps[-1]
+        return last.L * last.K * last.R
+
+    @cached_property
+    def pitch(self) -> int:
+        """Bytes of shared memory of one product, so that teams of a warp use different banks."""
+        matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
+        words = (self.area * self.itemsize + matrices) // 16
+        offset, period = (self.team, 2 * self.team) if self.team in (1, 2, 4) else (0, 1)
+        return 16 * (words + (offset - words) % period)
+
+    @property
+    def record_words(self) -> int:
+        """Words of 4 bytes of a product's record in the list."""
+        return record_words(len(self.steps), self.short_ids)
+
+    @property
+    def carveout(self) -> int:
+        """Percentage of the memory on chip that should be shared memory, -1 for no preference."""
+        if not self.cached:
+            return -1
+        blocks = -(-_WARPS_FOR_CACHE * 32 // self.block)
+        return min(100, -(-100 * blocks * (self.shared_bytes + 1024) // _ON_CHIP))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        slots = 8 if self.stages > 2 else 4
+        lists = self.products * slots * (self.record_words * 4 + self.itemsize)
+        exchange = _round_up(self.exchange * self.itemsize, 16)
+        group = _round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
+        return self.block // self.group * group
+
+
+def matrix_bytes(elements: int, itemsize: int) -> int:
+    """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
+    return _round_up(elements * itemsize, 16)
+
+
+def matrix_pitch(elements: int, itemsize: int) -> int:
+    """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
+    size = matrix_bytes(elements, itemsize)
+    return size if size <= 16 else _round_up(size, 32)
+
+
+def record_words(steps: int, short_ids: bool) -> int:
+    """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
+    size = 4 + steps * (2 if short_ids else 4)
+    return 2 if size <= 8 else _round_up(size, 16) // 4
+
+
+def register_tiling(
+    steps: tuple[Step, ...],
+    itemsize: int,
+    outputs: int,
+    products: int,
+    short_ids: bool,
+    identities: bool,
+    limits: DeviceLimits,
+    most: int | None = None,
+) -> RegisterTiling | None:
+    """Return how products of single vectors are evaluated in registers, or None if they are not.
+
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
+    up to ``most`` elements of a block.
+    """
+    if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
+        return None
+    most = _MOST_HELD[itemsize] if most is None else most
+    cuts = cut_steps(steps, most)
+    team = _team(steps, cuts, most)
+    if team is None:
+        return None
+    passes, run, gap = plan_passes(steps, cuts, itemsize)
+    square = all(step.C == step.K for step in steps)
+    largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
+    padded = largest + (largest // run - 1) * gap if gap else largest
+    shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
+    area = (matrix_bytes(padded, itemsize) + shift) // itemsize
+    tiling = RegisterTiling(
+        steps=steps,
+        passes=passes,
+        run=run,
+        gap=gap,
+        area=area,
+        exchange=0 if square or len(passes) == 1 else largest,
+        team=team,
+        crew=1,
+        block=team if team > 32 else _SMALL_BLOCK,
+        stages=2,
+        short_ids=short_ids,
+        identities=identities,
+        least_blocks=max(1, 512 // team) if team > 32 else 1,
+        itemsize=itemsize,
+    )
+    while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
+        tiling = replace(tiling, block=tiling.block // 2)
+    if tiling.shared_bytes > limits.shared_bytes:
+        return None
+    warps = _WARPS_WANTED if team <= 32 else 2 * _WARPS_WANTED  # of which some wait at barriers
+    share = _SHARED_OF_MULTIPROCESSOR * tiling.block // (32 * warps)
+    for stages in (3, 4):
+        deeper = replace(tiling, stages=stages)
+        if deeper.shared_bytes <= min(share, limits.shared_bytes):
+            tiling = deeper
+    while (
+        tiling.team <= 32
+        and tiling.block < _LARGEST_BLOCK
+        and 2 * tiling.shared_bytes <= limits.shared_bytes
+        and tiling.teams * outputs < min(_teams_wanted(tiling, limits), products)
+    ):
+        tiling = replace(tiling, block=2 * tiling.block)
+    return replace(tiling, crew=_crew(tiling, outputs, products, limits))
+
+
+def _input_size(steps: Sequence[Step]) -> int:
+    return steps[0].L * steps[0].C * steps[0].R
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> int | None:
+    """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
+    shapes = []  # items and elements of an item of each pass
+    for cut in cuts:
+        elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
+        first = steps[cut[0]]
+        size = first.L * first.C * first.R
+        shapes.append((size // math.prod(steps[s].C for s in cut), elements))
+    multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
+
+    def waste(team: int) -> float:
+        slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
+        group = _round_up(team, 32)
+        return slots * (group / (group // team * team))
+
+    fits: list[int] = [
+        team
+        for team in [*range(1, 33), *range(64, _LARGEST_TEAM + 1, 32)]
+        if all(-(-items // team) * elements <= most for items, elements in shapes)
+        and multiplies <= _MOST_MULTIPLIES * team
+    ]
+    if not fits:
+        return None
+    bound = _TOLERATED_WASTE * min(map(waste, fits))
+    team: int = next(team for team in fits if waste(team) <= bound)
+    return team
+
+
+def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
+    """Return how many teams fill the device."""
+    return limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
+
+
+def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many teams share an output.
+
+    So many that the device is filled several times over, and that a warp reads the list in whole
+    sectors, as long as each team has some products to pipeline. Where that does not fill the device
+    even once, as many as do.
+    """
+    mean = max(1, products // max(1, outputs))
+    fill = _teams_wanted(tiling, limits)
+    choices = [
+        crew
+        for crew in range(1, tiling.teams + 1)
+        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
+    ]
+
+    def least(teams: int, sharing: int, most: int) -> int:
+        enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])
+        return max(c for c in choices if c <= min(enough, most))
+
+    roomy = least(_FILLS * fill, min(tiling.products, 8), max(1, mean // _PIPELINED))
+    return max(roomy, least(fill, 1, mean))

@@ -1,0 +1,207 @@
+// y = alpha (A_g x ... x A_h) x + beta previous for neighbouring factors of any size: a tile stays
+// in shared memory, and fibres are multiplied in place. Teams of a thread block have tiles of their
+// own, so that one loads while another multiplies.
+#pragma once
+
+#include "asynchronous_copy.cuh"
+#include "fibre_multiply.cuh"
+#include "kron_arguments.cuh"
+
+namespace batchkron {
+
+// A tile: `slices` blocks, `columns` wide (all of them if there are several slices). Inputs and
+// Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
+// together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
+// while the other is multiplied.
+template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
+          int threads_, int teams_, int stages_, class Inputs_, class Outputs_>
+struct FibreTile {
+  static constexpr int slices = slices_, columns = columns_;
+  static constexpr int inputs = inputs_, outputs = outputs_, word = word_;
+  static constexpr int buffer = buffer_, threads = threads_, teams = teams_, stages = stages_;
+  using Inputs = Inputs_;
+  using Outputs = Outputs_;
+};
+
+template <class T, class Tile, class... Pass>
+struct FibreKernel {
+  using Arguments = KronArguments<T, int(sizeof...(Pass))>;
+  static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);
+
+  // A tile in the array: offsets of its first element, and what is left of the array from there.
+  struct Part {
+    Index x, y;
+    Index slices, columns;
+  };
+
+  __device__ static Index across(const Arguments& a) {
+    return (a.R + Tile::columns - 1) / Tile::columns;
+  }
+  __device__ static Part part(const Arguments& a, Index number) {
+    const Index l = number / across(a) * Tile::slices, r = number % across(a) * Tile::columns;
+    return {l * Tile::inputs * a.R + r, l * Tile::outputs * a.R + r, a.L - l, a.R - r};
+  }
+
+  __device__ static void sync_team(int team) {
+    if constexpr (Tile::teams == 1)
+      __syncthreads();
+    else
+      asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(Tile::threads) : "memory");
+  }
+
+  // Calls use(offset in the array from the tile's first element, place in the tile) for the first
+  // of every `word` elements.
+  template <int word, int size, class Axes, class Use>
+  __device__ static void each(const Part& part, Index R, int thread, Use use) {
+    constexpr int elements = Tile::slices * size * Tile::columns, step = Tile::threads * word;
+    const int rows = int(part.slices < Tile::slices ? part.slices : Tile::slices) * size;
+    if constexpr (step % Tile::columns == 0 && Axes::adds(step)) {
+      const int first = thread * word, column = first % Tile::columns;
+      if (column >= part.columns) return;
+      int row = first / Tile::columns;
+      Index offset = row * R + column;
+      const int place = Axes::place(first);
+#pragma unroll 4
+      for (int n = 0; n < (elements + step - 1) / step; ++n) {
+        if (row < rows) use(offset, place + Axes::place(n * step));
+        row += step / Tile::columns;
+        offset += step / Tile::columns * R;
+      }
+    } else {
+#pragma unroll 4
+      for (int i = thread * word; i < elements; i += step) {
+        const int column = i % Tile::columns, row = i / Tile::columns;
+        if (column < part.columns && row < rows) use(row * R + column, Axes::place(i));
+      }
+    }
+  }
+
+  template <int word>
+  __device__ static void load(const T* x, const Part& part, Index R, T* buffer, int thread) {
+    each<word, Tile::inputs, typename Tile::Inputs>(part, R, thread, [&](Index from, int to) {
+      copy_asynchronously<word * int(sizeof(T)), false>(buffer + to, x + from);
+    });
+  }
+  __device__ static void load(const Arguments& a, bool words, const Part& part, T* buffer,
+                              int thread) {
+    if (words)
+      load<Tile::word>(a.x + part.x, part, a.R, buffer, thread);
+    else
+      load<1>(a.x + part.x, part, a.R, buffer, thread);
+  }
+
+  // Asks for a tile in the second-level cache.
+  __device__ static void prefetch(const Arguments& a, const Part& part, int thread) {
+    constexpr int line = 64 / int(sizeof(T));
+    constexpr int run = Tile::columns > 1 ? Tile::columns : Tile::slices * Tile::inputs;
+    each<(run < line ? run : line), Tile::inputs, typename Tile::Inputs>(
+        part, a.R, thread, [&](Index from, int) {
+          asm volatile("prefetch.global.L2 [%0];" ::"l"(a.x + part.x + from));
+        });
+  }
+
+  template <int word>
+  __device__ static void store(const Arguments& a, const Part& part, const T* buffer, int thread) {
+    struct alignas(word * sizeof(T)) Word {
+      T values[word];
+    };
+    each<word, Tile::outputs, typename Tile::Outputs>(part, a.R, thread, [&](Index to, int from) {
+      Word result = *reinterpret_cast<const Word*>(buffer + from);
+#pragma unroll
+      for (int j = 0; j < word; ++j) result.values[j] = multiply(a.alpha, result.values[j]);
+      if (a.previous) {
+        const Word previous = *reinterpret_cast<const Word*>(a.previous + part.y + to);
+#pragma unroll
+        for (int j = 0; j < word; ++j)
+          result.values[j] = multiply_add(result.values[j], a.beta, previous.values[j]);
+      }
+      *reinterpret_cast<Word*>(a.y + part.y + to) = result;
+    });
+  }
+
+  __device__ static bool is_aligned(const T* first, Index R) {
+    constexpr int bytes = Tile::word * int(sizeof(T));
+    return reinterpret_cast<unsigned long long>(first) % bytes == 0 &&
+           (Tile::columns == 1 || R % Tile::word == 0);
+  }
+
+  // The passes, each with what a thread holds of its factor.
+  template <class... P>
+  struct Passes {
+    __device__ Passes(const Factor<T>*, int) {}
+    __device__ void run(T*, const T*, int, int) const {}
+  };
+  template <class P, class... Rest>
+  struct Passes<P, Rest...> {
+    using Multiply = FibreMultiply<T, P>;
+    typename Multiply::Held held;
+    Passes<Rest...> rest;
+
+    __device__ Passes(const Factor<T>* factors, int thread)
+        : held(factors[0], thread), rest(factors + 1, thread) {}
+
+    __device__ void run(T* buffer, const T* factor, int team, int thread) const {
+      const auto sync = [team] { sync_team(team); };
+      Multiply::run(held, buffer, factor, thread, Tile::threads, sync);
+      sync();
+      rest.run(buffer, factor + Multiply::elements, team, thread);
+    }
+  };
+
+  __device__ static void stage(const Factor<T>* factors, T* target) {
+    int f = 0;
+    ((FibreMultiply<T, Pass>::stage(factors[f++], target, Tile::threads * Tile::teams),
+      target += FibreMultiply<T, Pass>::elements),
+     ...);
+    __syncthreads();
+  }
+
+  __device__ static void run(const Arguments& a, T* shared) {
+    const int team = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
+    T* const buffers = shared + staged + team * Tile::stages * Tile::buffer;
+    const Index tiles = across(a) * ((a.L + Tile::slices - 1) / Tile::slices);
+    const Index stride = Index(Tile::teams) * gridDim.x;
+    const bool load_words = is_aligned(a.x, a.R);
+    const bool store_words = is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
+    Index number = blockIdx.x + Index(team) * gridDim.x;
+    if (number < tiles) load(a, load_words, part(a, number), buffers, thread);
+    commit_copies();
+    stage(a.factors, shared);
+    const Passes<Pass...> passes(a.factors, thread);
+    int current = 0;
+#pragma unroll 1
+    for (; number < tiles; number += stride) {
+      const Part here = part(a, number), next = part(a, number + stride);
+      const bool more = number + stride < tiles;
+      T* const buffer = buffers + current * Tile::buffer;
+      if constexpr (Tile::stages > 1) {
+        current ^= 1;
+        if (more) load(a, load_words, next, buffers + current * Tile::buffer, thread);
+        commit_copies();
+      }
+      wait_for_copies<Tile::stages - 1>();
+      sync_team(team);
+      if (Tile::stages == 1 && more) prefetch(a, next, thread);
+      passes.run(buffer, shared, team, thread);
+      if (store_words)
+        store<Tile::word>(a, here, buffer, thread);
+      else
+        store<1>(a, here, buffer, thread);
+      sync_team(team);
+      if constexpr (Tile::stages == 1) {
+        if (more) load(a, load_words, next, buffer, thread);
+        commit_copies();
+      }
+    }
+  }
+};
+
+// Factors are in the order of the passes.
+template <class T, class Tile, class... Pass>
+__global__ void __launch_bounds__(Tile::threads * Tile::teams, 1)
+    kron_fibres(const KronArguments<T, int(sizeof...(Pass))> a) {
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  FibreKernel<T, Tile, Pass...>::run(a, reinterpret_cast<T*>(shared_memory));
+}
+
+}  // namespace batchkron
