@@ -23,15 +23,23 @@ LARGEST_SHORT_ID = 65534  # one more is an identity
 _LARGEST_SIZE = 8
 _LARGEST_TEAM = 512
 _MOST_MULTIPLIES = 4096  # of one thread, all unrolled: a kernel compiles in a second or two
-_MOST_HELD = {4: 32, 8: 28, 16: 14}  # elements of a block in a thread's registers, by their bytes
+_MOST_HELD_BYTES = 256  # of a block in a thread's registers
+_HELD = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)  # elements of a block that a thread may hold
 _TOLERATED_WASTE = 1.1
-_SHARED_OF_MULTIPROCESSOR = 200 << 10
+# A product's time goes with 1 + _LATENCY / warps of a multiprocessor, and teams that do not fill a
+# warp cost more: fitted to 1000 measured kernels.
+_LATENCY = 7
+_UNEVEN = 1.3
+_REGISTER_BYTES = 4
+_REGISTER_FILE = 65536
+_MOST_WARPS = 20  # more of them hide no more latency
+_TINY_BLOCK = 16  # bytes, whose copies are on their way for longer than one round takes
 _WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
 _WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
 _ON_CHIP = 228 << 10
 _FILLS = 4  # waves of thread blocks, so that the last one matters little
 _PIPELINED = 8  # products one after another, so that the first one's latency matters little
-_SMALL_BLOCK = 128
+_SMALL_BLOCK = 64
 _LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
 
 
@@ -178,17 +186,20 @@ def register_tiling(
     """
     if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
         return None
-    most = _MOST_HELD[itemsize] if most is None else most
-    cuts = cut_steps(steps, most)
-    team = _team(steps, cuts, most)
-    if team is None:
+    held = (
+        [size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES] if most is None else [most]
+    )
+    cutting = _best_cutting(steps, held, itemsize)
+    if cutting is None:
         return None
+    cuts, team = cutting.cuts, cutting.team
     passes, run, gap = plan_passes(steps, cuts, itemsize)
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
     shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
     area = (matrix_bytes(padded, itemsize) + shift) // itemsize
+    tiny = _input_size(steps) * itemsize <= _TINY_BLOCK
     tiling = RegisterTiling(
         steps=steps,
         passes=passes,
@@ -198,23 +209,17 @@ def register_tiling(
         exchange=0 if square or len(passes) == 1 else largest,
         team=team,
         crew=1,
-        block=team if team > 32 else _SMALL_BLOCK,
-        stages=2,
+        block=team if team > 32 else 2 * _SMALL_BLOCK if tiny else _SMALL_BLOCK,
+        stages=3 if tiny else 2,
         short_ids=short_ids,
         identities=identities,
-        least_blocks=max(1, 512 // team) if team > 32 else 1,
+        least_blocks=max(1, min(512 // team, cutting.resident // team)) if team > 32 else 1,
         itemsize=itemsize,
     )
     while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > limits.shared_bytes:
         return None
-    warps = _WARPS_WANTED if team <= 32 else 2 * _WARPS_WANTED  # of which some wait at barriers
-    share = _SHARED_OF_MULTIPROCESSOR * tiling.block // (32 * warps)
-    for stages in (3, 4):
-        deeper = replace(tiling, stages=stages)
-        if deeper.shared_bytes <= min(share, limits.shared_bytes):
-            tiling = deeper
     while (
         tiling.team <= 32
         and tiling.block < _LARGEST_BLOCK
@@ -233,14 +238,62 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _team(steps: Sequence[Step], cuts: Sequence[Sequence[int]], most: int) -> int | None:
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """Which steps a thread does at once, and how many threads share a product.
+
+    ``shapes`` are the items of each pass, and elements of an item.
+    """
+
+    steps: tuple[Step, ...]
+    cuts: Sequence[Sequence[int]]
+    shapes: tuple[tuple[int, int], ...]
+    team: int
+    itemsize: int
+
+    @property
+    def resident(self) -> int:
+        """Threads whose registers fit in a multiprocessor."""
+        held = max(-(-items // self.team) * elements for items, elements in self.shapes)
+        registers = min(255, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES))
+        return _REGISTER_FILE // registers
+
+    def cost(self) -> float:
+        """Return about how long products take, in no unit."""
+        threads = _round_up(self.team, 32)
+        products = threads // self.team
+        matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
+        product = matrix_bytes(_input_size(self.steps), self.itemsize) + matrices
+        fitting = _ON_CHIP * threads // (64 * products * product)
+        warps = max(1, min(_MOST_WARPS, fitting))
+        slots = sum(-(-items // self.team) * self.team * held for items, held in self.shapes)
+        uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _UNEVEN
+        barriers = 1e3 if self.team > 32 else 1.0  # of a whole thread block: a last resort
+        return slots * threads / (self.team * products) * (1 + _LATENCY / warps) * uneven * barriers
+
+
+def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
+    """Return the cutting of least cost, a thread holding at most one of ``held`` elements."""
+    found: list[_Cutting] = []
+    for most in reversed(held):
+        cuts = cut_steps(steps, most)
+        shapes = tuple(_shape(steps, cut) for cut in cuts)
+        team = _team(steps, shapes, most)
+        if team is not None:
+            found.append(_Cutting(steps, cuts, shapes, team, itemsize))
+    return min(found, key=_Cutting.cost, default=None)
+
+
+def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
+    """Return the items of a pass, and the elements of an item."""
+    first = steps[cut[0]]
+    size = first.L * first.C * first.R
+    elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
+    return size // math.prod(steps[s].C for s in cut), elements
+
+
+def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], most: int) -> int | None:
     """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
-    shapes = []  # items and elements of an item of each pass
-    for cut in cuts:
-        elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
-        first = steps[cut[0]]
-        size = first.L * first.C * first.R
-        shapes.append((size // math.prod(steps[s].C for s in cut), elements))
     multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
 
     def waste(team: int) -> float:
