@@ -1,10 +1,11 @@
 """Times of the CUDA backend against its goals on one device.
 
-GPU time by replaying captured graphs between two events. Inputs are rotated over several sets where
+GPU time by replaying captured graphs between two events; "latency" has the time of eager calls on
+tiny data as the caller sees it, too. Inputs are rotated over several sets where
 the cache would hold them. Every result is checked on a few entries against the CPU. The figures of
 the best peer were measured on an H200 as well, but not in the same run.
 
-    python benchmarks/gpu.py [--part kron --part batches --part explicit --part start] [--json PATH]
+    python benchmarks/gpu.py [--part kron --part latency …] [--json PATH]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import cupy
 import numpy as np
@@ -83,6 +85,11 @@ BATCHES = [
 UNKNOWNS = 2_000_000
 CONTRIBUTIONS = 64
 POOL = 4096
+
+LATENCY = ["2^3", "8^2", "4^4"]  # and a batch list of 8 products (3, 2)
+LATENCY_GOALS = {"call": 8, "node": 2.5}  # µs
+LATENCY_CALLS = 2000
+NODES = 100
 
 EXPLICIT = [((1024, 1024), (32, 32)), ((64, 64), (512, 512)), ((3, 3), (2000, 2000))]
 EXPLICIT_GOAL = 4.2e12  # bytes per second
@@ -269,11 +276,71 @@ def start_cases():
             )
 
 
+def tiny_operators():
+    """The operators whose calls are timed for latency."""
+    rng = np.random.default_rng(5)
+    for name in LATENCY:
+        size, modes = map(int, name.split("^"))
+        yield name, bk.KroneckerProduct(rng.standard_normal((modes, size, size)))
+    ids = rng.integers(0, 8, (8, 3))
+    pool = rng.standard_normal((8, 2, 2))
+    yield "8 × (3,2)", bk.BatchedKron(pool, ids, [0] * 8, [0] * 8)
+
+
+def latency_cases():
+    """Calls of `apply` on one row, eagerly and in a graph, beside a launch by CuPy itself."""
+    x = cupy.ones(1)
+    bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
+    yield record("latency", "bare RawKernel", "float64", call_microseconds(bare, (1,), (1,), (x,)))
+    for name, op in tiny_operators():
+        device = op.to("cuda")
+        x = random_array((1, op.shape[1]), "float64")
+        expected = op.apply(x.get())
+        out = cupy.empty(expected.shape)
+        call = partial(device.apply, x, out=out)
+        times = {"call": call_microseconds(call), "node": node_microseconds(call)}
+        error = float(np.abs(out.get() - expected).max() / np.abs(expected).max())
+        for kind, time in times.items():
+            goal = LATENCY_GOALS[kind]
+            yield record(
+                "latency", f"{name} {kind}", "float64", time, (goal, goal), relative_error=error
+            )
+
+
+def call_microseconds(call, *arguments):
+    """Time of an eager call: the median over batches, each from one synchronisation to the next."""
+    device, times = cupy.cuda.Device(), []
+    for _ in range(11):
+        device.synchronize()
+        begun = perf_counter()
+        for _ in range(LATENCY_CALLS):
+            call(*arguments)
+        device.synchronize()
+        times.append(1e6 * (perf_counter() - begun) / LATENCY_CALLS)
+    return statistics.median(times)
+
+
+def node_microseconds(call):
+    """GPU time of one of many calls that a graph holds."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        call()
+        stream.begin_capture()
+        for _ in range(NODES):
+            call()
+        graph = stream.end_capture()
+        graph.launch(stream)
+        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(11)]
+    return statistics.median(times) / NODES
+
+
 PARTS = {
     "start": start_cases,
     "kron": kron_cases,
     "batches": batch_cases,
     "explicit": explicit_cases,
+    "latency": latency_cases,
 }
 
 

@@ -14,9 +14,9 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _MAGIC = b"batchkron-kernel-1\n"
@@ -31,6 +31,39 @@ class CompiledKernel:
 
     name: str
     code: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRecord:
+    """The keys of the kernels that were asked for: compiled, or found in the cache."""
+
+    compiled: set[str] = field(default_factory=set)
+    found: set[str] = field(default_factory=set)
+
+
+_records: list[KernelRecord] = []
+
+
+@contextmanager
+def recorded_kernels() -> Iterator[KernelRecord]:
+    """Record the kernels that are asked for in a ``with`` block, by any thread.
+
+    Those that the process has loaded before are not asked for again.
+    """
+    record = KernelRecord()
+    _records.append(record)
+    try:
+        yield record
+    finally:
+        _records.remove(record)
+
+
+def _note(key: str, is_new: bool) -> None:
+    for record in tuple(_records):
+        if is_new:
+            record.compiled.add(key)
+        elif key not in record.compiled:
+            record.found.add(key)
 
 
 def cache_folder() -> Path:
@@ -56,11 +89,13 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
         Called on a miss.
     """
     try:
-        folder = _private_folder()
-    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        folder = private_folder()
+    except (OSError, RuntimeError):
+        _note(key, True)
         return compile_kernel()
     path = folder / (key + _SUFFIX)
     found = _read(path)
+    _note(key, found is None)
     if found is None:
         found = compile_kernel()
         with suppress(OSError):
@@ -69,13 +104,21 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
     return found
 
 
-def _private_folder() -> Path:
-    """Create the folder for this user alone.
+def is_kept(key: str) -> bool:
+    """Return whether the cache has an entry of a key."""
+    return (cache_folder() / (key + _SUFFIX)).is_file()
+
+
+def private_folder() -> Path:
+    """Create the folder for this user alone, and return it.
 
     Raises
     ------
-    PermissionError
-        If another user owns it or may write to it: what lies there runs on the device.
+    OSError
+        If it cannot be made; PermissionError if another user owns it or may write to it, since
+        what lies there runs on the device.
+    RuntimeError
+        If the user has no home.
     """
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

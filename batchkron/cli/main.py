@@ -26,6 +26,7 @@ _COMMANDS = {
     "info": ("batchkron.cli.files", "info"),
     "check": ("batchkron.cli.files", "check"),
     "validate": ("batchkron.cli.validate", "validate"),
+    "warmup": ("batchkron.cli.warmup", "warmup"),
 }
 
 _HELP = """Solve PDEs on sparse grids by batches of small Kronecker products.

@@ -123,6 +123,8 @@ class BatchedKron(ValuedOperator):
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
+        if not spec.batch_shape:
+            self._apply_plain = getattr(self._plan, "apply", None)  # plans on a device have it
 
     def _recipe(self) -> tuple[Any, ...]:
         return BatchedKron._from_spec, (self._spec,)
@@ -284,6 +286,9 @@ class BatchedKron(ValuedOperator):
         ValueError, TypeError
             As `Operator.matvec`.
         """
+        plain = self._apply_plain
+        if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
+            return out
         blocks, outer, shape = self._blocks(x)
         return self._dispatch(blocks, out, shape, outer, 1)
 

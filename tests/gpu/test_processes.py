@@ -1,6 +1,7 @@
 """What takes a process of its own: the cache on disk, and a device that fails."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -17,6 +18,18 @@ if {refuse}:
     device._compile = refuse
 op = bk.KroneckerProduct([np.ones((3, 3)), np.ones((5, 5))]).to("cuda")
 assert (op @ cupy.ones(15)).get().tolist() == [15.0] * 15
+"""
+
+COMMAND = """
+from batchkron.cli import main
+main({words})
+"""
+
+REFUSE = """
+from batchkron.backends.cuda import device
+def refuse(*arguments):
+    raise AssertionError("compiled again")
+device._compile = refuse
 """
 
 FAIL = """
@@ -77,6 +90,26 @@ def test_a_second_process_does_not_compile(cupy, tmp_path):
     for refuse in (False, True):
         process = run(APPLY.format(refuse=refuse), **cache)
         assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize("stepper", ["ssp-rk3", "crank-nicolson"])
+def test_a_run_compiles_nothing_after_a_warmup(cupy, tmp_path, monkeypatch, stepper):
+    monkeypatch.chdir(tmp_path)
+    cache = {"BATCHKRON_CACHE_DIR": str(tmp_path / "cache")}
+    problem = ["continuity-2d", "--level", "3", "--degree", "2", "--stepper", stepper]
+    shown = []
+    for _ in range(2):
+        process = run(COMMAND.format(words=["warmup", *problem]), **cache)
+        assert process.returncode == 0, process.stderr
+        shown.append(
+            dict(re.findall(r"^(compiled|in the cache) +([0-9]+) kernel", process.stdout, re.M))
+        )
+    first, second = shown
+    assert int(first["compiled"]) > 0
+    assert second == {"compiled": "0", "in the cache": first["compiled"]}
+    words = ["run", *problem, "--device", "cuda", "--until", "0.02", "--dt", "0.005", "--quiet"]
+    process = run(REFUSE + COMMAND.format(words=words), **cache)
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_failed_device_says_that_the_context_is_lost(cupy):

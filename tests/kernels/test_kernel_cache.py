@@ -9,7 +9,12 @@ import pytest
 
 from batchkron.backends import kernel_cache
 from batchkron.backends.device_programs import Program, compile_options, program_key
-from batchkron.backends.kernel_cache import CompiledKernel, cached_kernel
+from batchkron.backends.kernel_cache import (
+    CompiledKernel,
+    cached_kernel,
+    is_kept,
+    recorded_kernels,
+)
 
 KERNEL = CompiledKernel("_Z4name", b"machine code\0with zeros\0")
 
@@ -29,6 +34,20 @@ def test_a_kernel_is_compiled_once(folder):
     assert cached_kernel("key", refuse) == KERNEL
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [path.name for path in folder.iterdir()] == ["key.kernel"]
+
+
+def test_a_record_tells_compiled_kernels_from_found_ones(folder):
+    cached_kernel("old", lambda: KERNEL)
+    with recorded_kernels() as outer:
+        cached_kernel("old", refuse)
+        with recorded_kernels() as inner:
+            for _ in range(2):
+                cached_kernel("new", lambda: KERNEL)
+    cached_kernel("later", lambda: KERNEL)
+    assert (outer.compiled, outer.found) == ({"new"}, {"old"})
+    assert (inner.compiled, inner.found) == ({"new"}, set())
+    assert is_kept("new")
+    assert not is_kept("never")
 
 
 def test_every_ingredient_changes_the_key():
@@ -142,7 +161,12 @@ def test_the_default_folder_is_the_users(tmp_path, monkeypatch):
 # one of several processes that fill, read and shrink one small cache
 WORKER = """
 from batchkron.backends import kernel_cache
-from batchkron.backends.kernel_cache import CompiledKernel, cached_kernel
+from batchkron.backends.kernel_cache import (
+    CompiledKernel,
+    cached_kernel,
+    is_kept,
+    recorded_kernels,
+)
 
 kernel_cache._LARGEST_BYTES = 4000
 for k in range(100):

@@ -15,14 +15,20 @@ from batchkron.backends.cuda.device import (
     device_errors,
     upload,
 )
+from batchkron.backends.cuda.launch import PlainCalls
 from batchkron.backends.cuda.list_batch import BatchShape, ListBatch
-from batchkron.backends.cuda.register_batch import RegisterBatch, list_records, tiling_of_batch
+from batchkron.backends.cuda.register_batch import (
+    WORD,
+    RegisterBatch,
+    list_records,
+    tiling_of_batch,
+)
 from batchkron.backends.device_batches import matrix_pitch
 from batchkron.backends.device_tiling import Step, plan_order, plan_steps
 from batchkron.spec import Array, BatchSpec
 
 
-class BatchPlan:
+class BatchPlan(PlainCalls):
     """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] on one device.
 
     "atomic": one team of threads per product. "owner" and "auto": one per output, which adds its
@@ -31,6 +37,7 @@ class BatchPlan:
 
     def __init__(self, spec: BatchSpec) -> None:
         device = current_device()
+        super().__init__(device)
         inputs = [pool.shape[3] for pool in spec.pools]
         outputs = [pool.shape[2] for pool in spec.pools]
         order = plan_order(inputs, outputs)
@@ -132,12 +139,31 @@ class BatchPlan:
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
         registers = self._registers if inner == 1 and x.size and y.size else None
-        if registers is None or not registers.takes(x):
+        if registers is None or x.data.ptr % WORD:
             self._batch.run(x, y, outer, inner, alpha, accumulate)
             return
         check_device(self._batch.device, x, y)
         with device_errors():
-            registers.run(x, y, outer, alpha, accumulate)
+            registers.run(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
+
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Vectors of one system are flat, (N,), or blocks (..., num_inputs, size)."""
+        shape = self._batch.shape
+        given = shape.num_inputs, shape.input_size
+        results = shape.num_outputs, shape.output_size
+        as_blocks = x.shape[-2:] == given and out.shape == (*x.shape[:-2], *results)
+        as_vector = x.shape == (math.prod(given),) and out.shape == (math.prod(results),)
+        if x.dtype != shape.dtype or shape.products == 0 or not (as_blocks or as_vector):
+            return None
+        outer, registers, batch = x.size // math.prod(given), self._registers, self._batch
+
+        def run(source: int, target: int) -> None:
+            if registers is None or source % WORD:
+                batch.launch(source, target, outer, 1, 1, False)
+            else:
+                registers.run(source, target, outer, 1, False)
+
+        return run
 
 
 def _one_for_each(

@@ -40,11 +40,14 @@ __all__ = [
     "current_device",
     "device_errors",
     "device_limits",
+    "driver",
     "empty",
     "load_kernel",
     "matrix_factor",
     "place",
     "prefer_shared_memory",
+    "ready_stream",
+    "runtime",
     "upload",
 ]
 
@@ -68,8 +71,33 @@ def current_device() -> int:
     BackendUnavailableError
         If there is none.
     """
-    with device_errors():
+    try:
         return int(runtime.getDevice())
+    except Exception:
+        with device_errors():
+            raise
+
+
+class _Prepared(threading.local):
+    """The devices that the calling thread has a context of."""
+
+    def __init__(self) -> None:
+        self.devices: set[int] = set()
+
+
+_prepared = _Prepared()
+
+
+def ready_stream(device: int) -> int:
+    """Return the address of the current stream of the current device, ready for launches.
+
+    The driver launches nothing for a thread without a context; the runtime makes it one.
+    """
+    if device not in _prepared.devices:
+        runtime.memGetInfo()
+        _prepared.devices.add(device)
+    address: int = cupy.cuda.get_current_stream(device).ptr
+    return address
 
 
 def _compile(program: Program, options: Sequence[str]) -> CompiledKernel:
@@ -181,10 +209,11 @@ def check_device(device: int, *arrays: DeviceArray) -> None:
             f"call it inside of 'with cupy.cuda.Device({device})', or move it with to('cuda')"
         )
     for array in arrays:
-        if array.device.id != device:
+        where = array.data.device_id
+        if where != device:
             raise TypeError(
-                f"an array is on CUDA device {array.device.id}, but the work is done on device "
-                f"{device}; copy the array there"
+                f"an array is on CUDA device {where}, but the work is done on device {device}; "
+                f"copy the array there"
             )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from batchkron.backends.cuda.device import (
     load_kernel,
     matrix_factor,
     place,
+    ready_stream,
     upload,
 )
+from batchkron.backends.cuda.launch import Launch, PlainCalls, UsualScalars
 from batchkron.backends.device_arguments import (
     explicit_arguments,
     group_arguments,
@@ -60,6 +63,19 @@ class _Pass:
     threads: int
     shared_bytes: int
     arguments: Any
+
+    def launch(self, factors: Sequence[DeviceArray]) -> Launch:
+        """Return the launch for factors; a call brings x, y, previous, and workspace if any."""
+        arguments = self.arguments.copy()
+        matrices = [matrix_factor(factors[mode]) for mode in self.modes]
+        if "factors" in arguments.dtype.fields:
+            arguments["factors"], addresses = matrices, 3
+        else:
+            arguments["steps"]["factors"], addresses = matrices, 4
+        grid = self.blocks, 1
+        return Launch(
+            self.kernel, grid, self.threads, self.shared_bytes, arguments, addresses, "alpha"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +170,7 @@ def _register_pass(
     """Return the kernel of a group of small factors."""
     tile = group.tile
     arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
-    arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
+    arguments["L"], arguments["R"] = group.L, group.R
     return _Pass(
         own.function(tile, spec.dtype)
         if own is not None and tile.constant
@@ -172,7 +188,7 @@ def _fibre_pass(spec: KronSpec, group: FibreGroup, device: int) -> _Pass:
     """Return the kernel of a group of large factors."""
     tile = group.tile
     arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
-    arguments["L"], arguments["R"], arguments["alpha"] = group.L, group.R, 1
+    arguments["L"], arguments["R"] = group.L, group.R
     return _Pass(
         load_kernel(fibre_program(spec.dtype, tile), device),
         tile.modes,
@@ -192,7 +208,6 @@ def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
     arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
     arguments["input_size"] = tiling.input_size
     arguments["output_size"] = tiling.output_size
-    arguments["alpha"] = 1
     return _Pass(
         load_kernel(group_program(spec.dtype, tiling), device),
         tuple(step.mode for step in tiling.steps),
@@ -204,27 +219,56 @@ def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
     )
 
 
+class _Prepared:
+    """A Kron-Matmul with its factors: all that a call brings are vectors and scalars."""
+
+    def __init__(
+        self,
+        program: _KronProgram,
+        factors: Sequence[DeviceArray],
+        dtype: np.dtype[Any],
+        device: int,
+        workspaces: Workspaces,
+    ) -> None:
+        *self._between, self._last = [one.launch(factors) for one in program.passes]
+        self._program, self._device, self._workspaces = program, device, workspaces
+        self._scratch = program.buffers * program.intermediate
+        self._plain = _scalars(dtype, 1, 0)
+
+    def reserve(self) -> None:
+        """Allocate the workspace of the current stream."""
+        self._workspaces.pointer(self._program.bytes)
+
+    def apply(self, x: int, y: int) -> None:
+        """Write the product with the vectors at the address x to y."""
+        self.run(x, y, 0, self._plain)
+
+    def run(self, x: int, y: int, previous: int, scalars: bytes) -> None:
+        """Write the result for the vectors at the address x to y; ``scalars`` of `_scalars`."""
+        memory = self._workspaces.pointer(self._program.bytes)
+        stream, scratch = ready_stream(self._device), memory + self._scratch
+        source = x
+        for number, launch in enumerate(self._between):
+            target = memory + number % 2 * self._program.intermediate
+            launch(stream, (source, target, 0, scratch)[: launch.addresses], self._plain)
+            source = target
+        self._last(stream, (source, y, previous, scratch)[: self._last.addresses], scalars)
+
+
+def _scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:
+    """Return what the arguments of a pass end with."""
+    return np.array([alpha, beta], dtype).tobytes()
+
+
 class KronPlan:
     """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes.
 
-    Works on the device that is current when it runs; with ``own`` kernels, on theirs.
+    Works on the device that is current when it runs.
     """
 
-    def __init__(
-        self, spec: KronSpec, workspaces: Workspaces, own: _OwnKernels | None = None
-    ) -> None:
+    def __init__(self, spec: KronSpec) -> None:
         self.spec = spec
-        self._workspaces = workspaces
-        self._is_empty = 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
-        self._own = None if own is None or self._is_empty else own.program(spec)
-
-    def _program(self) -> _KronProgram:
-        return self._own or _kron_program(self.spec, current_device())
-
-    def reserve(self) -> None:
-        """Compile what `run` needs on the current device, and allocate its workspace."""
-        if not self._is_empty:
-            self._workspaces.pointer(self._program().bytes)
+        self._workspaces = Workspaces()
 
     def run(
         self,
@@ -236,7 +280,7 @@ class KronPlan:
         out: DeviceArray,
     ) -> None:
         """Write the result to ``out``, C-contiguous; y may be ``out`` itself."""
-        device = current_device()
+        device, spec = current_device(), self.spec
         check_device(device, x, out, *factors, *([] if y is None else [y]))
         if out.size == 0:
             return
@@ -244,58 +288,39 @@ class KronPlan:
             # everything is allocated before anything is written
             previous = None
             if beta != 0 and y is not None:
-                previous = y if y is out else cupy.ascontiguousarray(y, dtype=self.spec.dtype)
-            if self._is_empty:
+                previous = y if y is out else cupy.ascontiguousarray(y, dtype=spec.dtype)
+            if _is_empty(spec):
                 out[...] = 0 if previous is None else beta * previous
                 return
-            self._launch(self._program(), factors, x, alpha, beta, previous, out)
-
-    def _launch(
-        self,
-        program: _KronProgram,
-        factors: Sequence[DeviceArray],
-        x: DeviceArray,
-        alpha: complex,
-        beta: complex,
-        previous: DeviceArray | None,
-        out: DeviceArray,
-    ) -> None:
-        memory = self._workspaces.pointer(program.bytes)
-        source = x.data.ptr
-        for number, one in enumerate(program.passes):
-            arguments = one.arguments.copy()
-            last = number == len(program.passes) - 1
-            target = out.data.ptr if last else memory + number % 2 * program.intermediate
-            arguments["x"], arguments["y"] = source, target
-            matrices = [matrix_factor(factors[mode]) for mode in one.modes]
-            if "factors" in arguments.dtype.fields:
-                arguments["factors"] = matrices
+            program = _kron_program(spec, device)
+            prepared = _Prepared(program, factors, spec.dtype, device, self._workspaces)
+            if previous is None:
+                prepared.run(x.data.ptr, out.data.ptr, 0, _scalars(spec.dtype, alpha, 0))
             else:
-                arguments["steps"]["factors"] = matrices
-                arguments["workspace"] = memory + program.buffers * program.intermediate
-            if last:
-                arguments["alpha"] = alpha
-                if previous is not None:
-                    arguments["beta"], arguments["previous"] = beta, previous.data.ptr
-            one.kernel((one.blocks,), (one.threads,), (arguments,), shared_mem=one.shared_bytes)
-            source = target
+                scalars = _scalars(spec.dtype, alpha, beta)
+                prepared.run(x.data.ptr, out.data.ptr, previous.data.ptr, scalars)
+
+
+def _is_empty(spec: KronSpec) -> bool:
+    return 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
 
 
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return a plan of a multiply by one Kronecker product; its workspace is its own."""
-    return KronPlan(spec, Workspaces())
+    return KronPlan(spec)
 
 
-class KronProduct:
+class KronProduct(PlainCalls):
     """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
 
     def __init__(self, factors: Sequence[Array]) -> None:
-        self._device = current_device()
+        super().__init__(current_device())
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
         self._workspaces = Workspaces()
         self._kernels = _OwnKernels(self._on_host(), self._device)
-        self._plans: dict[tuple[int, int], KronPlan] = {}
+        self._prepared: dict[tuple[int, int], _Prepared] = {}
+        self._scalars = UsualScalars(partial(_scalars, self._factors[0].dtype))
 
     def set_values(self, factors: Sequence[Array]) -> None:
         """Overwrite the factors, so that captured graphs see the new ones."""
@@ -305,22 +330,35 @@ class KronProduct:
     def _on_host(self) -> list[Array]:
         return [cupy.asnumpy(factor) for factor in self._factors]
 
-    def apply(self, x: object, out: object) -> bool:
-        """Leave every call to `run`."""
-        return False
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Vectors are (..., N)."""
+        rows, columns = math.prod(self._outputs), math.prod(self._inputs)
+        fits = x.dtype == self._factors[0].dtype and x.shape[-1:] == (columns,)
+        if not (fits and out.shape == (*x.shape[:-1], rows)):
+            return None
+        prepared = self._prepare(x.size // columns, 1)
+        return None if prepared is None else prepared.apply
 
-    def _plan(self, outer: int, inner: int) -> KronPlan:
-        plan = self._plans.get((outer, inner))
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, self._factors[0].dtype)
-            plan = self._plans[outer, inner] = KronPlan(spec, self._workspaces, self._kernels)
-        return plan
+    def _prepare(self, outer: int, inner: int) -> _Prepared | None:
+        """Return the product of vectors (outer, N, inner), None where there is nothing to do."""
+        prepared = self._prepared.get((outer, inner))
+        if prepared is None:
+            dtype = self._factors[0].dtype
+            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype)
+            if _is_empty(spec):
+                return None
+            program = self._kernels.program(spec) or _kron_program(spec, self._device)
+            prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
+            if len(self._prepared) >= _MOST_PLANS:
+                self._prepared.clear()
+            self._prepared[outer, inner] = prepared
+        return prepared
 
     def reserve(self, outer: int, inner: int) -> None:
-        """Allocate what `run` will need."""
-        self._plan(outer, inner).reserve()
+        """Compile and allocate what `run` will need."""
+        prepared = self._prepare(outer, inner)
+        if prepared is not None:
+            prepared.reserve()
 
     def run(
         self,
@@ -332,9 +370,15 @@ class KronProduct:
         accumulate: bool,
     ) -> None:
         """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
-        check_device(self._device)
-        previous = y if accumulate else None
-        self._plan(outer, inner).run(self._factors, x, alpha, int(accumulate), previous, y)
+        check_device(self._device, x, y)
+        with device_errors():
+            prepared = self._prepare(outer, inner)
+            if prepared is not None:
+                source, target = x.data.ptr, y.data.ptr
+                scalars = self._scalars(alpha, accumulate)
+                prepared.run(source, target, target if accumulate else 0, scalars)
+            elif y.size and not accumulate:
+                y[...] = 0
 
 
 def kron_product(factors: Sequence[Array]) -> KronProduct:
@@ -386,4 +430,5 @@ def _explicit(a: DeviceArray, b: DeviceArray, out: DeviceArray, device: int) -> 
         arguments[key] = (pointer, *matrix.shape, row, column)
     arguments["out"] = out.data.ptr
     kernel = load_kernel(explicit_program(out.dtype), device)
-    kernel((blocks, chunks), (across, down), (arguments,))
+    # as plain bytes: CuPy describes every field of a structure again in each launch
+    kernel((blocks, chunks), (across, down), (arguments.view(f"V{arguments.itemsize}"),))

@@ -17,12 +17,16 @@ from batchkron.backends.cuda.device import (
     device_errors,
     device_limits,
     load_kernel,
+    ready_stream,
+    runtime,
 )
+from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
 from batchkron.backends.device_programs import batch_program, has_fixed_steps
 from batchkron.backends.device_tiling import Step, Tiling, batch_tiling
 
 _MOST_BLOCKS_Y = 65535
+_MOST_LAUNCHES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class ListBatch:
         self._arrays = arrays
         self._workspaces = Workspaces()
         self._tilings: dict[int, tuple[Tiling, Any]] = {}
+        self._launches: dict[tuple[int, int], tuple[Launch, int]] = {}
+        self._scalars = batch_scalars(shape.dtype)
         fixed = has_fixed_steps(shape.steps)
         self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
         for key, array in arrays.items():
@@ -63,6 +69,7 @@ class ListBatch:
 
     def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
         """Say where the matrices of each step are."""
+        self._launches.clear()
         if has_fixed_steps(self.shape.steps):
             self._arguments["steps"]["factors"] = list(factors)
             return
@@ -100,16 +107,15 @@ class ListBatch:
                 return
             if x.size == 0 or shape.products == 0 or shape.input_size == 0:
                 if not accumulate:
-                    _zero(y)
+                    y.data.memset_async(0, y.nbytes)
                 return
-            self._launch(x, y, outer, inner, alpha, accumulate)
+            self.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
         if 0 not in (outer, inner, self.shape.products, self.shape.input_size):
-            tiling, _ = self.prepare(inner)
-            grid = self._grid(tiling, outer, inner)
-            self._workspaces.pointer(math.prod(grid) * tiling.workspace_bytes)
+            _, workspace = self._prepared(outer, inner)
+            self._workspaces.pointer(workspace)
 
     def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
         """Return how many thread blocks work on units of the list, and on slabs of vectors."""
@@ -119,29 +125,33 @@ class ListBatch:
         slabs = min(outer * -(-inner // tiling.width), _MOST_BLOCKS_Y, max(1, most // blocks))
         return blocks, slabs
 
-    def _launch(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
+    def _prepared(self, outer: int, inner: int) -> tuple[Launch, int]:
+        """Return the launch for vectors (outer, …, inner), and the bytes of its workspace."""
+        prepared = self._launches.get((outer, inner))
+        if prepared is None:
+            tiling, kernel = self.prepare(inner)
+            grid = self._grid(tiling, outer, inner)
+            arguments = self._arguments.copy()
+            arguments["outer"], arguments["inner"] = outer, inner
+            arguments["staged"] = tiling.staged_elements
+            arguments["buffer"], arguments["team"] = tiling.buffer_elements, tiling.team_elements
+            launch = Launch(
+                kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate"
+            )
+            prepared = launch, math.prod(grid) * tiling.workspace_bytes
+            if len(self._launches) >= _MOST_LAUNCHES:
+                self._launches.clear()
+            self._launches[outer, inner] = prepared
+        return prepared
+
+    def launch(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        shape = self.shape
-        tiling, kernel = self.prepare(inner)
-        grid = self._grid(tiling, outer, inner)
-        memory = self._workspaces.pointer(math.prod(grid) * tiling.workspace_bytes)
+        """Do `run` for vectors at the addresses x and y, neither of them empty."""
+        launch, workspace = self._prepared(outer, inner)
+        memory = self._workspaces.pointer(workspace)
+        stream, shape = ready_stream(self.device), self.shape
         if not (accumulate or shape.owner):
-            _zero(y)
-        arguments = self._arguments.copy()
-        arguments["x"], arguments["y"], arguments["workspace"] = x.data.ptr, y.data.ptr, memory
-        arguments["outer"], arguments["inner"] = outer, inner
-        arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
-        arguments["team"] = tiling.team_elements
-        arguments["accumulate"], arguments["alpha"] = accumulate, alpha
-        kernel(grid, (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
-
-
-def _zero(y: DeviceArray) -> None:
-    y.data.memset_async(0, y.nbytes)
+            elements = outer * shape.num_outputs * shape.output_size * inner
+            runtime.memsetAsync(y, 0, elements * shape.dtype.itemsize, stream)
+        launch(stream, (x, y, memory), self._scalars(alpha, accumulate))

@@ -13,7 +13,9 @@ from batchkron.backends.cuda.device import (
     device_limits,
     load_kernel,
     prefer_shared_memory,
+    ready_stream,
 )
+from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
 from batchkron.backends.device_batches import (
     LARGEST_SHORT_ID,
@@ -25,17 +27,13 @@ from batchkron.backends.device_programs import register_batch_program
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
 
+WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
 _MOST_BLOCKS_Y = 65535
+_MOST_LAUNCHES = 64
 
 
 class RegisterBatch:
-    """A batch list, sorted by output, on the device: its own records, and the pools of others.
-
-    Attributes
-    ----------
-    tiling : RegisterTiling
-        It may be replaced between runs.
-    """
+    """A batch list, sorted by output, on the device: its own records, and the pools of others."""
 
     def __init__(
         self,
@@ -51,10 +49,12 @@ class RegisterBatch:
         ``arrays`` are "list", "starts", "weights" and "unit_weights".
         """
         systems, products, num_inputs, num_outputs = counts
-        self.tiling = tiling
+        self._tiling = tiling
         self._dtype = dtype
         self._device = device
-        self._prepared: tuple[RegisterTiling, Any] | None = None
+        self._kernel: Any = None
+        self._launches: dict[int, Launch] = {}
+        self._scalars = batch_scalars(dtype)
         self._num_outputs = num_outputs
         self._arrays = arrays
         self._arguments = np.zeros(1, register_batch_arguments(dtype, len(tiling.steps)))
@@ -66,29 +66,45 @@ class RegisterBatch:
         if len(arrays["weights"]) > 1:
             self._arguments["weight_system"] = products
 
+    @property
+    def tiling(self) -> RegisterTiling:
+        """How the list is cut; it may be replaced between runs."""
+        return self._tiling
+
+    @tiling.setter
+    def tiling(self, tiling: RegisterTiling) -> None:
+        self._tiling, self._kernel, self._launches = tiling, None, {}
+
     def prepare(self) -> Any:
         """Return the kernel; it is compiled when first asked for."""
-        if self._prepared is None or self._prepared[0] != self.tiling:
-            kernel = load_kernel(register_batch_program(self._dtype, self.tiling), self._device)
+        if self._kernel is None:
+            kernel = load_kernel(register_batch_program(self._dtype, self._tiling), self._device)
             with device_errors():
-                prefer_shared_memory(kernel, self.tiling.carveout)
-            self._prepared = self.tiling, kernel
-        return self._prepared[1]
+                prefer_shared_memory(kernel, self._tiling.carveout)
+            self._kernel = kernel
+        return self._kernel
 
-    def takes(self, x: DeviceArray) -> bool:
-        """Whether x begins where the kernel can copy whole words of 16 bytes."""
-        return int(x.data.ptr) % 16 == 0
+    def _launch(self, outer: int) -> Launch:
+        launch = self._launches.get(outer)
+        if launch is None:
+            tiling, arguments = self._tiling, self._arguments.copy()
+            arguments["outer"] = outer
+            grid = -(-self._num_outputs // tiling.outputs), min(outer, _MOST_BLOCKS_Y)
+            launch = Launch(
+                self.prepare(), grid, tiling.block, tiling.shared_bytes, arguments, 2, "accumulate"
+            )
+            if len(self._launches) >= _MOST_LAUNCHES:
+                self._launches.clear()
+            self._launches[outer] = launch
+        return launch
 
-    def run(
-        self, x: DeviceArray, y: DeviceArray, outer: int, alpha: complex, accumulate: bool
-    ) -> None:
-        """Map x (outer, num_inputs, size) to alpha A x, added to y or overwriting it."""
-        kernel, tiling = self.prepare(), self.tiling
-        arguments = self._arguments.copy()
-        arguments["x"], arguments["y"], arguments["outer"] = x.data.ptr, y.data.ptr, outer
-        arguments["accumulate"], arguments["alpha"] = accumulate, alpha
-        grid = -(-self._num_outputs // tiling.outputs), min(outer, _MOST_BLOCKS_Y)
-        kernel(grid, (tiling.block,), (arguments,), shared_mem=tiling.shared_bytes)
+    def run(self, x: int, y: int, outer: int, alpha: complex, accumulate: bool) -> None:
+        """Map x (outer, num_inputs, size) to alpha A x, added to y or overwriting it.
+
+        x and y are addresses, x a multiple of `WORD`.
+        """
+        launch = self._launch(outer)
+        launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
 
 
 def tiling_of_batch(

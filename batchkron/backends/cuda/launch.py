@@ -1,0 +1,147 @@
+"""Kernels with their arguments laid out, so that a call writes a few words and launches."""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.device import (
+    DeviceArray,
+    cupy,
+    device_errors,
+    driver,
+    runtime,
+)
+from batchkron.spec import Array
+
+_MOST_CALLS = 64  # that are remembered of one operator
+_ARGUMENT_BYTES = 4096  # the most that a kernel takes
+
+# Memory for arguments with its address, each in the hands of one call at a time. CUDA copies the
+# arguments before a launch returns.
+_rooms: list[tuple[memoryview, int]] = []
+
+
+def _new_room() -> tuple[memoryview, int]:
+    """Return memory whose first word is the address of the arguments behind it."""
+    words = np.zeros(1 + _ARGUMENT_BYTES // 8, np.uint64)
+    address = words.ctypes.data
+    words[0] = address + 8
+    return words.data.cast("B"), address
+
+
+class Launch:
+    """A kernel with its grid and those of its arguments that stay.
+
+    A call brings the addresses that the arguments begin with, and the scalars that they end with.
+    Threads may share it.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Array,
+        addresses: int,
+        scalars: str,
+    ) -> None:
+        """Take all arguments, the number of addresses, and the name of the first scalar."""
+        content = arguments.tobytes()
+        begin, end = 8 * addresses, arguments.dtype.fields[scalars][1]  # type: ignore[index]
+        self.addresses = addresses
+        self._kernel = kernel  # its module stays loaded
+        self._fixed = content[begin:end]
+        self._pack = struct.Struct(f"={addresses}Q{end - begin}s{len(content) - end}s").pack_into
+        self._launch = partial(
+            driver.launchKernel, kernel.ptr, *grid, 1, threads, 1, 1, shared_bytes
+        )
+
+    def __call__(self, stream: int, addresses: tuple[int, ...], scalars: bytes) -> None:
+        """Launch the kernel on a stream of `ready_stream`."""
+        try:
+            room = _rooms.pop()
+        except IndexError:
+            room = _new_room()
+        memory, parameters = room
+        self._pack(memory, 8, *addresses, self._fixed, scalars)
+        self._launch(stream, parameters, 0)
+        _rooms.append(room)
+
+
+class UsualScalars:
+    """The scalars at the end of a kernel's arguments; those of alpha = 1 are kept."""
+
+    def __init__(self, pack: Callable[[complex, bool], bytes]) -> None:
+        self._pack = pack
+        self._of_one = {accumulate: pack(1, accumulate) for accumulate in (False, True)}
+
+    def __call__(self, alpha: complex, accumulate: bool) -> bytes:
+        """Return them for results that are multiplied by alpha, and added or written."""
+        return self._of_one[accumulate] if alpha == 1 else self._pack(alpha, accumulate)
+
+
+def batch_scalars(dtype: np.dtype[Any]) -> UsualScalars:
+    """Return the scalars of the kernels of batch lists: whether to add, and alpha."""
+    return UsualScalars(
+        lambda alpha, accumulate: (
+            np.int64(accumulate).tobytes() + np.array([alpha], dtype).tobytes()
+        )
+    )
+
+
+class PlainCalls:
+    """What can be applied to arrays that need no copy by writing addresses and launching.
+
+    Shapes, strides and dtypes decide whether a call fits, and what it launches: the answer is
+    remembered. Devices and addresses are looked at in each call.
+    """
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._known: dict[tuple[Any, ...], tuple[Callable[[int, int], None] | None, int, int]] = {}
+
+    @abstractmethod
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Return what maps vectors like x to such as ``out``, None where these do not fit.
+
+        Both are contiguous and of one dtype; the function takes their addresses.
+        """
+
+    def apply(self, x: Any, out: Any) -> bool:
+        """Write A x to ``out`` if both are plain arrays that fit, else return False."""
+        if type(x) is not cupy.ndarray or type(out) is not cupy.ndarray:
+            return False
+        try:
+            source, target, device = x.data, out.data, self._device
+            if not source.device_id == target.device_id == device == runtime.getDevice():
+                return False
+            key = x.shape, x.strides, x.dtype, out.shape, out.strides, out.dtype
+            known = self._known.get(key)
+            if known is None:
+                known = self._learn(key, x, out)
+            run, x_bytes, out_bytes = known
+            if run is None:
+                return False
+            begin, out_begin = source.ptr, target.ptr
+            if begin < out_begin + out_bytes and out_begin < begin + x_bytes:
+                return False
+            run(begin, out_begin)
+        except Exception:
+            with device_errors():
+                raise
+        return True
+
+    def _learn(self, key: tuple[Any, ...], x: DeviceArray, out: DeviceArray) -> tuple[Any, ...]:
+        plain = x.flags.c_contiguous and out.flags.c_contiguous and x.size and out.size
+        run = self._plain_call(x, out) if plain and x.dtype == out.dtype else None
+        if len(self._known) >= _MOST_CALLS:
+            self._known.clear()
+        known = self._known[key] = run, x.nbytes, out.nbytes
+        return known
