@@ -91,7 +91,15 @@ LATENCY_GOALS = {"call": 8, "node": 2.5}  # µs
 LATENCY_CALLS = 2000
 NODES = 100
 
-EXPLICIT = [((1024, 1024), (32, 32)), ((64, 64), (512, 512)), ((3, 3), (2000, 2000))]
+EXPLICIT = [
+    ((1024, 1024), (32, 32)),
+    ((64, 64), (512, 512)),
+    ((3, 3), (2000, 2000)),
+    ((4096, 4096), (3, 3)),
+    ((1000, 1001), (31, 31)),
+    ((255, 257), (127, 129)),
+    ((5, 3), (2001, 2003)),
+]
 EXPLICIT_GOAL = 4.2e12  # bytes per second
 
 START = """
@@ -233,6 +241,10 @@ def batch_cases():
                 )
 
 
+def shape_name(rows, columns):
+    return f"{rows}²" if rows == columns else f"{rows}×{columns}"
+
+
 def explicit_cases():
     """Explicit products; the goal is a rate of writing."""
     for a_shape, b_shape in EXPLICIT:
@@ -241,10 +253,11 @@ def explicit_cases():
             out = cupy.empty([p * q for p, q in zip(a_shape, b_shape, strict=True)], dtype)
             time = microseconds([partial(bk.kron, a, b, out=out)])
             goal = out.nbytes / EXPLICIT_GOAL * 1e6
-            assert (out[:7].get() == bk.kron(a.get()[:1], b.get()[:7])).all()
+            rows = min(7, b_shape[0])
+            assert (out[:rows].get() == bk.kron(a.get()[:1], b.get()[:rows])).all()
             yield record(
                 "explicit",
-                f"{a_shape[0]}² ⊗ {b_shape[0]}²",
+                f"{shape_name(*a_shape)} ⊗ {shape_name(*b_shape)}",
                 dtype,
                 time,
                 (goal, goal),

@@ -60,11 +60,23 @@ def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     )
 
 
+_MATRIX = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])
+_PRODUCT = [("a", _MATRIX), ("b", _MATRIX), *_pointers("out")]
+
+
 @cache
 def explicit_arguments() -> np.dtype[Any]:
     """Return ExplicitKronArguments."""
-    matrix = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])
-    return np.dtype([("a", matrix), ("b", matrix), *_pointers("out")])
+    sizes = _sizes("b_slices", "a_slice", "b_slice", "total", "words", "a_band", "out_band")
+    sizes += _sizes("whole", "rest", "repeats", "groups", "parts")
+    reciprocals = [(f"over_{name}", "u4") for name in ("columns", "b_rows", "b_columns")]
+    return np.dtype([*_PRODUCT, *sizes, *reciprocals], align=True)
+
+
+@cache
+def segments_arguments() -> np.dtype[Any]:
+    """Return ExplicitSegmentsArguments."""
+    return np.dtype([*_PRODUCT, *_sizes("chunks", "entries", "groups")])
 
 
 @cache

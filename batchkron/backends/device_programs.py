@@ -19,6 +19,7 @@ import numpy as np
 
 from batchkron.backends.device_batch_passes import BatchPass
 from batchkron.backends.device_batches import RegisterTiling
+from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
 from batchkron.backends.device_fibres import FibrePass, FibreTile
 from batchkron.backends.device_register_passes import RegisterPass, staged_elements
 from batchkron.backends.device_registers import RegisterTile
@@ -227,9 +228,20 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
     )
 
 
-def explicit_program(dtype: np.dtype[np.generic]) -> Program:
-    """Return the kernel of the explicit product."""
-    return Program("explicit_kron.cuh", _type("explicit_kron", _TYPES[dtype]))
+def explicit_program(dtype: np.dtype[np.generic], kernel: ExplicitKernel) -> Program:
+    """Return the kernel of the explicit product in bands."""
+    word = kernel.elements, kernel.bytes, kernel.entries
+    offset = "batchkron::Index" if kernel.wide else "unsigned"
+    share = kernel.threads, kernel.words, kernel.batch, _flag(kernel.streaming)
+    return Program(
+        "explicit_kron.cuh", _type("explicit_kron", _TYPES[dtype], *word, offset, *share)
+    )
+
+
+def segments_program(dtype: np.dtype[np.generic], kernel: SegmentKernel) -> Program:
+    """Return the kernel of the explicit product in segments."""
+    word = kernel.elements, kernel.bytes, kernel.threads, _flag(kernel.streaming)
+    return Program("explicit_segments.cuh", _type("explicit_segments", _TYPES[dtype], *word))
 
 
 def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:

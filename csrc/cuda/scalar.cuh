@@ -26,9 +26,12 @@ __device__ Complex<Real> multiply_add(Complex<Real> acc, Complex<Real> a, Comple
   return acc;
 }
 
-template <class T>
-__device__ T multiply(T a, T b) {
-  return multiply_add(T{}, a, b);
+// a * b without a sum: no zero is added, which would turn -0 into 0.
+__device__ inline float multiply(float a, float b) { return a * b; }
+__device__ inline double multiply(double a, double b) { return a * b; }
+template <class Real>
+__device__ Complex<Real> multiply(Complex<Real> a, Complex<Real> b) {
+  return multiply_add(Complex<Real>{}, a, b);
 }
 
 __device__ inline float add(float a, float b) { return a + b; }

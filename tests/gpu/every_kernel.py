@@ -35,6 +35,14 @@ BATCHES = [
     [(2, 2)] * 13,
     [(130, 120), (3, 3)],
 ]
+EXPLICIT = [
+    ((90, 7), (3, 3)),
+    ((64, 8), (4, 64)),
+    ((40, 41), (2, 2)),
+    ((2, 20_000), (3, 3)),
+    ((3, 3), (200, 331)),
+    ((100, 9), (2, 1)),
+]
 
 
 def check(result, expected, what):
@@ -87,6 +95,9 @@ def others(rng, dtype):
     a, b = random_array(rng, (7, 5), dtype), random_array(rng, (3, 300), dtype)
     c = random_array(rng, (2, 2), dtype)
     check(bk.kron(*map(cupy.asarray, (c, a, b))), bk.kron(c, a, b), "kron")
+    for first, second in EXPLICIT:
+        a, b = random_array(rng, first, dtype), random_array(rng, second, dtype)
+        check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
     left, right = random_array(rng, (4, 9, 5), dtype), random_array(rng, (4, 5, 17), dtype)
     expected = bk.batched_gemm(left, right, c_ids=[0, 1, 1, 0])
     device = cupy.asarray(left), cupy.asarray(right)

@@ -11,9 +11,16 @@ from batchkron.backends.device_arguments import (
     group_arguments,
     kron_arguments,
     register_batch_arguments,
+    segments_arguments,
     steps_argument,
 )
 from batchkron.backends.device_batches import register_tiling
+from batchkron.backends.device_explicit import (
+    DeviceMatrix,
+    ExplicitKnobs,
+    SegmentCut,
+    explicit_cut,
+)
 from batchkron.backends.device_fibres import fibre_groups
 from batchkron.backends.device_programs import (
     batch_program,
@@ -25,6 +32,7 @@ from batchkron.backends.device_programs import (
     has_fixed_steps,
     register_batch_program,
     register_program,
+    segments_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_tiling import (
@@ -109,10 +117,21 @@ def test_templates_compile(index, capability):
 
 
 @pytest.mark.parametrize("capability", DEVICES)
-def test_the_explicit_product_compiles(dtype, capability):
-    name, code = compiled(explicit_program(dtype), capability)
-    assert "explicit_kron" in name
-    assert code.startswith(b"\x7fELF")
+@pytest.mark.parametrize("width", [1, 3, 32, 60_000])
+def test_explicit_products_compile(dtype, capability, width):
+    a = DeviceMatrix(0, 5, 7, 7, 1)
+    b = DeviceMatrix(0, width, width, width, 1)
+    for out in (0, dtype.itemsize // 2) if dtype.kind == "c" else (0, dtype.itemsize):
+        for segments in (False, True):
+            knobs = ExplicitKnobs(segments=segments)
+            cut = explicit_cut(a, b, out, dtype, DEVICES[capability], knobs)
+            if isinstance(cut, SegmentCut):
+                program = segments_program(dtype, cut.kernel)
+            else:
+                program = explicit_program(dtype, cut.kernel)
+            name, code = compiled(program, capability)
+            assert program.header.removesuffix(".cuh") in name
+            assert code.startswith(b"\x7fELF")
 
 
 def layout_assertions(structure, layout):
@@ -140,6 +159,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::KronArguments<{scalar}, 3>": kron_arguments(dtype, 3),
         f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
+        f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
         runtime: steps_argument(13, False),
     }
     for k, (structure, layout) in enumerate(structures.items()):

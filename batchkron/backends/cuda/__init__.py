@@ -3,14 +3,13 @@
 Arrays are CuPy arrays on the current device; a plan's `run` never waits for the device.
 """
 
-from batchkron.backends.cuda import device
+from batchkron.backends.cuda import device, explicit
 from batchkron.backends.cuda.batch import BatchPlan, batch_plan, batched_gemm
 from batchkron.backends.cuda.device import Workspaces, empty, place
 from batchkron.backends.cuda.device import cupy as array_module
 from batchkron.backends.cuda.kron import (
     KronPlan,
     KronProduct,
-    kron,
     kron_plan,
     kron_product,
     with_factors,
@@ -18,6 +17,7 @@ from batchkron.backends.cuda.kron import (
 
 name = "cuda"
 workspace = Workspaces
+kron = explicit.kron  # the function of the protocol, not the module of that name
 
 
 def current_device() -> str:

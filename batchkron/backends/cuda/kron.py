@@ -1,4 +1,4 @@
-"""Multiplies by one Kronecker product, and the product written out."""
+"""Multiplies by one Kronecker product."""
 
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, UsualScalars
 from batchkron.backends.device_arguments import (
-    explicit_arguments,
     group_arguments,
     kron_arguments,
 )
 from batchkron.backends.device_fibres import FibreGroup, fibre_groups
 from batchkron.backends.device_programs import (
-    explicit_program,
     fibre_program,
     group_program,
     register_program,
@@ -48,7 +46,6 @@ from batchkron.backends.device_registers import (
 from batchkron.backends.device_tiling import Group, kron_groups
 from batchkron.spec import Array, KronSpec
 
-_EXPLICIT_THREADS = 256
 _MOST_PLANS = 64
 
 
@@ -390,45 +387,3 @@ def with_factors(product: KronProduct, factors: Sequence[Array]) -> KronProduct:
     """Return the product itself with new factors."""
     product.set_values(factors)
     return product
-
-
-def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
-    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
-
-    The right factors are multiplied first: all but the last product are small.
-    """
-    device = current_device()
-    check_device(device, *factors, out)
-    with device_errors():
-        if len(factors) == 1:
-            out[...] = factors[0]
-            return
-        matrices = list(factors)
-        right = matrices.pop()
-        while len(matrices) > 1:
-            left = matrices.pop()
-            shape = (left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
-            product = cupy.empty(shape, out.dtype)
-            _explicit(left, right, product, device)
-            right = product
-        _explicit(matrices[0], right, out, device)
-
-
-def _explicit(a: DeviceArray, b: DeviceArray, out: DeviceArray, device: int) -> None:
-    """Write a ⊗ b to ``out``."""
-    if out.size == 0:
-        return
-    rows, columns = out.shape
-    across = min(_EXPLICIT_THREADS, 1 << (columns - 1).bit_length())
-    down = _EXPLICIT_THREADS // across
-    blocks = min(-(-rows // down), 2**31 - 1)
-    wanted = 8 * device_limits(device).multiprocessors
-    chunks = min(-(-columns // across), max(1, wanted // blocks))
-    arguments = np.zeros(1, explicit_arguments())
-    for key, matrix in (("a", a), ("b", b)):
-        pointer, _, _, row, column = matrix_factor(matrix)
-        arguments[key] = (pointer, *matrix.shape, row, column)
-    arguments["out"] = out.data.ptr
-    kernel = load_kernel(explicit_program(out.dtype), device)
-    # as plain bytes: CuPy describes every field of a structure again in each launch
-    kernel((blocks, chunks), (across, down), (arguments.view(f"V{arguments.itemsize}"),))
