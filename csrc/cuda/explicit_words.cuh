@@ -22,7 +22,8 @@ struct alignas(bytes) OutWord {
   T values[count];
 };
 
-// Stores a word, with the hint that it is not read again soon where it is one of 16 bytes.
+// Stores a word, with the hint that it is not read again soon where it is one of 16 bytes; a host
+// compiler, which knows no hints, stores it plainly.
 template <bool streaming, class Word>
 __device__ void put(Word* target, const Word& word) {
 #ifdef __CUDA_ARCH__
