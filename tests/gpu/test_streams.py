@@ -196,3 +196,23 @@ def test_an_update_waits_for_work_on_other_streams(cupy, rng, product):
     stream.synchronize()
     expected = bk.KroneckerProduct(old).apply(x.get())
     np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_explicit_products_in_a_graph(cupy, rng):
+    host = [rng.standard_normal((3, 4)) for _ in range(3)]
+    factors = [cupy.asarray(factor) for factor in host]
+    out = cupy.empty((9, 16))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    graph = captured(cupy, stream, lambda: bk.kron(*factors[:2], out=out))
+    out.fill(np.nan)
+    cupy.cuda.Device().synchronize()
+    graph.launch(stream)
+    stream.synchronize()
+    np.testing.assert_array_equal(out.get(), np.kron(*host[:2]))
+    large = cupy.empty((27, 64))
+    with stream:
+        bk.kron(*factors, out=large)
+        stream.begin_capture()
+        with pytest.raises(RuntimeError, match="before the capture"):
+            bk.kron(*factors, out=large)
+        stream.end_capture()

@@ -1,7 +1,14 @@
-"""Every device template compiles for the shapes that users bring; no device is needed."""
+"""Every device template compiles for the shapes that users bring, and spills no more than before.
 
+No device is needed.
+"""
+
+import json
+
+import cuda_kernels
 import numpy as np
 import pytest
+from cuda_kernels import SHAPES, Kernel, explicit_kernels, growth, kernels_of, label_of, resources
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
@@ -14,124 +21,94 @@ from batchkron.backends.device_arguments import (
     segments_arguments,
     steps_argument,
 )
-from batchkron.backends.device_batches import register_tiling
-from batchkron.backends.device_explicit import (
-    DeviceMatrix,
-    ExplicitKnobs,
-    SegmentCut,
-    explicit_cut,
-)
-from batchkron.backends.device_fibres import fibre_groups
 from batchkron.backends.device_programs import (
-    batch_program,
     compile_options,
     device_sources,
-    explicit_program,
-    fibre_program,
-    group_program,
     has_fixed_steps,
-    register_batch_program,
-    register_program,
-    segments_program,
 )
-from batchkron.backends.device_registers import register_groups
-from batchkron.backends.device_tiling import (
-    batch_tiling,
-    kron_groups,
-    plan_order,
-    plan_steps,
-)
+from batchkron.backends.device_tiling import plan_steps
 
-# factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once
-SHAPES = [
-    ([(1, 1)], 1, 1),
-    ([(4, 4)], 1, 1),
-    ([(2, 2)] * 2, 5, 3),
-    ([(4, 4)] * 2, 1024, 1),
-    ([(2, 2)] * 3, 1024, 1),
-    ([(3, 3)] * 3, 1, 33),
-    ([(8, 8)] * 3, 156, 1),
-    ([(4, 4)] * 4, 1024, 1),
-    ([(3, 3)] * 6, 1024, 1),
-    ([(2, 2)] * 9, 20, 1),
-    ([(8, 8)] * 5, 1024, 1),
-    ([(32, 32)] * 3, 1024, 1),
-    ([(16, 16)] * 4, 1024, 1),
-    ([(64, 64)] * 2, 1024, 1),
-    ([(64, 64)] * 3, 16, 1),
-    ([(128, 128)] * 3, 16, 1),
-    ([(128, 128)] * 2, 1024, 1),
-    ([(52, 65), (50, 20)], 10, 1),
-    ([(3, 4), (4, 3), (2, 5)], 1, 7),
-    ([(7, 7), (5, 5), (6, 6)], 64, 1),
-    ([(1, 31), (17, 1), (13, 2)], 300, 1),
-    ([(2, 2)] * 13, 1, 1),
-    ([(2, 20_000)], 3, 2),
-    ([(20_000, 3), (2, 2)], 1, 1),
-    ([(2, 2)] * 6, 1, 1),
-    ([(3, 3)] * 4, 1, 1),
-    ([(4, 4)] * 6, 1, 1),
-    ([(5, 5)] * 4, 1, 1),
-    ([(8, 8)] * 2, 1, 1),
-    ([(2, 3), (4, 3), (3, 4), (3, 2)], 1, 1),
-]
+TABLE = json.loads(cuda_kernels.TABLE.read_text())
 
 
-def programs_of(shapes, rows, inner, dtype, limits):
-    """All kernels that a Kron-Matmul and a batch list of this shape need."""
-    outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
-    for group in kron_groups(inputs, outputs, rows, 1, dtype, limits):
-        yield group_program(dtype, group.tiling)
-    shape = tuple(inputs), tuple(outputs), rows, inner, dtype
-    for group in fibre_groups(*shape, limits) or ():
-        yield fibre_program(dtype, group.tile)
-    for constant in (False, True):
-        for group in register_groups(*shape, constant, limits) or ():
-            yield register_program(dtype, group.tile)
-    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
-    for owner, buffers in ((False, 2), (True, 3)):
-        tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
-        yield batch_program(dtype, tiling, owner)
-    for short_ids, identities in ((True, False), (False, True)):
-        registers = register_tiling(
-            steps, dtype.itemsize, 500, 32_000, short_ids, identities, limits
-        )
-        if registers is not None:
-            yield register_batch_program(dtype, registers)
+@pytest.fixture
+def table(capability):
+    """Registers and stack of all kernels, where they can be compared."""
+    if TABLE["nvrtc"] != cuda_kernels.NVRTC:
+        pytest.skip(f"registers.json is of NVRTC {TABLE['nvrtc']}, not {cuda_kernels.NVRTC}")
+    return TABLE["kernels"][f"sm_{capability}"]
 
 
-def compiled(program, capability):
-    return compile_program(
-        program.source, device_sources(), program.expression, compile_options(capability)
-    )
+AGAIN = "if this is meant, write the table again: python tests/cuda_kernels.py"
 
 
 @pytest.mark.parametrize("capability", DEVICES)
-@pytest.mark.parametrize("index", range(len(SHAPES)))
+@pytest.mark.parametrize("index", range(len(SHAPES)), ids=label_of)
 def test_templates_compile(index, capability):
-    dtype = np.dtype(DTYPES[index % len(DTYPES)])
-    for program in programs_of(*SHAPES[index], dtype, DEVICES[capability]):
-        name, code = compiled(program, capability)
-        assert program.header.removesuffix(".cuh") in name
-        assert code.startswith(b"\x7fELF")
+    for kernel in kernels_of(index, capability):
+        assert kernel.header.removesuffix(".cuh") in kernel.name
 
 
 @pytest.mark.parametrize("capability", DEVICES)
-@pytest.mark.parametrize("width", [1, 3, 32, 60_000])
-def test_explicit_products_compile(dtype, capability, width):
-    a = DeviceMatrix(0, 5, 7, 7, 1)
-    b = DeviceMatrix(0, width, width, width, 1)
-    for out in (0, dtype.itemsize // 2) if dtype.kind == "c" else (0, dtype.itemsize):
-        for segments in (False, True):
-            knobs = ExplicitKnobs(segments=segments)
-            cut = explicit_cut(a, b, out, dtype, DEVICES[capability], knobs)
-            if isinstance(cut, SegmentCut):
-                program = segments_program(dtype, cut.kernel)
-            else:
-                program = explicit_program(dtype, cut.kernel)
-            name, code = compiled(program, capability)
-            assert program.header.removesuffix(".cuh") in name
-            assert code.startswith(b"\x7fELF")
+@pytest.mark.parametrize("index", range(len(SHAPES)), ids=label_of)
+def test_kernels_take_no_more_registers_than_before(index, capability, table):
+    label = label_of(index)
+    assert label in table, AGAIN
+    grown = list(growth(kernels_of(index, capability), table[label]))
+    assert not grown, "\n".join([label, *grown, AGAIN])
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_explicit_products_compile(dtype, capability):
+    for kernel in explicit_kernels(dtype, capability):
+        assert kernel.header.removesuffix(".cuh") in kernel.name
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_explicit_products_take_no_more_registers(dtype, capability, table):
+    grown = list(
+        growth(explicit_kernels(dtype, capability), table[f"{cuda_kernels.EXPLICIT} {dtype}"])
+    )
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
+def test_the_table_has_no_other_shapes():
+    labels = {label_of(index) for index in range(len(SHAPES))}
+    labels |= {f"{cuda_kernels.EXPLICIT} {dtype}" for dtype in DTYPES}
+    for shapes in TABLE["kernels"].values():
+        assert set(shapes) == labels, AGAIN
+
+
+SPILLS = """
+extern "C" __global__ void __launch_bounds__(1024, 2) f(double* x) {
+  double held[64];
+#pragma unroll
+  for (int k = 0; k < 64; ++k) held[k] = x[k * 1024 + threadIdx.x];
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < 64; ++k) x[threadIdx.x * 64 + k] = held[63 - k] * held[(7 * k) % 64];
+}
+"""
+
+
+def test_spilled_registers_are_seen_in_the_machine_code():
+    few = "__global__ void f(int* x) { *x = 1; }"
+    registers, stack = resources(compile_program(few, {}, "f", compile_options("90"))[1])
+    assert 0 < registers <= 32
+    assert stack == 0
+    registers, stack = resources(compile_program(SPILLS, {}, "f", compile_options("90"))[1])
+    assert registers == 32  # all that 2048 threads leave to each
+    assert stack >= 8 * 64 - 4 * 32
+
+
+def test_a_kernel_that_grows_is_named():
+    before = [["kron_group", 40, 0]]
+    same, larger = Kernel("kron_group.cuh", "f", 48, 0), Kernel("kron_group.cuh", "f", 49, 8)
+    assert not list(growth([same], before))
+    registers, stack = growth([larger], before)
+    assert "49 registers, 40" in registers
+    assert "8 bytes of stack, 0" in stack
+    assert "other kernels" in next(growth([same, same], before))
 
 
 def layout_assertions(structure, layout):

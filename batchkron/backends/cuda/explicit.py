@@ -31,11 +31,22 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
 
     All but the last product are small: the factors are split where both parts are.
+
+    Raises
+    ------
+    RuntimeError
+        If the stream captures a graph and there are more than two factors: products of some of
+        them would be freed while the graph still writes to them.
     """
     device = current_device()
     check_device(device, *factors, out)
     if out.size == 0:
         return
+    if len(factors) > 2 and cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            "the product of more than two matrices needs memory of its own, which a captured graph "
+            "cannot have; multiply all but two of them before the capture"
+        )
     with device_errors():
         if len(factors) == 1:
             out[...] = factors[0]

@@ -1,0 +1,140 @@
+"""Compile, measure, judge, print: `python -m benchmarks.gpu --help`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.compiling import Job, compile_all, default_processes, jobs_of
+from benchmarks.gpu.options import Choice, read_options
+from benchmarks.gpu.report import Cell, Printer, absences, missed
+
+ROOT = Path(__file__).parents[2]
+
+
+def commit() -> str:
+    """The commit of the source, empty where it is no checkout."""
+    command = ["git", "rev-parse", "HEAD"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return run.stdout.strip()
+
+
+def machine(known_commit: str | None) -> dict[str, Any]:
+    """What the figures belong to."""
+    import cupy
+    import numpy as np
+
+    import batchkron as bk
+    from benchmarks.gpu.peers import cublas, torch_chain
+
+    device = cupy.cuda.Device().id
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    return {
+        "device": properties["name"].decode(),
+        "memory_bytes": cupy.cuda.runtime.memGetInfo()[1],
+        "driver": cupy.cuda.runtime.driverGetVersion(),
+        "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+        "cublas": cublas.version(),
+        "cupy": cupy.__version__,
+        "torch": torch_chain.version() or None,
+        "numpy": np.__version__,
+        "batchkron": bk.__version__,
+        "commit": known_commit or commit(),
+        "python": platform.python_version(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def jobs(choices: Sequence[Choice]) -> list[Job]:
+    """What must be compiled."""
+    kron = [(c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")]
+    ablation = [(c.case[0], c.dtype) for c in choices if c.part == "ablation"]
+    batches = [(c.case, c.dtype) for c in choices if c.part == "batches"]
+    return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches)
+
+
+def cells_of(choice: Choice) -> Iterator[Cell]:
+    """Measure a cell."""
+    if choice.part == "start":
+        from benchmarks.gpu.start import start_cells
+
+        return start_cells()
+    if choice.part == "latency":
+        from benchmarks.gpu.latency import latency_cells
+
+        return latency_cells()
+    if choice.part == "batches":
+        from benchmarks.gpu.batches import batch_cells
+
+        return batch_cells(choice.case, choice.dtype)
+    if choice.part == "explicit":
+        from benchmarks.gpu.explicit import explicit_cells
+
+        return explicit_cells(choice.case, choice.dtype)
+    from benchmarks.gpu.kron import ablation_cells, kron_cells
+
+    if choice.part == "ablation":
+        return ablation_cells(*choice.case, choice.dtype)
+    return kron_cells(choice.case, choice.dtype, choice.part)
+
+
+def measure_all(choices: Sequence[Choice]) -> Iterator[Cell]:
+    """Measure cell after cell, each with all memory."""
+    from benchmarks.gpu.batches import free_memory
+
+    for choice in choices:
+        yield from cells_of(choice)
+        free_memory()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the status is 1 if a result of ours was wrong or could not be had."""
+    began = time.perf_counter()
+    options = read_options(arguments)
+    if options.list:
+        for choice in options.choices:
+            print(f"{choice.part:9} {choice.name:24} {choice.dtype}")
+        return 0
+    if importlib.util.find_spec("cupy") is None:
+        sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
+    processes = default_processes() if options.processes is None else options.processes
+    failures = compile_all(jobs(options.choices), processes)
+    report: dict[str, Any] = {"machine": machine(options.commit), "cells": []}
+    report["seconds_to_compile"] = time.perf_counter() - began
+    report["failures_to_compile"] = failures
+    print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
+    print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
+    cells, printer = [], Printer()
+    for cell in measure_all(options.choices):
+        cells.append(cell)
+        printer.show(cell)
+        report["cells"].append(cell.record())
+        save(options.json, report)
+    report["missed"] = missed(cells)
+    report["seconds"] = time.perf_counter() - began
+    save(options.json, report)
+    print(f"\n## Missed: {len(report['missed'])} of {len(cells)}\n")
+    print("\n".join(f"- {text}" for text in report["missed"]) or "none")
+    if gaps := absences(cells):
+        print("\n## Peers without a time\n")
+        print("\n".join(f"- {text}" for text in gaps))
+    print(f"\n{report['seconds']:.0f} s in all")
+    return int(any(cell.microseconds is None for cell in cells))
+
+
+def save(path: Path | None, report: dict[str, Any]) -> None:
+    """Write the file, if there shall be one."""
+    if path is not None:
+        path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

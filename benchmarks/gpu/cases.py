@@ -1,0 +1,212 @@
+"""What is measured, goals, and peers' times recorded on an H200. Data only.
+
+Times are in µs. A recorded time that is known for several cases together is a pair, from the
+least to the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.cpu.shapes import KronMatmul, mixed, power, rectangular
+
+DTYPES = ("float32", "float64")
+Recorded = float | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one case and dtype: the goal, a goal beyond it, and recorded times of peers."""
+
+    goal: float | None = None
+    stretch: float | None = None
+    recorded: Mapping[str, Recorded] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KronCase:
+    """A Kron-Matmul."""
+
+    shape: KronMatmul
+    figures: Mapping[str, Figures]
+
+    @property
+    def name(self) -> str:
+        """As FastKron's tables write it."""
+        return self.shape.name
+
+
+@dataclass(frozen=True)
+class BatchCase:
+    """A batch list: every output has 64 products, inputs and factors are drawn at random.
+
+    ``unknowns`` are the elements of a vector, about; a product multiplies a block of ``modes``
+    modes of ``size``.
+    """
+
+    modes: int
+    size: int
+    figures: Mapping[str, Figures]
+    unknowns: int = 2_000_000
+
+    CONTRIBUTIONS = 64
+    POOL = 4096
+
+    @property
+    def name(self) -> str:
+        """(d, n) as in the papers on batches, and the unknowns where they are fewer."""
+        fewer = "" if self.unknowns == 2_000_000 else f" {self.unknowns // 1000}k"
+        return f"({self.modes},{self.size}){fewer}"
+
+    @property
+    def block(self) -> int:
+        """Elements of a block."""
+        return int(self.size**self.modes)
+
+    @property
+    def blocks(self) -> int:
+        """Inputs, and outputs."""
+        return self.unknowns // self.block
+
+    @property
+    def products(self) -> int:
+        """The length of the list."""
+        return self.blocks * self.CONTRIBUTIONS
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the list."""
+        return 2 * self.products * self.block * self.size * self.modes
+
+
+def kron_figures(
+    f32: tuple[float, Recorded, Recorded],
+    f64: tuple[float, Recorded, Recorded],
+    stretch: tuple[float | None, float | None] = (None, None),
+) -> dict[str, Figures]:
+    """Goal, FastKron and cuTENSOR of both dtypes; then goals beyond these."""
+    return {
+        dtype: Figures(goal, beyond, {"FastKron": fastkron, "cuTENSOR": cutensor})
+        for dtype, (goal, fastkron, cutensor), beyond in zip(
+            DTYPES, (f32, f64), stretch, strict=True
+        )
+    }
+
+
+TINY = kron_figures((1.8, (5, 7), (16, 25)), (1.8, (5, 8), (14, 21)))
+CUBES = kron_figures((1.8, 3.3, 14), (1.8, 3.8, 10))
+PAIRS = kron_figures((2.5, 10.5, 15), (2.5, 17, 11))
+ODD = kron_figures((2, (11, 14), (10, 14)), (2, (18, 20), 10))
+NOTHING = {dtype: Figures() for dtype in DTYPES}
+
+# FastKron's figure 9 and table 4, but for 16: 32^6, whose rows alone take seconds to check
+KRON = (
+    KronCase(power(1024, 8, 5), kron_figures((85, 246, 645), (190, 390, 922))),
+    KronCase(power(1024, 8, 6), kron_figures((1150, 2213, 5365), (2300, 3339, 8174), (750, 1400))),
+    KronCase(power(1024, 16, 4), kron_figures((280, 515, 1163), (560, 818, 1512), (180, 330))),
+    KronCase(power(1024, 16, 5), kron_figures((4700, 9972, 21412), (9400, 17148, 28081))),
+    KronCase(power(1024, 32, 3), kron_figures((140, 315, 446), (290, 680, 544), (None, 170))),
+    KronCase(power(1024, 32, 4), kron_figures((5500, 12872, 17180), (9400, 28386, 21091))),
+    KronCase(power(1024, 64, 2), kron_figures((22, 41, 55), (21, 89, 67))),
+    KronCase(
+        power(1024, 64, 3), kron_figures((2000, 3413, 3702), (2350, 8289, 5057), (None, 1800))
+    ),
+    KronCase(power(1024, 128, 2), kron_figures((165, 282, 237), (150, 550, 292))),
+    KronCase(power(320, 128, 3), kron_figures((9900, 16398, 12949), (8900, 31265, 18727))),
+    KronCase(power(16, 8, 8), kron_figures((1250, 2967, 6501), (2400, 4860, 10238))),
+    KronCase(power(16, 16, 6), kron_figures((1300, 2998, 6391), (2400, 4909, 8328))),
+    KronCase(
+        power(16, 32, 5), kron_figures((3300, 8124, 9822), (6800, 17784, 13003), (None, 4700))
+    ),
+    KronCase(power(16, 64, 4), kron_figures((2650, 4604, 4798), (2700, 11071, 6670))),
+    KronCase(power(16, 128, 3), kron_figures((495, 822, 673), (450, 1594, 855))),
+    KronCase(power(1024, 3, 7), kron_figures((8, 926, 60), (14, 2056, 83))),
+    KronCase(power(1024, 6, 7), kron_figures((1400, 26286, 6419), (2700, 28271, 9652))),
+    KronCase(power(1024, 4, 7), kron_figures((42, 177, 322), (85, 248, 589))),
+    KronCase(power(2967, 4, 7), kron_figures((120, 493, 881), (240, 829, 1640))),
+    KronCase(power(1526, 4, 6), kron_figures((16, 56, 105), (30, 89, 200))),
+    KronCase(power(16, 64, 3), kron_figures((32, 61, 74), (36, 129, 104))),
+    KronCase(power(20, 2, 7), TINY),
+    *(KronCase(power(rows, 2, 9), TINY) for rows in (4, 8, 16, 20, 50)),
+    KronCase(power(20, 2, 10), TINY),
+    KronCase(power(1, 2, 11), TINY),
+    *(KronCase(power(rows, 8, 3), CUBES) for rows in (4, 8, 16, 20)),
+    KronCase(power(156, 8, 3), kron_figures((2, 3.5, 15), (2, 3.9, 11))),
+    KronCase(rectangular(10, (52, 50), (65, 20)), PAIRS),
+    KronCase(rectangular(10, (52, 65), (50, 20)), PAIRS),
+    KronCase(rectangular(50, (32, 8), (64, 128)), kron_figures((3, 6.9, 7.2), (3, 9.4, 7.1))),
+    KronCase(mixed(1, 5, 5, 5, 2), ODD),
+    KronCase(mixed(1, 5, 5, 2, 25), ODD),
+)
+
+# as in discretizations of differential equations: only to be no slower than any peer
+PDE = tuple(
+    KronCase(power(rows, size, modes), NOTHING)
+    for rows in (1, 64)
+    for size in (2, 3, 4, 5, 6, 8)
+    for modes in (3, 4, 5, 6)
+)
+
+
+def batch_figures(
+    f64: tuple[float, Recorded], f32: tuple[float, Recorded] | None = None
+) -> dict[str, Figures]:
+    """Goal and ASGarD of each dtype that has them."""
+    found = {"float64": f64} if f32 is None else {"float32": f32, "float64": f64}
+    return {
+        dtype: Figures(goal, recorded={"ASGarD": asgard}) for dtype, (goal, asgard) in found.items()
+    }
+
+
+BATCHES = (
+    BatchCase(1, 4, batch_figures((800, 1251), (420, 1238))),
+    BatchCase(2, 2, batch_figures((520, 1240), (300, 1133))),
+    BatchCase(2, 4, batch_figures((500, 1010), (260, 782))),
+    BatchCase(2, 8, batch_figures((480, 1656))),
+    BatchCase(3, 2, batch_figures((430, 1476), (260, 1139))),
+    BatchCase(3, 3, batch_figures((400, 1358), (260, 1039))),
+    BatchCase(3, 4, batch_figures((300, 1143), (170, 934))),
+    BatchCase(3, 6, batch_figures((260, 1922))),
+    BatchCase(3, 8, batch_figures((240, 1887))),
+    BatchCase(4, 2, batch_figures((350, 1245), (220, 952))),
+    BatchCase(4, 3, batch_figures((280, 2450), (170, 1838))),
+    BatchCase(4, 4, batch_figures((220, 1943), (130, 1266))),
+    BatchCase(4, 5, batch_figures((240, 2481))),
+    BatchCase(5, 3, batch_figures((250, 2519), (150, 1733))),
+    BatchCase(5, 4, batch_figures((240, 2079))),
+    BatchCase(6, 2, batch_figures((240, 1253), (150, 1031))),
+    BatchCase(6, 3, batch_figures((270, 2838), (150, 2093))),
+    BatchCase(6, 4, batch_figures((290, 2712), (150, 2359))),
+)
+
+SMALL = batch_figures((2.5, (5, 82)), (2.5, (5, 82)))
+SMALL_BATCHES = (
+    *(BatchCase(d, n, SMALL, 4_000) for d, n in ((1, 4), (2, 4), (3, 2), (3, 3), (3, 4), (6, 2))),
+    BatchCase(6, 3, batch_figures((12, (5, 82)), (12, (5, 82))), 4_000),
+)
+
+# sizes of the square factors of explicit products; the goal is a rate of writing
+EXPLICIT = (
+    (8192, 2),
+    (5461, 3),
+    (2341, 7),
+    (1024, 17),
+    (1024, 32),
+    (256, 64),
+    (501, 33),
+    (64, 512),
+    (3, 2000),
+    (3, 2001),
+    (8, 8, 8, 8),
+)
+EXPLICIT_GOAL = 4.2e12  # bytes per second
+
+# FastKron's published gain of fusing factors, for each factor size that has one
+ABLATION = (
+    (power(1024, 8, 5), 2.20),
+    (power(1024, 4, 7), None),
+    (power(1024, 16, 4), None),
+    (power(1024, 32, 3), 1.15),
+    (power(1024, 64, 2), None),
+)

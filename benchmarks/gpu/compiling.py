@@ -1,0 +1,100 @@
+"""Compile all kernels ahead, in several processes, into the cache of kernels.
+
+Each process builds what will be measured and lets the backend reserve what it needs. Memory is
+managed memory there, which takes no room on the device until it is touched.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.cases import BatchCase
+
+Job = Callable[[], None]
+
+
+def _use_managed_memory() -> None:
+    import cupy
+
+    cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
+
+
+def compile_kron(shape: KronMatmul, dtype: str) -> None:
+    """The kernels of an operator."""
+    from batchkron.backends import cuda
+    from benchmarks.gpu.data import factors_of, that_fits
+
+    fitting = that_fits(shape, dtype)
+    if fitting is not None:
+        cuda.reserve(cuda.kron_product(factors_of(shape, dtype)), fitting.rows, 1)
+
+
+def compile_functions(shape: KronMatmul, dtype: str) -> None:
+    """The kernels of functions: all factors at once, and one at a time."""
+    from batchkron.backends import cuda
+    from batchkron.spec import KronSpec
+
+    inputs, outputs = zip(*shape.factors, strict=True)
+    scalar = np.dtype(dtype)
+    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, scalar)).reserve()
+    for mode, (p, q) in enumerate(shape.factors):
+        outer = shape.rows * math.prod(inputs[:mode])
+        inner = math.prod(inputs[mode + 1 :])
+        cuda.kron_plan(KronSpec((p,), (q,), outer, inner, scalar)).reserve()
+
+
+def compile_batch(case: BatchCase, dtype: str) -> None:
+    """The kernels of a batch list."""
+    from benchmarks.gpu.data import operator
+
+    operator(case, dtype).to("cuda")
+
+
+def _quietly(job: Job) -> str:
+    """Run a job; what fails is compiled again where it is measured, and reported there."""
+    try:
+        _use_managed_memory()
+        job()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
+    """Do all jobs; return what went wrong."""
+    if not jobs or processes < 1:
+        return []
+    context = multiprocessing.get_context("spawn")  # a device's context does not survive a fork
+    with ProcessPoolExecutor(min(processes, len(jobs)), context) as pool:
+        return [said for said in pool.map(_quietly, jobs) if said]
+
+
+def default_processes() -> int:
+    """As many as there are processors, at most 14."""
+    count = os.cpu_count() or 1
+    with suppress(AttributeError):
+        count = len(os.sched_getaffinity(0))
+    return min(14, count)
+
+
+def jobs_of(
+    kron: Sequence[tuple[KronMatmul, str]],
+    functions: Sequence[tuple[KronMatmul, str]],
+    batches: Sequence[tuple[BatchCase, str]],
+) -> list[Job]:
+    """The jobs of all cases, the longest first."""
+    longest = sorted(batches, key=lambda pair: -pair[0].products)
+    return [
+        *(partial(compile_batch, *pair) for pair in longest),
+        *(partial(compile_kron, *pair) for pair in kron),
+        *(partial(compile_functions, *pair) for pair in functions),
+    ]

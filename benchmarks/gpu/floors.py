@@ -1,0 +1,57 @@
+"""The least time that an H200 allows, in µs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.cases import BatchCase
+
+COPY = 4.29e12  # bytes per second through memory, half of them read and half written
+WRITE = 4.65e12
+FLOPS = 65e12  # per second: single precision on ordinary cores, double on matrix units
+# of batches, whose factors differ from product to product: blocks and factors gathered from the
+# second-level cache, and arithmetic on ordinary cores
+GATHER = 8.77e12
+BATCH_FLOPS = {"float32": 62.1e12, "float64": 31.83e12}
+
+
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
+
+
+def kron_bytes(shape: KronMatmul, dtype: str) -> int:
+    """What is read and written at least."""
+    return sum(shape.elements()) * _itemsize(dtype)
+
+
+def kron_floor(shape: KronMatmul, dtype: str) -> float:
+    """One read and one write, or the arithmetic."""
+    return 1e6 * max(kron_bytes(shape, dtype) / COPY, shape.flops / FLOPS)
+
+
+def batch_bytes(case: BatchCase, dtype: str) -> int:
+    """Bytes of the blocks and factors of all products."""
+    elements = case.block + case.modes * case.size**2
+    return case.products * elements * _itemsize(dtype)
+
+
+def batch_floor(case: BatchCase, dtype: str) -> float:
+    """Gathers of blocks and factors, or the arithmetic.
+
+    Too low for blocks under 64 bytes, of which whole sectors of 32 bytes are read.
+    """
+    return 1e6 * max(batch_bytes(case, dtype) / GATHER, case.flops / BATCH_FLOPS[dtype])
+
+
+def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
+    """What is written."""
+    return math.prod(sizes) ** 2 * _itemsize(dtype)
+
+
+def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
+    """One write."""
+    return 1e6 * explicit_bytes(sizes, dtype) / WRITE

@@ -1,0 +1,79 @@
+"""Calls of `apply` on tiny data, eagerly and in a graph, beside a launch by CuPy itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import cupy
+import numpy as np
+
+import batchkron as bk
+from benchmarks.gpu.cases import Figures
+from benchmarks.gpu.report import Cell
+from benchmarks.gpu.timing import elapsed, random_array
+
+POWERS = ("2^3", "8^2", "4^4")
+GOALS = {"call": 8.0, "node": 2.5}  # µs
+CALLS = 2000
+NODES = 100
+REPEATS = 11
+
+
+def latency_cells() -> Iterator[Cell]:
+    """One row of each tiny operator; CuPy's launch of an empty kernel first."""
+    bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
+    time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)))
+    yield Cell("latency", "bare RawKernel call", "float64", {"microseconds": time})
+    for name, op in tiny_operators():
+        device, x = op.to("cuda"), random_array((1, op.shape[1]), "float64")
+        expected = op.apply(x.get())
+        out = cupy.empty(expected.shape)
+        call = partial(device.apply, x, out=out)
+        times = {"call": call_microseconds(call), "node": node_microseconds(call)}
+        error = float(np.abs(out.get() - expected).max() / np.abs(expected).max())
+        for kind, goal in GOALS.items():
+            ours = {"microseconds": times[kind], "relative_error": error}
+            yield Cell("latency", f"{name} {kind}", "float64", ours, figures=Figures(goal))
+
+
+def tiny_operators() -> Iterator[tuple[str, Any]]:
+    """The operators, with names."""
+    rng = np.random.default_rng(5)
+    for name in POWERS:
+        size, modes = map(int, name.split("^"))
+        yield name, bk.KroneckerProduct(rng.standard_normal((modes, size, size)))
+    ids = rng.integers(0, 8, (8, 3))
+    pool = rng.standard_normal((8, 2, 2))
+    yield "8 × (3,2)", bk.BatchedKron(pool, ids, [0] * 8, [0] * 8)
+
+
+def call_microseconds(call: Callable[[], object]) -> float:
+    """Time of an eager call: the median over batches, each from one synchronisation to the next."""
+    device, times = cupy.cuda.Device(), []
+    for _ in range(REPEATS):
+        device.synchronize()
+        begun = perf_counter()
+        for _ in range(CALLS):
+            call()
+        device.synchronize()
+        times.append(1e6 * (perf_counter() - begun) / CALLS)
+    return statistics.median(times)
+
+
+def node_microseconds(call: Callable[[], object]) -> float:
+    """GPU time of one of many calls that a graph holds."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        call()
+        stream.begin_capture()
+        for _ in range(NODES):
+            call()
+        graph = stream.end_capture()
+        graph.launch(stream)
+        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPEATS)]
+    return statistics.median(times) / NODES

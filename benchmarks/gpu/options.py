@@ -1,0 +1,74 @@
+"""The command's options, and the cells that they choose."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cpu.shapes import squares
+from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
+
+PARTS = ("start", "latency", "kron", "pde", "batches", "explicit", "ablation")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A cell to measure."""
+
+    part: str
+    name: str
+    dtype: str
+    case: Any
+
+
+def all_choices() -> list[Choice]:
+    """Every cell of a full run, in its order."""
+    found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
+    named: list[tuple[str, str, Any, Sequence[str]]] = [
+        *(("kron", case.name, case, DTYPES) for case in KRON),
+        *(("pde", case.name, case, DTYPES) for case in PDE),
+        *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
+        *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
+        *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
+    ]
+    found += [Choice(part, name, dtype, case) for part, name, case, own in named for dtype in own]
+    return found
+
+
+def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu",
+        description="Times of the CUDA backend next to its peers', to goals and to the chip.",
+    )
+    parser.add_argument(
+        "--part", action="append", choices=PARTS, help="may be repeated; all by default"
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        metavar="NAME",
+        help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
+    )
+    parser.add_argument("--dtype", choices=DTYPES, help="both by default")
+    parser.add_argument("--list", action="store_true", help="print the cells and end")
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"
+    )
+    parser.add_argument("--commit", help="of the source, where it is no checkout")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
+    options = parser.parse_args(arguments)
+    options.choices = [
+        choice
+        for choice in all_choices()
+        if (options.part is None or choice.part in options.part)
+        and (options.dtype in (None, choice.dtype))
+        and (options.case is None or any(fnmatchcase(choice.name, one) for one in options.case))
+    ]
+    if not options.choices:
+        parser.error("no cell has this part, case and dtype; --list prints them all")
+    return options

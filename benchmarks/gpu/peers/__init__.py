@@ -1,0 +1,1 @@
+"""The peers that are measured in the same run, a file for each."""

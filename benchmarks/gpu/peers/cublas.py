@@ -1,0 +1,144 @@
+"""Chains of cuBLAS calls on CuPy arrays.
+
+CuPy's own functions refuse to be captured in a graph where they call cuBLAS, so that the library
+which CuPy has loaded is called directly: the same kernels, and nothing on the host between them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import cupy
+
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.chains import FORMS, Gemm, Multiply, chain, gemm
+
+Array = Any  # cupy.ndarray
+Call = Callable[[], object]
+
+WORKSPACE_BYTES = 32 << 20  # what the library recommends for this architecture
+_TYPES = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
+
+
+class Library:
+    """cuBLAS with a handle of its own."""
+
+    def __init__(self) -> None:
+        cupy.cuda.device.get_cublas_handle()  # CuPy loads the library
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        paths = {line.split()[-1] for line in maps if "libcublas.so" in line}
+        if not paths:
+            raise RuntimeError("CuPy has not loaded libcublas.so")
+        self._library = ctypes.CDLL(min(paths))
+        self._handle = ctypes.c_void_p()
+        self._check(self._library.cublasCreate_v2(ctypes.byref(self._handle)))
+        self._workspace = cupy.cuda.alloc(WORKSPACE_BYTES)
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status:
+            raise RuntimeError(f"cuBLAS status {status}")
+
+    def version(self) -> str:
+        """Its release."""
+        number = ctypes.c_int()
+        self._check(self._library.cublasGetVersion_v2(self._handle, ctypes.byref(number)))
+        return str(number.value)
+
+    @contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """Run on a stream, with memory of our own, as a captured graph must."""
+        self._check(self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream.ptr)))
+        self._check(
+            self._library.cublasSetWorkspace_v2(
+                self._handle,
+                ctypes.c_void_p(self._workspace.ptr),
+                ctypes.c_size_t(WORKSPACE_BYTES),
+            )
+        )
+        yield
+
+    def call(self, one: Gemm, factor: Array, x: Array, y: Array) -> Call:
+        """A multiply, ready to be called; it keeps its arrays."""
+        letter, scalar = _TYPES[factor.dtype.name]
+        function = getattr(self._library, f"cublas{letter}gemmStridedBatched")
+        alpha, beta = scalar(1), scalar(0)
+        operands = (factor, x) if one.factor_first else (x, factor)
+        arguments = [
+            self._handle,
+            *map(ctypes.c_int, (*one.transposed, one.m, one.n, one.k)),
+            ctypes.byref(alpha),
+            *self._matrix(operands[0], one, 0),
+            *self._matrix(operands[1], one, 1),
+            ctypes.byref(beta),
+            *self._matrix(y, one, 2),
+            ctypes.c_int(one.batch),
+        ]
+
+        def run(held: Sequence[Array] = (*operands, y)) -> None:
+            self._check(function(*arguments))
+
+        return run
+
+    @staticmethod
+    def _matrix(array: Array, one: Gemm, place: int) -> tuple[Any, ...]:
+        return (
+            ctypes.c_void_p(array.data.ptr),
+            ctypes.c_int(one.leading[place]),
+            ctypes.c_longlong(one.strides[place]),
+        )
+
+
+@cache
+def library() -> Library:
+    """The library, loaded once."""
+    return Library()
+
+
+def version() -> str | None:
+    """The library's release, None where it cannot be loaded."""
+    try:
+        return library().version()
+    except Exception:
+        return None
+
+
+def run_all(calls: Sequence[Call]) -> None:
+    """Run one after the other."""
+    for call in calls:
+        call()
+
+
+def bound(
+    steps: Sequence[Multiply],
+    factors: Sequence[Array],
+    x: Array,
+    out: Array,
+    buffers: Sequence[Array],
+) -> Call:
+    """A chain from x to ``out``, with results between them in two buffers."""
+    blas, source, calls = library(), x, []
+    for number, step in enumerate(steps):
+        last = number == len(steps) - 1
+        target = out if last else buffers[number % 2]
+        calls.append(blas.call(gemm(step), factors[step.mode], source, target))
+        source = target
+    return partial(run_all, calls)
+
+
+def kron_calls(
+    shape: KronMatmul,
+    factors: Sequence[Array],
+    pairs: Sequence[tuple[Array, Array]],
+    buffers: Sequence[Array],
+) -> dict[str, list[Call]]:
+    """The calls of each form of the chain. ``factors`` are A_k (outputs, inputs) on the device."""
+    return {
+        form: [bound(chain(shape, form), factors, x, out, buffers) for x, out in pairs]
+        for form in FORMS
+    }

@@ -1,0 +1,175 @@
+"""Times on the device: replays of captured graphs between two events."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+
+Call = Callable[[], object]
+Array = Any  # cupy.ndarray
+
+CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
+REPLAY_MICROSECONDS = 4_000
+MOST_ROUNDS = 100
+REPLAYS = 5
+SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
+BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one call, in µs, and whether it was replayed from a graph."""
+
+    microseconds: float
+    captured: bool
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who computes a result; ``calls`` has those of each variant, on rotated arrays.
+
+    ``on`` makes a CuPy stream the one that the calls run on.
+    """
+
+    name: str
+    calls: Mapping[str, Sequence[Call]]
+    on: Callable[[Any], AbstractContextManager[object]] = field(default=lambda _: nullcontext())
+
+
+@cache
+def _block(dtype: str) -> Array:
+    return cupy.asarray(np.random.default_rng(0).standard_normal(BLOCK).astype(dtype))
+
+
+@cache
+def _stream() -> Any:
+    """The stream of all measurements: operators have memory for each stream."""
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def random_array(shape: Sequence[int], dtype: str, seed: int = 0) -> Array:
+    """Standard normal numbers; large arrays repeat a block of four million."""
+    block = _block(dtype)
+    array = cupy.empty(math.prod(shape), dtype)
+    start, position = seed * 1_000_003 % BLOCK, 0
+    while position < array.size:
+        part = block[start : start + array.size - position]
+        array[position : position + part.size] = part
+        position, start = position + part.size, 0
+    return array.reshape(shape)
+
+
+def elapsed(stream: Any, work: Call) -> float:
+    """Microseconds on the device between the events around ``work``."""
+    start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record(stream)
+    work()
+    stop.record(stream)
+    stop.synchronize()
+    return float(1000 * cupy.cuda.get_elapsed_time(start, stop))
+
+
+def _captured(stream: Any, work: Call) -> Any:
+    """A graph of ``work``, None if it cannot be captured."""
+    stream.begin_capture()
+    try:
+        work()
+    except Exception:
+        with suppress(Exception):
+            stream.end_capture()
+        return None
+    try:
+        return stream.end_capture()
+    except Exception:
+        return None
+
+
+def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[object]]) -> Timing:
+    """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
+    stream = _stream()
+    cupy.cuda.Device().synchronize()
+
+    def once() -> None:
+        for call in calls:
+            call()
+
+    with stream, on(stream):
+        once()
+        first = elapsed(stream, once)
+        rounds = max(1, min(MOST_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
+
+        def work() -> None:
+            for _ in range(rounds):
+                once()
+
+        graph = _captured(stream, work)
+    if graph is None:  # the capture has spoiled the stream
+        _stream.cache_clear()
+        stream = _stream()
+        with stream, on(stream):
+            once()
+            times = [elapsed(stream, work) for _ in range(REPLAYS)]
+    else:
+        graph.launch(stream)
+        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPLAYS)]
+    return Timing(statistics.median(times) / (rounds * len(calls)), graph is not None)
+
+
+def _first_time(contender: Contender, calls: Sequence[Call]) -> float:
+    stream = _stream()
+    cupy.cuda.Device().synchronize()
+    with stream, contender.on(stream):
+        return elapsed(stream, calls[-1])
+
+
+def measure(
+    contender: Contender, dtype: str, output: Array, error_of: Callable[[], float]
+) -> dict[str, Any]:
+    """Check every variant's last result once, time the fastest.
+
+    ``output`` is where the last call of a variant writes; ``error_of`` compares it.
+    """
+    firsts: dict[str, float] = {}
+    errors: dict[str, float] = {}
+    for variant, calls in contender.calls.items():
+        output.fill(np.nan)
+        _first_time(contender, calls)
+        errors[variant] = error_of()
+        if not errors[variant] <= TOLERANCE[dtype]:
+            return {"reason": f"wrong result, relative error {errors[variant]:.1e}"}
+        firsts[variant] = _first_time(contender, calls)
+    found: dict[str, Any] = {}
+    for variant in _fastest(firsts):
+        timing = timed(contender.calls[variant], contender.on)
+        if not found or timing.microseconds < found["microseconds"]:
+            found = {
+                "microseconds": timing.microseconds,
+                "captured": timing.captured,
+                "variant": variant,
+                "relative_error": errors[variant],
+            }
+    return found
+
+
+def _fastest(firsts: Mapping[str, float]) -> Iterator[str]:
+    """The variants that may be the fastest: a first look at short ones says little."""
+    bound = SLOWER * min(firsts.values()) + 50
+    return (variant for variant, first in firsts.items() if first <= bound)
+
+
+def measured(make: Callable[[], Contender], *how: Any) -> dict[str, Any]:
+    """`measure` what ``make`` returns, or why it was not possible."""
+    try:
+        return measure(make(), *how)
+    except Exception as error:
+        cupy.get_default_memory_pool().free_all_blocks()
+        return {"reason": f"not measured: {type(error).__name__}: {error}"[:200]}

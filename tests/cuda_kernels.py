@@ -1,0 +1,282 @@
+"""The kernels that shapes of all kinds need, compiled without a device, and what these take.
+
+Registers and stack of each kernel are read from its machine code. They are kept in
+``tests/kernels/registers.json``, so that a change that spills does not go by unnoticed:
+
+    python tests/cuda_kernels.py
+
+writes that file again, by the release of NVRTC that pyproject.toml names for the tests.
+"""
+
+import json
+import multiprocessing
+import os
+import struct
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from nvrtc import DEVICES, compile_program
+from oracle import DTYPES
+
+from batchkron.backends.device_batches import register_tiling
+from batchkron.backends.device_explicit import (
+    DeviceMatrix,
+    ExplicitKnobs,
+    SegmentCut,
+    explicit_cut,
+)
+from batchkron.backends.device_fibres import fibre_groups
+from batchkron.backends.device_programs import (
+    batch_program,
+    compile_options,
+    device_sources,
+    explicit_program,
+    fibre_program,
+    group_program,
+    register_batch_program,
+    register_program,
+    segments_program,
+)
+from batchkron.backends.device_registers import register_groups
+from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
+
+TABLE = Path(__file__).parent / "kernels" / "registers.json"
+NVRTC = version("nvidia-cuda-nvrtc")
+EXPLICIT = "explicit product"
+WIDTHS = (1, 3, 32, 60_000)  # of the right factor
+MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
+
+# factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; the dtypes take turns
+SHAPES = [
+    ([(1, 1)], 1, 1),
+    ([(4, 4)], 1, 1),
+    ([(2, 2)] * 2, 5, 3),
+    ([(4, 4)] * 2, 1024, 1),
+    ([(2, 2)] * 3, 1024, 1),
+    ([(3, 3)] * 3, 1, 33),
+    ([(8, 8)] * 3, 156, 1),
+    ([(4, 4)] * 4, 1024, 1),
+    ([(3, 3)] * 6, 1024, 1),
+    ([(2, 2)] * 9, 20, 1),
+    ([(8, 8)] * 5, 1024, 1),
+    ([(32, 32)] * 3, 1024, 1),
+    ([(16, 16)] * 4, 1024, 1),
+    ([(64, 64)] * 2, 1024, 1),
+    ([(64, 64)] * 3, 16, 1),
+    ([(128, 128)] * 3, 16, 1),
+    ([(128, 128)] * 2, 1024, 1),
+    ([(52, 65), (50, 20)], 10, 1),
+    ([(3, 4), (4, 3), (2, 5)], 1, 7),
+    ([(7, 7), (5, 5), (6, 6)], 64, 1),
+    ([(1, 31), (17, 1), (13, 2)], 300, 1),
+    ([(2, 2)] * 13, 1, 1),
+    ([(2, 20_000)], 3, 2),
+    ([(20_000, 3), (2, 2)], 1, 1),
+    ([(2, 2)] * 6, 1, 1),
+    ([(3, 3)] * 4, 1, 1),
+    ([(4, 4)] * 6, 1, 1),
+    ([(5, 5)] * 4, 1, 1),
+    ([(8, 8)] * 2, 1, 1),
+    ([(2, 3), (4, 3), (3, 4), (3, 2)], 1, 1),
+    ([(12, 12)] * 3, 64, 1),
+    ([(5, 5), (5, 5), (5, 5), (2, 2)], 1, 1),
+    ([(32, 32)] * 4, 1024, 1),
+    ([(32, 32)] * 5, 16, 1),
+    ([(3, 3), (4, 4), (5, 5), (6, 6)], 64, 1),
+    ([(52, 50), (65, 20)], 10, 1),
+    ([(32, 8), (64, 128)], 50, 1),
+    ([(8, 8)] * 5, 1024, 1),
+    ([(5, 5), (5, 5), (2, 2), (25, 25)], 1, 1),
+    ([(16, 16)] * 2, 1, 1),
+    ([(6, 6)] * 7, 1024, 1),
+    ([(16, 16)] * 4, 1024, 1),
+]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel: its header, lowered name, registers and bytes of stack of a thread.
+
+    On the stack are registers that were spilled, and arrays whose indices the compiler cannot
+    tell.
+    """
+
+    header: str
+    name: str
+    registers: int
+    stack: int
+
+
+def dtype_of(index):
+    """The dtype that a shape is compiled for."""
+    return np.dtype(DTYPES[index % len(DTYPES)])
+
+
+def label_of(index):
+    """A shape as the table names it."""
+    factors, rows, inner = SHAPES[index]
+    runs = [(p, q, len(list(run))) for (p, q), run in groupby(factors)]
+    sizes = [f"{p if p == q else f'{p}×{q}'}" + f"^{n}" * (n > 1) for p, q, n in runs]
+    vectors = f", {inner} vectors" if inner > 1 else ""
+    return f"{rows}: {' '.join(sizes)}{vectors} {dtype_of(index)}"
+
+
+def programs_of(shapes, rows, inner, dtype, limits):
+    """All kernels that a Kron-Matmul and a batch list of this shape need."""
+    outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
+    for group in kron_groups(inputs, outputs, rows, 1, dtype, limits):
+        yield group_program(dtype, group.tiling)
+    shape = tuple(inputs), tuple(outputs), rows, inner, dtype
+    for group in fibre_groups(*shape, limits) or ():
+        yield fibre_program(dtype, group.tile)
+    for constant in (False, True):
+        for group in register_groups(*shape, constant, limits) or ():
+            yield register_program(dtype, group.tile)
+    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
+    for owner, buffers in ((False, 2), (True, 3)):
+        tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
+        yield batch_program(dtype, tiling, owner)
+    for short_ids, identities in ((True, False), (False, True)):
+        registers = register_tiling(
+            steps, dtype.itemsize, 500, 32_000, short_ids, identities, limits
+        )
+        if registers is not None:
+            yield register_batch_program(dtype, registers)
+
+
+def _sections(code):
+    """Name, offset and size of every section of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", code, 0x28)
+    entry_size, count, names = struct.unpack_from("<HHH", code, 0x3A)
+    entries = [struct.unpack_from("<IIQQQQ", code, table + k * entry_size) for k in range(count)]
+    first_name = entries[names][4]
+    for name, _, _, _, offset, size in entries:
+        start = first_name + name
+        yield code[start : code.index(b"\0", start)].decode(), offset, size
+
+
+def resources(code):
+    """Registers and bytes of stack that a thread of a cubin's only kernel takes.
+
+    Section ``.nv.info`` is a list of attributes: format, name, and for format 4 the size of the
+    values that follow, here the number of a function and its value.
+    """
+    found = {}
+    for section, start, length in _sections(code):
+        if section != ".nv.info":
+            continue
+        position, end = start, start + length
+        while position < end:
+            form, attribute, size = struct.unpack_from("<BBH", code, position)
+            position += 4
+            if form == 4:
+                if size == 8:
+                    (value,) = struct.unpack_from("<I", code, position + 4)
+                    found.setdefault(attribute, []).append(value)
+                position += size
+    (registers,), (stack,) = found[0x2F], found[0x12]  # EIATTR_REGCOUNT, EIATTR_MIN_STACK_SIZE
+    return registers, stack
+
+
+def compile_kernel(program, capability):
+    """Compile a program."""
+    name, code = compile_program(
+        program.source, device_sources(), program.expression, compile_options(capability)
+    )
+    assert code.startswith(b"\x7fELF")
+    return Kernel(program.header, name, *resources(code))
+
+
+@cache
+def _processes():
+    """One for each processor: within a process the compiler does one program at a time."""
+    return ProcessPoolExecutor(min(8, os.cpu_count() or 1), multiprocessing.get_context("spawn"))
+
+
+@cache
+def _begun(program, capability):
+    """Begin to compile a program, once for all tests."""
+    return _processes().submit(compile_kernel, program, capability)
+
+
+@cache
+def _begun_shape(index, capability):
+    programs = programs_of(*SHAPES[index], dtype_of(index), DEVICES[capability])
+    return [_begun(program, capability) for program in programs]
+
+
+def kernels_of(index, capability):
+    """All kernels of a shape; those of the next one are begun."""
+    kernels = _begun_shape(index, capability)
+    if index + 1 < len(SHAPES):
+        _begun_shape(index + 1, capability)
+    return [kernel.result() for kernel in kernels]
+
+
+def explicit_programs(dtype, limits):
+    """The kernels that write products out, to addresses of whole words and others, in both ways."""
+    a = DeviceMatrix(0, 5, 7, 7, 1)
+    for width in WIDTHS:
+        b = DeviceMatrix(0, width, width, width, 1)
+        for out in (0, dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize):
+            for segments in (False, True):
+                knobs = ExplicitKnobs(segments=segments)
+                cut = explicit_cut(a, b, out, dtype, limits, knobs)
+                if isinstance(cut, SegmentCut):
+                    yield segments_program(dtype, cut.kernel)
+                else:
+                    yield explicit_program(dtype, cut.kernel)
+
+
+def explicit_kernels(dtype, capability):
+    """The kernels that write products out."""
+    programs = dict.fromkeys(explicit_programs(np.dtype(dtype), DEVICES[capability]))
+    begun = [_begun(program, capability) for program in programs]
+    return [kernel.result() for kernel in begun]
+
+
+def rows_of(kernels):
+    """Kernels as the table has them."""
+    return [[k.header.removesuffix(".cuh"), k.registers, k.stack] for k in kernels]
+
+
+def all_kernels(capability):
+    """All kernels of one capability, by the table's names."""
+    table = {label_of(index): kernels_of(index, capability) for index in range(len(SHAPES))}
+    for dtype in DTYPES:
+        table[f"{EXPLICIT} {dtype}"] = explicit_kernels(dtype, capability)
+    return table
+
+
+def growth(kernels, rows):
+    """What is wrong with kernels where the table has ``rows``, a line for each."""
+    if [row[0] for row in rows_of(kernels)] != [row[0] for row in rows]:
+        yield f"other kernels than in the table: {rows_of(kernels)} instead of {rows}"
+        return
+    for kernel, (header, registers, stack) in zip(kernels, rows, strict=True):
+        if kernel.registers > registers + MORE_REGISTERS:
+            yield f"{header} takes {kernel.registers} registers, {registers} in the table"
+        if kernel.stack > stack:
+            yield f"{header} takes {kernel.stack} bytes of stack, {stack} in the table"
+
+
+def main():
+    table = {
+        f"sm_{capability}": {
+            label: rows_of(kernels) for label, kernels in all_kernels(capability).items()
+        }
+        for capability in DEVICES
+    }
+    text = json.dumps({"nvrtc": NVRTC, "kernels": table}, ensure_ascii=False, indent=1)
+    # a kernel a line
+    lines = text.replace("[\n     ", "[").replace("\n    ]", "]").replace(",\n     ", ", ")
+    TABLE.write_text(lines + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""What of the GPU benchmark needs no device: cases, floors, chains of multiplies, verdicts."""
+
+import importlib
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import dense_kron
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def source_root():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield
+    sys.path.remove(str(ROOT))
+
+
+def gpu(name):
+    return importlib.import_module(f"benchmarks.gpu.{name}")
+
+
+def cpu_shapes():
+    return importlib.import_module("benchmarks.cpu.shapes")
+
+
+def run(*arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-m", "benchmarks.gpu", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_cells_are_listed_without_a_device():
+    listed = run("--list", "--part", "kron", "--case", "1024: 8^*", "--dtype", "float64")
+    assert listed.returncode == 0, listed.stderr
+    assert [line.split() for line in listed.stdout.splitlines()] == [
+        ["kron", "1024:", "8^5", "float64"],
+        ["kron", "1024:", "8^6", "float64"],
+    ]
+
+
+def test_a_choice_of_nothing_is_refused():
+    refused = run("--case", "7: 7^7")
+    assert refused.returncode == 2
+    assert "--list" in refused.stderr
+
+
+def test_every_recorded_case_is_chosen_once():
+    choices = gpu("options").all_choices()
+    assert len({(c.part, c.name, c.dtype) for c in choices}) == len(choices)
+    names = {c.name for c in choices if c.part == "kron"}
+    assert {"1024: 8^5", "320: 128^3", "10: 52×50, 65×20", "16: 16^6", "1: 2^11"} <= names
+    assert sum(c.part == "pde" for c in choices) == 2 * 6 * 4 * 2
+
+
+def test_work_for_other_processes_can_be_sent_to_them():
+    options, command = gpu("options"), gpu("__main__")
+    jobs = command.jobs(options.all_choices())
+    assert len(jobs) > 200
+    assert len(pickle.loads(pickle.dumps(jobs))) == len(jobs)
+
+
+@pytest.mark.parametrize(
+    ("name", "f32", "f64"),
+    [("1024: 8^5", 63, 125), ("1024: 16^5", 2639, 4005), ("1024: 64^2", 17, 16)],
+)
+def test_floors_of_kron_matmuls(name, f32, f64):
+    (shape,) = [case.shape for case in gpu("cases").KRON if case.name == name]
+    for dtype, floor in (("float32", f32), ("float64", f64)):
+        assert gpu("floors").kron_floor(shape, dtype) == pytest.approx(floor, rel=0.04)
+
+
+# as recorded with the goals, in float64 and float32
+BATCH_FLOORS = {
+    (1, 4): (584, 292),
+    (2, 2): (350, 175),
+    (2, 4): (350, 175),
+    (3, 2): (292, 146),
+    (3, 3): (233, 117),
+    (3, 4): (204, 102),
+    (4, 2): (233, 117),
+    (4, 3): (169, 84),
+    (4, 4): (146, 73),
+    (5, 3): (138, 69),
+    (6, 2): (160, 80),
+    (6, 3): (145, 74),
+    (6, 4): (193, 99),
+    (2, 8): (350, None),
+    (3, 6): (175, None),
+    (3, 8): (193, None),
+    (4, 5): (161, None),
+    (5, 4): (161, None),
+}
+
+
+def test_floors_of_batches():
+    cases = {(case.modes, case.size): case for case in gpu("cases").BATCHES}
+    assert set(cases) == set(BATCH_FLOORS)
+    for key, floors in BATCH_FLOORS.items():
+        for dtype, floor in zip(("float64", "float32"), floors, strict=True):
+            if floor is not None:
+                found = gpu("floors").batch_floor(cases[key], dtype)
+                assert found == pytest.approx(floor, rel=0.01), (key, dtype)
+
+
+def strided(memory, rows, columns, leading, stride, batch, transposed):
+    """Matrices by columns as cuBLAS sees them, transposed where it is asked to."""
+    size = memory.itemsize
+    steps = (leading, 1) if transposed else (1, leading)
+    return np.lib.stride_tricks.as_strided(
+        memory, (batch, rows, columns), tuple(size * step for step in (stride, *steps))
+    )
+
+
+def run_gemm(one, factor, x, y):
+    """What ``gemmStridedBatched`` computes; checks that matrices lie inside of the arrays."""
+    operands = [factor, x] if one.factor_first else [x, factor]
+    sizes = [(one.m, one.k), (one.k, one.n)]
+    seen = []
+    for k, (memory, (rows, columns)) in enumerate(zip(operands, sizes, strict=True)):
+        stored = (columns, rows) if one.transposed[k] else (rows, columns)
+        assert stored[0] <= one.leading[k]
+        last = one.strides[k] * (one.batch - 1) + one.leading[k] * (stored[1] - 1) + stored[0]
+        assert last <= memory.size
+        stretch = (one.leading[k], one.strides[k], one.batch, one.transposed[k])
+        seen.append(strided(memory, rows, columns, *stretch))
+    target = strided(y, one.m, one.n, one.leading[2], one.strides[2], one.batch, False)
+    target[...] = seen[0] @ seen[1]
+
+
+@pytest.mark.parametrize("form", ["in place", "turned"])
+@pytest.mark.parametrize(
+    "factors",
+    [((3, 3),), ((2, 3), (4, 2)), ((3, 3), (2, 2), (4, 4)), ((1, 4), (5, 2), (3, 3), (2, 1))],
+)
+def test_chains_of_multiplies_are_the_product(rng, factors, form):
+    shape = cpu_shapes().KronMatmul(4, factors)
+    matrices = [rng.standard_normal((q, p)) for p, q in factors]
+    x = rng.standard_normal((4, math.prod(p for p, _ in factors)))
+    steps = gpu("chains").chain(shape, form)
+    assert sorted(step.mode for step in steps) == list(range(len(factors)))
+    source = x.ravel()
+    for step in steps:
+        assert step.elements <= shape.largest
+        y = np.full(step.elements, np.nan)
+        run_gemm(gpu("chains").gemm(step), matrices[step.mode].ravel(), source, y)
+        source = y
+    np.testing.assert_allclose(source.reshape(4, -1), x @ dense_kron(*matrices).T, rtol=1e-12)
+
+
+def test_multiplies_of_a_batch_have_their_own_factors(rng):
+    factors, x = rng.standard_normal((5, 3, 2)), rng.standard_normal((5, 2, 4))
+    step = gpu("chains").Multiply("turned", 0, 5, 2, 3, 4)
+    y = np.full(step.elements, np.nan)
+    run_gemm(gpu("chains").gemm(step, own_factors=True), factors.ravel(), x.ravel(), y)
+    np.testing.assert_allclose(y.reshape(5, 4, 3), (factors @ x).swapaxes(1, 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["in place", "turned"])
+def test_torch_computes_the_same_chain(rng, form):
+    torch = pytest.importorskip("torch")
+    chains, peer = gpu("chains"), gpu("peers.torch_chain")
+    shape = cpu_shapes().KronMatmul(4, ((2, 3), (4, 2), (3, 3)))
+    matrices = [rng.standard_normal((q, p)) for p, q in shape.factors]
+    x, out = rng.standard_normal((4, 24)), torch.empty(4 * 18, dtype=torch.float64)
+    buffers = [torch.empty(shape.largest, dtype=torch.float64) for _ in range(2)]
+    steps = chains.chain(shape, form)
+    placed = [torch.from_numpy(matrix) for matrix in matrices]
+    peer.bound(steps, placed, torch.from_numpy(x).view(-1), out, buffers)()
+    np.testing.assert_allclose(out.view(4, 18), x @ dense_kron(*matrices).T, rtol=1e-12)
+
+
+def cell(ours, peers=(), **figures):
+    report, cases = gpu("report"), gpu("cases")
+    times = {name: {"microseconds": time} for name, time in dict(peers).items()}
+    one = report.Cell("kron", "1: 2^3", "float32", {"microseconds": ours}, times)
+    one.figures, one.floor = cases.Figures(**figures), 5.0
+    return one
+
+
+def test_a_goal_is_met_missed_or_gone_beyond():
+    assert cell(9.0, goal=10).verdict() == "met"
+    assert cell(9.0, goal=10, stretch=9).verdict() == "met, and the one beyond"
+    assert cell(12.0, goal=10).verdict() == "missed goal (1.20 ×)"
+    assert cell(9.0).verdict() == "–"
+
+
+def test_peers_of_the_run_and_recorded_ones_are_named_where_they_are_faster():
+    slow = cell(9.0, {"cuBLAS": 8.0, "torch": 10.0}, goal=10, recorded={"FastKron": (5, 7)})
+    assert slow.verdict() == "slower than cuBLAS, slower than FastKron as recorded"
+    assert slow.ratio == pytest.approx(9 / 8)
+    assert slow.over_floor == pytest.approx(9 / 5)
+    assert cell(7.0, {"cuBLAS": 8.0}).verdict() == "fastest"
+
+
+def test_what_was_not_measured_is_said_and_missed():
+    report = gpu("report")
+    absent = cell(9.0, goal=10)
+    absent.peers["torch"] = {"reason": "not measured: torch is not installed"}
+    assert "not measured" in report.line(report.row(absent))
+    assert absent.verdict() == "met"
+    absent.ours = {"reason": "wrong result, relative error 1e+00"}
+    (text,) = report.missed([absent, cell(9.0, goal=10)])
+    assert "wrong result" in text
+    assert json.dumps(absent.record())
+
+
+def test_a_table_has_a_head_for_each_column():
+    report = gpu("report")
+    one = cell(9.0, {"cuBLAS": 8.0}, recorded={"FastKron": 7})
+    for part in ("kron", "ablation"):
+        one.part = part
+        assert len(report.row(one)) == len(report.columns(part, ["cuBLAS"], ["FastKron"]))
