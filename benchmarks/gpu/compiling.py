@@ -45,11 +45,11 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
 
     inputs, outputs = zip(*shape.factors, strict=True)
     scalar = np.dtype(dtype)
-    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, scalar)).reserve()
+    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, scalar)).prepare()
     for mode, (p, q) in enumerate(shape.factors):
         outer = shape.rows * math.prod(inputs[:mode])
         inner = math.prod(inputs[mode + 1 :])
-        cuda.kron_plan(KronSpec((p,), (q,), outer, inner, scalar)).reserve()
+        cuda.kron_plan(KronSpec((p,), (q,), outer, inner, scalar)).prepare()
 
 
 def compile_batch(case: BatchCase, dtype: str) -> None:

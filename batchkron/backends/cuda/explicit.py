@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.device_arguments import explicit_arguments, segments_arguments
 from batchkron.backends.device_explicit import (
+    WORD_BYTES,
     DeviceMatrix,
     ExplicitKnobs,
     SegmentCut,
@@ -25,6 +29,7 @@ from batchkron.backends.device_explicit import (
     explicit_cut,
 )
 from batchkron.backends.device_programs import explicit_program, segments_program
+from batchkron.spec import Array
 
 
 def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
@@ -81,21 +86,44 @@ def write_product(
     knobs: ExplicitKnobs | None = None,
 ) -> None:
     """Write a ⊗ b to ``out``, which is not empty."""
-    limits = device_limits(device)
-    cut = explicit_cut(_matrix(a), _matrix(b), out.data.ptr, out.dtype, limits, knobs)
+    matrices = _matrix(a), _matrix(b)
+    shapes = [replace(matrix, data=0) for matrix in matrices]
+    kernel, grid, threads, template = _planned(
+        *shapes, out.data.ptr % WORD_BYTES, out.dtype, device, knobs
+    )
+    arguments = template.copy()
+    for key, matrix in zip("ab", matrices, strict=True):
+        arguments[key]["data"] = matrix.data
+    arguments["out"] = out.data.ptr
+    # as plain bytes: CuPy describes every field of a structure again in each launch
+    kernel(grid, (threads,), (arguments.view(f"V{arguments.itemsize}"),))
+
+
+@lru_cache(maxsize=1024)
+def _planned(
+    a: DeviceMatrix,
+    b: DeviceMatrix,
+    out: int,
+    dtype: np.dtype[np.generic],
+    device: int,
+    knobs: ExplicitKnobs | None,
+) -> tuple[Any, tuple[int, int], int, Array]:
+    """Return kernel, grid, threads, and the arguments but for addresses.
+
+    Where in a word the result begins is all that matters of addresses.
+    """
+    cut = explicit_cut(a, b, out, dtype, device_limits(device), knobs)
     if isinstance(cut, SegmentCut):
-        program, layout = segments_program(out.dtype, cut.kernel), segments_arguments()
+        program, layout = segments_program(dtype, cut.kernel), segments_arguments()
     else:
-        program, layout = explicit_program(out.dtype, cut.kernel), explicit_arguments()
+        program, layout = explicit_program(dtype, cut.kernel), explicit_arguments()
     arguments = np.zeros(1, layout)
     for key, matrix in (("a", cut.a), ("b", cut.b)):
         arguments[key] = matrix.data, matrix.rows, matrix.columns, matrix.row, matrix.column
-    arguments["out"] = out.data.ptr
     for name in layout.fields or ():
         if name not in ("a", "b", "out"):
             arguments[name] = getattr(cut, name)
-    kernel = load_kernel(program, device)
-    kernel(cut.grid, (cut.kernel.threads,), (arguments,))
+    return load_kernel(program, device), cut.grid, cut.kernel.threads, arguments
 
 
 def _matrix(matrix: DeviceArray) -> DeviceMatrix:

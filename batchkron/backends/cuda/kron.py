@@ -267,6 +267,11 @@ class KronPlan:
         self.spec = spec
         self._workspaces = Workspaces()
 
+    def prepare(self) -> None:
+        """Compile what `run` needs on the current device."""
+        if not _is_empty(self.spec):
+            _kron_program(self.spec, current_device())
+
     def run(
         self,
         factors: Sequence[DeviceArray],
