@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import array_module, as_array, is_plain, to_host
+from batchkron.arrays import array_module, to_host
 from batchkron.backends import backend, backend_for, building_on
 from batchkron.batch_spec import (
     batch_spec,
@@ -20,19 +20,17 @@ from batchkron.batch_spec import (
     pool_values,
     weight_values,
 )
-from batchkron.operators.base import ValuedOperator
+from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.spec import (
     Accumulation,
     Array,
     BatchSpec,
-    check_output,
     check_replacement,
-    ready,
 )
 
 
-class BatchedKron(ValuedOperator):
+class BatchedKron(BlockOperator):
     """The operator y[outputs[b]] += weights[b] (A_1b ⊗ … ⊗ A_db) x[inputs[b]], A_kb from a pool.
 
     Vectors are made of blocks: x has ``num_inputs`` of them with ΠQ elements each, y has
@@ -255,72 +253,6 @@ class BatchedKron(ValuedOperator):
             weights = spec.weights
         self._spec = replace(spec, pools=pools, weights=np.asarray(weights, self.dtype))
         self._plan.set_values(pools, self._spec.weights)
-
-    def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
-        """Return x as an array after checking its axes, the size of its outer axes, A x's shape."""
-        blocks = as_array(x, "x", self._arrays)
-        if blocks.ndim < 2 or blocks.shape[-2:] != self._input_shape:
-            expected = ", ".join(str(n) for n in self._input_shape)
-            raise ValueError(
-                f"x has shape {blocks.shape}; expected (..., {expected}): (input blocks, elements "
-                f"of a block). Flat vectors go to matvec."
-            )
-        outer = self._outer(blocks.shape, 2)
-        return blocks, outer, blocks.shape[:-2] + self._output_shape
-
-    def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
-        """Compute y = A x on blocks, overwriting y.
-
-        Parameters
-        ----------
-        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
-        out : ndarray, (..., *batch_shape, num_outputs, ΠP), optional
-            Where the result is written; with it, nothing is allocated.
-
-        Returns
-        -------
-        ndarray, (..., *batch_shape, num_outputs, ΠP)
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `Operator.matvec`.
-        """
-        plain = self._apply_plain
-        if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
-            return out
-        blocks, outer, shape = self._blocks(x)
-        return self._dispatch(blocks, out, shape, outer, 1)
-
-    def accumulate(self, x: ArrayLike, y: Array) -> Array:
-        """Compute y += A x on blocks, in place.
-
-        Parameters
-        ----------
-        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
-        y : ndarray, (..., *batch_shape, num_outputs, ΠP)
-            Written; of the dtype that A x has.
-
-        Returns
-        -------
-        ndarray
-            y itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `Operator.matvec`.
-        """
-        blocks, outer, shape = self._blocks(x)
-        same = blocks.dtype == self.dtype and isinstance(y, self._arrays.ndarray)
-        if same and is_plain(y):
-            check_output(y, shape, self.dtype, (blocks,), "y")
-            self._run(ready(blocks, self.dtype), y, outer, 1, 1, True)
-            return y
-        product = self.apply(blocks)
-        check_output(y, shape, product.dtype, (blocks,), "y")
-        y += product
-        return y
 
     def _build_on(self, device: str) -> BatchedKron:
         return BatchedKron._from_spec(self._spec)

@@ -1,0 +1,85 @@
+"""Operators on vectors that are made of blocks."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import as_array, is_plain
+from batchkron.operators.base import ValuedOperator
+from batchkron.spec import Array, check_output, ready
+
+
+class BlockOperator(ValuedOperator):
+    """An operator whose `apply` and `accumulate` take vectors as arrays of blocks.
+
+    As a linear operator it acts on flat vectors, the block index slowest.
+    """
+
+    _input_shape: tuple[int, int]  # input blocks, elements of one
+    _output_shape: tuple[int, int]
+
+    def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
+        """Return x as an array after checking its axes, the size of its outer axes, A x's shape."""
+        blocks = as_array(x, "x", self._arrays)
+        if blocks.ndim < 2 or blocks.shape[-2:] != self._input_shape:
+            expected = ", ".join(str(n) for n in self._input_shape)
+            raise ValueError(
+                f"x has shape {blocks.shape}; expected (..., {expected}): (input blocks, elements "
+                f"of a block). Flat vectors go to matvec."
+            )
+        outer = self._outer(blocks.shape, 2)
+        return blocks, outer, blocks.shape[:-2] + self._output_shape
+
+    def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
+        """Compute y = A x on blocks, overwriting y.
+
+        Parameters
+        ----------
+        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
+        out : ndarray, (..., *batch_shape, num_outputs, ΠP), optional
+            Where the result is written; with it, nothing is allocated.
+
+        Returns
+        -------
+        ndarray, (..., *batch_shape, num_outputs, ΠP)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `Operator.matvec`.
+        """
+        plain = self._apply_plain
+        if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
+            return out
+        blocks, outer, shape = self._blocks(x)
+        return self._dispatch(blocks, out, shape, outer, 1)
+
+    def accumulate(self, x: ArrayLike, y: Array) -> Array:
+        """Compute y += A x on blocks, in place.
+
+        Parameters
+        ----------
+        x : array_like, (..., *batch_shape, num_inputs, ΠQ)
+        y : ndarray, (..., *batch_shape, num_outputs, ΠP)
+            Written; of the dtype that A x has.
+
+        Returns
+        -------
+        ndarray
+            y itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `Operator.matvec`.
+        """
+        blocks, outer, shape = self._blocks(x)
+        same = blocks.dtype == self.dtype and isinstance(y, self._arrays.ndarray)
+        if same and is_plain(y):
+            check_output(y, shape, self.dtype, (blocks,), "y")
+            self._run(ready(blocks, self.dtype), y, outer, 1, 1, True)
+            return y
+        product = self.apply(blocks)
+        check_output(y, shape, product.dtype, (blocks,), "y")
+        y += product
+        return y
