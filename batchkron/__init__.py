@@ -10,6 +10,7 @@ from batchkron.operators import (
     KroneckerProduct,
     KroneckerSum,
     Operator,
+    SparseGridOperator,
     ValidationReport,
 )
 from batchkron.segmented import SegmentedModeMultiply
@@ -26,6 +27,7 @@ __all__ = [
     "Operator",
     "ProblemFileError",
     "SegmentedModeMultiply",
+    "SparseGridOperator",
     "ValidationReport",
     "__version__",
     "backends",

@@ -6,6 +6,7 @@ from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum import KroneckerSum
 from batchkron.operators.placement import on_device
+from batchkron.operators.sparse_grid_operator import SparseGridOperator
 from batchkron.operators.validation import ValidationReport
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "KroneckerProduct",
     "KroneckerSum",
     "Operator",
+    "SparseGridOperator",
     "ValidationReport",
     "on_device",
 ]

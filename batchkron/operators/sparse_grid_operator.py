@@ -1,0 +1,252 @@
+"""Sums of Kronecker products on a sparse grid, applied by sweeps along its fibres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import to_host
+from batchkron.errors import BackendUnavailableError
+from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.sweep_order import Cells, extended, words
+from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
+from batchkron.operators.sweeps import SweepProgram
+from batchkron.operators.workspace import Workspace
+from batchkron.spec import Array, check_replacement, same_shapes
+
+
+class SparseGridOperator(BlockOperator):
+    """The operator Σ_t c_t A_t1 ⊗ … ⊗ A_td, restricted to the cells of a sparse grid.
+
+    It is applied mode by mode along the grid's fibres, so that its cost grows with the number of
+    cells times their levels, not with the number of coupled pairs of cells. Vectors are made of
+    one block of Π n_k elements per cell.
+
+    Parameters
+    ----------
+    grid : SparseGrid, or array_like of int, (cells, modes)
+        The cells, multi-indices of 1-D hierarchical cells: 0 for level 0, else 2^(l-1) + position.
+    terms : sequence of sequences of (ModeOperator or None)
+        Per term one 1-D operator per mode, anything with ``rows``, ``columns`` and ``blocks``:
+        block b, n × n, takes 1-D cell ``columns[b]`` to ``rows[b]``. None is the identity and
+        costs nothing. The same object in several terms is one operator: what they begin with in
+        common is computed once. The entries are copied.
+    n : int or sequence of int
+        Functions per 1-D cell, of all modes or of each.
+    coefficients : array_like, (terms,), optional
+        The c_t; 1 by default.
+    extend : bool
+        Where sweeps would leave the grid, whether they may pass through more cells, see Notes.
+
+    Attributes
+    ----------
+    num_added_cells : int
+        Cells beside the grid's that sweeps pass through.
+    num_sweeps : int
+        Sweeps of one apply.
+    multiply_adds : int
+        Multiply-adds of one apply to one vector.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid.
+    IndexError
+        For a cell out of range.
+    TypeError
+        For dtypes without kernels, or cells that are not integers.
+
+    Notes
+    -----
+    All modes of a term but one are split in two parts: blocks that do not make the level finer,
+    applied first, and those that do, applied last. Between them no vector leaves a grid that is
+    closed downward, if the blocks of the split modes join cells to their ancestors and descendants
+    only; nor one that has all cells of each of its level multi-indices, whatever the blocks.
+    Elsewhere (several modes with fluxes on an adaptive grid, or grids with gaps) the sweeps pass
+    through more cells, `num_added_cells`; the operator is the same.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> from batchkron.problems import ModeOperator, SparseGrid
+    >>> double = ModeOperator.from_dense(2 * np.eye(2), n=1)
+    >>> op = bk.SparseGridOperator(SparseGrid.sparse([1, 1]), [(double, None), (double, double)], 1)
+    >>> op.apply([[1.0], [10.0], [100.0]]).ravel()
+    array([  6.,  60., 600.])
+    """
+
+    def __init__(
+        self,
+        grid: Any,
+        terms: Sequence[Sequence[Blocks | None]],
+        n: int | Sequence[int],
+        *,
+        coefficients: ArrayLike | None = None,
+        extend: bool = True,
+    ) -> None:
+        self._prepare(sweep_spec(grid, terms, n, coefficients), extend)
+
+    @classmethod
+    def _from_spec(cls, spec: SweepSpec) -> SparseGridOperator:
+        """Build the operator from validated terms."""
+        operator = cls.__new__(cls)
+        operator._prepare(spec, True)
+        return operator
+
+    def _prepare(self, spec: SweepSpec, extend: bool) -> None:
+        grid = Cells(spec.cells)
+        ordered = words(spec, grid)
+        outside = [word for word in ordered if word.missing]
+        hull = extended(grid, outside, spec.matrices)
+        if len(hull) > len(grid) and not extend:
+            raise ValueError(
+                f"sweeps of terms {[word.term for word in outside]} pass through "
+                f"{len(hull) - len(grid)} cells that the grid of {len(grid)} lacks; pass "
+                f"extend=True, or use a BatchedKron"
+            )
+        inside = [word for word in ordered if not word.missing]
+        parts = [(inside, grid), (outside, hull)]
+        self._spec = spec
+        self._programs = [SweepProgram(spec, own, cells) for own, cells in parts if own]
+        self._workspace = Workspace()
+        shape = (len(grid), spec.block_size)
+        self._input_shape = self._output_shape = shape
+        self.num_added_cells = len(hull) - len(grid)
+        super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return SparseGridOperator._from_spec, (self._spec,)
+
+    @property
+    def num_sweeps(self) -> int:
+        """Sweeps of one apply."""
+        return sum(program.num_sweeps for program in self._programs)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of one apply to one vector."""
+        return sum(program.multiply_adds for program in self._programs)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        cells, size = self._input_shape
+        sources = x.reshape(outer, cells, size, inner)
+        targets = y.reshape(outer, cells, size, inner)
+        spare = max(
+            (program.num_cells * (program.depth + 2) for program in self._programs), default=0
+        )
+        vectors = 2 * cells * size * (inner > 1)
+        memory = self._workspace.array(spare * size + vectors, self.dtype)
+        if inner == 1:
+            for source, target in zip(sources[..., 0], targets[..., 0], strict=True):
+                self._run_one(source, target, alpha, accumulate, memory)
+            return
+        between, memory = memory[:vectors].reshape(2, cells, size), memory[vectors:]
+        for source, target in zip(sources, targets, strict=True):
+            for column in range(inner):
+                between[0] = source[..., column]
+                self._run_one(between[0], between[1], alpha, False, memory)
+                if accumulate:
+                    target[..., column] += between[1]
+                else:
+                    target[..., column] = between[1]
+
+    def _run_one(self, x: Array, y: Array, alpha: complex, accumulate: bool, memory: Array) -> None:
+        """Map x (cells, elements) to alpha A x, written or added to y."""
+        cells, size = x.shape
+        for program in self._programs:
+            rows = program.num_cells
+            spare = list(memory[: rows * size * (program.depth + 2)].reshape(-1, rows, size))
+            if rows == cells:
+                program.run(x, y, alpha, accumulate, spare)
+            else:
+                source, target, *spare = spare
+                source[:cells], source[cells:] = x, 0
+                program.run(source, target, alpha, False, spare)
+                if accumulate:
+                    y += target[:cells]
+                else:
+                    y[...] = target[:cells]
+            accumulate = True
+        if not accumulate:
+            y[...] = 0
+
+    def update(
+        self,
+        blocks: Sequence[ArrayLike] | None = None,
+        coefficients: ArrayLike | None = None,
+    ) -> None:
+        """Replace blocks or coefficients by others of the same shapes, in place.
+
+        Takes effect in .T, .H, converted and composed operators too. Not while another thread
+        applies the operator.
+
+        Parameters
+        ----------
+        blocks : sequence of array_like, (count, n, n), optional
+            Of each distinct 1-D operator, in the order in which the terms first name them.
+        coefficients : array_like, (terms,), optional
+
+        Raises
+        ------
+        ValueError
+            If a number of arrays or a shape differs.
+        TypeError
+            If a dtype cannot be converted to the operator's.
+        """
+        spec = self._spec
+        matrices = [matrix.blocks for matrix in spec.matrices]
+        scale = spec.coefficients
+        if blocks is not None:
+            matrices = same_shapes(blocks, matrices, self.dtype, "blocks")
+        if coefficients is not None:
+            scale = to_host(coefficients, "coefficients")
+            check_replacement(scale, spec.coefficients.shape, self.dtype, "coefficients")
+        self._update(matrices, scale, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        spec = self._spec
+        replaced = tuple(
+            old._replace(blocks=np.array(new, self.dtype, order="C"))
+            for old, new in zip(spec.matrices, matrices, strict=True)
+        )
+        scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
+        self._spec = replace(spec, matrices=replaced, coefficients=scale)
+        for program in self._programs:
+            program.set_values(self._spec)
+
+    def _build_on(self, device: str) -> SparseGridOperator:
+        raise BackendUnavailableError(
+            "SparseGridOperator runs on the CPU only; on a device use a BatchedKron"
+        )
+
+    def _build_transpose(self) -> SparseGridOperator:
+        matrices = tuple(matrix.transpose() for matrix in self._spec.matrices)
+        return SparseGridOperator._from_spec(replace(self._spec, matrices=matrices))
+
+    def _build_conjugate(self) -> SparseGridOperator:
+        matrices = tuple(m._replace(blocks=m.blocks.conj()) for m in self._spec.matrices)
+        scale = self._spec.coefficients.conj()
+        spec = replace(self._spec, matrices=matrices, coefficients=scale)
+        return SparseGridOperator._from_spec(spec)
+
+    def _build_as(self, dtype: np.dtype[Any]) -> SparseGridOperator:
+        matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in self._spec.matrices)
+        scale = self._spec.coefficients.astype(dtype)
+        spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
+        return SparseGridOperator._from_spec(spec)
+
+    def describe(self) -> str:
+        """Return the grid's size, the sweeps of one apply, and what they cost."""
+        cells, size = self._input_shape
+        edges = sum(program.num_edges for program in self._programs)
+        return (
+            f"{super().describe()}: {len(self._spec.terms)} terms on {cells} cells of {size}\n"
+            f"  {self.num_sweeps} sweeps, {self.multiply_adds} multiply-adds, {edges} pairs of "
+            f"cells, {self.num_added_cells} added cells"
+        )

@@ -1,0 +1,251 @@
+"""Sweeps along fibres equal the restricted Kronecker sum, on any grid."""
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sweep_oracle import apply_term, levels_of, restricted
+
+import batchkron as bk
+from batchkron.problems import SparseGrid
+from batchkron.problems.mode_operator import connected
+
+
+def operator_of(rng, level, n, kind, dtype=np.float64):
+    """A 1-D operator with random blocks where cells overlap ("volume") or also touch ("full")."""
+    rows, columns = np.nonzero(connected(level, kind))
+    blocks = rng.standard_normal((len(rows), n, n))
+    if np.dtype(dtype).kind == "c":
+        blocks = blocks + 1j * rng.standard_normal(blocks.shape)
+    return SimpleNamespace(rows=rows, columns=columns, blocks=blocks.astype(dtype))
+
+
+def as_dict(operator):
+    if operator is None:
+        return None
+    pairs = zip(operator.rows.tolist(), operator.columns.tolist(), strict=True)
+    return dict(zip(pairs, operator.blocks, strict=True))
+
+
+def dense_sum(cells, terms, sizes, coefficients=None):
+    scale = np.ones(len(terms)) if coefficients is None else coefficients
+    size = len(cells) * int(np.prod(sizes))
+    return sum(
+        (
+            c * restricted(cells, [as_dict(mode) for mode in modes], sizes)
+            for c, modes in zip(scale, terms, strict=True)
+        ),
+        np.zeros((size, size)),
+    )
+
+
+def check(op, expected, rng):
+    """The operator equals a matrix, as itself, transposed, added, and on several vectors."""
+    tolerance = 1e3 * np.finfo(op.dtype).eps * max(1.0, np.abs(expected).max())
+    x, y = (rng.standard_normal(op.shape[0]).astype(op.dtype) for _ in range(2))
+    out = np.full_like(x, np.nan)
+    np.testing.assert_allclose(op.matvec(x, out=out), expected @ x, atol=tolerance)
+    np.testing.assert_allclose(op.T @ x, expected.T @ x, atol=tolerance)
+    np.testing.assert_allclose(y @ (op @ x), (op.T @ y) @ x, rtol=1e-3, atol=tolerance * len(x))
+    many = rng.standard_normal((op.shape[0], 3)).astype(op.dtype)
+    np.testing.assert_allclose(op @ many, expected @ many, atol=tolerance)
+    blocks = np.stack([x, y]).reshape(2, *op._input_shape)
+    result = op.accumulate(blocks, blocks.copy())
+    np.testing.assert_allclose(
+        result.reshape(2, -1), np.stack([x, y]) @ (expected.T + np.eye(len(x))), atol=tolerance
+    )
+
+
+@st.composite
+def closed_sets(draw):
+    """A downward closed set of 1 to 5 modes, and the finest level of each."""
+    modes = draw(st.integers(1, 5))
+    largest = {1: 5, 2: 4, 3: 3, 4: 2, 5: 2}[modes]
+    levels = [draw(st.integers(0, largest)) for _ in range(modes)]
+    cell = st.tuples(*[st.integers(0, 2**level - 1) for level in levels])
+    cells = draw(st.lists(cell, min_size=1, max_size=6))
+    grid = SparseGrid.custom(np.array(cells).reshape(-1, modes), levels).closed()
+    order = draw(st.permutations(range(grid.num_cells))) if draw(st.booleans()) else None
+    return (grid.cells if order is None else grid.cells[list(order)]), levels
+
+
+@settings(max_examples=150, deadline=None)
+@given(closed_sets(), st.data())
+def test_any_closed_set_and_terms(drawn, data):
+    cells, levels = drawn
+    if len(cells) > 60:
+        cells = SparseGrid.sparse([min(level, 2) for level in levels]).cells
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    sizes = [data.draw(st.integers(1, 2)) for _ in levels]
+    kinds = ["volume", "full", "full"]
+    pool = [
+        [None, *(operator_of(rng, level, n, kind) for kind in kinds)]
+        for level, n in zip(levels, sizes, strict=True)
+    ]
+    chosen = st.tuples(*[st.sampled_from(range(4)) for _ in levels])
+    picks = data.draw(st.lists(chosen, min_size=0, max_size=4))
+    terms = [[pool[k][number] for k, number in enumerate(pick)] for pick in picks]
+    scale = rng.standard_normal(len(terms))
+    op = bk.SparseGridOperator(cells, terms, sizes, coefficients=scale)
+    check(op, dense_sum(cells, terms, sizes, scale), rng)
+    if all(sum(number > 1 for number in pick) <= 1 for pick in picks):
+        assert op.num_added_cells == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_sets_with_gaps(data):
+    """Any set at all: sweeps pass through the cells that it lacks."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    levels = [3, 2, 2][: data.draw(st.integers(1, 3))]
+    cells = np.array(list(np.ndindex(*(2**level for level in levels))))
+    kept = rng.permutation(len(cells))[: data.draw(st.integers(1, min(40, len(cells))))]
+    operators = [operator_of(rng, level, 2, "full") for level in levels]
+    terms = [operators, [operators[0], *[None] * (len(levels) - 1)]]
+    op = bk.SparseGridOperator(cells[kept], terms, 2)
+    check(op, dense_sum(cells[kept], terms, [2] * len(levels)), rng)
+
+
+def test_the_algorithm_on_one_page(rng):
+    grid = SparseGrid.custom([[3, 4, 1], [5, 1, 0], [0, 6, 2]], [3, 3, 2]).closed()
+    sizes = [2, 1, 3]
+    terms = [
+        [
+            operator_of(rng, level, n, kind)
+            for level, n, kind in zip([3, 3, 2], sizes, kinds, strict=True)
+        ]
+        for kinds in (("volume", "full", "volume"), ("full", "volume", "volume"))
+    ]
+    terms.append([terms[0][0], None, terms[1][2]])
+    x = rng.standard_normal(grid.num_cells * 6)
+    for modes, full in zip(terms, (1, 0, 0), strict=True):
+        factors = [as_dict(mode) for mode in modes]
+        expected = restricted(grid.cells, factors, sizes) @ x
+        np.testing.assert_allclose(
+            apply_term(grid.cells, factors, full, sizes, x), expected, atol=1e-12
+        )
+        op = bk.SparseGridOperator(grid, [modes], sizes)
+        np.testing.assert_allclose(op @ x, expected, atol=1e-12)
+        assert op.num_added_cells == 0
+
+
+@pytest.mark.parametrize("modes", [1, 2, 3, 4, 5, 6])
+def test_how_many_sweeps(rng, modes):
+    grid = SparseGrid.sparse([2] * modes)
+    one, other = (operator_of(rng, 2, 1, "volume") for _ in range(2))
+    term = [one] * modes
+    assert bk.SparseGridOperator(grid, [term], 1).num_sweeps == 3 * 2 ** (modes - 1) - 2
+    each = [[one if axis == k else None for axis in range(modes)] for k in range(modes)]
+    assert bk.SparseGridOperator(grid, each, 1).num_sweeps == modes
+    twice = bk.SparseGridOperator(grid, [term, [*term[:-1], other]], 1)
+    assert twice.num_sweeps == 3 * 2 ** (modes - 1) - 2  # they differ in the last factor only
+    nothing = [[None] * modes]
+    assert bk.SparseGridOperator(grid, [*each, *nothing], 1).num_sweeps == modes
+    assert bk.SparseGridOperator(grid, nothing, 1).num_sweeps == 1
+
+
+def test_grids_with_all_cells_of_a_level_need_no_other(rng):
+    for grid in (SparseGrid.sparse([4, 4]), SparseGrid.full([2, 3]), SparseGrid.sparse([3, 4, 2])):
+        term = [operator_of(rng, level, 1, "full") for level in grid.levels]
+        assert bk.SparseGridOperator(grid, [term], 1).num_added_cells == 0
+
+
+def test_added_cells_are_few_and_can_be_refused(rng):
+    cells = SparseGrid.custom([[8, 8], [15, 15]], [4, 4]).closed().cells
+    fluxes = [operator_of(rng, 4, 2, "full") for _ in range(2)]
+    op = bk.SparseGridOperator(cells, [fluxes], 2)
+    assert 0 < op.num_added_cells < 3 * len(cells)
+    assert f"{op.num_added_cells} added cells" in op.describe()
+    with pytest.raises(ValueError, match=rf"terms \[0\] pass through {op.num_added_cells} cells"):
+        bk.SparseGridOperator(cells, [fluxes], 2, extend=False)
+    alone = [[fluxes[0], None], [None, fluxes[1]]]
+    assert bk.SparseGridOperator(cells, alone, 2, extend=False).num_added_cells == 0
+
+
+def test_dtypes(rng, dtype, backend):
+    grid = SparseGrid.sparse([2, 2])
+    terms = [[operator_of(rng, 2, 2, "full", dtype) for _ in range(2)], [None, None]]
+    op = bk.SparseGridOperator(grid, terms, 2)
+    assert op.dtype == dtype
+    check(op, dense_sum(grid.cells, terms, [2, 2]), rng)
+    expected = dense_sum(grid.cells, terms, [2, 2])
+    x = rng.standard_normal(op.shape[0]) + 1j * rng.standard_normal(op.shape[0])
+    wide = 1e-4 if dtype in ("float32", "complex64") else 1e-11
+    np.testing.assert_allclose(op.H @ x, expected.conj().T @ x, atol=wide)
+    np.testing.assert_allclose(op @ x, expected @ x, atol=wide)
+    np.testing.assert_allclose(op.astype("complex128") @ x, expected @ x, atol=wide)
+
+
+def test_updates_reach_all_relatives(rng):
+    grid = SparseGrid.custom([[5, 1], [3, 6]], [3, 3]).closed()
+    first, second = (operator_of(rng, 3, 2, kind) for kind in ("volume", "full"))
+    terms = [[first, second], [second, None], [None, None], [first, first]]
+    op = bk.SparseGridOperator(grid, terms, 2)
+    relatives = [op, op.T, op.astype("float32"), op.T.T, 2 * op]
+    for operator in (first, second):
+        operator.blocks = rng.standard_normal(operator.blocks.shape)
+    scale = rng.standard_normal(4)
+    op.update(blocks=[first.blocks, second.blocks])
+    op.update(coefficients=scale)
+    expected = dense_sum(grid.cells, terms, [2, 2], scale)
+    wanted = [expected, expected.T, expected, expected, 2 * expected]
+    for relative, matrix in zip(relatives, wanted, strict=True):
+        np.testing.assert_allclose(relative.to_dense(), matrix, atol=1e-4)
+    np.testing.assert_allclose(op.to_dense(), expected, atol=1e-12)
+    copied = pickle.loads(pickle.dumps(op))
+    np.testing.assert_array_equal(copied.to_dense(), op.to_dense())
+    with pytest.raises(ValueError, match="blocks has 1 entries; expected 2"):
+        op.update(blocks=[first.blocks])
+    with pytest.raises(ValueError, match=r"coefficients has shape \(3,\)"):
+        op.update(coefficients=[1, 2, 3])
+
+
+def test_nothing_gives_zero(rng):
+    grid = SparseGrid.sparse([2, 1])
+    zero = SimpleNamespace(
+        rows=np.zeros(0, int), columns=np.zeros(0, int), blocks=np.zeros((0, 2, 2))
+    )
+    for terms in ([], [[zero, None]], [[zero, zero]], [[zero, operator_of(rng, 1, 2, "full")]]):
+        op = bk.SparseGridOperator(grid, terms, 2)
+        check(op, np.zeros(op.shape), rng)
+        assert op.num_sweeps == op.multiply_adds == 0
+
+
+def test_levels_are_those_of_the_grid():
+    cells = np.arange(70)
+    np.testing.assert_array_equal(levels_of(cells), bk.problems.grid.levels_of_cells(cells))
+
+
+OPERATOR = SimpleNamespace(rows=[0, 1], columns=[0, 1], blocks=np.ones((2, 2, 2)))
+TWICE = SimpleNamespace(rows=[1, 1], columns=[0, 0], blocks=np.ones((2, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("cells", "terms", "n", "error", "text"),
+    [
+        ([[0.0]], [], 1, TypeError, "cells have dtype float64; expected integers"),
+        ([0], [], 1, ValueError, r"cells have shape \(1,\)"),
+        ([[0], [-1]], [], 1, IndexError, r"cells\[1, 0\] is -1"),
+        ([[1], [0], [1]], [], 1, ValueError, r"cells\[2\] is cells\[0\] again"),
+        ([[0]], [[None, None]], 1, ValueError, r"terms\[0\] has 2 modes; expected 1"),
+        ([[0]], [[1.0]], 1, TypeError, r"terms\[0\]\[0\] is float"),
+        ([[0]], [[OPERATOR]], 3, ValueError, r"terms\[0\]\[0\] has 2×2 blocks; expected 3×3"),
+        ([[0]], [[TWICE]], 2, ValueError, "two blocks for row 1, column 0"),
+        ([[0]], [], [1, 2], ValueError, "n has 2 entries; expected 1"),
+        ([[0]], [], 0, ValueError, "at least one function"),
+        ([[0]], [], 1.5, TypeError, "n is 1.5"),
+    ],
+)
+def test_wrong_arguments_are_named(cells, terms, n, error, text):
+    with pytest.raises(error, match=text):
+        bk.SparseGridOperator(cells, terms, n)
+
+
+def test_coefficients_are_checked():
+    with pytest.raises(ValueError, match=r"coefficients has shape \(2,\); expected \(1,\)"):
+        bk.SparseGridOperator([[0]], [[None]], 1, coefficients=[1.0, 2.0])
+    with pytest.raises(bk.BackendUnavailableError, match="BatchedKron"):
+        bk.SparseGridOperator([[0]], [[None]], 1)._build_on("cuda")
