@@ -14,6 +14,7 @@ from batchkron.errors import BackendUnavailableError
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.sweep_order import Cells, extended, words
 from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
+from batchkron.operators.sweep_tree import needed_sweeps
 from batchkron.operators.sweeps import SweepProgram
 from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, check_replacement, same_shapes
@@ -108,10 +109,9 @@ class SparseGridOperator(BlockOperator):
                 f"{len(hull) - len(grid)} cells that the grid of {len(grid)} lacks; pass "
                 f"extend=True, or use a BatchedKron"
             )
-        inside = [word for word in ordered if not word.missing]
-        parts = [(inside, grid), (outside, hull)]
         self._spec = spec
-        self._programs = [SweepProgram(spec, own, cells) for own, cells in parts if own]
+        stage = needed_sweeps(spec, ordered, hull, len(grid))
+        self._program = SweepProgram(spec, stage)
         self._workspace = Workspace()
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape
@@ -124,12 +124,12 @@ class SparseGridOperator(BlockOperator):
     @property
     def num_sweeps(self) -> int:
         """Sweeps of one apply."""
-        return sum(program.num_sweeps for program in self._programs)
+        return self._program.num_sweeps
 
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds of one apply to one vector."""
-        return sum(program.multiply_adds for program in self._programs)
+        return self._program.multiply_adds
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -137,44 +137,21 @@ class SparseGridOperator(BlockOperator):
         cells, size = self._input_shape
         sources = x.reshape(outer, cells, size, inner)
         targets = y.reshape(outer, cells, size, inner)
-        spare = max(
-            (program.num_cells * (program.depth + 2) for program in self._programs), default=0
-        )
-        vectors = 2 * cells * size * (inner > 1)
-        memory = self._workspace.array(spare * size + vectors, self.dtype)
+        columns = 2 * cells * size * (inner > 1)
+        memory = self._workspace.array(self._program.scratch * size + columns, self.dtype)
         if inner == 1:
             for source, target in zip(sources[..., 0], targets[..., 0], strict=True):
-                self._run_one(source, target, alpha, accumulate, memory)
+                self._program.run(source, target, alpha, accumulate, memory)
             return
-        between, memory = memory[:vectors].reshape(2, cells, size), memory[vectors:]
+        between, memory = memory[:columns].reshape(2, cells, size), memory[columns:]
         for source, target in zip(sources, targets, strict=True):
             for column in range(inner):
                 between[0] = source[..., column]
-                self._run_one(between[0], between[1], alpha, False, memory)
+                self._program.run(between[0], between[1], alpha, False, memory)
                 if accumulate:
                     target[..., column] += between[1]
                 else:
                     target[..., column] = between[1]
-
-    def _run_one(self, x: Array, y: Array, alpha: complex, accumulate: bool, memory: Array) -> None:
-        """Map x (cells, elements) to alpha A x, written or added to y."""
-        cells, size = x.shape
-        for program in self._programs:
-            rows = program.num_cells
-            spare = list(memory[: rows * size * (program.depth + 2)].reshape(-1, rows, size))
-            if rows == cells:
-                program.run(x, y, alpha, accumulate, spare)
-            else:
-                source, target, *spare = spare
-                source[:cells], source[cells:] = x, 0
-                program.run(source, target, alpha, False, spare)
-                if accumulate:
-                    y += target[:cells]
-                else:
-                    y[...] = target[:cells]
-            accumulate = True
-        if not accumulate:
-            y[...] = 0
 
     def update(
         self,
@@ -217,8 +194,7 @@ class SparseGridOperator(BlockOperator):
         )
         scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
         self._spec = replace(spec, matrices=replaced, coefficients=scale)
-        for program in self._programs:
-            program.set_values(self._spec)
+        self._program.set_values(self._spec)
 
     def _build_on(self, device: str) -> SparseGridOperator:
         raise BackendUnavailableError(
@@ -244,7 +220,7 @@ class SparseGridOperator(BlockOperator):
     def describe(self) -> str:
         """Return the grid's size, the sweeps of one apply, and what they cost."""
         cells, size = self._input_shape
-        edges = sum(program.num_edges for program in self._programs)
+        edges = self._program.num_edges
         return (
             f"{super().describe()}: {len(self._spec.terms)} terms on {cells} cells of {size}\n"
             f"  {self.num_sweeps} sweeps, {self.multiply_adds} multiply-adds, {edges} pairs of "

@@ -134,8 +134,8 @@ def test_the_algorithm_on_one_page(rng):
 
 @pytest.mark.parametrize("modes", [1, 2, 3, 4, 5, 6])
 def test_how_many_sweeps(rng, modes):
-    grid = SparseGrid.sparse([2] * modes)
-    one, other = (operator_of(rng, 2, 1, "volume") for _ in range(2))
+    grid = SparseGrid.full([1] * modes)
+    one, other = (operator_of(rng, 1, 1, "volume") for _ in range(2))
     term = [one] * modes
     assert bk.SparseGridOperator(grid, [term], 1).num_sweeps == 3 * 2 ** (modes - 1) - 2
     each = [[one if axis == k else None for axis in range(modes)] for k in range(modes)]

@@ -1,0 +1,206 @@
+"""The sweeps of a sum of terms: common beginnings once, each only where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators.fibres import Edges, Part
+from batchkron.operators.sweep_order import Cells, Word
+from batchkron.operators.sweep_spec import Ids, SweepSpec
+
+__all__ = ["Branch", "Pattern", "Stage", "needed_sweeps"]
+
+Letter: TypeAlias = tuple[int, int]  # mode, matrix
+Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
+
+
+class Pattern(NamedTuple):
+    """The sum of c_term A_matrix along one mode, as joined cells.
+
+    Attributes
+    ----------
+    mode : int
+    edges : Edges
+        Pairs of cells; their blocks are those of the sum.
+    pairs : tuple of (matrix, term)
+        What is summed; matrix -1 is the identity, term -1 the coefficient 1.
+    places : tuple of ndarray of int64
+        Per pair the block of the sum that each of the matrix's blocks is added to.
+    """
+
+    mode: int
+    edges: Edges
+    pairs: tuple[tuple[int, int], ...]
+    places: tuple[Ids, ...]
+
+    def where(self, kept: Mask) -> Pattern:
+        """Return the pattern with some of its edges."""
+        return self._replace(edges=Edges(*(part[kept] for part in self.edges)))
+
+
+@dataclass
+class Stage:
+    """What is done with one vector to make another: sweeps, and branches of a split mode.
+
+    Attributes
+    ----------
+    sweeps : list of Pattern
+        Of modes that are not split; their results are added up.
+    branches : list of Branch
+        Their results are added, too.
+    needed, made : ndarray of bool, (cells,)
+        Cells that are read of the one vector, and that are written of the other.
+    """
+
+    needed: Mask
+    made: Mask
+    sweeps: list[Pattern] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+
+
+class Branch(NamedTuple):
+    """One part of a split mode: upper before the other modes, or lower after them."""
+
+    part: Part
+    sweep: Pattern
+    rest: Stage
+
+
+@dataclass
+class _Node:
+    """The terms that begin alike: those that end here, and those that go on."""
+
+    sweeps: list[Pattern] = field(default_factory=list)
+    children: list[tuple[Pattern, Pattern, _Node]] = field(default_factory=list)
+
+
+def needed_sweeps(spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int) -> Stage:
+    """Return the sweeps that the sum of an operator's terms needs.
+
+    Parameters
+    ----------
+    spec : SweepSpec
+        The operator.
+    words : sequence of Word
+        The terms and the order of their sweeps.
+    hull : Cells
+        Cells in which all sweeps stay; the operator's come first.
+    num_cells : int
+        How many cells the operator has.
+
+    Returns
+    -------
+    Stage
+        From the operator's cells to themselves.
+
+    Notes
+    -----
+    With U the upper and L the lower part of the split mode in front, f(x) = g(U x) + L g(x), where
+    g does the same with the modes behind, and the last one is not split. Terms that begin alike
+    have one f. L reads cells that have finer ones in their fibre, so that the second g is
+    computed on these alone, a grid of one level less; and so on.
+    """
+    tree = _Builder(spec, hull).node([(word.split, word) for word in words])
+    inside = np.arange(len(hull)) < num_cells
+    return _stage(tree, inside, inside)
+
+
+class _Builder:
+    """Makes each pattern once."""
+
+    def __init__(self, spec: SweepSpec, hull: Cells) -> None:
+        self._spec = spec
+        self._hull = hull
+        self._found: dict[tuple[int, Part, tuple[int, ...]], tuple[Edges, tuple[Ids, ...]]] = {}
+
+    def node(self, items: Sequence[tuple[tuple[Letter, ...], Word]]) -> _Node:
+        """Build the tree of the words' rests."""
+        node = _Node()
+        last: dict[int, list[Word]] = {}
+        first: dict[Letter, list[tuple[tuple[Letter, ...], Word]]] = {}
+        for rest, word in items:
+            if rest:
+                first.setdefault(rest[0], []).append((rest[1:], word))
+            else:
+                last.setdefault(word.full[0], []).append(word)
+        for mode, ending in last.items():
+            pairs = tuple((word.full[1], word.term) for word in ending)
+            node.sweeps.append(self._pattern(mode, "full", pairs))
+        for (mode, matrix), following in first.items():
+            upper = self._pattern(mode, "upper", ((matrix, -1),))
+            lower = self._pattern(mode, "lower", ((matrix, -1),))
+            node.children.append((upper, lower, self.node(following)))
+        return node
+
+    def _pattern(self, mode: int, part: Part, pairs: tuple[tuple[int, int], ...]) -> Pattern:
+        matrices = tuple(matrix for matrix, _ in pairs)
+        if (mode, part, matrices) not in self._found:
+            self._found[mode, part, matrices] = self._joined(mode, part, matrices)
+        edges, places = self._found[mode, part, matrices]
+        return Pattern(mode, edges, pairs, places)
+
+    def _joined(
+        self, mode: int, part: Part, matrices: Sequence[int]
+    ) -> tuple[Edges, tuple[Ids, ...]]:
+        """Return the edges of a sum of matrices, and the place of each one's blocks in the sum."""
+        ends = []
+        for matrix in matrices:
+            if matrix < 0:
+                diagonal = np.unique(self._hull.cells[:, mode])
+                ends.append(np.column_stack((diagonal, diagonal)))
+            else:
+                blocks = self._spec.matrices[matrix]
+                ends.append(np.column_stack((blocks.rows, blocks.columns)))
+        union, places = np.unique(np.concatenate(ends), axis=0, return_inverse=True)
+        stops = np.cumsum([len(pair) for pair in ends])
+        edges = self._hull.fibres(mode).edges(union[:, 0], union[:, 1], part)
+        return edges, tuple(np.split(places.reshape(-1), stops[:-1]))
+
+
+def _stage(node: _Node, given: Mask, wanted: Mask) -> Stage:
+    """Return what makes the wanted cells of the result from the given ones of a vector.
+
+    Cells that are not given are zero; those that are not wanted are not made.
+    """
+    stage = Stage(np.zeros_like(given), np.zeros_like(given))
+    for sweep in node.sweeps:
+        kept = sweep.where(given[sweep.edges.inputs] & wanted[sweep.edges.outputs])
+        if len(kept.edges.inputs):
+            stage.sweeps.append(kept)
+            stage.needed[kept.edges.inputs] = True
+            stage.made[kept.edges.outputs] = True
+    for upper, lower, child in node.children:
+        _add_upper(stage, upper.where(given[upper.edges.inputs]), child, wanted)
+        _add_lower(stage, lower.where(wanted[lower.edges.outputs]), child, given)
+    return stage
+
+
+def _add_upper(stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None:
+    """Add g(U x) to a stage."""
+    rest = _stage(child, _marked(sweep.edges.outputs, wanted), wanted)
+    if rest.sweeps or rest.branches:
+        sweep = sweep.where(rest.needed[sweep.edges.outputs])
+        stage.branches.append(Branch("upper", sweep, rest))
+        stage.needed[sweep.edges.inputs] = True
+        stage.made |= rest.made
+
+
+def _add_lower(stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
+    """Add L g(x) to a stage."""
+    rest = _stage(child, given, _marked(sweep.edges.inputs, given))
+    if rest.sweeps or rest.branches:
+        sweep = sweep.where(rest.made[sweep.edges.inputs])
+        stage.branches.append(Branch("lower", sweep, rest))
+        stage.needed |= rest.needed
+        stage.made[sweep.edges.outputs] = True
+
+
+def _marked(cells: Ids, like: Mask) -> Mask:
+    mask = np.zeros_like(like)
+    mask[cells] = True
+    return mask
