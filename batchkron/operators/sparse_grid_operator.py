@@ -13,9 +13,11 @@ from batchkron.arrays import to_host
 from batchkron.errors import BackendUnavailableError
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.sweep_order import Cells, extended, words
+from batchkron.operators.sweep_rows import diagonal, rows_as_products
 from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
 from batchkron.operators.sweep_tree import needed_sweeps
 from batchkron.operators.sweeps import SweepProgram
+from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, check_replacement, same_shapes
 
@@ -216,6 +218,37 @@ class SparseGridOperator(BlockOperator):
         scale = self._spec.coefficients.astype(dtype)
         spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
         return SparseGridOperator._from_spec(spec)
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (N,), from the factors' diagonals."""
+        return diagonal(self._spec).reshape(-1)
+
+    def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
+        """Compare the sweeps with dense Kronecker products of coupled cells on random vectors.
+
+        Parameters
+        ----------
+        samples : int, optional
+            How many output blocks to check, drawn at random; all by default. Each takes a look at
+            every cell of the grid.
+        seed : int
+            Of the random vectors and of the choice of blocks.
+
+        Returns
+        -------
+        ValidationReport
+            The largest error over its bound, and whether it is at most 1.
+
+        Raises
+        ------
+        ValueError
+            If ``samples`` is negative.
+        """
+        rows = np.arange(self._output_shape[0])
+        if samples is not None and 0 <= samples < len(rows):
+            rows = np.sort(np.random.default_rng([seed, 1]).choice(rows, samples, replace=False))
+        products = rows_as_products(self._spec, rows)
+        return validate_batch(products, lambda x: self.apply(x)[rows], samples, seed)
 
     def describe(self) -> str:
         """Return the grid's size, the sweeps of one apply, and what they cost."""

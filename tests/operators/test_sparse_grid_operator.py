@@ -1,6 +1,8 @@
 """Sweeps along fibres equal the restricted Kronecker sum, on any grid."""
 
 import pickle
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,6 +54,8 @@ def check(op, expected, rng):
     np.testing.assert_allclose(y @ (op @ x), (op.T @ y) @ x, rtol=1e-3, atol=tolerance * len(x))
     many = rng.standard_normal((op.shape[0], 3)).astype(op.dtype)
     np.testing.assert_allclose(op @ many, expected @ many, atol=tolerance)
+    np.testing.assert_allclose(op.diagonal(), expected.diagonal(), atol=tolerance)
+    assert op.validate().ok
     blocks = np.stack([x, y]).reshape(2, *op._input_shape)
     result = op.accumulate(blocks, blocks.copy())
     np.testing.assert_allclose(
@@ -249,3 +253,56 @@ def test_coefficients_are_checked():
         bk.SparseGridOperator([[0]], [[None]], 1, coefficients=[1.0, 2.0])
     with pytest.raises(bk.BackendUnavailableError, match="BatchedKron"):
         bk.SparseGridOperator([[0]], [[None]], 1)._build_on("cuda")
+
+
+def large(rng):
+    grid = SparseGrid.sparse([4, 4, 4])
+    operators = [operator_of(rng, 4, 3, "full") for _ in range(3)]
+    return bk.SparseGridOperator(grid, [operators, [operators[0], None, None]], 3)
+
+
+def test_validation_finds_faults(rng):
+    op = large(rng)
+    report = op.validate(samples=5)
+    assert report.ok
+    assert report.samples == 5
+    assert report.products > 5
+    assert op.validate(samples=0).ok
+    matrix = op._spec.matrices[0]
+    matrix.blocks[np.flatnonzero((matrix.rows == 0) & (matrix.columns == 0))] += 1e-6
+    assert not op.validate().ok
+    with pytest.raises(ValueError, match="samples is -1"):
+        op.validate(samples=-1)
+
+
+def test_bits_do_not_depend_on_threads(rng, threads):
+    op = large(rng)
+    x = rng.standard_normal((4, op.shape[0]))
+    results = []
+    for count in (1, 2, 3):
+        threads(count)
+        results.append(op.matmat(x.T))
+        with ThreadPoolExecutor(4) as pool:
+            results.append(np.stack(list(pool.map(op.matvec, x)), axis=1))
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_out_allocates_nothing(rng):
+    op = large(rng)
+    x, y = rng.standard_normal((2, op.shape[0]))
+    X, Y = rng.standard_normal((2, op.shape[0], 3))
+    blocks, result = x.reshape(op._input_shape), y.reshape(op._input_shape)
+    for call in (
+        lambda: op.matvec(x, out=y),
+        lambda: op.matmat(X, out=Y),
+        lambda: op.apply(blocks, out=result),
+        lambda: op.accumulate(blocks, result),
+    ):
+        call()
+        tracemalloc.start()
+        try:
+            call()
+            assert tracemalloc.get_traced_memory()[1] < x.nbytes / 10
+        finally:
+            tracemalloc.stop()
