@@ -129,11 +129,11 @@ class Fibres:
         return anchors, self._find(self._fibre[anchors], coarse[entries]), chosen[entries]
 
     @cached_property
-    def _keys(self) -> tuple[Ids, int]:
-        width = int(self._sorted.max()) + 1
-        if len(self) * width >= 1 << 62:
-            raise OverflowError(f"{len(self)} fibres of {width} cells are more than 2^62")
-        return np.repeat(np.arange(len(self)), np.diff(self._bounds)) * width + self._sorted, width
+    def _keys(self) -> tuple[Ids, Ids]:
+        """Keys of (fibre, cell), ascending, and the distinct 1-D cells that they number."""
+        distinct, ranks = np.unique(self._sorted, return_inverse=True)
+        fibres = np.repeat(np.arange(len(self)), np.diff(self._bounds))
+        return fibres * len(distinct) + ranks, distinct
 
     def _find(self, fibres: Ids, wanted: Ids) -> Ids:
         """Find the cells of fibres whose 1-D cell is the wanted one; -1 where there is none."""
@@ -141,10 +141,11 @@ class Fibres:
         hit = self._sorted[place] == wanted
         lost = np.flatnonzero(~hit)
         if lost.size:  # never, where fibres have all cells up to a level
-            keys, width = self._keys
-            key = fibres[lost] * width + wanted[lost]
-            place[lost] = np.minimum(np.searchsorted(keys, key), keys.size - 1)
-            hit[lost] = (keys[place[lost]] == key) & (wanted[lost] < width)
+            keys, distinct = self._keys
+            rank = np.minimum(np.searchsorted(distinct, wanted[lost]), len(distinct) - 1)
+            key = fibres[lost] * len(distinct) + rank
+            place[lost] = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+            hit[lost] = (keys[place[lost]] == key) & (distinct[rank] == wanted[lost])
         return np.where(hit, self._order[place], -1)
 
 
