@@ -182,6 +182,8 @@ def _stage(node: _Node, given: Mask, wanted: Mask) -> Stage:
 
 def _add_upper(stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None:
     """Add g(U x) to a stage."""
+    if not len(sweep.edges.inputs):
+        return
     rest = _stage(child, _marked(sweep.edges.outputs, wanted), wanted)
     if rest.sweeps or rest.branches:
         sweep = sweep.where(rest.needed[sweep.edges.outputs])
@@ -192,6 +194,8 @@ def _add_upper(stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None
 
 def _add_lower(stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
     """Add L g(x) to a stage."""
+    if not len(sweep.edges.inputs):  # a term of many modes has no more lower parts than levels
+        return
     rest = _stage(child, given, _marked(sweep.edges.inputs, given))
     if rest.sweeps or rest.branches:
         sweep = sweep.where(rest.made[sweep.edges.inputs])

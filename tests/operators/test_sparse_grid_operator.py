@@ -151,6 +151,16 @@ def test_how_many_sweeps(rng, modes):
     assert bk.SparseGridOperator(grid, nothing, 1).num_sweeps == 1
 
 
+def test_a_term_of_forty_modes(rng):
+    """Lower parts follow each other on grids of one level less, of which there are few."""
+    grid = SparseGrid.sparse([1] * 40)
+    term = [operator_of(rng, 1, 1, "full") for _ in range(40)]
+    op = bk.SparseGridOperator(grid, [term], 1)
+    assert op.num_sweeps < 40**2
+    expected = restricted(grid.cells, [as_dict(mode) for mode in term], [1] * 40)
+    np.testing.assert_allclose(op.to_dense(), expected, rtol=1e-11)
+
+
 def test_grids_with_all_cells_of_a_level_need_no_other(rng):
     for grid in (SparseGrid.sparse([4, 4]), SparseGrid.full([2, 3]), SparseGrid.sparse([3, 4, 2])):
         term = [operator_of(rng, level, 1, "full") for level in grid.levels]
