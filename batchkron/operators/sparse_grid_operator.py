@@ -137,23 +137,26 @@ class SparseGridOperator(BlockOperator):
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         cells, size = self._input_shape
-        sources = x.reshape(outer, cells, size, inner)
-        targets = y.reshape(outer, cells, size, inner)
-        columns = 2 * cells * size * (inner > 1)
-        memory = self._workspace.array(self._program.scratch * size + columns, self.dtype)
+        scratch = self._program.scratch * size
         if inner == 1:
-            for source, target in zip(sources[..., 0], targets[..., 0], strict=True):
+            memory = self._workspace.array(scratch, self.dtype)
+            for place in range(outer):
+                source = x.reshape(outer, cells, size)[place]
+                target = y.reshape(outer, cells, size)[place]
                 self._program.run(source, target, alpha, accumulate, memory)
             return
-        between, memory = memory[:columns].reshape(2, cells, size), memory[columns:]
-        for source, target in zip(sources, targets, strict=True):
-            for column in range(inner):
-                between[0] = source[..., column]
-                self._program.run(between[0], between[1], alpha, False, memory)
+        memory = self._workspace.array(scratch + 2 * cells * size, self.dtype)
+        column, result = memory[scratch:].reshape(2, cells, size)
+        for place in range(outer):
+            source = x.reshape(outer, cells, size, inner)[place]
+            target = y.reshape(outer, cells, size, inner)[place]
+            for k in range(inner):
+                column[...] = source[..., k]
+                self._program.run(column, result, alpha, False, memory)
                 if accumulate:
-                    target[..., column] += between[1]
+                    target[..., k] += result
                 else:
-                    target[..., column] = between[1]
+                    target[..., k] = result
 
     def update(
         self,

@@ -157,18 +157,20 @@ class SweepProgram:
 
         ``memory`` has room for `scratch` blocks; nothing is allocated.
         """
-        blocks = memory[: self.scratch * self._block_size].reshape(self.scratch, self._block_size)
-
-        def array(vector: _Vector) -> Array:
-            if vector.kind == "scratch":
-                return blocks[vector.start : vector.stop]
-            return x if vector.kind == "x" else y
-
         if not self._steps and not accumulate:
             y[...] = 0
         for sweep, source, target, adds, scales in self._steps:
+            given = self._array(source, x, memory)
+            made = self._array(target, y, memory)
             added = adds or (accumulate and target.kind == "y")
-            sweep.run(array(source), array(target), alpha if scales else 1, added)
+            sweep.run(given, made, alpha if scales else 1, added)
+
+    def _array(self, vector: _Vector, outside: Array, memory: Array) -> Array:
+        """Return where a vector is: x or y, or in the scratch memory."""
+        if vector.kind != "scratch":
+            return outside
+        elements = memory[vector.start * self._block_size : vector.stop * self._block_size]
+        return elements.reshape(len(vector.cells), self._block_size)
 
     def _emit(
         self, spec: SweepSpec, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool
