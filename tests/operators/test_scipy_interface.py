@@ -7,6 +7,7 @@ import scipy.sparse.linalg as spla
 from oracle import dense_kron, random_array
 
 import batchkron as bk
+from batchkron.problems import ModeOperator, SparseGrid
 
 
 def symmetric_batch(rng):
@@ -18,10 +19,21 @@ def symmetric_batch(rng):
     return bk.BatchedKron(pool, ids, source, target)
 
 
-@pytest.fixture(params=["product", "batch"])
+def symmetric_sweeps(rng):
+    """A part of a product of symmetric positive definite matrices is one, too."""
+    modes = []
+    for size in (8, 4):
+        matrix = rng.standard_normal((size, size))
+        modes.append(ModeOperator.from_dense(matrix @ matrix.T + 3 * np.eye(size), 2))
+    return bk.SparseGridOperator(SparseGrid.sparse([2, 1]), [modes, [None, modes[1]]], 2)
+
+
+@pytest.fixture(params=["product", "batch", "sweeps"])
 def operator(request, rng):
     if request.param == "batch":
         return symmetric_batch(rng)
+    if request.param == "sweeps":
+        return symmetric_sweeps(rng)
     matrices = rng.standard_normal((3, 3, 3))
     return bk.KroneckerProduct([m @ m.T + 3 * np.eye(3) for m in matrices])
 
