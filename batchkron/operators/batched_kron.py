@@ -253,8 +253,9 @@ class BatchedKron(ValuedOperator):
         pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
         if weights is None:
             weights = spec.weights
-        self._spec = replace(spec, pools=pools, weights=np.asarray(weights, self.dtype))
-        self._plan.set_values(pools, self._spec.weights)
+        weights = np.asarray(weights, self.dtype)
+        self._plan.set_values(pools, weights)
+        self._spec = replace(spec, pools=pools, weights=weights)
 
     def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
         """Return x as an array after checking its axes, the size of its outer axes, A x's shape."""
