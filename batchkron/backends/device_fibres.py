@@ -416,45 +416,55 @@ def _passes(shape: _Shape, cut: _Cut, strides: Sequence[int]) -> tuple[FibrePass
     return tuple(found)
 
 
-def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, int]]:
-    """Yield the addresses of a warp's reads and writes in shared memory, and elements of each."""
+def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int]]:
+    """Yield fibres and entries of a warp's reads and writes in shared memory, elements of each."""
     lane = np.arange(_WARP)
     if itemsize == 8:
-        fibre, entry = lane // 4, lane % 4
-        yield _places(one, fibre) + entry * one.stride, 1
+        yield lane // 4, lane % 4, 1
         return
     lanes = _LANES[-1]
     for candidate in reversed(_LANES):
         if candidate * one.columns >= one.K:
             lanes = candidate
     along_fibres = _WARP // lanes
-    place = _places(one, lane % along_fibres * one.across)
-    result = lane // along_fibres * 4
-    yield place, 4 if one.along else one.across
-    word = 4 if one.along and one.K % 4 == 0 else one.across
-    yield place + result * one.stride, word
+    fibre = lane % along_fibres * one.across
+    yield fibre, np.zeros_like(lane), 4 if one.along else one.across
+    yield fibre, lane // along_fibres * 4, 4 if one.along and one.K % 4 == 0 else one.across
 
 
-def _places(one: FibrePass, fibre: Array) -> Array:
-    """Return where fibres begin."""
-    place = np.zeros_like(fibre)
-    for size, stride in one.fibres:
-        place += fibre % size * stride
+def _places(fibres: Sequence[tuple[int, Array]], fibre: Array) -> Array:
+    """Return where fibres begin; ``fibres``: axes, each with its strides in every layout."""
+    place = np.zeros((len(fibres[0][1]), _WARP), np.int64)
+    for size, strides in fibres:
+        place += strides[:, None] * (fibre % size)
         fibre = fibre // size
     return place
 
 
-def _conflicts(passes: Sequence[FibrePass], itemsize: int) -> float:
-    """Return the mean length of accesses to shared memory, 1 without conflicts."""
+def _length(places: Array, lanes: int) -> Array:
+    """Return, for each row of places of words, the most of ``lanes`` that lie in one bank."""
+    rows = len(places)
+    found = np.sort(places, axis=1)
+    first = np.ones(found.shape, bool)
+    first[:, 1:] = found[:, 1:] != found[:, :-1]  # the same word is read once
+    banks = found % lanes + np.arange(rows)[:, None] * lanes
+    counts = np.bincount(banks[first], minlength=rows * lanes)
+    longest: Array = counts.reshape(rows, lanes).max(axis=1)
+    return longest
+
+
+def _conflicts(shape: _Shape, cut: _Cut, strides: Array) -> list[float]:
+    """Return the mean length of accesses to shared memory in each layout, 1 without conflicts."""
+    numbers = tuple(range(strides.shape[1]))
     found = []
-    for one in passes:
-        for addresses, word in _accesses(one, itemsize):
-            units = word * itemsize // 4
-            lanes = _BANKS // units
+    for one in _passes(shape, cut, numbers):  # with numbers of axes in place of their strides
+        fibres = [(size, strides[:, axis]) for size, axis in one.fibres]
+        for fibre, entry, word in _accesses(one, shape.itemsize):
+            places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
+            lanes = _BANKS // (word * shape.itemsize // 4)
             for begin in range(0, _WARP, lanes):
-                part = np.unique(addresses[begin : begin + lanes] // word)
-                found.append(np.bincount(part % lanes).max())
-    return round(float(np.mean(found)), 3)
+                found.append(_length(places[:, begin : begin + lanes] // word, lanes))
+    return [round(float(mean), 3) for mean in np.mean(found, axis=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +484,7 @@ def _layout(shape: _Shape, cut: _Cut, limits: DeviceLimits) -> _Layout:
     word = shape.word(cut.columns)
     extents = [cut.slices, *shape.extents, cut.columns]
     staged = sum(one.staged for one in cut.fragments)
-    found: _Layout | None = None
+    found: list[tuple[tuple[int, ...], int, int]] = []
     axes = range(len(extents) - 1 - (cut.columns == 1))
     for pads in product([word * n for n in range(6)], repeat=min(2, len(axes))):
         for pair in combinations(axes, len(pads)):
@@ -484,14 +494,13 @@ def _layout(shape: _Shape, cut: _Cut, limits: DeviceLimits) -> _Layout:
             strides = tuple(strides_of(extents, padded))
             buffer = -(-strides[0] * cut.slices // 4) * 4
             shared = (staged + cut.teams * cut.stages * buffer) * shape.itemsize
-            if shared > limits.shared_bytes:
-                continue
-            passes = _passes(shape, cut, strides)
-            one = _Layout(strides, passes, buffer, shared, _conflicts(passes, shape.itemsize))
-            if found is None or (one.conflicts, buffer) < (found.conflicts, found.buffer):
-                found = one
-    assert found is not None, "a tile without pads fits"
-    return found
+            if shared <= limits.shared_bytes:
+                found.append((strides, buffer, shared))
+    assert found, "a tile without pads fits"
+    conflicts = _conflicts(shape, cut, np.array([strides for strides, _, _ in found]))
+    best = min(range(len(found)), key=lambda layout: (conflicts[layout], found[layout][1]))
+    strides, buffer, shared = found[best]
+    return _Layout(strides, _passes(shape, cut, strides), buffer, shared, conflicts[best])
 
 
 def _tile(low: int, shape: _Shape, cut: _Cut, limits: DeviceLimits) -> FibreTile:

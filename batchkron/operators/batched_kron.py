@@ -251,8 +251,9 @@ class BatchedKron(BlockOperator):
         pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
         if weights is None:
             weights = spec.weights
-        self._spec = replace(spec, pools=pools, weights=np.asarray(weights, self.dtype))
-        self._plan.set_values(pools, self._spec.weights)
+        weights = np.asarray(weights, self.dtype)
+        self._plan.set_values(pools, weights)
+        self._spec = replace(spec, pools=pools, weights=weights)
 
     def _build_on(self, device: str) -> BatchedKron:
         return BatchedKron._from_spec(self._spec)

@@ -110,6 +110,42 @@ def test_updates_reach_the_device(cupy, rng):
     np.testing.assert_allclose((batch @ x).get(), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("modes", [3, 13])
+@pytest.mark.parametrize("accumulation", ["auto", "atomic"])
+def test_an_update_gives_modes_pools_of_their_own(cupy, rng, modes, accumulation):
+    lists = rng.integers(0, 5, (9, modes)), rng.integers(0, 3, 9), rng.integers(0, 3, 9)
+    counts = {"num_inputs": 3, "num_outputs": 3, "accumulation": accumulation}
+    size = 2 if modes == 3 else 1
+    op = bk.BatchedKron(rng.standard_normal((5, size, size)), *lists, **counts)
+    x = rng.standard_normal((3, size**modes))
+    device, given, out = op.to("cuda"), cupy.asarray(x), cupy.empty(x.shape)
+    device.apply(given, out=out)
+    for count in (modes, 2, 1):
+        pools = [rng.standard_normal((5, size, size)) for _ in range(count)]
+        op.update([pools[mode % count] for mode in range(modes)])
+        expected = op.apply(x)
+        np.testing.assert_allclose(device.apply(given, out=out).get(), expected, rtol=1e-12)
+        np.testing.assert_allclose(device.T.apply(given).get(), op.T.apply(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("systems", [(), (3,)])
+def test_an_update_gives_systems_values_of_their_own(cupy, rng, systems):
+    """Or takes them away; another array has the axis of the systems all along."""
+    lists = [[0, 1], [1, 0]], [0, 1], [1, 0]
+    other = (3,) if systems == () else ()
+    for fixed, changing in [("weights", "pools"), ("pools", "weights")]:
+        shapes = {"pools": (2, 2, 2), "weights": (2,)}
+        first = {fixed: (3, *shapes[fixed]), changing: systems + shapes[changing]}
+        values = {name: rng.standard_normal(shape) for name, shape in first.items()}
+        op = bk.BatchedKron(values["pools"], *lists, weights=values["weights"])
+        device, x = op.to("cuda"), rng.standard_normal((3, 2, 4))
+        given = cupy.asarray(x)
+        np.testing.assert_allclose(device.apply(given).get(), op.apply(x), rtol=1e-12)
+        for axes in (other, systems, other):
+            op.update(**{changing: rng.standard_normal(axes + shapes[changing])})
+            np.testing.assert_allclose(device.apply(given).get(), op.apply(x), rtol=1e-12)
+
+
 @pytest.mark.parametrize("method", ["gmres", "cg"])
 def test_solvers_of_cupy_take_the_operator(cupy, rng, method):
     linalg = pytest.importorskip("cupyx.scipy.sparse.linalg")

@@ -46,6 +46,7 @@ class BatchPlan(PlainCalls):
         self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
         self._pools = _one_for_each(spec.pools, _empty_pool)
         self._weights = cupy.empty(spec.weights.shape, spec.dtype)
+        self._replaced: list[DeviceArray] = []  # graphs that were captured before still read them
         self._unit_weights = cupy.empty((1,), np.int32)
         shape = BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
@@ -60,11 +61,9 @@ class BatchPlan(PlainCalls):
         )
         lists = self._lists(spec, owner)
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
-        self._batch = ListBatch(shape, device, arrays | {"weights": self._weights})
-        self._batch.set_factors(
-            [_pool_factor(self._pools[mode], inputs[mode], outputs[mode]) for mode in order]
-        )
+        self._batch = ListBatch(shape, device, arrays)
         self._registers = self._register_batch(lists, arrays.get("starts"))
+        self._bind()
         self.set_values(spec.pools, spec.weights)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
             self.reserve(1, 1)
@@ -98,28 +97,49 @@ class BatchPlan(PlainCalls):
         arrays = {
             "list": list_records(lists["ids"], lists["inputs"], tiling.short_ids),
             "starts": starts,
-            "weights": self._weights,
             "unit_weights": self._unit_weights,
         }
+        return RegisterBatch(tiling, shape.dtype, device, counts, arrays)
+
+    def _bind(self) -> None:
+        """Tell the kernels where pools and weights are."""
+        steps = self._batch.shape.steps
         pools = [self._pools[mode] for mode in self._order]
-        places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
-        return RegisterBatch(tiling, shape.dtype, device, counts, arrays, places)
+        self._batch.set_weights(self._weights)
+        self._batch.set_factors(
+            [_pool_factor(pool, step.C, step.K) for pool, step in zip(pools, steps, strict=True)]
+        )
+        if self._registers is not None:
+            places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
+            self._registers.set_values(places, self._weights)
+
+    def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
+        """Allocate anew what was shared, by modes or by systems, and no longer is."""
+        homes, home = _homes(pools, self._pools), self._weights
+        if len(weights) not in (1, len(home)):
+            home = cupy.empty(weights.shape, home.dtype)
+        old, new = [*self._pools, self._weights], [*homes, home]
+        if any(one is not other for one, other in zip(old, new, strict=True)):
+            self._replaced += old
+            self._pools, self._weights = homes, home
+            self._bind()
 
     def set_values(self, pools: Sequence[Array], weights: Array) -> None:
-        """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products) in place.
+        """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products).
 
-        The device holds a matrix by columns, padded: consecutive outputs are consecutive in memory.
+        In place, but where modes or systems shared values and now differ. The device holds a matrix
+        by columns, padded: consecutive outputs are consecutive in memory.
         """
+        with device_errors():
+            self._make_room(pools, weights)
         pairs = {
-            id(target): (_padded(pool), target)
+            id(target): (_padded(pool, len(target)), target)
             for pool, target in zip(pools, self._pools, strict=True)
         }
         values, targets = zip(*pairs.values(), strict=True)
+        ordered = np.broadcast_to(weights[:, self._permutation], self._weights.shape)
         unit = np.array([np.all(weights == 1)], np.int32)
-        upload(
-            [*values, weights[:, self._permutation], unit],
-            [*targets, self._weights, self._unit_weights],
-        )
+        upload([*values, ordered, unit], [*targets, self._weights, self._unit_weights])
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
@@ -182,13 +202,34 @@ def _empty_pool(pool: Array) -> DeviceArray:
     return cupy.empty((systems, count, pitch), pool.dtype)
 
 
-def _padded(pool: Array) -> Array:
+def _homes(pools: Sequence[Array], current: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """Return where new pools go: where the old ones are if they fit there, else new memory.
+
+    Modes that share memory go on sharing it as long as they have the same values.
+    """
+    chosen: list[tuple[DeviceArray, Array, DeviceArray]] = []
+    homes = []
+    for pool, old in zip(pools, current, strict=True):
+        home = next((h for o, other, h in chosen if o is old and _is_same(other, pool)), None)
+        if home is None:
+            fits = len(pool) in (1, len(old)) and all(h is not old for _, _, h in chosen)
+            home = old if fits else _empty_pool(pool)
+            chosen.append((old, pool, home))
+        homes.append(home)
+    return homes
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    return one is other or np.array_equal(one, other)
+
+
+def _padded(pool: Array, systems: int) -> Array:
     """Return a pool (systems or 1, count, P, Q) as the device holds it, by columns and padded."""
-    systems, count, outputs, inputs = pool.shape
+    _, count, outputs, inputs = pool.shape
     pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
     module = np if isinstance(pool, np.ndarray) else cupy
     padded: Array = module.zeros((systems, count, pitch), pool.dtype)
-    columns = pool.swapaxes(2, 3).reshape(systems, count, outputs * inputs)
+    columns = pool.swapaxes(2, 3).reshape(len(pool), count, outputs * inputs)
     padded[:, :, : outputs * inputs] = columns
     return padded
 

@@ -48,7 +48,7 @@ class ListBatch:
     """A batch list on the device, ready to run on any vectors."""
 
     def __init__(self, shape: BatchShape, device: int, arrays: dict[str, Any]) -> None:
-        """Take the device arrays "ids", "inputs", "outputs", "starts" and maybe "weights"."""
+        """Take the device arrays "ids", "inputs", "outputs" and "starts"."""
         self.shape = shape
         self.device = device
         self._arrays = arrays
@@ -64,8 +64,12 @@ class ListBatch:
             self._arguments[key] = getattr(shape, key)
         self._arguments["input_size"] = shape.input_size
         self._arguments["output_size"] = shape.output_size
-        if "weights" in arrays and len(arrays["weights"]) > 1:
-            self._arguments["weight_system"] = shape.products
+
+    def set_weights(self, weights: DeviceArray) -> None:
+        """Take the weights (systems or 1, products); without them all are 1."""
+        self._launches.clear()
+        self._arguments["weights"] = weights.data.ptr
+        self._arguments["weight_system"] = self.shape.products if len(weights) > 1 else 0
 
     def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
         """Say where the matrices of each step are."""

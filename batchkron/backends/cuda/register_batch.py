@@ -42,12 +42,8 @@ class RegisterBatch:
         device: int,
         counts: tuple[int, int, int, int],
         arrays: dict[str, DeviceArray],
-        pools: list[tuple[int, int]],
     ) -> None:
-        """Take (systems, products, inputs, outputs), the arrays, address and stride of each pool.
-
-        ``arrays`` are "list", "starts", "weights" and "unit_weights".
-        """
+        """Take (systems, products, inputs, outputs), and "list", "starts" and "unit_weights"."""
         systems, products, num_inputs, num_outputs = counts
         self._tiling = tiling
         self._dtype = dtype
@@ -55,16 +51,20 @@ class RegisterBatch:
         self._kernel: Any = None
         self._launches: dict[int, Launch] = {}
         self._scalars = batch_scalars(dtype)
-        self._num_outputs = num_outputs
+        self._num_outputs, self._products = num_outputs, products
         self._arrays = arrays
         self._arguments = np.zeros(1, register_batch_arguments(dtype, len(tiling.steps)))
         for key, array in arrays.items():
             self._arguments[key] = array.data.ptr
-        self._arguments["pools"] = pools
         self._arguments["systems"] = systems
         self._arguments["num_inputs"], self._arguments["num_outputs"] = num_inputs, num_outputs
-        if len(arrays["weights"]) > 1:
-            self._arguments["weight_system"] = products
+
+    def set_values(self, pools: list[tuple[int, int]], weights: DeviceArray) -> None:
+        """Take address and stride of each pool, and the weights (systems or 1, products)."""
+        self._launches.clear()
+        self._arguments["pools"] = pools
+        self._arguments["weights"] = weights.data.ptr
+        self._arguments["weight_system"] = self._products if len(weights) > 1 else 0
 
     @property
     def tiling(self) -> RegisterTiling:
