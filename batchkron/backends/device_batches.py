@@ -177,19 +177,14 @@ def register_tiling(
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
-    most: int | None = None,
 ) -> RegisterTiling | None:
     """Return how products of single vectors are evaluated in registers, or None if they are not.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
-    up to ``most`` elements of a block.
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems.
     """
     if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
         return None
-    held = (
-        [size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES] if most is None else [most]
-    )
-    cutting = _best_cutting(steps, held, itemsize)
+    cutting = _best_cutting(steps, itemsize)
     if cutting is None:
         return None
     cuts, team = cutting.cuts, cutting.team
@@ -272,10 +267,10 @@ class _Cutting:
         return slots * threads / (self.team * products) * (1 + _LATENCY / warps) * uneven * barriers
 
 
-def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
-    """Return the cutting of least cost, a thread holding at most one of ``held`` elements."""
+def _best_cutting(steps: tuple[Step, ...], itemsize: int) -> _Cutting | None:
+    """Return the cutting of least cost, of equal ones that with the fewest threads."""
     found: list[_Cutting] = []
-    for most in reversed(held):
+    for most in reversed([size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES]):
         cuts = cut_steps(steps, most)
         shapes = tuple(_shape(steps, cut) for cut in cuts)
         team = _team(steps, shapes, most)

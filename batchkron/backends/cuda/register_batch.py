@@ -66,15 +66,6 @@ class RegisterBatch:
         self._arguments["weights"] = weights.data.ptr
         self._arguments["weight_system"] = self._products if len(weights) > 1 else 0
 
-    @property
-    def tiling(self) -> RegisterTiling:
-        """How the list is cut; it may be replaced between runs."""
-        return self._tiling
-
-    @tiling.setter
-    def tiling(self, tiling: RegisterTiling) -> None:
-        self._tiling, self._kernel, self._launches = tiling, None, {}
-
     def prepare(self) -> Any:
         """Return the kernel; it is compiled when first asked for."""
         if self._kernel is None:
