@@ -30,6 +30,7 @@ from batchkron.spec import Array
 WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
 _MOST_BLOCKS_Y = 65535
 _MOST_LAUNCHES = 64
+_MOST_COUNTED = 2**31 - 16  # the kernel counts inputs, and products of an output, in 32 bits
 
 
 class RegisterBatch:
@@ -110,7 +111,7 @@ def tiling_of_batch(
     ``ids`` are those of the kernel's steps (products, steps), -1 for identities.
     """
     systems, products, num_inputs, num_outputs = counts
-    if 0 in (products, num_outputs) or num_inputs > np.iinfo(np.int32).max:
+    if 0 in (products, num_outputs) or max(num_inputs, products) > _MOST_COUNTED:
         return None
     return register_tiling(
         steps,
