@@ -20,7 +20,7 @@ import numpy as np
 from batchkron.backends.device_batch_passes import BatchPass
 from batchkron.backends.device_batches import RegisterTiling
 from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
-from batchkron.backends.device_fibres import FibrePass, FibreTile
+from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
 from batchkron.backends.device_register_passes import RegisterPass, staged_elements
 from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling

@@ -1,0 +1,233 @@
+"""Ways to multiply the fibres of tiles in place, and the estimated cycles of each.
+
+A way is the size of a tile, the warps that share it and what a warp takes of its fibres, see
+``csrc/cuda/kron_fibres.cuh``. Pure arithmetic on sizes, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from batchkron.backends.device_tiling import DeviceLimits
+
+WARP = 32
+LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
+_SECTOR = 32  # bytes, the least that is worth reading
+_MOST_SUMS = 128  # of a thread, single precision
+_MOST_HELD = 128  # registers of a thread for its fibres, double precision
+_MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
+_REGISTER_FILE = 65536
+_MOST_REGISTERS = 255
+_OTHER_REGISTERS = 52  # for words of factors, addresses
+_TEAMS = ((1, 4), (1, 8), (1, 12), (1, 16), (2, 2), (2, 4), (2, 6), (2, 8), (3, 4), (4, 2), (4, 4))
+_MOST_PADDED = 0.98  # of shared memory is filled without pads
+
+# Estimated times, in cycles of a multiprocessor of an H200: fitted to 1000 measured kernels.
+_BYTES_A_CYCLE = 15  # of memory
+_CACHED_BYTES_A_CYCLE = 130  # of the second-level cache
+_LATENCY = 1700  # from asking the second-level cache for a tile to the last answer
+_HIDDEN = 0.4  # of these two remains where a tile is loaded while another is multiplied
+_NARROW = 85  # bytes of neighbouring columns below which memory gets slower
+_MATRIX_CYCLES = 16  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
+_SINGLE = 1.3  # what multiply-adds in single precision cost more than one cycle
+_IDLE = 1.0  # warps' worth of a multiprocessor that does not issue
+_NORM = 5  # how nearly the slowest of several resources is the time
+_LAUNCH = 6000  # of a launch, and its first loads
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a group is given: sizes of its modes, L, R, bytes of an element."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    L: int
+    R: int
+    itemsize: int
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The room of each mode in a tile."""
+        return tuple(max(pair) for pair in zip(self.inputs, self.outputs, strict=True))
+
+    def word(self, columns: int) -> int:
+        """Return how many elements of a tile always lie together, at most 16 bytes."""
+        word = 16 // self.itemsize
+        sizes = [self.inputs[-1], self.outputs[-1]] if columns == 1 else [columns]
+        return word if all(size % word == 0 for size in sizes) else 1
+
+    def steps(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the modes in the order of least work, each with all sizes before it."""
+        modes = tuple(reversed(range(len(self.inputs))))
+        if self.inputs != self.outputs:
+            modes = min(permutations(modes), key=self._work)
+        sizes = list(self.inputs)
+        for mode in modes:
+            yield mode, tuple(sizes)
+            sizes[mode] = self.outputs[mode]
+
+    def _work(self, order: tuple[int, ...]) -> int:
+        sizes, total = list(self.inputs), 0
+        for mode in order:
+            sizes[mode] = self.outputs[mode]
+            total += math.prod(sizes) * self.inputs[mode]
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What a warp takes in a pass, see ``FibrePass`` of the kernel."""
+
+    rows: int
+    columns: int
+    across: int
+    along: bool
+    staged: int  # elements of the factor in shared memory
+    split: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A way to work on a group, and its estimated cycles."""
+
+    cycles: float
+    slices: int
+    columns: int
+    teams: int
+    warps: int  # of a team
+    stages: int
+    fragments: tuple[Fragment, ...]
+
+
+def _powers(most: int) -> list[int]:
+    """Return the powers of two up to ``most``."""
+    return [1 << bit for bit in range(most.bit_length())]
+
+
+def _single(
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in single precision on a quarter of a multiprocessor."""
+    across = 1 if along else word
+    best: tuple[float, Fragment] | None = None
+    for lanes in LANES:
+        columns = -(-K // (4 * lanes)) * 4
+        if lanes > 1 and -(-K // columns) <= lanes // 2:
+            continue
+        for rows in (1, 2, 4, 8, 12, 16):
+            sums = rows * columns
+            needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
+            if sums > _MOST_SUMS or needed > registers or rows % across:
+                continue
+            items = -(-fibres // (WARP // lanes * rows))
+            loads = 4 * (rows + columns)  # cycles of shared memory, which four warps share
+            cycles = _SINGLE * -(-items // warps) * C * (max(sums, loads) + 0.3 * min(sums, loads))
+            if best is None or cycles < best[0]:
+                best = cycles, Fragment(rows, columns, across, along, C * lanes * columns)
+    return best
+
+
+def _double(
+    C: int, K: int, fibres: int, warps: int, registers: int
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in double precision on a quarter of a multiprocessor."""
+    steps, tiles = -(-C // 4), -(-K // 8)
+    best: tuple[float, Fragment] | None = None
+    for rows in (2, 4, 8):
+        for together in (1, 2):
+            held = 2 * rows * steps
+            needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
+            if held > _MOST_HELD or needed > registers or tiles % together:
+                continue
+            items = -(-fibres // (8 * rows))
+            blocks = rows // 2
+            chains = max(_MATRIX_CYCLES * blocks, 36 / together)
+            cycles = -(-items // warps) * tiles * (steps * chains + 40 / together)
+            if best is None or cycles < best[0]:
+                best = cycles, Fragment(rows, together, 1, False, 32 * tiles * steps)
+    return best
+
+
+def _split(
+    C: int, K: int, fibres: int, warps: int, registers: int
+) -> tuple[float, Fragment] | None:
+    """Return the same where all warps share the factor, in their registers."""
+    steps = -(-C // 4)
+    tiles = -(-K // 8)
+    mine = -(-tiles // warps)
+    best: tuple[float, Fragment] | None = None
+    for rows in (2, 4, 8):
+        if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
+            continue
+        loads = 8 * rows  # cycles of shared memory, which four warps share
+        chains = max(_MATRIX_CYCLES * rows // 2 * mine, loads, 36)
+        cycles = -(-fibres // (8 * rows)) * (steps * chains + 100)
+        if best is None or cycles < best[0]:
+            best = cycles, Fragment(rows, 0, 1, False, 0, warps)
+    return best
+
+
+def _fragments(
+    shape: Shape, slices: int, columns: int, warps: int, registers: int
+) -> tuple[float, tuple[Fragment, ...]] | None:
+    """Return the cycles of all passes of a tile by a team, and what its warps take."""
+    word, total, found = shape.word(columns), 0.0, []
+    for mode, sizes in shape.steps():
+        C, K = shape.inputs[mode], shape.outputs[mode]
+        fibres = slices * math.prod(sizes) // C * columns
+        if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
+            one = _split(C, K, fibres, warps, registers)
+        elif shape.itemsize == 8:
+            one = _double(C, K, fibres, warps, registers)
+        else:
+            along = word > 1 and columns == 1 and mode == len(sizes) - 1
+            one = _single(C, K, fibres, warps, registers, word, along)
+        if one is None:
+            return None
+        total += one[0]
+        found.append(one[1])
+    return total, tuple(found)
+
+
+def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield slices and columns that a tile may have."""
+    if shape.R <= 64:
+        for slices in _powers(min(128, shape.L)):
+            yield slices, shape.R
+    for columns in (128, 64, 32, 16, 8, 4):
+        if columns < shape.R and columns * shape.itemsize >= _SECTOR:
+            yield 1, columns
+
+
+def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
+    """Yield all ways to work on a group, with estimated cycles."""
+    block = math.prod(shape.extents)
+    moved = math.prod(shape.inputs) + math.prod(shape.outputs)
+    for (slices, columns), (teams, warps), stages in product(_widths(shape), _TEAMS, (1, 2)):
+        buffer = slices * block * columns
+        if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
+            continue
+        registers = min(_MOST_REGISTERS, _REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+        passes = _fragments(shape, slices, columns, warps, registers)
+        if passes is None:
+            continue
+        cycles, fragments = passes
+        staged = sum(one.staged for one in fragments)
+        if (staged + teams * stages * buffer) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
+            continue
+        width = columns * shape.itemsize
+        narrow = max(1.0, _NARROW / width) if columns < shape.R else 1.0
+        moving = slices * moved * width * narrow
+        memory = moving / _BYTES_A_CYCLE
+        waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
+        alone = cycles + waiting * (1 if stages == 1 else _HIDDEN)
+        busy = (1 + _IDLE / (teams * warps)) * cycles * max(warps, 4) / 4
+        each = sum(part**_NORM for part in (busy, memory, alone / teams)) ** (1 / _NORM)
+        tiles = -(-shape.L // slices) * -(-shape.R // columns)
+        rounds = -(-tiles // limits.multiprocessors)
+        staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
+        total = staging + memory + max(rounds * each, cycles)
+        yield Cut(total, slices, columns, teams, warps, stages, fragments)
