@@ -13,6 +13,8 @@ from batchkron.operators.base import Operator
 from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, as_scalar, check_dtype, scaled_dtype
 
+_ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines
+
 
 class Identity(Operator):
     """The identity on vectors of N elements.
@@ -225,6 +227,8 @@ class ComposedOperator(Operator):
 
     def _buffers(self, outer: int, inner: int) -> Array:
         size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
+        line = _ALIGNMENT // self.dtype.itemsize
+        size = -(-size // line) * line
         return self._workspace.array(2 * size, self.dtype).reshape(2, size)
 
     def _reserve(self, outer: int, inner: int) -> None:

@@ -47,6 +47,7 @@ from batchkron.backends.device_tiling import Group, kron_groups
 from batchkron.spec import Array, KronSpec
 
 _MOST_PLANS = 64
+_ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class _KronProgram:
     """All kernels of a Kron-Matmul."""
 
     passes: tuple[_Pass, ...]
-    intermediate: int  # bytes of the largest result of all passes but the last
+    intermediate: int  # bytes for the largest result of all passes but the last, whole lines
     workspace: int  # bytes for buffers that do not fit in shared memory
 
     @property
@@ -96,7 +97,8 @@ class _KronProgram:
 
 def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _KronProgram:
     between = max((one.elements for one in passes[:-1]), default=0)
-    return _KronProgram(passes, between * spec.dtype.itemsize, workspace)
+    lines = -(-between * spec.dtype.itemsize // _ALIGNMENT)
+    return _KronProgram(passes, lines * _ALIGNMENT, workspace)
 
 
 @lru_cache(maxsize=1024)
