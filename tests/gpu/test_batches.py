@@ -77,15 +77,6 @@ def test_many_vectors_at_once(cupy, rng, dtype, count):
     np.testing.assert_allclose((device @ columns).get(), expected, **tolerance(dtype, expected))
 
 
-def test_owner_gives_the_same_bits_every_time(cupy, rng):
-    pools, lists, options = random_batch(rng, [(3, 3)] * 3, np.float64, products=4000)
-    op = bk.BatchedKron(pools, *lists, **options).to("cuda")
-    x = cupy.asarray(rng.standard_normal((7, 27)))
-    first = op.apply(x).get()
-    for _ in range(20):
-        np.testing.assert_array_equal(op.apply(x).get(), first)
-
-
 def test_several_systems(cupy, rng, dtype):
     pools, lists, options = random_batch(rng, [(3, 3), (2, 2)], dtype, systems=(2, 3))
     op = bk.BatchedKron(pools, *lists, **options)
