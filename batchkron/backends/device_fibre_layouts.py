@@ -14,7 +14,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from batchkron.backends.device_fibre_times import LANES, WARP, Cut, Shape
+from batchkron.backends.device_fibre_times import LANES, SECTOR, WARP, Cut, Shape
 from batchkron.backends.device_register_passes import strides_of
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
@@ -57,6 +57,11 @@ class FibreTile:
         Threads of a team, teams of a thread block, tiles of a team in shared memory.
     shared_bytes : int
     passes : tuple of FibrePass
+    step : int
+        Rows of the array between neighbouring results of the last pass, which writes there; 0: it
+        writes to the tile.
+    rows : tuple of (int, int)
+        Number and distance of rows of its fibres, see ``DirectTarget`` of the kernel.
     """
 
     modes: tuple[int, ...]
@@ -71,6 +76,8 @@ class FibreTile:
     stages: int
     shared_bytes: int
     passes: tuple[FibrePass, ...]
+    step: int
+    rows: tuple[tuple[int, int], ...]
 
     @property
     def input_size(self) -> int:
@@ -110,7 +117,9 @@ def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int
     """Yield fibres and entries of a warp's reads and writes in shared memory, elements of each."""
     lane = np.arange(WARP)
     if itemsize == 8:
-        yield lane // 4, lane % 4, 1
+        fibre = lane // 4 * one.across
+        yield fibre, lane % 4, one.across
+        yield (fibre, lane % 4 * 2, 2) if one.along else (fibre, lane % 4, one.across)
         return
     lanes = LANES[-1]
     for candidate in reversed(LANES):
@@ -218,4 +227,25 @@ def fibre_tile(low: int, shape: Shape, cut: Cut, limits: DeviceLimits) -> FibreT
         cut.stages,
         layout.shared_bytes,
         layout.passes,
+        *_direct(shape, cut),
     )
+
+
+def _direct(shape: Shape, cut: Cut) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return `FibreTile.step` and `FibreTile.rows`."""
+    *_, (mode, _) = shape.steps()
+    sizes = shape.outputs
+    strides = [math.prod(sizes[m + 1 :]) for m in range(len(sizes))]
+    rows = [(sizes[m], strides[m]) for m in reversed(range(len(sizes))) if m != mode]
+    rows.append((cut.slices, math.prod(sizes)))
+    # elements of the array that a warp writes together
+    if cut.columns < shape.R:
+        together = cut.columns
+    elif mode < len(sizes) - 1:
+        together = strides[mode] * shape.R
+    elif cut.columns > 1:
+        together = shape.R
+    else:
+        together = sizes[mode] if cut.fragments[-1].along else 1
+    direct = together * shape.itemsize >= SECTOR
+    return strides[mode] if direct else 0, tuple(rows)

@@ -15,27 +15,43 @@ from batchkron.backends.device_tiling import DeviceLimits
 
 WARP = 32
 LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
-_SECTOR = 32  # bytes, the least that is worth reading
+SECTOR = 32  # bytes, the least that is worth reading
 _MOST_SUMS = 128  # of a thread, single precision
 _MOST_HELD = 128  # registers of a thread for its fibres, double precision
 _MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
 _REGISTER_FILE = 65536
 _MOST_REGISTERS = 255
 _OTHER_REGISTERS = 52  # for words of factors, addresses
-_TEAMS = ((1, 4), (1, 8), (1, 12), (1, 16), (2, 2), (2, 4), (2, 6), (2, 8), (3, 4), (4, 2), (4, 4))
+_TEAMS = {  # warps of a team: numbers of teams
+    1: (4, 6, 8, 12, 16),
+    2: (2, 4, 6, 8),
+    3: (4,),
+    4: (1, 2, 3, 4, 5, 6),
+    6: (2,),
+    8: (1, 2),
+    12: (1,),
+    16: (1,),
+}
 _MOST_PADDED = 0.98  # of shared memory is filled without pads
 
-# Estimated times, in cycles of a multiprocessor of an H200: fitted to 1000 measured kernels.
-_BYTES_A_CYCLE = 15  # of memory
-_CACHED_BYTES_A_CYCLE = 130  # of the second-level cache
-_LATENCY = 1700  # from asking the second-level cache for a tile to the last answer
-_HIDDEN = 0.4  # of these two remains where a tile is loaded while another is multiplied
-_NARROW = 85  # bytes of neighbouring columns below which memory gets slower
-_MATRIX_CYCLES = 16  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
-_SINGLE = 1.3  # what multiply-adds in single precision cost more than one cycle
-_IDLE = 1.0  # warps' worth of a multiprocessor that does not issue
-_NORM = 5  # how nearly the slowest of several resources is the time
-_LAUNCH = 6000  # of a launch, and its first loads
+# Estimated times, in cycles of a multiprocessor of an H200: fitted to 1200 measured kernels so
+# that the fastest comes first; where resources share the time, no number alone is physical.
+_BYTES_A_CYCLE = 13.4  # of memory
+_CACHED_BYTES_A_CYCLE = 23  # of the second-level cache
+_LATENCY = 1090  # from asking the second-level cache for a tile to the last answer
+_HIDDEN = 0.11  # of these two remains where a tile is loaded while another is multiplied
+_NARROW = 74  # bytes of neighbouring columns below which memory gets slower
+_MATRIX_CYCLES = 11.3  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
+_CHAIN = 12.4  # from one such multiply-add to the next that adds to the same sums
+_TILE = 6.9  # of writing eight results
+_MORE, _LESS = 0.48, 0.44  # weights of the more and the less of multiply-adds and loads
+_LOAD = 4.1  # of a word of shared memory, which four warps share
+_STORE = 3.8  # of one result of a thread
+_ITEM = 45  # of a warp's turn to other fibres
+_IDLE = 2.2  # warps' worth of a multiprocessor that does not issue
+_NORM = 2.33  # how nearly the slowest of several resources is the time
+_LAUNCH = 12200  # of a launch, and its first loads
+_LAST = 0.16  # of its tile that a team is alone with at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +139,16 @@ def _single(
             if sums > _MOST_SUMS or needed > registers or rows % across:
                 continue
             items = -(-fibres // (WARP // lanes * rows))
-            loads = 4 * (rows + columns)  # cycles of shared memory, which four warps share
-            cycles = _SINGLE * -(-items // warps) * C * (max(sums, loads) + 0.3 * min(sums, loads))
+            loads = _LOAD * (rows + columns)
+            step = _MORE * max(sums, loads) + _LESS * min(sums, loads)
+            cycles = -(-items // warps) * (C * step + _STORE * sums + _ITEM)
             if best is None or cycles < best[0]:
                 best = cycles, Fragment(rows, columns, across, along, C * lanes * columns)
     return best
 
 
 def _double(
-    C: int, K: int, fibres: int, warps: int, registers: int
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
 ) -> tuple[float, Fragment] | None:
     """Return the cycles of a pass in double precision on a quarter of a multiprocessor."""
     steps, tiles = -(-C // 4), -(-K // 8)
@@ -144,15 +161,18 @@ def _double(
                 continue
             items = -(-fibres // (8 * rows))
             blocks = rows // 2
-            chains = max(_MATRIX_CYCLES * blocks, 36 / together)
-            cycles = -(-items // warps) * tiles * (steps * chains + 40 / together)
+            chains = max(_MATRIX_CYCLES * blocks, _CHAIN / together)
+            cycles = -(-items // warps) * (tiles * (steps * chains + _TILE / together) + _ITEM)
             if best is None or cycles < best[0]:
-                best = cycles, Fragment(rows, together, 1, False, 32 * tiles * steps)
+                best = (
+                    cycles,
+                    Fragment(rows, together, 1 if along else word, along, 32 * tiles * steps),
+                )
     return best
 
 
 def _split(
-    C: int, K: int, fibres: int, warps: int, registers: int
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
 ) -> tuple[float, Fragment] | None:
     """Return the same where all warps share the factor, in their registers."""
     steps = -(-C // 4)
@@ -162,11 +182,10 @@ def _split(
     for rows in (2, 4, 8):
         if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
             continue
-        loads = 8 * rows  # cycles of shared memory, which four warps share
-        chains = max(_MATRIX_CYCLES * rows // 2 * mine, loads, 36)
-        cycles = -(-fibres // (8 * rows)) * (steps * chains + 100)
+        chains = max(_MATRIX_CYCLES * (rows // 2 * mine), _LOAD * rows, 2 * _CHAIN)
+        cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
         if best is None or cycles < best[0]:
-            best = cycles, Fragment(rows, 0, 1, False, 0, warps)
+            best = cycles, Fragment(rows, 0, 1 if along else word, along, 0, warps)
     return best
 
 
@@ -178,13 +197,12 @@ def _fragments(
     for mode, sizes in shape.steps():
         C, K = shape.inputs[mode], shape.outputs[mode]
         fibres = slices * math.prod(sizes) // C * columns
+        along = word > 1 and columns == 1 and mode == len(sizes) - 1
+        given = C, K, fibres, warps, registers, word, along
         if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
-            one = _split(C, K, fibres, warps, registers)
-        elif shape.itemsize == 8:
-            one = _double(C, K, fibres, warps, registers)
+            one = _split(*given)
         else:
-            along = word > 1 and columns == 1 and mode == len(sizes) - 1
-            one = _single(C, K, fibres, warps, registers, word, along)
+            one = _double(*given) if shape.itemsize == 8 else _single(*given)
         if one is None:
             return None
         total += one[0]
@@ -198,7 +216,7 @@ def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
         for slices in _powers(min(128, shape.L)):
             yield slices, shape.R
     for columns in (128, 64, 32, 16, 8, 4):
-        if columns < shape.R and columns * shape.itemsize >= _SECTOR:
+        if columns < shape.R and columns * shape.itemsize >= SECTOR:
             yield 1, columns
 
 
@@ -206,7 +224,8 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     """Yield all ways to work on a group, with estimated cycles."""
     block = math.prod(shape.extents)
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
-    for (slices, columns), (teams, warps), stages in product(_widths(shape), _TEAMS, (1, 2)):
+    shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
+    for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2)):
         buffer = slices * block * columns
         if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
             continue
@@ -224,10 +243,13 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         memory = moving / _BYTES_A_CYCLE
         waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
         alone = cycles + waiting * (1 if stages == 1 else _HIDDEN)
-        busy = (1 + _IDLE / (teams * warps)) * cycles * max(warps, 4) / 4
+        together = teams * warps
+        uneven = -(-together // 4) * 4 / together
+        busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
         each = sum(part**_NORM for part in (busy, memory, alone / teams)) ** (1 / _NORM)
         tiles = -(-shape.L // slices) * -(-shape.R // columns)
         rounds = -(-tiles // limits.multiprocessors)
+        last = _LAST * alone * -(-tiles // (limits.multiprocessors * teams))
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
-        total = staging + memory + max(rounds * each, cycles)
+        total = staging + memory + max(rounds * each, last)
         yield Cut(total, slices, columns, teams, warps, stages, fragments)

@@ -25,6 +25,7 @@ SMALLEST_FACTOR = 16  # the largest factor of a product has at least as many row
 _MOST_MODES = 8
 _MOST_IN_GROUP = 4
 _MOST_ORDERED = 4  # groups whose every order is looked at
+_CONFLICTS = 0.04  # of the time, where every access to shared memory is twice as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _best_cut(shape: Shape, limits: DeviceLimits) -> Cut | None:
     for cut in sorted(cuts_of(shape, limits), key=lambda cut: cut.cycles):
         if best is not None and cut.cycles >= best.cycles:
             break
-        slower = 1 + (layout_of(shape, cut, limits).conflicts - 1) / 2
+        slower = 1 + _CONFLICTS * (layout_of(shape, cut, limits).conflicts - 1)
         if best is None or cut.cycles * slower < best.cycles:
             best = replace(cut, cycles=cut.cycles * slower)
     return best

@@ -217,12 +217,13 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
     shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
     room = (tile.buffer, tile.threads, tile.teams, tile.stages)
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
+    direct = _type("DirectTarget", tile.step, _axes_type(tile.rows))
     return Program(
         "kron_fibres.cuh",
         _type(
             "kron_fibres",
             _TYPES[dtype],
-            _type("FibreTile", *shape, *room, *axes),
+            _type("FibreTile", *shape, *room, *axes, direct),
             *map(_fibre_pass, tile.passes),
         ),
     )

@@ -52,6 +52,16 @@ def carried_out(tile, factors, x):
     return buffer[places(tile.outputs)]
 
 
+def check_direct_target(tile):
+    """The last pass writes to the array what would lie at these places of the tile."""
+    last = tile.passes[-1]
+    of_tile = places(last.fibres)[:, None] + last.stride * np.arange(last.K)
+    rows = places(tile.rows)[:, None] + tile.step * np.arange(last.K)
+    column = np.arange(tile.columns)[:, None]
+    of_array = (rows[:, None] * tile.columns + column).reshape(-1, last.K)
+    assert np.array_equal(places(tile.outputs)[of_array], of_tile)
+
+
 @pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("shapes", "outer", "inner"), SHAPES, ids=str)
@@ -70,8 +80,10 @@ def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
         ) == (group.L, group.R)
         sizes[low:high] = outputs[low:high]
         assert tile.shared_bytes <= limits.shared_bytes
-        assert tile.threads * tile.teams <= 512
+        assert tile.threads * tile.teams <= 1024
         assert tile.slices == 1 or tile.columns == group.R
+        if tile.step:
+            check_direct_target(tile)
         factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
         x = rng.standard_normal((tile.slices, tile.input_size, tile.columns))
         in_order = [factor for _, factor in sorted(zip(tile.modes, factors, strict=True))]
