@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nvrtc import compile_program
 from oracle import dense_kron
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +110,50 @@ def test_floors_of_batches():
             if floor is not None:
                 found = gpu("floors").batch_floor(cases[key], dtype)
                 assert found == pytest.approx(floor, rel=0.01), (key, dtype)
+
+
+def test_goals_of_small_batches():
+    goal = gpu("cases").small_goal
+    assert goal(3, 4, 4_000, "float64") == 2.5
+    assert goal(6, 3, 4_000, "float32") == 12
+    # 43 blocks, 2752 products of 2 * 729 * 18 multiplications and additions, three parts an output
+    summed = 2 * 132 / 43 * 32_000 * 8 / 9.2e6
+    expected = 2 * (1.1 + 2752 * 26244 / 31.83e6 + summed)
+    assert goal(6, 3, 32_000, "float64") == pytest.approx(expected)
+    # 2000 blocks: no output is split
+    expected = 2 * (1.1 + 128_000 * 256 / 31.83e6)
+    assert goal(2, 4, 32_000, "float64") == pytest.approx(expected)
+
+
+def test_floors_of_lists():
+    cases = gpu("list_cases")
+    assert cases.sector_bytes(4, 8) == 32
+    assert cases.sector_bytes(3, 8) == pytest.approx((32 + 64 + 64 + 32) / 4)
+    one = cases.ListCase(((5, 5),) * 2, 2500)
+    assert (one.name, one.blocks, one.products) == ("(2,5)", 100, 6400)
+    assert one.flops == 6400 * 2 * 250
+    # 5 fibres and 5 results fill 8 and 16, 5 terms of a sum fill 8
+    assert cases.padded_flops(one) == 6400 * 2 * 2 * 8 * 16 * 8
+    assert cases.arithmetic_seconds(one, "float64") == pytest.approx(one.flops / 31.83e12)
+    gathered = 6400 * (cases.sector_bytes(25, 8) + 2 * 224 + 8)
+    assert cases.list_floor(one, "float64") == pytest.approx(1e6 * gathered / 8.77e12)
+    several = cases.ListCase(one.factors, 2500, vectors=4)
+    more = 3 * 6400 * cases.sector_bytes(25, 8)
+    assert cases.list_floor(several, "float64") == pytest.approx(1e6 * (gathered + more) / 8.77e12)
+    slow = 6400 * (8 + 200 / 1e-3) + 20_000
+    assert cases.list_floor(one, "float64", 4.29e9) == pytest.approx(1e6 * slow / 4.29e12)
+    wide = cases.ListCase(((16, 16),) * 3)
+    assert cases.padded_flops(wide) == wide.flops
+    assert cases.arithmetic_seconds(wide, "float64") == pytest.approx(wide.flops / 65e12)
+
+
+@pytest.mark.parametrize("word", ["uint4", "uint2", "unsigned"])
+def test_the_measured_gathers_compile(word):
+    source = (ROOT / "benchmarks" / "gpu" / "gather.cu").read_text()
+    options = ["-std=c++17", "-arch=sm_90"]
+    name, code = compile_program(source, {}, f"gather<{word}>", options)
+    assert code.startswith(b"\x7fELF")
+    assert "gather" in name
 
 
 def strided(memory, rows, columns, leading, stride, batch, transposed):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.compiling import Job, compile_all, default_processes, jobs_of
+from benchmarks.gpu.list_cases import HUGE
 from benchmarks.gpu.options import Choice, read_options
 from benchmarks.gpu.report import Cell, Printer, absences, missed
 
@@ -58,7 +59,8 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
     kron = [(c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")]
     ablation = [(c.case[0], c.dtype) for c in choices if c.part == "ablation"]
     batches = [(c.case, c.dtype) for c in choices if c.part == "batches"]
-    return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches)
+    lists = [(c.case, c.dtype) for c in choices if c.part == "lists" and c.case.unknowns < HUGE]
+    return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
 
 
 def cells_of(choice: Choice) -> Iterator[Cell]:
@@ -75,6 +77,10 @@ def cells_of(choice: Choice) -> Iterator[Cell]:
         from benchmarks.gpu.batches import batch_cells
 
         return batch_cells(choice.case, choice.dtype)
+    if choice.part == "lists":
+        from benchmarks.gpu.lists import list_cells
+
+        return list_cells(choice.case, choice.dtype)
     if choice.part == "explicit":
         from benchmarks.gpu.explicit import explicit_cells
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from benchmarks.cpu.shapes import squares
 from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
+from benchmarks.gpu.list_cases import LISTS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "explicit", "ablation")
+PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ def all_choices() -> list[Choice]:
         *(("kron", case.name, case, DTYPES) for case in KRON),
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
+        *(("lists", case.name, case, DTYPES) for case in LISTS),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
     ]
