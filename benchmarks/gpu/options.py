@@ -61,6 +61,9 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"
     )
+    parser.add_argument(
+        "--profile", action="store_true", help="let ncu say what limits the cells that miss"
+    )
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
     options = parser.parse_args(arguments)
