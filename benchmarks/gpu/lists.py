@@ -51,10 +51,11 @@ def list_of(case: ListCase, dtype: str) -> tuple[list[Array], Any, Any, Any]:
     return pools, ids, inputs, outputs
 
 
-def operator(case: ListCase, dtype: str) -> Any:
-    """The operator of such a list, on the device."""
+def operator(case: ListCase, dtype: str, content: Any = None) -> Any:
+    """The operator of such a list, or of a given one, on the device."""
     counts = {"num_inputs": case.blocks, "num_outputs": case.blocks}
-    return bk.BatchedKron(*list_of(case, dtype), accumulation="owner", **counts)
+    content = content or list_of(case, dtype)
+    return bk.BatchedKron(*content, accumulation="owner", **counts)
 
 
 @cache
@@ -74,7 +75,7 @@ def gather_rate(block: int, blocks: int, dtype: str) -> float:
     arguments = x, ids, out, np.int64(count), np.int32(size // word)
     grid = 16 * cupy.cuda.Device().attributes["MultiProcessorCount"]
     call = partial(kernel, (grid,), (128,), arguments)
-    seconds = 1e-6 * timed([call], Contender("gather", {}).on).microseconds
+    seconds: float = 1e-6 * timed([call], Contender("gather", {}).on).microseconds
     return count * size / seconds
 
 
@@ -96,8 +97,7 @@ def list_cells(case: ListCase, dtype: str) -> Iterator[Cell]:
 
     def ours() -> Contender:
         made["list"] = list_of(case, dtype)
-        counts = {"num_inputs": case.blocks, "num_outputs": case.blocks}
-        made["op"] = bk.BatchedKron(*made["list"], accumulation="owner", **counts)
+        made["op"] = operator(case, dtype, made["list"])
         return Contender("batchkron", {"": [partial(made["op"].apply, x, out=y)]})
 
     def one_by_one() -> Contender:

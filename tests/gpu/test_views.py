@@ -1,5 +1,6 @@
 """Views of any alignment and strides, host arrays, too little memory: for each kernel."""
 
+import gc
 from functools import partial
 
 import numpy as np
@@ -181,8 +182,10 @@ def test_batched_gemm_of_views(cupy, rng, dtype, transpose_b):
 
 @pytest.fixture
 def no_more_memory(cupy):
-    """Lets CuPy's pool have no more than it has."""
+    """Lets CuPy's pool have no more than it has, and nothing to spare."""
     pool = cupy.get_default_memory_pool()
+    gc.collect()
+    pool.free_all_blocks()
 
     def stop():
         pool.free_all_blocks()
