@@ -15,7 +15,7 @@ from itertools import combinations, product
 import numpy as np
 
 from batchkron.backends.device_fibre_times import LANES, SECTOR, WARP, Cut, Shape
-from batchkron.backends.device_register_passes import strides_of
+from batchkron.backends.device_register_passes import access_lengths, strides_of
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
 
@@ -140,18 +140,6 @@ def _places(fibres: Sequence[tuple[int, Array]], fibre: Array) -> Array:
     return place
 
 
-def _length(places: Array, lanes: int) -> Array:
-    """Return, for each row of places of words, the most of ``lanes`` that lie in one bank."""
-    rows = len(places)
-    found = np.sort(places, axis=1)
-    first = np.ones(found.shape, bool)
-    first[:, 1:] = found[:, 1:] != found[:, :-1]  # the same word is read once
-    banks = found % lanes + np.arange(rows)[:, None] * lanes
-    counts = np.bincount(banks[first], minlength=rows * lanes)
-    longest: Array = counts.reshape(rows, lanes).max(axis=1)
-    return longest
-
-
 def _conflicts(shape: Shape, cut: Cut, strides: Array) -> list[float]:
     """Return the mean length of accesses to shared memory in each layout, 1 without conflicts."""
     numbers = tuple(range(strides.shape[1]))
@@ -162,7 +150,7 @@ def _conflicts(shape: Shape, cut: Cut, strides: Array) -> list[float]:
             places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
             lanes = _BANKS // (word * shape.itemsize // 4)
             for begin in range(0, WARP, lanes):
-                found.append(_length(places[:, begin : begin + lanes] // word, lanes))
+                found.append(access_lengths(places[:, begin : begin + lanes] // word, lanes))
     return [round(float(mean), 3) for mean in np.mean(found, axis=0)]
 
 

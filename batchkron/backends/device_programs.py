@@ -14,16 +14,19 @@ from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchkron.backends.device_batch_passes import BatchPass
-from batchkron.backends.device_batches import RegisterTiling
-from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
-from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
 from batchkron.backends.device_register_passes import RegisterPass, staged_elements
-from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
+
+if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
+    from batchkron.backends.device_batch_passes import BatchPass
+    from batchkron.backends.device_batches import RegisterTiling
+    from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
+    from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
+    from batchkron.backends.device_registers import RegisterTile
 
 _TYPES = {
     np.dtype(np.float32): "float",

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import BatchCase
+from benchmarks.gpu.list_cases import ListCase
 
 Job = Callable[[], None]
 
@@ -59,6 +60,13 @@ def compile_batch(case: BatchCase, dtype: str) -> None:
     operator(case, dtype).to("cuda")
 
 
+def compile_list(case: ListCase, dtype: str) -> None:
+    """The kernels of a list of any factors."""
+    from benchmarks.gpu.lists import operator
+
+    operator(case, dtype)
+
+
 def _quietly(job: Job) -> str:
     """Run a job; what fails is compiled again where it is measured, and reported there."""
     try:
@@ -90,10 +98,13 @@ def jobs_of(
     kron: Sequence[tuple[KronMatmul, str]],
     functions: Sequence[tuple[KronMatmul, str]],
     batches: Sequence[tuple[BatchCase, str]],
+    lists: Sequence[tuple[ListCase, str]] = (),
 ) -> list[Job]:
     """The jobs of all cases, the longest first."""
+    long_lists = sorted(lists, key=lambda pair: -pair[0].products)
     longest = sorted(batches, key=lambda pair: -pair[0].products)
     return [
+        *(partial(compile_list, *pair) for pair in long_lists),
         *(partial(compile_batch, *pair) for pair in longest),
         *(partial(compile_kron, *pair) for pair in kron),
         *(partial(compile_functions, *pair) for pair in functions),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.cpu.shapes import KronMatmul
-from benchmarks.gpu.cases import BatchCase
+from benchmarks.gpu.cases import BATCH_FLOPS, BatchCase
 
 COPY = 4.29e12  # bytes per second through memory, half of them read and half written
 WRITE = 4.65e12
@@ -16,7 +16,6 @@ FLOPS = 65e12  # per second: single precision on ordinary cores, double on matri
 # of batches, whose factors differ from product to product: blocks and factors gathered from the
 # second-level cache, and arithmetic on ordinary cores
 GATHER = 8.77e12
-BATCH_FLOPS = {"float32": 62.1e12, "float64": 31.83e12}
 
 
 def _itemsize(dtype: str) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 
 from benchmarks.cpu.shapes import squares
 from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
+from benchmarks.gpu.list_cases import LISTS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "explicit", "ablation")
+PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ def all_choices() -> list[Choice]:
         *(("kron", case.name, case, DTYPES) for case in KRON),
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
+        *(("lists", case.name, case, DTYPES) for case in LISTS),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
     ]
@@ -58,6 +60,9 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument(
         "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="let ncu say what limits the cells that miss"
     )
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")

@@ -13,6 +13,7 @@ NOTES = {
     "kron": f"FastKron, cuTENSOR: {RECORDED}.",
     "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
     "small batch": f"ASGarD: {RECORDED}.",
+    "list": "32M: the floor has random gathers from memory as measured in this run.",
     "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
 }
 

@@ -3,9 +3,13 @@
 Arrays are CuPy arrays on the current device; a plan's `run` never waits for the device.
 """
 
-from batchkron.backends.cuda import device, explicit
-from batchkron.backends.cuda.batch import BatchPlan, batch_plan, batched_gemm
-from batchkron.backends.cuda.device import Workspaces, empty, place
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from batchkron.backends.cuda import device
+from batchkron.backends.cuda.device import DeviceArray, Workspaces, empty, place
 from batchkron.backends.cuda.device import cupy as array_module
 from batchkron.backends.cuda.kron import (
     KronPlan,
@@ -14,10 +18,13 @@ from batchkron.backends.cuda.kron import (
     kron_product,
     with_factors,
 )
+from batchkron.spec import Array, BatchSpec
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.batch import BatchPlan
 
 name = "cuda"
 workspace = Workspaces
-kron = explicit.kron  # the function of the protocol, not the module of that name
 
 
 def current_device() -> str:
@@ -30,8 +37,38 @@ def reserve(plan: KronProduct | BatchPlan, outer: int, inner: int) -> None:
     plan.reserve(outer, inner)
 
 
+# Half of what a process waits for before its first product is modules: the rest when asked for.
+
+
+def batch_plan(spec: BatchSpec) -> BatchPlan:
+    """Return the plan of a batch list; it holds its own copy of the pools on the device."""
+    from batchkron.backends.cuda import batch
+
+    return batch.batch_plan(spec)
+
+
+def batched_gemm(
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``."""
+    from batchkron.backends.cuda import batch
+
+    batch.batched_gemm(a, b, c, alpha, transpose_b, ids)
+
+
+def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
+    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous."""
+    from batchkron.backends.cuda import explicit
+
+    explicit.kron(factors, out)
+
+
 __all__ = [
-    "BatchPlan",
     "KronPlan",
     "KronProduct",
     "Workspaces",
