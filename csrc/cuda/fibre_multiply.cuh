@@ -59,6 +59,26 @@ __device__ const Floats<count>& floats_at(const float* address) {
   return *reinterpret_cast<const Floats<count>*>(address);
 }
 
+// Stores value(i) by store(i, value) for all i below count, eight values on their way at a time.
+template <class T, class Value, class Store>
+__device__ void stage_values(int count, int threads, Value value, Store store) {
+  constexpr int together = 8;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < count; first += together * threads) {
+    T values[together];
+#pragma unroll
+    for (int j = 0; j < together; ++j) {
+      const int i = first + j * threads;
+      values[j] = i < count ? value(i) : T(0);
+    }
+#pragma unroll
+    for (int j = 0; j < together; ++j) {
+      const int i = first + j * threads;
+      if (i < count) store(i, values[j]);
+    }
+  }
+}
+
 // What a thread keeps of a factor from tile to tile: nothing.
 struct NothingHeld {
   template <class T>
@@ -122,11 +142,19 @@ struct FibreMultiply<float, Pass, false> {
   static_assert(!Pass::along || (Pass::stride == 1 && Pass::C % word == 0 && Pass::across == 1),
                 "whole words along a fibre");
 
+  // A warp reads patches of eight entries by four results: whole sectors of rows or of columns.
   __device__ static void stage(const Factor<float>& factor, float* target, int threads) {
-    for (int i = threadIdx.x; i < elements; i += threads) {
-      const int c = i / padded, k = i % padded;
-      target[swapped(i)] = k < Pass::K ? factor.data[k * factor.row + c * factor.column] : 0;
-    }
+    const auto entry = [](int i) { return i / 32 / (padded / 4) * 8 + i % 8; };
+    const auto result = [](int i) { return i / 32 % (padded / 4) * 4 + i % 32 / 8; };
+    stage_values<float>(
+        (Pass::C + 7) / 8 * 8 * padded, threads,
+        [&](int i) {
+          const int c = entry(i), k = result(i);
+          return c < Pass::C && k < Pass::K ? factor.data[k * factor.row + c * factor.column] : 0;
+        },
+        [&](int i, float value) {
+          if (entry(i) < Pass::C) target[swapped(entry(i) * padded + result(i))] = value;
+        });
   }
 
   // Sums that are stored four at a time lie in registers of the same banks as the words of the
@@ -395,8 +423,10 @@ struct FibreMultiply<double, Pass, false> {
   static_assert(F::tiles % together == 0, "whole fragments");
 
   __device__ static void stage(const Factor<double>& factor, double* target, int threads) {
-    for (int i = threadIdx.x; i < elements; i += threads)
-      target[i] = F::staged(factor, i / 32 / F::steps, i / 32 % F::steps, i % 32);
+    stage_values<double>(
+        elements, threads,
+        [&](int i) { return F::staged(factor, i / 32 / F::steps, i / 32 % F::steps, i % 32); },
+        [&](int i, double value) { target[i] = value; });
   }
 
   template <class Target>
