@@ -50,8 +50,10 @@ _STORE = 3.8  # of one result of a thread
 _ITEM = 45  # of a warp's turn to other fibres
 _IDLE = 2.2  # warps' worth of a multiprocessor that does not issue
 _NORM = 2.33  # how nearly the slowest of several resources is the time
-_LAUNCH = 12200  # of a launch, and its first loads
-_LAST = 0.16  # of its tile that a team is alone with at the end
+_LAUNCH = 4000  # of a launch, and its first loads
+_STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
+_STAGED_TOGETHER = 8  # values of such a batch
+_LAST = 0.16  # of its tiles that a team is alone with
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def _double(
 
 
 def _split(
-    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
+    C: int, K: int, fibres: int, warps: int, registers: int, along: bool
 ) -> tuple[float, Fragment] | None:
     """Return the same where all warps share the factor, in their registers."""
     steps = -(-C // 4)
@@ -185,7 +187,7 @@ def _split(
         chains = max(_MATRIX_CYCLES * (rows // 2 * mine), _LOAD * rows, 2 * _CHAIN)
         cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
         if best is None or cycles < best[0]:
-            best = cycles, Fragment(rows, 0, 1 if along else word, along, 0, warps)
+            best = cycles, Fragment(rows, 0, 1, along, 0, warps)
     return best
 
 
@@ -200,7 +202,7 @@ def _fragments(
         along = word > 1 and columns == 1 and mode == len(sizes) - 1
         given = C, K, fibres, warps, registers, word, along
         if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
-            one = _split(*given)
+            one = _split(C, K, fibres, warps, registers, along)
         else:
             one = _double(*given) if shape.itemsize == 8 else _single(*given)
         if one is None:
@@ -242,14 +244,17 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         moving = slices * moved * width * narrow
         memory = moving / _BYTES_A_CYCLE
         waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
-        alone = cycles + waiting * (1 if stages == 1 else _HIDDEN)
-        together = teams * warps
-        uneven = -(-together // 4) * 4 / together
-        busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
-        each = sum(part**_NORM for part in (busy, memory, alone / teams)) ** (1 / _NORM)
         tiles = -(-shape.L // slices) * -(-shape.R // columns)
         rounds = -(-tiles // limits.multiprocessors)
-        last = _LAST * alone * -(-tiles // (limits.multiprocessors * teams))
+        busy_teams = min(teams, rounds)
+        turns = -(-rounds // teams)
+        alone = cycles + waiting * (1 if stages == 1 or turns == 1 else _HIDDEN)
+        together = busy_teams * warps
+        uneven = -(-together // 4) * 4 / together
+        busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
+        each = sum(part**_NORM for part in (busy, memory, alone / busy_teams)) ** (1 / _NORM)
+        last = alone * max(1, _LAST * turns)
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
+        staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
         total = staging + memory + max(rounds * each, last)
         yield Cut(total, slices, columns, teams, warps, stages, fragments)
