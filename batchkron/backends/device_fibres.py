@@ -21,7 +21,8 @@ from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_tiling import DeviceLimits
 
-SMALLEST_FACTOR = 16  # the largest factor of a product has at least as many rows or columns
+_SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
+_SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multiples of four
 _MOST_MODES = 8
 _MOST_IN_GROUP = 4
 _MOST_ORDERED = 4  # groups whose every order is looked at
@@ -59,7 +60,8 @@ def fibre_groups(
     """Return the kernels of a Kron-Matmul of large real factors, None where it has others."""
     if dtype.kind != "f" or not 0 < len(inputs) <= _MOST_MODES:
         return None
-    if max(*inputs, *outputs) < SMALLEST_FACTOR:
+    whole = dtype.itemsize == 8 and all(size % 4 == 0 for size in (*inputs, *outputs))
+    if max(*inputs, *outputs) < (_SMALLEST_WHOLE if whole else _SMALLEST):
         return None
     best, found = math.inf, None
     for parts in range(1, len(inputs) + 1):
