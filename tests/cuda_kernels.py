@@ -11,7 +11,6 @@ writes that file again, by the release of NVRTC that pyproject.toml names for th
 import json
 import multiprocessing
 import os
-import struct
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ import numpy as np
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
+from batchkron.backends.cubin import resources
 from batchkron.backends.device_batches import register_tiling
 from batchkron.backends.device_explicit import (
     DeviceMatrix,
@@ -100,11 +100,7 @@ SHAPES = [
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel: its header, lowered name, registers and bytes of stack of a thread.
-
-    On the stack are registers that were spilled, and arrays whose indices the compiler cannot
-    tell.
-    """
+    """A compiled kernel: its header, lowered name, registers and bytes of stack of a thread."""
 
     header: str
     name: str
@@ -149,47 +145,13 @@ def programs_of(shapes, rows, inner, dtype, limits):
             yield register_batch_program(dtype, registers)
 
 
-def _sections(code):
-    """Name, offset and size of every section of a 64-bit ELF file."""
-    (table,) = struct.unpack_from("<Q", code, 0x28)
-    entry_size, count, names = struct.unpack_from("<HHH", code, 0x3A)
-    entries = [struct.unpack_from("<IIQQQQ", code, table + k * entry_size) for k in range(count)]
-    first_name = entries[names][4]
-    for name, _, _, _, offset, size in entries:
-        start = first_name + name
-        yield code[start : code.index(b"\0", start)].decode(), offset, size
-
-
-def resources(code):
-    """Registers and bytes of stack that a thread of a cubin's only kernel takes.
-
-    Section ``.nv.info`` is a list of attributes: format, name, and for format 4 the size of the
-    values that follow, here the number of a function and its value.
-    """
-    found = {}
-    for section, start, length in _sections(code):
-        if section != ".nv.info":
-            continue
-        position, end = start, start + length
-        while position < end:
-            form, attribute, size = struct.unpack_from("<BBH", code, position)
-            position += 4
-            if form == 4:
-                if size == 8:
-                    (value,) = struct.unpack_from("<I", code, position + 4)
-                    found.setdefault(attribute, []).append(value)
-                position += size
-    (registers,), (stack,) = found[0x2F], found[0x12]  # EIATTR_REGCOUNT, EIATTR_MIN_STACK_SIZE
-    return registers, stack
-
-
 def compile_kernel(program, capability):
     """Compile a program."""
     name, code = compile_program(
         program.source, device_sources(), program.expression, compile_options(capability)
     )
-    assert code.startswith(b"\x7fELF")
-    return Kernel(program.header, name, *resources(code))
+    found = resources(code)
+    return Kernel(program.header, name, found.registers, found.stack)
 
 
 @cache
