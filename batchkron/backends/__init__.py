@@ -12,12 +12,14 @@ import numpy as np
 
 from batchkron.backends import _native, cpu, reference
 from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct
+from batchkron.backends.tuning import Tuning, tuned_plans, tuning_for
 
 __all__ = [
     "Backend",
     "BatchPlan",
     "KronPlan",
     "KronProduct",
+    "Tuning",
     "backend",
     "backend_for",
     "backend_on",
@@ -25,6 +27,8 @@ __all__ = [
     "get_num_threads",
     "instruction_set",
     "set_num_threads",
+    "tuned_plans",
+    "tuning_for",
     "using",
 ]
 
