@@ -1,0 +1,133 @@
+"""The file of what tuning has found: whole, shared by processes, and ignored where it is wrong."""
+
+import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from batchkron.backends import tuning_store
+from batchkron.backends.tuning_store import Entry, keep_entry, kept_entry, store_path
+
+ENTRY = Entry([["fibres", 0, 2, 4, 1, 2, 4, 1]], 22.5, 20.0)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("BATCHKRON_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_nothing_is_there_at_first():
+    assert kept_entry("key") is None
+    assert not store_path().exists()
+
+
+def test_entries_are_found_again():
+    keep_entry("key", ENTRY)
+    keep_entry("other", Entry([1, 2], 3, 2))
+    assert kept_entry("key") == ENTRY
+    assert kept_entry("other") == Entry([1, 2], 3.0, 2.0)
+    assert kept_entry("third") is None
+    keep_entry("key", Entry([5], 2.0, 1.0))
+    assert kept_entry("key") == Entry([5], 2.0, 1.0)
+    assert kept_entry("other") is not None
+    assert stat.S_IMODE(store_path().parent.stat().st_mode) == 0o700
+
+
+def test_entries_for_other_templates_are_none(monkeypatch):
+    keep_entry("key", ENTRY)
+    monkeypatch.setattr(tuning_store, "templates_hash", lambda: "other")
+    assert kept_entry("key") is None
+    keep_entry("key", ENTRY)
+    assert kept_entry("key") == ENTRY
+
+
+def document():
+    return json.loads(store_path().read_text())
+
+
+BROKEN = [
+    b"",
+    b"no json",
+    b"\xff\xfe",
+    b"[]",
+    b"null",
+    b'{"format": "other"}',
+    b'{"format": "batchkron-tuning", "format_version": 2, "entries": []}',
+    b'{"format": "batchkron-tuning", "format_version": 1, "entries": 5}',
+    b'{"format": "batchkron-tuning", "format_version": 1, "entries": [["key"], 5, ["key", 5]]}',
+    b'{"format": "batchkron-tuning", "format_version": 1, "entries": [["key", {}]]}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=lambda content: repr(content[:40]))
+def test_a_broken_file_is_as_good_as_none(content):
+    keep_entry("other", ENTRY)
+    store_path().write_bytes(content)
+    assert kept_entry("key") is None
+    keep_entry("key", ENTRY)
+    assert kept_entry("key") == ENTRY
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"microseconds": "fast"},
+        {"microseconds": 0},
+        {"microseconds": -1.0},
+        {"rule_microseconds": None},
+        {"templates": 5},
+    ],
+    ids=repr,
+)
+def test_a_broken_entry_is_none_and_the_others_stay(changed):
+    keep_entry("key", ENTRY)
+    keep_entry("other", ENTRY)
+    content = document()
+    content["entries"][0][1].update(changed)
+    store_path().write_text(json.dumps(content))
+    assert kept_entry("key") is None
+    assert kept_entry("other") == ENTRY
+    keep_entry("third", ENTRY)
+    assert kept_entry("other") == ENTRY
+
+
+def test_a_huge_file_is_not_read(monkeypatch):
+    keep_entry("key", ENTRY)
+    monkeypatch.setattr(tuning_store, "_MOST_BYTES", 10)
+    os.utime(store_path(), (1, 1))
+    assert kept_entry("key") is None
+
+
+def test_the_oldest_entries_go_first(monkeypatch):
+    monkeypatch.setattr(tuning_store, "_MOST_ENTRIES", 3)
+    for key in "abcad":
+        keep_entry(key, ENTRY)
+    assert [key for key, _ in document()["entries"]] == ["c", "a", "d"]
+
+
+def test_a_folder_of_others_is_refused(folder):
+    (folder / "kernels").mkdir()
+    (folder / "kernels").chmod(0o777)
+    with pytest.raises(PermissionError, match="is not private to this user"):
+        keep_entry("key", ENTRY)
+    assert not store_path().exists()
+
+
+def test_writers_do_not_lose_each_others_entries():
+    def keep(name):
+        for number in range(10):
+            keep_entry(f"{name} {number}", Entry([number], 2.0, 1.0))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(keep, "abc"))
+    missing = [
+        f"{name} {number}"
+        for name in "abc"
+        for number in range(10)
+        if kept_entry(f"{name} {number}") is None
+    ]
+    assert not missing
