@@ -177,14 +177,16 @@ def register_tiling(
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
+    held: int | None = None,
 ) -> RegisterTiling | None:
     """Return how products of single vectors are evaluated in registers, or None if they are not.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems.
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
+    up to ``held`` elements of a block, by default as many as cost least.
     """
     if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
         return None
-    cutting = _best_cutting(steps, itemsize)
+    cutting = _best_cutting(steps, held_sizes(itemsize) if held is None else (held,), itemsize)
     if cutting is None:
         return None
     cuts, team = cutting.cuts, cutting.team
@@ -267,10 +269,15 @@ class _Cutting:
         return slots * threads / (self.team * products) * (1 + _LATENCY / warps) * uneven * barriers
 
 
-def _best_cutting(steps: tuple[Step, ...], itemsize: int) -> _Cutting | None:
+def held_sizes(itemsize: int) -> tuple[int, ...]:
+    """Return how many elements of a block a thread may hold."""
+    return tuple(size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES)
+
+
+def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
     """Return the cutting of least cost, of equal ones that with the fewest threads."""
     found: list[_Cutting] = []
-    for most in reversed([size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES]):
+    for most in reversed(held):
         cuts = cut_steps(steps, most)
         shapes = tuple(_shape(steps, cut) for cut in cuts)
         team = _team(steps, shapes, most)
@@ -314,6 +321,15 @@ def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
     return limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
 
 
+def crews_of(tiling: RegisterTiling) -> list[int]:
+    """Return how many teams of a thread block may share an output."""
+    return [
+        crew
+        for crew in range(1, tiling.teams + 1)
+        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
+    ]
+
+
 def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many teams share an output.
 
@@ -323,11 +339,7 @@ def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLim
     """
     mean = max(1, products // max(1, outputs))
     fill = _teams_wanted(tiling, limits)
-    choices = [
-        crew
-        for crew in range(1, tiling.teams + 1)
-        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
-    ]
+    choices = crews_of(tiling)
 
     def least(teams: int, sharing: int, most: int) -> int:
         enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])

@@ -19,7 +19,7 @@ import numpy as np
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile, layout_of
 from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of
 from batchkron.backends.device_register_passes import cuts
-from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 
 _SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
 _SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multiples of four
@@ -27,6 +27,18 @@ _MOST_MODES = 8
 _MOST_IN_GROUP = 4
 _MOST_ORDERED = 4  # groups whose every order is looked at
 _CONFLICTS = 0.04  # of the time, where every access to shared memory is twice as long
+_WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class FibreKnobs:
+    """What may be chosen: slices and columns of a tile, teams, their warps, tiles of a team."""
+
+    slices: int
+    columns: int
+    teams: int
+    warps: int
+    stages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,13 @@ class FibreGroup:
     def elements(self) -> int:
         """Elements of the group's result."""
         return self.L * self.tile.output_size * self.R
+
+    @property
+    def knobs(self) -> FibreKnobs:
+        """What was chosen."""
+        tile = self.tile
+        warps = tile.threads // _WARP
+        return FibreKnobs(tile.slices, tile.columns, tile.teams, warps, tile.stages)
 
     def blocks(self, limits: DeviceLimits) -> int:
         """Return the number of thread blocks."""
@@ -95,6 +114,39 @@ def _best_cut(shape: Shape, limits: DeviceLimits) -> Cut | None:
         if best is None or cut.cycles * slower < best.cycles:
             best = replace(cut, cycles=cut.cycles * slower)
     return best
+
+
+def fibre_knobs(part: GroupShape, limits: DeviceLimits) -> list[tuple[float, FibreKnobs]]:
+    """Return all ways to work on a group with their estimated cycles, the fastest first."""
+    if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
+        return []
+    found = sorted(cuts_of(_shape(part), limits), key=lambda cut: cut.cycles)
+    return [(cut.cycles, _knobs_of(cut)) for cut in found]
+
+
+def fibre_group(
+    part: GroupShape, knobs: FibreKnobs | None, limits: DeviceLimits
+) -> FibreGroup | None:
+    """Return the kernel of a group with these knobs, or the rule's; None if there is none."""
+    if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
+        return None
+    shape = _shape(part)
+    if knobs is None:
+        cut = _best_cut(shape, limits)
+    else:
+        cut = next((one for one in cuts_of(shape, limits) if _knobs_of(one) == knobs), None)
+    if cut is None:
+        return None
+    return FibreGroup(fibre_tile(part.first, shape, cut, limits), part.L, part.R)
+
+
+def _knobs_of(cut: Cut) -> FibreKnobs:
+    """Return what tells a cut from all others of its group."""
+    return FibreKnobs(cut.slices, cut.columns, cut.teams, cut.warps, cut.stages)
+
+
+def _shape(part: GroupShape) -> Shape:
+    return Shape(part.inputs, part.outputs, part.L, part.R, part.itemsize)
 
 
 def _cuts(

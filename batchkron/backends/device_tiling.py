@@ -32,6 +32,39 @@ class DeviceLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupShape:
+    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number."""
+
+    first: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    L: int
+    R: int
+    dtype: np.dtype[np.generic]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+
+def group_shapes(
+    order: Sequence[tuple[int, int]],
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    outer: int,
+    inner: int,
+    dtype: np.dtype[np.generic],
+) -> Iterator[GroupShape]:
+    """Yield what each group is given where the runs of modes in ``order`` follow each other."""
+    sizes = list(inputs)
+    for low, high in order:
+        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
+        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype)
+        sizes[low:high] = outputs[low:high]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A single-mode multiply (L, C, R) -> (L, K, R); a thread computes ``tile`` of K at a time."""
 
