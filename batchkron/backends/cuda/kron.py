@@ -26,24 +26,23 @@ from batchkron.backends.cuda.device import (
     ready_stream,
     upload,
 )
+from batchkron.backends.cuda.kron_tuning import Load, planned_groups, tune_kron
 from batchkron.backends.cuda.launch import Launch, PlainCalls, UsualScalars
 from batchkron.backends.device_arguments import (
     group_arguments,
     kron_arguments,
 )
-from batchkron.backends.device_fibres import FibreGroup, fibre_groups
-from batchkron.backends.device_programs import (
-    fibre_program,
-    group_program,
-    register_program,
-)
+from batchkron.backends.device_fibres import FibreGroup
+from batchkron.backends.device_kron_choices import KronCase, KronGroup, group_kernel
+from batchkron.backends.device_programs import group_program, register_program
 from batchkron.backends.device_registers import (
+    LARGEST_FACTOR,
     RegisterGroup,
     RegisterTile,
     factor_words,
-    register_groups,
 )
 from batchkron.backends.device_tiling import Group, kron_groups
+from batchkron.backends.tuning import Tuning, wanted_tuning
 from batchkron.spec import Array, KronSpec
 
 _MOST_PLANS = 64
@@ -101,18 +100,45 @@ def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _
     return _KronProgram(passes, lines * _ALIGNMENT, workspace)
 
 
+def _case(spec: KronSpec, constant: bool, device: int) -> KronCase:
+    shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
+    return KronCase(*shape, constant, device_limits(device))
+
+
+def _shared_kernel(dtype: np.dtype[Any], device: int, group: KronGroup) -> Any:
+    """Return the kernel of a group that all products share."""
+    return load_kernel(group_kernel(group, dtype).program, device)
+
+
+def _planned(spec: KronSpec, groups: Sequence[KronGroup], device: int, load: Load) -> _KronProgram:
+    return _program(spec, tuple(_group_pass(spec, group, device, load(group)) for group in groups))
+
+
+def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) -> None:
+    """Search the kernels of a product if that is wanted and was not done before."""
+    if tuning is None or _is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
+        return
+
+    def prepare(
+        groups: Sequence[KronGroup], factors: Sequence[DeviceArray], load: Load
+    ) -> Callable[[int, int], None]:
+        program = _planned(spec, groups, device, load)
+        return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
+
+    with device_errors():
+        if tune_kron(_case(spec, constant, device), device, prepare, tuning):
+            _kron_program.cache_clear()
+
+
 @lru_cache(maxsize=1024)
 def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
-    limits = device_limits(device)
-    shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-    in_fibres = fibre_groups(*shape, limits)
-    if in_fibres is not None:
-        return _program(spec, tuple(_fibre_pass(spec, one, device) for one in in_fibres))
-    in_registers = register_groups(*shape, False, limits)
-    if in_registers is not None:
-        return _program(spec, tuple(_register_pass(spec, one, device) for one in in_registers))
-    groups = kron_groups(*shape, limits)
+    case = _case(spec, False, device)
+    planned = planned_groups(case, device)
+    if planned is not None:
+        return _planned(spec, planned, device, partial(_shared_kernel, spec.dtype, device))
+    limits = case.limits
+    groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
     workspace = max(
         min(group.tiles(), group.tiling.most_blocks(limits)) * group.tiling.workspace_bytes
         for group in groups
@@ -153,50 +179,36 @@ class _OwnKernels:
 
     def program(self, spec: KronSpec) -> _KronProgram | None:
         """Return the kernels of a Kron-Matmul, None where the factors are too large."""
-        shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-        limits = device_limits(self._device)
-        groups = register_groups(*shape, True, limits)
-        if groups is None or fibre_groups(*shape, limits) is not None:
+        if not _may_be_constant(spec):
             return None
-        return _program(
-            spec, tuple(_register_pass(spec, one, self._device, self) for one in groups)
-        )
+        groups = planned_groups(_case(spec, True, self._device), self._device)
+        if groups is None:
+            return None
+
+        def load(group: KronGroup) -> Any:
+            if isinstance(group, RegisterGroup) and group.tile.constant:
+                return self.function(group.tile, spec.dtype)
+            return _shared_kernel(spec.dtype, self._device, group)
+
+        return _planned(spec, groups, self._device, load)
 
 
-def _register_pass(
-    spec: KronSpec, group: RegisterGroup, device: int, own: _OwnKernels | None = None
-) -> _Pass:
-    """Return the kernel of a group of small factors."""
-    tile = group.tile
+def _may_be_constant(spec: KronSpec) -> bool:
+    """Whether factors of these sizes may be constants of kernels."""
+    return max(*spec.inputs, *spec.outputs) <= LARGEST_FACTOR
+
+
+def _group_pass(spec: KronSpec, group: KronGroup, device: int, kernel: Any) -> _Pass:
+    """Return a group's kernel with its arguments."""
+    tile, limits = group.tile, device_limits(device)
     arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
     arguments["L"], arguments["R"] = group.L, group.R
-    return _Pass(
-        own.function(tile, spec.dtype)
-        if own is not None and tile.constant
-        else load_kernel(register_program(spec.dtype, tile), device),
-        tile.modes,
-        group.elements,
-        min(group.tiles(), tile.blocks * device_limits(device).multiprocessors),
-        tile.threads,
-        tile.shared_bytes,
-        arguments,
-    )
-
-
-def _fibre_pass(spec: KronSpec, group: FibreGroup, device: int) -> _Pass:
-    """Return the kernel of a group of large factors."""
-    tile = group.tile
-    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
-    arguments["L"], arguments["R"] = group.L, group.R
-    return _Pass(
-        load_kernel(fibre_program(spec.dtype, tile), device),
-        tile.modes,
-        group.elements,
-        group.blocks(device_limits(device)),
-        tile.threads * tile.teams,
-        tile.shared_bytes,
-        arguments,
-    )
+    if isinstance(group, FibreGroup):
+        blocks, threads = group.blocks(limits), group.tile.threads * group.tile.teams
+    else:
+        blocks = min(group.tiles(), group.tile.blocks * limits.multiprocessors)
+        threads = group.tile.threads
+    return _Pass(kernel, tile.modes, group.elements, blocks, threads, tile.shared_bytes, arguments)
 
 
 def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
@@ -272,6 +284,7 @@ class KronPlan:
     def prepare(self) -> None:
         """Compile what `run` needs on the current device."""
         if not _is_empty(self.spec):
+            _tune(self.spec, False, current_device(), wanted_tuning())
             _kron_program(self.spec, current_device())
 
     def run(
@@ -296,6 +309,7 @@ class KronPlan:
             if _is_empty(spec):
                 out[...] = 0 if previous is None else beta * previous
                 return
+            _tune(spec, False, device, wanted_tuning())
             program = _kron_program(spec, device)
             prepared = _Prepared(program, factors, spec.dtype, device, self._workspaces)
             if previous is None:
@@ -319,6 +333,7 @@ class KronProduct(PlainCalls):
 
     def __init__(self, factors: Sequence[Array]) -> None:
         super().__init__(current_device())
+        self._tuning = wanted_tuning()  # of each number of vectors, when it is first seen
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
         self._workspaces = Workspaces()
@@ -351,6 +366,7 @@ class KronProduct(PlainCalls):
             spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype)
             if _is_empty(spec):
                 return None
+            _tune(spec, _may_be_constant(spec), self._device, self._tuning)
             program = self._kernels.program(spec) or _kron_program(spec, self._device)
             prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
             if len(self._prepared) >= _MOST_PLANS:

@@ -17,12 +17,8 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
-from batchkron.backends.device_batches import (
-    LARGEST_SHORT_ID,
-    RegisterTiling,
-    record_words,
-    register_tiling,
-)
+from batchkron.backends.device_batch_choices import BatchCase
+from batchkron.backends.device_batches import LARGEST_SHORT_ID, RegisterTiling, record_words
 from batchkron.backends.device_programs import register_batch_program
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
@@ -43,13 +39,17 @@ class RegisterBatch:
         device: int,
         counts: tuple[int, int, int, int],
         arrays: dict[str, DeviceArray],
+        kernel: Any = None,
     ) -> None:
-        """Take (systems, products, inputs, outputs), and "list", "starts" and "unit_weights"."""
+        """Take (systems, products, inputs, outputs), and "list", "starts" and "unit_weights".
+
+        And the tiling's kernel, where it is compiled already.
+        """
         systems, products, num_inputs, num_outputs = counts
         self._tiling = tiling
         self._dtype = dtype
         self._device = device
-        self._kernel: Any = None
+        self._kernel = kernel
         self._launches: dict[int, Launch] = {}
         self._scalars = batch_scalars(dtype)
         self._num_outputs, self._products = num_outputs, products
@@ -99,23 +99,23 @@ class RegisterBatch:
         launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
 
 
-def tiling_of_batch(
+def case_of_batch(
     steps: tuple[Step, ...],
     dtype: np.dtype[Any],
     counts: tuple[int, int, int, int],
     ids: Array,
     device: int,
-) -> RegisterTiling | None:
-    """Return how a batch list runs in registers, or None where it does not.
+) -> BatchCase | None:
+    """Return a batch list as the kernel in registers sees it, None if it is too long for that.
 
     ``ids`` are those of the kernel's steps (products, steps), -1 for identities.
     """
     systems, products, num_inputs, num_outputs = counts
     if 0 in (products, num_outputs) or max(num_inputs, products) > _MOST_COUNTED:
         return None
-    return register_tiling(
+    return BatchCase(
         steps,
-        dtype.itemsize,
+        dtype,
         systems * num_outputs,
         systems * products,
         bool(ids.max() <= LARGEST_SHORT_ID),

@@ -1,0 +1,133 @@
+"""Which kernels a Kron-Matmul has on a device: those that tuning has found, or the rule's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from batchkron.backends.cuda.device import (
+    ConstantKernel,
+    DeviceArray,
+    device_name,
+    load_code,
+    place,
+)
+from batchkron.backends.cuda.trials import (
+    Apply,
+    Trial,
+    is_searched,
+    random_values,
+    search_and_keep,
+)
+from batchkron.backends.device_kron_choices import (
+    KronCase,
+    KronChoice,
+    KronGroup,
+    KronSpace,
+    chosen_groups,
+    group_kernel,
+    read_kron_choice,
+    rule_choice,
+    rule_groups,
+    written_kron_choice,
+)
+from batchkron.backends.device_programs import Program
+from batchkron.backends.device_registers import RegisterGroup, factor_words
+from batchkron.backends.kernel_cache import CompiledKernel
+from batchkron.backends.tuning import Tuning
+from batchkron.backends.tuning_store import kept_entry
+from batchkron.spec import Array
+from batchkron.storage.provenance import batchkron_version
+
+Load = Callable[[KronGroup], Any]  # from a group to its kernel as a CuPy function
+Prepare = Callable[[tuple[KronGroup, ...], Sequence[DeviceArray], Load], Apply]
+
+
+def kron_key(case: KronCase, device: str) -> str:
+    """Return what a Kron-Matmul is found by in the store."""
+    factors = ",".join(f"{K}x{C}" for K, C in zip(case.outputs, case.inputs, strict=True))
+    where = "constant" if case.constant else "read"
+    vectors = f"outer {case.outer}, inner {case.inner}, {case.dtype}"
+    return f"{device}; kron {factors}, {where} factors; {vectors}; {batchkron_version()}"
+
+
+def kron_words(case: KronCase) -> str:
+    """Return a Kron-Matmul as people write it, "1024: 8^5 float32"."""
+    pairs = zip(case.inputs, case.outputs, strict=True)
+    sizes = [str(C) if C == K else f"{C}x{K}" for C, K in pairs]
+    same = len(sizes) > 1 and len(set(sizes)) == 1
+    factors = f"{sizes[0]}^{len(sizes)}" if same else ",".join(sizes)
+    columns = f" by {case.inner}" if case.inner > 1 else ""
+    kind = "operator" if case.constant else "function"
+    return f"{case.outer}: {factors}{columns} {case.dtype} {kind}"
+
+
+def planned_groups(case: KronCase, device: int) -> tuple[KronGroup, ...] | None:
+    """Return the kernels of a Kron-Matmul, None where it takes the general ones."""
+    entry = kept_entry(kron_key(case, device_name(device)))
+    choice = None if entry is None else read_kron_choice(entry.choice)
+    groups = None if choice is None else chosen_groups(choice, case)
+    return rule_groups(case) if groups is None else groups
+
+
+def tune_kron(case: KronCase, device: int, prepare: Prepare, tuning: Tuning) -> bool:
+    """Search the kernels of a Kron-Matmul unless that was done before; return whether it was now.
+
+    ``prepare`` makes a call of kernels with factors on the device.
+    """
+    key, shape = kron_key(case, device_name(device)), kron_words(case)
+    rule = rule_choice(case)
+    if rule is None or is_searched(key, shape, tuning):
+        return False
+    rows, columns = _sizes(case)
+    trial = Trial(columns, rows, case.dtype)
+    host = [
+        random_values((K, C), case.dtype, mode) / case.dtype.type(C**0.5)
+        for mode, (K, C) in enumerate(zip(case.outputs, case.inputs, strict=True))
+    ]
+    factors = place(host)
+
+    def measure(choice: KronChoice, compiled: dict[Program, CompiledKernel], best: float) -> float:
+        groups = chosen_groups(choice, case)
+        assert groups is not None, "it was compiled"
+        kernels = _Kernels(case, compiled, host, device)
+        return trial.measure(lambda: prepare(groups, factors, kernels.load), best)
+
+    search_and_keep(key, shape, KronSpace(case, rule), measure, written_kron_choice, device, tuning)
+    return True
+
+
+def _sizes(case: KronCase) -> tuple[int, int]:
+    """Return the elements of the result and of the vectors."""
+    rows = columns = case.outer * case.inner
+    for K, C in zip(case.outputs, case.inputs, strict=True):
+        rows, columns = rows * K, columns * C
+    return rows, columns
+
+
+class _Kernels:
+    """Compiled kernels of a candidate, which live as long as this."""
+
+    def __init__(
+        self,
+        case: KronCase,
+        compiled: dict[Program, CompiledKernel],
+        factors: Sequence[Array],
+        device: int,
+    ) -> None:
+        self._case, self._compiled = case, compiled
+        self._factors, self._device = factors, device
+        self._alive: list[Any] = []
+
+    def load(self, group: KronGroup) -> Any:
+        """Return a group's kernel; its constants are the factors."""
+        program = group_kernel(group, self._case.dtype).program
+        code = self._compiled[program]
+        if not (isinstance(group, RegisterGroup) and group.tile.constant):
+            loaded = load_code(code, self._device)
+            self._alive.append(loaded)
+            return loaded[0]
+        kernel = ConstantKernel(program, self._device, code)
+        kernel.set_constants(factor_words([self._factors[mode] for mode in group.tile.modes]))
+        self._alive.append(kernel)
+        return kernel.function
