@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, is_plain
-from batchkron.backends import backend_for
+from batchkron.backends import Tuning, backend_for, tuned_plans, tuning_for
 from batchkron.batch_spec import batch_of_systems
 from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
@@ -34,6 +34,7 @@ def gekmm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    tune: bool = False,
 ) -> Array:
     """Compute alpha (A_1 ⊗ … ⊗ A_d) x + beta y.
 
@@ -52,6 +53,9 @@ def gekmm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    tune : bool
+        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
+        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
 
     Returns
     -------
@@ -64,7 +68,7 @@ def gekmm(
     ValueError
         For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
     TypeError
-        For dtypes without kernels, or ``out`` of another dtype than the result.
+        For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
 
     Notes
     -----
@@ -78,10 +82,11 @@ def gekmm(
     >>> bk.gekmm([A, B], [1.0, 2.0, 3.0, 4.0])
     array([10.,  7., 22., 15.])
     """
+    tuning = tuning_for(tune)
     call = kron_call(
         factors, x, left=True, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
     )
-    return _run(call, out)
+    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
 
 
 def gemkm(
@@ -94,6 +99,7 @@ def gemkm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    tune: bool = False,
 ) -> Array:
     """Compute alpha x (A_1 ⊗ … ⊗ A_d) + beta y.
 
@@ -112,6 +118,9 @@ def gemkm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    tune : bool
+        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
+        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
 
     Returns
     -------
@@ -123,7 +132,7 @@ def gemkm(
     ValueError
         For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
     TypeError
-        For dtypes without kernels, or ``out`` of another dtype than the result.
+        For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
 
     Examples
     --------
@@ -132,10 +141,17 @@ def gemkm(
     >>> bk.gemkm([1.0, 2.0, 3.0, 4.0], [A, B])
     array([14., 10., 20., 14.])
     """
+    tuning = tuning_for(tune)
     call = kron_call(
         factors, x, left=False, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
     )
-    return _run(call, out)
+    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
+
+
+def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
+    """Run a call whose plan is tuned first."""
+    with tuned_plans(tuning):
+        return _run(call, out)
 
 
 def _run(call: KronCall, out: Array | None) -> Array:

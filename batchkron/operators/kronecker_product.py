@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import BatchPlan, KronProduct, backend_for
+from batchkron.backends import BatchPlan, KronProduct, backend_for, tuned_plans, tuning_for
 from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
@@ -33,13 +33,17 @@ class KroneckerProduct(ValuedOperator):
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
         axes broadcast together and become ``batch_shape``: one system each.
+    tune : bool
+        On a CUDA device, search the fastest kernels for each number of vectors when it is first
+        seen, for up to two minutes, unless an earlier search has found them: what is found is kept
+        for all processes. Nothing on the CPU.
 
     Raises
     ------
     ValueError
         If there is no factor, one is not a matrix, or leading axes do not broadcast.
     TypeError
-        For dtypes without kernels.
+        For dtypes without kernels, or ``tune`` no bool.
 
     Examples
     --------
@@ -51,7 +55,8 @@ class KroneckerProduct(ValuedOperator):
     np.float64(10.0)
     """
 
-    def __init__(self, factors: Sequence[ArrayLike]) -> None:
+    def __init__(self, factors: Sequence[ArrayLike], *, tune: bool = False) -> None:
+        tuning, self._tune = tuning_for(tune), tune
         factors = list(factors)
         module = array_module(*factors)
         chosen = backend_for(module)
@@ -63,16 +68,17 @@ class KroneckerProduct(ValuedOperator):
         self._batch_plan: BatchPlan | None = None
         self._product: KronProduct | None = None
         batch_shape: tuple[int, ...] = ()
-        if any(factor.ndim > 2 for factor in self.factors):
-            spec = one_product_spec(self.factors, 1)
-            self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
-        else:
-            self._hold(chosen.kron_product(self.factors))
+        with tuned_plans(tuning):
+            if any(factor.ndim > 2 for factor in self.factors):
+                spec = one_product_spec(self.factors, 1)
+                self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
+            else:
+                self._hold(chosen.kron_product(self.factors))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return type(self), (self.factors,)
+        return partial(type(self), tune=self._tune), (self.factors,)
 
     def _hold(self, product: KronProduct) -> None:
         self._product = product
@@ -119,16 +125,18 @@ class KroneckerProduct(ValuedOperator):
             self._hold(self._backend.with_factors(self._product, self.factors))
 
     def _build_on(self, device: str) -> KroneckerProduct:
-        return KroneckerProduct(self.factors)
+        return KroneckerProduct(self.factors, tune=self._tune)
 
     def _build_transpose(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.swapaxes(-1, -2) for factor in self.factors])
+        return KroneckerProduct(
+            [factor.swapaxes(-1, -2) for factor in self.factors], tune=self._tune
+        )
 
     def _build_conjugate(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.conj() for factor in self.factors])
+        return KroneckerProduct([factor.conj() for factor in self.factors], tune=self._tune)
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerProduct:
-        return KroneckerProduct([factor.astype(dtype) for factor in self.factors])
+        return KroneckerProduct([factor.astype(dtype) for factor in self.factors], tune=self._tune)
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
