@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Outcome:
         Whether all candidates were looked at, within the bounds of time and number.
     was_known : bool
         Whether it was found by an earlier search.
+    choice : object
+        What the store has of it: a list of the knobs.
     """
 
     shape: str
@@ -46,6 +49,7 @@ class Outcome:
     reasons: tuple[str, ...] = ()
     is_complete: bool = True
     was_known: bool = False
+    choice: Any = None
 
     @property
     def gain(self) -> float:

@@ -6,6 +6,7 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ def is_searched(key: str, shape: str, tuning: Tuning) -> bool:
     if entry is None:
         return False
     times = entry.rule_microseconds, entry.microseconds
-    tuning.outcomes.append(Outcome(shape, *times, was_known=True))
+    tuning.outcomes.append(Outcome(shape, *times, was_known=True, choice=entry.choice))
     return True
 
 
@@ -193,8 +194,8 @@ def search_and_keep(
     with _searching, Compilers(options_for(device)) as compilers:
         search = Search(space, compilers, measure, device_limits(device), tuning, shape)
         outcome = search.run()
-        entry = Entry(written(search.best), outcome.rule_microseconds, outcome.microseconds)
-        keep_entry(key, entry)
+        outcome = replace(outcome, choice=written(search.best))
+        keep_entry(key, Entry(outcome.choice, outcome.rule_microseconds, outcome.microseconds))
         for program, code in search.best_kernels().items():
             keep_code(program, code, device)
     tuning.outcomes.append(outcome)
