@@ -62,6 +62,30 @@ def test_every_recorded_case_is_chosen_once():
     assert sum(c.part == "pde" for c in choices) == 2 * 6 * 4 * 2
 
 
+def test_tuning_is_measured_only_where_it_is_asked_for():
+    options, cases = gpu("options"), gpu("cases")
+    assert all(choice.part != "tune" for choice in options.read_options([]).choices)
+    chosen = options.read_options(["--part", "tune", "--seconds", "7"])
+    assert {choice.name for choice in chosen.choices} == cases.TUNED
+    assert chosen.seconds == 7
+    assert gpu("__main__").jobs(chosen.choices) == []
+
+
+def test_a_rule_is_judged_by_what_tuning_gains():
+    report = gpu("report")
+    for rule, verdict in [(10.9, "the rule is within 10%"), (12.0, "the rule is not within 10%")]:
+        one = report.Cell("tune", "1: 2^3", "float32", {"microseconds": 10.0})
+        one.peers = {"rule": {"microseconds": rule}}
+        one.more = {"gain": rule / 10, "tried": 30, "pruned": 4, "failed": 0, "seconds": 12.3}
+        assert one.verdict().startswith(verdict)
+        assert bool(report.missed([one])) == (rule > 11)
+        assert len(report.row(one)) == len(report.columns("tune", ["rule"], []))
+        assert "12" in report.row(one)
+    one.ours, one.peers, one.more = {"reason": "not measured: too large"}, {}, {}
+    assert one.verdict() == "not measured: too large"
+    assert len(report.row(one)) == len(report.columns("tune", [], []))
+
+
 def test_work_for_other_processes_can_be_sent_to_them():
     options, command = gpu("options"), gpu("__main__")
     jobs = command.jobs(options.all_choices())

@@ -64,8 +64,12 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
     return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
 
 
-def cells_of(choice: Choice) -> Iterator[Cell]:
-    """Measure a cell."""
+def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
+    """Measure a cell; ``seconds``: of a search."""
+    if choice.part == "tune":
+        from benchmarks.gpu.tune import tune_cells
+
+        return tune_cells(choice.case, choice.dtype, seconds)
     if choice.part == "start":
         from benchmarks.gpu.start import start_cells
 
@@ -93,12 +97,12 @@ def cells_of(choice: Choice) -> Iterator[Cell]:
     return kron_cells(choice.case, choice.dtype, choice.part)
 
 
-def measure_all(choices: Sequence[Choice]) -> Iterator[tuple[str, Cell]]:
+def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str, Cell]]:
     """Measure cell after cell, each with all memory; yield the part as well."""
     from benchmarks.gpu.batches import free_memory
 
     for choice in choices:
-        for cell in cells_of(choice):
+        for cell in cells_of(choice, seconds):
             yield choice.part, cell
         free_memory()
 
@@ -121,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
     cells, parts, printer = [], {}, Printer()
-    for part, cell in measure_all(options.choices):
+    for part, cell in measure_all(options.choices, options.seconds):
         parts[len(cells)] = part
         cells.append(cell)
         printer.show(cell)

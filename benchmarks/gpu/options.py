@@ -10,10 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.shapes import squares
-from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
+from benchmarks.gpu.cases import (
+    ABLATION,
+    BATCHES,
+    DTYPES,
+    EXPLICIT,
+    KRON,
+    PDE,
+    SMALL_BATCHES,
+    TUNED,
+)
 from benchmarks.gpu.list_cases import LISTS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation")
+PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation", "tune")
+ASKED_FOR = ("tune",)  # parts that take long
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,12 @@ def all_choices() -> list[Choice]:
         *(("lists", case.name, case, DTYPES) for case in LISTS),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
+        *(("tune", case.name, case, DTYPES) for case in KRON + PDE if case.name in TUNED),
+        *(
+            ("tune", case.name, case, tuple(case.figures))
+            for case in BATCHES + SMALL_BATCHES
+            if case.name in TUNED
+        ),
     ]
     found += [Choice(part, name, dtype, case) for part, name, case, own in named for dtype in own]
     return found
@@ -48,7 +64,10 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description="Times of the CUDA backend next to its peers', to goals and to the chip.",
     )
     parser.add_argument(
-        "--part", action="append", choices=PARTS, help="may be repeated; all by default"
+        "--part",
+        action="append",
+        choices=PARTS,
+        help="may be repeated; by default all but tune",
     )
     parser.add_argument(
         "--case",
@@ -64,13 +83,20 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--profile", action="store_true", help="let ncu say what limits the cells that miss"
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=120.0,
+        metavar="N",
+        help="that a search of the part tune may take; 120 by default",
+    )
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
     options = parser.parse_args(arguments)
     options.choices = [
         choice
         for choice in all_choices()
-        if (options.part is None or choice.part in options.part)
+        if choice.part in (options.part or set(PARTS) - set(ASKED_FOR))
         and (options.dtype in (None, choice.dtype))
         and (options.case is None or any(fnmatchcase(choice.name, one) for one in options.case))
     ]
