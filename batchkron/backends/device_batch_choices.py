@@ -26,7 +26,7 @@ from batchkron.backends.tuning_search import Kernel
 
 _BLOCKS = (32, 64, 128, 256)
 _STAGES = (2, 3, 4)
-_CHANGES = (1, 2, 4)  # of the best knobs so far
+_CHANGES = (1, 2, 1, 2, 4)  # of the best knobs: near the rule first, then near what was better
 
 
 @dataclass(frozen=True, slots=True)

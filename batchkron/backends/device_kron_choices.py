@@ -41,7 +41,9 @@ _KINDS: dict[str, type[FibreKnobs] | type[RegisterKnobs]] = {
 _SMALLEST_IN_FIBRES = 8  # the largest factor of a group that fibres are tried for
 _MOST_ORDERED = 3  # runs of which every order is tried
 _MOST_RUNS = 32  # ways to cut the modes into runs that are tried with each kind of kernel
-_REACHES = {1: 1.3, 2: 2.0, 5: 4.0}  # changes of a rule's knobs, and how much longer by estimate
+# Changes of a kernel's knobs, and how much longer than the best it may take by estimate: near the
+# rule first, then near what was better.
+_REACHES = ((1, 1.3), (2, 2.0), (1, 1.3), (2, 2.0), (5, 4.0))
 _TRAFFIC = 16  # multiply-adds that reading and writing an element takes as long as
 _HELD_BYTES = 512  # of a tile in a thread
 _HELD = (8, 9, 16, 25, 27, 32, 36, 48, 64, 81, 96, 128)
@@ -196,9 +198,9 @@ class KronSpace:
         first.
         """
         yield self._other_runs
-        for changes in _REACHES:
+        for changes, longer in _REACHES:
             for index in range(len(self.case.inputs)):
-                yield partial(self._other_knobs, index, changes)
+                yield partial(self._other_knobs, index, changes, longer)
 
     def _orders(self) -> Iterator[list[tuple[int, int]]]:
         count = len(self.case.inputs)
@@ -240,16 +242,18 @@ class KronSpace:
                 total += elements * (_TRAFFIC + sum(part.inputs))
         return total
 
-    def _other_knobs(self, index: int, changes: int, best: KronChoice) -> Iterator[KronChoice]:
+    def _other_knobs(
+        self, index: int, changes: int, longer: float, best: KronChoice
+    ) -> Iterator[KronChoice]:
         if index >= len(best):
             return
         one = best[index]
         part = self.case.parts((c.low, c.high) for c in best)[index]
-        for knobs in self._knobs(part, one.knobs, changes):
+        for knobs in self._knobs(part, one.knobs, changes, longer):
             yield (*best[:index], GroupChoice(one.low, one.high, knobs), *best[index + 1 :])
 
     def _knobs(
-        self, part: GroupShape, now: FibreKnobs | RegisterKnobs, changes: int
+        self, part: GroupShape, now: FibreKnobs | RegisterKnobs, changes: int, longer: float
     ) -> Iterator[FibreKnobs | RegisterKnobs]:
         """Yield a group's knobs near those that it has now, then kernels of the other kind."""
         ways: list[tuple[float, FibreKnobs]] = []
@@ -258,8 +262,7 @@ class KronSpace:
         if ways:
             known = {knobs: cycles for cycles, knobs in ways}
             best = known[now] if isinstance(now, FibreKnobs) else ways[0][0]
-            most = _REACHES[changes] * best
-            yield from (knobs for cycles, knobs in ways if cycles <= most)
+            yield from (knobs for cycles, knobs in ways if cycles <= longer * best)
         rule = register_knobs(part, self.case.constant, self.case.limits)
         if rule is not None:
             centre = now if isinstance(now, RegisterKnobs) else rule

@@ -95,7 +95,8 @@ class Search(Generic[Choice]):
         self._space, self._compiler, self._measure = space, compiler, measure
         self._limits, self._tuning, self._shape = limits, tuning, shape
         self._began = time.monotonic()
-        self._seen: set[tuple[Kernel, ...] | None] = set()
+        self._choices: set[Choice] = set()  # that were looked at, and their kernels
+        self._seen: set[tuple[Kernel, ...]] = set()
         self._compiling: dict[Program, Future[CompiledKernel]] = {}
         self._ahead: deque[tuple[Choice, tuple[Kernel, ...]]] = deque()
         self._stack = 0  # bytes of a thread in the rule's kernels
@@ -119,6 +120,7 @@ class Search(Generic[Choice]):
         compiled = self._compiled(kernels, None)
         self._stack = max(_stack(code) for code in compiled.values())
         self._seen.add(kernels)
+        self._choices.add(rule)
         self._rule_time = self._time = self._measure(rule, compiled, float("inf"))
         is_complete = all(self._improve(step(self.best)) for step in self._space.steps())
         if self.best != rule:
@@ -162,6 +164,9 @@ class Search(Generic[Choice]):
         Return False if there was no time for all.
         """
         for choice in choices:
+            if choice in self._choices:
+                continue
+            self._choices.add(choice)
             taken = sum(self._counts.values()) + len(self._ahead)
             if self._left() <= 0 or taken >= self._tuning.candidates:
                 self._drain(0)
@@ -174,7 +179,7 @@ class Search(Generic[Choice]):
     def _begin(self, choice: Choice) -> None:
         """Begin to compile a choice, if it was not looked at before and may run."""
         kernels = self._space.kernels(choice)
-        if kernels is not None and kernels in self._seen:
+        if kernels in self._seen:
             return
         if kernels is None or not all(kernel.fits(self._limits) for kernel in kernels):
             self._count("pruned")

@@ -226,6 +226,18 @@ def test_no_room_and_rules_that_fail_are_said(refused, device):
     assert "do not work: does not compile" in refused("tune", "--shape", "4:2^3", expect=1)
 
 
+def test_progress_is_a_bar_for_each_shape(capsys):
+    bar = importlib.import_module("batchkron.cli.tune")._Bar()
+    for shape in ("first", "second"):
+        for number in (1, 2):
+            bar(shape, number, 1.25)
+    bar.close()
+    bar.close()
+    shown = capsys.readouterr().err
+    assert "first" in shown
+    assert "second" in shown
+
+
 def test_the_cache_is_made_private(cli, device, cache):
     cli("tune", "--shape", "4:2^3")
     assert cache.stat().st_mode & 0o777 == 0o700

@@ -1,12 +1,14 @@
 """What tuning chooses from: the rule's choice is among it, all fits the device, nothing is lost."""
 
 import dataclasses
+import random
 from itertools import islice
 
 import numpy as np
 import pytest
-from nvrtc import DEVICES
+from nvrtc import DEVICES, compile_program
 
+from batchkron.backends.cubin import resources
 from batchkron.backends.device_batch_choices import (
     BatchCase,
     BatchSpace,
@@ -26,6 +28,7 @@ from batchkron.backends.device_kron_choices import (
     rule_groups,
     written_kron_choice,
 )
+from batchkron.backends.device_programs import compile_options, device_sources
 from batchkron.backends.device_registers import RegisterKnobs
 from batchkron.backends.device_tiling import plan_order, plan_steps
 
@@ -69,6 +72,14 @@ def batch_case(index, capability):
     steps = plan_steps(C, K, plan_order(C, K), np.dtype(dtype))
     limits = DEVICES[capability]
     return BatchCase(steps, np.dtype(dtype), outputs, products, True, False, limits)
+
+
+def kron_90(index):
+    return kron_case(index, "90")
+
+
+def batch_90(index):
+    return batch_case(index, "90")
 
 
 def candidates(space):
@@ -129,6 +140,21 @@ def test_every_candidate_of_a_list_fits(index, capability):
         found.add(tiling)
     assert rule in found
     assert len(found) > 5
+
+
+def test_candidates_compile():
+    """One of each case, drawn at random: what the templates ask for is kept by all."""
+    draw = random.Random(5)
+    spaces = [KronSpace(case, rule_choice(case)) for case in map(kron_90, range(len(KRON)))]
+    spaces += [BatchSpace(case, case.by_the_rule()) for case in map(batch_90, range(len(LISTS)))]
+    for space in spaces:
+        choices = list(islice(candidates(space), 2 * MOST))
+        draw.shuffle(choices)
+        for kernel in next(filter(None, map(space.kernels, choices))):
+            program, options = kernel.program, compile_options("90")
+            _, code = compile_program(program.source, device_sources(), program.expression, options)
+            registers = -(-resources(code).registers // 8) * 8
+            assert registers * kernel.threads * kernel.blocks <= 65536
 
 
 WRONG = [
