@@ -14,26 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.device_fibres import (
-    FibreGroup,
-    FibreKnobs,
-    fibre_group,
-    fibre_groups,
-    fibre_knobs,
-)
-from batchkron.backends.device_programs import Program, fibre_program, register_program
+from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group, fibre_knobs
+from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.device_register_passes import cuts
-from batchkron.backends.device_registers import (
-    RegisterGroup,
-    RegisterKnobs,
-    register_group,
-    register_groups,
-    register_knobs,
-)
+from batchkron.backends.device_registers import RegisterKnobs, register_group, register_knobs
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes
 from batchkron.backends.tuning_search import Kernel
 
-KronGroup = FibreGroup | RegisterGroup
 _KINDS: dict[str, type[FibreKnobs] | type[RegisterKnobs]] = {
     "fibres": FibreKnobs,
     "registers": RegisterKnobs,
@@ -82,24 +69,20 @@ class KronCase:
     constant: bool
     limits: DeviceLimits
 
+    def by_the_rule(self) -> tuple[KronGroup, ...] | None:
+        """Return the kernels that the rule chooses, None where it takes the general ones."""
+        shape = self.inputs, self.outputs, self.outer, self.inner, self.dtype
+        return rule_groups(*shape, self.constant, self.limits)
+
     def parts(self, order: Iterable[tuple[int, int]]) -> list[GroupShape]:
         """Return what the groups of these runs are given."""
         sizes = self.inputs, self.outputs, self.outer, self.inner, self.dtype
         return list(group_shapes(list(order), *sizes))
 
 
-def rule_groups(case: KronCase) -> tuple[KronGroup, ...] | None:
-    """Return the kernels that the rule chooses, None where it takes the general ones."""
-    shape = case.inputs, case.outputs, case.outer, case.inner, case.dtype
-    in_fibres = fibre_groups(*shape, case.limits)
-    if in_fibres is not None:
-        return in_fibres
-    return register_groups(*shape, case.constant, case.limits)
-
-
 def rule_choice(case: KronCase) -> KronChoice | None:
     """Return the rule's choice, None where it takes the general kernels."""
-    groups = rule_groups(case)
+    groups = case.by_the_rule()
     if groups is None:
         return None
     runs = [(min(group.tile.modes), max(group.tile.modes) + 1) for group in groups]
@@ -168,13 +151,11 @@ def _is_str(value: object) -> bool:
     return isinstance(value, str)
 
 
-def group_kernel(group: KronGroup, dtype: np.dtype[np.generic]) -> Kernel:
+def _kernel(group: KronGroup, dtype: np.dtype[np.generic]) -> Kernel:
     """Return what is compiled for a group, and what it needs."""
-    tile = group.tile
+    program, tile = kron_group_program(group, dtype), group.tile
     if isinstance(group, FibreGroup):
-        program: Program = fibre_program(dtype, group.tile)
         return Kernel(program, group.tile.threads * group.tile.teams, 1, tile.shared_bytes)
-    program = register_program(dtype, group.tile)
     return Kernel(program, group.tile.threads, group.tile.blocks, tile.shared_bytes)
 
 
@@ -189,7 +170,7 @@ class KronSpace:
         groups = chosen_groups(choice, self.case)
         if groups is None:
             return None
-        return tuple(group_kernel(group, self.case.dtype) for group in groups)
+        return tuple(_kernel(group, self.case.dtype) for group in groups)
 
     def steps(self) -> Iterator[Callable[[KronChoice], Iterable[KronChoice]]]:
         """Yield functions from the best choice so far to others that may be better.

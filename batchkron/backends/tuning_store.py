@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from batchkron.backends.device_programs import device_sources
-from batchkron.backends.kernel_cache import cache_folder, private_folder
-from batchkron.storage import strict_json
-from batchkron.storage.atomic import write_file
+from batchkron.backends.kernel_cache import private_folder, tuning_path, write_whole
 
 _FORMAT = "batchkron-tuning"
 _FORMAT_VERSION = 1
-_NAME = "tuning.json"
 _LOCK = "tuning.lock"
 _MOST_ENTRIES = 4096
 _MOST_BYTES = 8 << 20
@@ -40,11 +40,6 @@ class Entry:
     microseconds: float
 
 
-def store_path() -> Path:
-    """Return the file."""
-    return cache_folder() / _NAME
-
-
 def kept_entry(key: str) -> Entry | None:
     """Return what was found for a shape, None if nothing was, or nothing that holds here.
 
@@ -54,10 +49,11 @@ def kept_entry(key: str) -> Entry | None:
         Device, shape, dtype and batchkron's version in words.
     """
     try:
-        status = store_path().stat()
-    except OSError:
+        path = tuning_path()
+        status = path.stat()
+    except (OSError, RuntimeError):
         return None
-    state = str(store_path()), status.st_mtime_ns, status.st_size, status.st_ino
+    state = str(path), status.st_mtime_ns, status.st_size, status.st_ino
     return _entry(_entries_of(*state).get(key))
 
 
@@ -72,7 +68,7 @@ def keep_entry(key: str, entry: Entry) -> None:
         If the user has no home.
     """
     with _locked(private_folder()):
-        entries = dict(_read(store_path()))
+        entries = dict(_read(tuning_path()))
         entries.pop(key, None)
         entries[key] = {
             "templates": templates_hash(),
@@ -82,7 +78,7 @@ def keep_entry(key: str, entry: Entry) -> None:
         }
         pairs = list(entries.items())[-_MOST_ENTRIES:]
         document = {"format": _FORMAT, "format_version": _FORMAT_VERSION, "entries": pairs}
-        write_file(store_path(), strict_json.dumps(document).encode(), overwrite=True)
+        write_whole(tuning_path(), json.dumps(document, ensure_ascii=False).encode())
 
 
 @lru_cache(maxsize=1)
@@ -94,6 +90,12 @@ def templates_hash() -> str:
             encoded = part.encode()
             digest.update(f"{len(encoded)}:".encode() + encoded)
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def tuned_version() -> str:
+    """Return batchkron's version, which is a part of all keys."""
+    return version("batchkron")
 
 
 @contextmanager
@@ -119,8 +121,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
-        document = strict_json.loads(content.decode()) if len(content) <= _MOST_BYTES else None
-    except (OSError, ValueError):
+        document = json.loads(content) if len(content) <= _MOST_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         return {}
@@ -139,7 +141,7 @@ def _entry(data: Any) -> Entry | None:
     if not isinstance(data, dict) or data.get("templates") != templates_hash():
         return None
     times = [data.get(name) for name in _NUMBERS]
-    sound = all(isinstance(time, float | int) and time > 0 for time in times)
+    sound = all(isinstance(time, float | int) and 0 < time < math.inf for time in times)
     if not sound or "choice" not in data:
         return None
     return Entry(data["choice"], *map(float, times))  # type: ignore[arg-type]

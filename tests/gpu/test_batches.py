@@ -149,11 +149,11 @@ def test_nan_leaves_no_trace(cupy, rng):
 
 
 def test_lists_beyond_what_the_register_kernel_counts_have_another(cupy):
-    from batchkron.backends.cuda.register_batch import case_of_batch
+    from batchkron.backends.cuda.register_batch import tiling_of_batch
     from batchkron.backends.device_tiling import plan_steps
 
     dtype, ids = np.dtype(np.float64), np.zeros((1, 2), np.int32)
     steps = plan_steps((2, 2), (2, 2), (1, 0), dtype)
     for products, inputs, fits in [(2**30, 2**30, True), (2**31, 4, False), (4, 2**31, False)]:
-        case = case_of_batch(steps, dtype, (1, products, inputs, 1), ids, 0)
-        assert (case is not None) is fits
+        tiling = tiling_of_batch(steps, dtype, (1, products, inputs, 1), ids, 0)
+        assert (tiling is not None) is fits

@@ -10,8 +10,9 @@ from oracle import random_array
 
 import batchkron as bk
 from batchkron.backends import Tuning, tuned_plans
+from batchkron.backends.kernel_cache import tuning_path
 from batchkron.backends.tuning_search import RejectedError
-from batchkron.backends.tuning_store import kept_entry, store_path
+from batchkron.backends.tuning_store import kept_entry
 
 pytestmark = pytest.mark.gpu
 
@@ -40,15 +41,15 @@ def close(result, expected, dtype):
 
 
 def only_entry():
-    ((key, entry),) = json.loads(store_path().read_text())["entries"]
+    ((key, entry),) = json.loads(tuning_path().read_text())["entries"]
     return key, entry
 
 
 def rewrite(**changed):
     """Change the only entry of the store."""
-    content = json.loads(store_path().read_text())
+    content = json.loads(tuning_path().read_text())
     content["entries"][0][1].update(changed)
-    store_path().write_text(json.dumps(content))
+    tuning_path().write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
@@ -81,20 +82,20 @@ def test_the_argument_searches_once(cupy, rng, monkeypatch):
     monkeypatch.setattr(tuning, "Tuning", lambda: Tuning(**FEW))
     factors = rng.standard_normal((2, 3, 3))
     op = bk.KroneckerProduct(factors, tune=True).to("cuda")
-    assert not store_path().exists()
+    assert not tuning_path().exists()
     x = rng.standard_normal((4, 9))
     close(op.apply(cupy.asarray(x)), bk.KroneckerProduct(factors).apply(x), np.float64)
-    written = store_path().stat().st_mtime_ns
+    written = tuning_path().stat().st_mtime_ns
     op = bk.KroneckerProduct(factors, tune=True).to("cuda")
     op.apply(cupy.asarray(x))
-    assert store_path().stat().st_mtime_ns == written
+    assert tuning_path().stat().st_mtime_ns == written
 
 
-def other_choice(choice):
-    """A choice of half as many threads, or twice as many."""
-    kind, low, high, slices, columns, held, threads, _ = choice[0]
+def choice_with(threads, choice):
+    """A choice with so many threads of a thread block."""
+    kind, low, high, slices, columns, held, _, _ = choice[0]
     assert kind == "registers"
-    return [[kind, low, high, slices, columns, held, 64 if threads != 64 else 128, 1]]
+    return [[kind, low, high, slices, columns, held, threads, 1]]
 
 
 def test_a_stored_choice_is_used_unless_it_is_stale_or_broken(cupy, rng, kron_plans):
@@ -114,10 +115,8 @@ def test_a_stored_choice_is_used_unless_it_is_stale_or_broken(cupy, rng, kron_pl
     with tuned_plans(Tuning(seconds=60, candidates=1)):
         bk.gekmm(factors, cupy.asarray(x))
     _, entry = only_entry()
-    choice = other_choice(entry["choice"])
-    rewrite(choice=choice)
-    tuned = choice[0][6]
-    assert tuned != by_rule
+    tuned = 64 if by_rule != 64 else 128
+    rewrite(choice=choice_with(tuned, entry["choice"]))
     assert threads() == tuned
     for stale in [
         {"templates": "others"},
@@ -125,13 +124,13 @@ def test_a_stored_choice_is_used_unless_it_is_stale_or_broken(cupy, rng, kron_pl
         {"choice": [["registers", 0, 2, 1, 1, 8, 64, 1]]},
         {"choice": "fast"},
     ]:
-        before = store_path().read_text()
+        before = tuning_path().read_text()
         rewrite(**stale)
         assert threads() == by_rule
-        store_path().write_text(before)
-        os.utime(store_path(), (1, 1))
+        tuning_path().write_text(before)
+        os.utime(tuning_path(), (1, 1))
         assert threads() == tuned
-    store_path().write_text("no store")
+    tuning_path().write_text("no store")
     assert threads() == by_rule
 
 

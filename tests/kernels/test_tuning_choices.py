@@ -25,7 +25,6 @@ from batchkron.backends.device_kron_choices import (
     chosen_groups,
     read_kron_choice,
     rule_choice,
-    rule_groups,
     written_kron_choice,
 )
 from batchkron.backends.device_programs import compile_options, device_sources
@@ -94,7 +93,7 @@ def candidates(space):
 def test_the_rule_is_a_choice(index, capability, constant):
     case = kron_case(index, capability, constant)
     choice = rule_choice(case)
-    assert chosen_groups(choice, case) == rule_groups(case)
+    assert chosen_groups(choice, case) == case.by_the_rule()
     assert read_kron_choice(written_kron_choice(choice)) == choice
 
 

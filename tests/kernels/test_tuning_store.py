@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from batchkron.backends import tuning_store
-from batchkron.backends.tuning_store import Entry, keep_entry, kept_entry, store_path
+from batchkron.backends import kernel_cache, tuning_store
+from batchkron.backends.kernel_cache import is_tuned, tuning_path
+from batchkron.backends.tuning_store import Entry, keep_entry, kept_entry
 
 ENTRY = Entry([["fibres", 0, 2, 4, 1, 2, 4, 1]], 22.5, 20.0)
 
@@ -21,7 +22,20 @@ def folder(tmp_path, monkeypatch):
 
 def test_nothing_is_there_at_first():
     assert kept_entry("key") is None
-    assert not store_path().exists()
+    assert not is_tuned()
+
+
+def test_a_user_without_a_home_has_nothing(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    keep_entry("key", ENTRY)
+    assert is_tuned()
+    monkeypatch.setattr(kernel_cache, "cache_folder", homeless)
+    assert not is_tuned()
+    assert kept_entry("key") is None
+    with pytest.raises(RuntimeError, match="home"):
+        keep_entry("key", ENTRY)
 
 
 def test_entries_are_found_again():
@@ -33,7 +47,7 @@ def test_entries_are_found_again():
     keep_entry("key", Entry([5], 2.0, 1.0))
     assert kept_entry("key") == Entry([5], 2.0, 1.0)
     assert kept_entry("other") is not None
-    assert stat.S_IMODE(store_path().parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(tuning_path().parent.stat().st_mode) == 0o700
 
 
 def test_entries_for_other_templates_are_none(monkeypatch):
@@ -45,7 +59,7 @@ def test_entries_for_other_templates_are_none(monkeypatch):
 
 
 def document():
-    return json.loads(store_path().read_text())
+    return json.loads(tuning_path().read_text())
 
 
 BROKEN = [
@@ -66,7 +80,7 @@ BROKEN = [
 @pytest.mark.parametrize("content", BROKEN, ids=lambda content: repr(content[:40]))
 def test_a_broken_file_is_as_good_as_none(content):
     keep_entry("other", ENTRY)
-    store_path().write_bytes(content)
+    tuning_path().write_bytes(content)
     assert kept_entry("key") is None
     keep_entry("key", ENTRY)
     assert kept_entry("key") == ENTRY
@@ -78,6 +92,8 @@ def test_a_broken_file_is_as_good_as_none(content):
         {"microseconds": "fast"},
         {"microseconds": 0},
         {"microseconds": -1.0},
+        {"microseconds": float("nan")},
+        {"microseconds": float("inf")},
         {"rule_microseconds": None},
         {"templates": 5},
     ],
@@ -88,7 +104,7 @@ def test_a_broken_entry_is_none_and_the_others_stay(changed):
     keep_entry("other", ENTRY)
     content = document()
     content["entries"][0][1].update(changed)
-    store_path().write_text(json.dumps(content))
+    tuning_path().write_text(json.dumps(content))
     assert kept_entry("key") is None
     assert kept_entry("other") == ENTRY
     keep_entry("third", ENTRY)
@@ -98,7 +114,7 @@ def test_a_broken_entry_is_none_and_the_others_stay(changed):
 def test_a_huge_file_is_not_read(monkeypatch):
     keep_entry("key", ENTRY)
     monkeypatch.setattr(tuning_store, "_MOST_BYTES", 10)
-    os.utime(store_path(), (1, 1))
+    os.utime(tuning_path(), (1, 1))
     assert kept_entry("key") is None
 
 
@@ -114,7 +130,7 @@ def test_a_folder_of_others_is_refused(folder):
     (folder / "kernels").chmod(0o777)
     with pytest.raises(PermissionError, match="is not private to this user"):
         keep_entry("key", ENTRY)
-    assert not store_path().exists()
+    assert not tuning_path().exists()
 
 
 def test_writers_do_not_lose_each_others_entries():

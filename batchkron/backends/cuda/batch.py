@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch_tuning import planned_tiling, tune_batch
 from batchkron.backends.cuda.device import (
     DeviceArray,
     check_device,
@@ -23,13 +20,13 @@ from batchkron.backends.cuda.list_batch import BatchShape, ListBatch
 from batchkron.backends.cuda.register_batch import (
     WORD,
     RegisterBatch,
-    case_of_batch,
     list_records,
+    tiling_of_batch,
 )
-from batchkron.backends.device_batch_choices import BatchCase
-from batchkron.backends.device_batches import RegisterTiling, matrix_pitch
+from batchkron.backends.device_batches import matrix_pitch
 from batchkron.backends.device_tiling import Step, plan_order, plan_steps
-from batchkron.backends.tuning import Tuning, wanted_tuning
+from batchkron.backends.kernel_cache import is_tuned
+from batchkron.backends.tuning import wanted_tuning
 from batchkron.spec import Array, BatchSpec
 
 
@@ -67,13 +64,14 @@ class BatchPlan(PlainCalls):
         lists = self._lists(spec, owner)
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
         self._batch = ListBatch(shape, device, arrays)
-        self._tune: Callable[[Tuning], None] | None = None
         self._registers = self._register_batch(lists, arrays.get("starts"))
         self._bind()
         self.set_values(spec.pools, spec.weights)
         tuning = wanted_tuning()
-        if tuning is not None and self._tune is not None:
-            self._tune(tuning)
+        if tuning is not None and self._registers is not None:
+            from batchkron.backends.cuda.batch_tuning import tuned_batch
+
+            self._registers = tuned_batch(self._registers, shape, device, tuning)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
             self.reserve(1, 1)
 
@@ -100,43 +98,19 @@ class BatchPlan(PlainCalls):
             return None
         counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
         device = self._batch.device
-        case = case_of_batch(shape.steps, shape.dtype, counts, lists["ids"], device)
-        tiling = None if case is None else planned_tiling(case, shape.num_inputs, device)
-        if case is None or tiling is None:
+        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, lists["ids"], device)
+        if tiling is None:
             return None
+        if is_tuned():  # else a process need not load what reads it
+            from batchkron.backends.cuda.batch_tuning import planned_tiling
+
+            tiling = planned_tiling(tiling, shape, device)
         arrays = {
             "list": list_records(lists["ids"], lists["inputs"], tiling.short_ids),
             "starts": starts,
             "unit_weights": self._unit_weights,
         }
-
-        def make(tiling: RegisterTiling, kernel: Any = None) -> RegisterBatch:
-            return RegisterBatch(tiling, shape.dtype, device, counts, arrays, kernel)
-
-        self._tune = partial(self._search, case, make)
-        return make(tiling)
-
-    def _search(self, case: BatchCase, make: Callable[..., RegisterBatch], tuning: Tuning) -> None:
-        """Search how the list runs on its own matrices, unless that was done before."""
-        shape, device = self._batch.shape, self._batch.device
-        sizes = [
-            shape.systems * count * size
-            for count, size in (
-                (shape.num_inputs, shape.input_size),
-                (shape.num_outputs, shape.output_size),
-            )
-        ]
-
-        def prepare(tiling: RegisterTiling, kernel: Any) -> Callable[[int, int], None]:
-            candidate = make(tiling, kernel)
-            candidate.set_values(self._places(), self._weights)
-            return lambda x, y: candidate.run(x, y, shape.systems, 1, False)
-
-        where = shape.num_inputs, (sizes[0], sizes[1]), device
-        if tune_batch(case, *where, prepare, tuning):
-            found = planned_tiling(case, shape.num_inputs, device)
-            self._registers = None if found is None else make(found)
-            self._bind()
+        return RegisterBatch(tiling, shape.dtype, device, counts, arrays)
 
     def _bind(self) -> None:
         """Tell the kernels where pools and weights are."""
@@ -147,12 +121,8 @@ class BatchPlan(PlainCalls):
             [_pool_factor(pool, step.C, step.K) for pool, step in zip(pools, steps, strict=True)]
         )
         if self._registers is not None:
-            self._registers.set_values(self._places(), self._weights)
-
-    def _places(self) -> list[tuple[int, int]]:
-        """Return address and stride of each step's pool."""
-        pools = [self._pools[mode] for mode in self._order]
-        return [(pool.data.ptr, _system_stride(pool)) for pool in pools]
+            places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
+            self._registers.set_values(places, self._weights)
 
     def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
         """Allocate anew what was shared, by modes or by systems, and no longer is."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-from batchkron.backends.cuda.device import device_name, load_code, prefer_shared_memory
+from batchkron.backends.cuda.device import (
+    device_limits,
+    device_name,
+    load_code,
+    prefer_shared_memory,
+)
+from batchkron.backends.cuda.list_batch import BatchShape
+from batchkron.backends.cuda.register_batch import RegisterBatch
 from batchkron.backends.cuda.trials import Apply, Trial, is_searched, search_and_keep
 from batchkron.backends.device_batch_choices import (
     BatchCase,
@@ -19,16 +25,13 @@ from batchkron.backends.device_batches import RegisterTiling
 from batchkron.backends.device_programs import Program
 from batchkron.backends.kernel_cache import CompiledKernel
 from batchkron.backends.tuning import Tuning
-from batchkron.backends.tuning_store import kept_entry
-from batchkron.storage.provenance import batchkron_version
-
-Prepare = Callable[[RegisterTiling, Any], Apply]  # from a tiling and its kernel to a call
+from batchkron.backends.tuning_store import kept_entry, tuned_version
 
 
 def batch_key(case: BatchCase, num_inputs: int, device: str) -> str:
     """Return what a batch list is found by in the store."""
     flags = f"short ids {case.short_ids}, identities {case.identities}"
-    return f"{device}; list {batch_words(case, num_inputs)}; {flags}; {batchkron_version()}"
+    return f"{device}; list {batch_words(case, num_inputs)}; {flags}; {tuned_version()}"
 
 
 def batch_words(case: BatchCase, num_inputs: int) -> str:
@@ -39,44 +42,56 @@ def batch_words(case: BatchCase, num_inputs: int) -> str:
     return f"{case.products} of {factors}, {num_inputs} to {case.outputs}, {case.dtype}"
 
 
-def planned_tiling(case: BatchCase, num_inputs: int, device: int) -> RegisterTiling | None:
-    """Return how a list runs, None where it does not run in registers."""
-    entry = kept_entry(batch_key(case, num_inputs, device_name(device)))
+def _case(tiling: RegisterTiling, shape: BatchShape, device: int) -> BatchCase:
+    return BatchCase(
+        shape.steps,
+        shape.dtype,
+        shape.systems * shape.num_outputs,
+        shape.systems * shape.products,
+        tiling.short_ids,
+        tiling.identities,
+        device_limits(device),
+    )
+
+
+def planned_tiling(rule: RegisterTiling, shape: BatchShape, device: int) -> RegisterTiling:
+    """Return how a list runs: as tuning has found, or by the rule's tiling."""
+    case = _case(rule, shape, device)
+    entry = kept_entry(batch_key(case, shape.num_inputs, device_name(device)))
     choice = None if entry is None else read_batch_choice(entry.choice)
-    tiling = None if choice is None else chosen_tiling(choice, case)
-    return case.by_the_rule() if tiling is None else tiling
+    return rule if choice is None else chosen_tiling(choice, case) or rule
 
 
-def tune_batch(
-    case: BatchCase,
-    num_inputs: int,
-    sizes: tuple[int, int],
-    device: int,
-    prepare: Prepare,
-    tuning: Tuning,
-) -> bool:
-    """Search how a list runs unless that was done before; return whether it was now.
+def tuned_batch(
+    registers: RegisterBatch, shape: BatchShape, device: int, tuning: Tuning
+) -> RegisterBatch:
+    """Return a list as it runs after a search, unless that was done before.
 
-    ``sizes``: the elements of x and of y. ``prepare`` makes a call of a tiling's kernel.
+    It is measured on its own matrices and weights.
     """
-    key = batch_key(case, num_inputs, device_name(device))
-    shape, rule = batch_words(case, num_inputs), case.by_the_rule()
-    if rule is None or is_searched(key, shape, tuning):
-        return False
-    trial = Trial(*sizes, case.dtype)
+    case = _case(registers.tiling, shape, device)
+    key = batch_key(case, shape.num_inputs, device_name(device))
+    words, rule = batch_words(case, shape.num_inputs), case.by_the_rule()
+    if rule is None or is_searched(key, words, tuning):
+        return registers
+    trial = Trial(
+        shape.systems * shape.num_inputs * shape.input_size,
+        shape.systems * shape.num_outputs * shape.output_size,
+        shape.dtype,
+    )
 
-    def measure(choice: BatchChoice, compiled: dict[Program, CompiledKernel], best: float) -> float:
+    def prepare(choice: BatchChoice, code: CompiledKernel) -> Apply:
         tiling = chosen_tiling(choice, case)
         assert tiling is not None, "it was compiled"
+        kernel, _ = load_code(code, device)
+        prefer_shared_memory(kernel, tiling.carveout)
+        candidate = registers.cut_as(tiling, kernel)
+        return lambda x, y: candidate.run(x, y, shape.systems, 1, False)
+
+    def measure(choice: BatchChoice, compiled: dict[Program, CompiledKernel], best: float) -> float:
         (code,) = compiled.values()
-
-        def ready() -> Apply:
-            kernel, _ = load_code(code, device)
-            prefer_shared_memory(kernel, tiling.carveout)
-            return prepare(tiling, kernel)
-
-        return trial.measure(ready, best)
+        return trial.measure(partial(prepare, choice, code), best)
 
     space = BatchSpace(case, rule)
-    search_and_keep(key, shape, space, measure, written_batch_choice, device, tuning)
-    return True
+    search_and_keep(key, words, space, measure, written_batch_choice, device, tuning)
+    return registers.cut_as(planned_tiling(rule, shape, device))

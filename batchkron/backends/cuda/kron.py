@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,14 +26,13 @@ from batchkron.backends.cuda.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.kron_tuning import Load, planned_groups, tune_kron
 from batchkron.backends.cuda.launch import Launch, PlainCalls, UsualScalars
 from batchkron.backends.device_arguments import (
     group_arguments,
     kron_arguments,
 )
 from batchkron.backends.device_fibres import FibreGroup
-from batchkron.backends.device_kron_choices import KronCase, KronGroup, group_kernel
+from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.device_programs import group_program, register_program
 from batchkron.backends.device_registers import (
     LARGEST_FACTOR,
@@ -42,8 +41,12 @@ from batchkron.backends.device_registers import (
     factor_words,
 )
 from batchkron.backends.device_tiling import Group, kron_groups
+from batchkron.backends.kernel_cache import is_tuned
 from batchkron.backends.tuning import Tuning, wanted_tuning
 from batchkron.spec import Array, KronSpec
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.kron_tuning import Load
 
 _MOST_PLANS = 64
 _ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
@@ -100,14 +103,22 @@ def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _
     return _KronProgram(passes, lines * _ALIGNMENT, workspace)
 
 
-def _case(spec: KronSpec, constant: bool, device: int) -> KronCase:
+def _groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...] | None:
+    """Return the kernels that tuning has found or that the rule chooses; None: the general ones.
+
+    ``constant``: the factors may be constants of the kernels.
+    """
+    if is_tuned():  # else a process need not load what reads it
+        from batchkron.backends.cuda.kron_tuning import planned_groups
+
+        return planned_groups(spec, constant, device)
     shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
-    return KronCase(*shape, constant, device_limits(device))
+    return rule_groups(*shape, constant, device_limits(device))
 
 
 def _shared_kernel(dtype: np.dtype[Any], device: int, group: KronGroup) -> Any:
     """Return the kernel of a group that all products share."""
-    return load_kernel(group_kernel(group, dtype).program, device)
+    return load_kernel(kron_group_program(group, dtype), device)
 
 
 def _planned(spec: KronSpec, groups: Sequence[KronGroup], device: int, load: Load) -> _KronProgram:
@@ -125,19 +136,19 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
         program = _planned(spec, groups, device, load)
         return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
 
+    from batchkron.backends.cuda.kron_tuning import tune_kron
+
     with device_errors():
-        if tune_kron(_case(spec, constant, device), device, prepare, tuning):
+        if tune_kron(spec, constant, device, prepare, tuning):
             _kron_program.cache_clear()
 
 
 @lru_cache(maxsize=1024)
 def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
-    case = _case(spec, False, device)
-    planned = planned_groups(case, device)
+    planned, limits = _groups(spec, False, device), device_limits(device)
     if planned is not None:
         return _planned(spec, planned, device, partial(_shared_kernel, spec.dtype, device))
-    limits = case.limits
     groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
     workspace = max(
         min(group.tiles(), group.tiling.most_blocks(limits)) * group.tiling.workspace_bytes
@@ -181,7 +192,7 @@ class _OwnKernels:
         """Return the kernels of a Kron-Matmul, None where the factors are too large."""
         if not _may_be_constant(spec):
             return None
-        groups = planned_groups(_case(spec, True, self._device), self._device)
+        groups = _groups(spec, True, self._device)
         if groups is None:
             return None
 

@@ -8,6 +8,7 @@ from typing import Any
 from batchkron.backends.cuda.device import (
     ConstantKernel,
     DeviceArray,
+    device_limits,
     device_name,
     load_code,
     place,
@@ -22,22 +23,19 @@ from batchkron.backends.cuda.trials import (
 from batchkron.backends.device_kron_choices import (
     KronCase,
     KronChoice,
-    KronGroup,
     KronSpace,
     chosen_groups,
-    group_kernel,
     read_kron_choice,
     rule_choice,
-    rule_groups,
     written_kron_choice,
 )
+from batchkron.backends.device_kron_groups import KronGroup, kron_group_program
 from batchkron.backends.device_programs import Program
 from batchkron.backends.device_registers import RegisterGroup, factor_words
 from batchkron.backends.kernel_cache import CompiledKernel
 from batchkron.backends.tuning import Tuning
-from batchkron.backends.tuning_store import kept_entry
-from batchkron.spec import Array
-from batchkron.storage.provenance import batchkron_version
+from batchkron.backends.tuning_store import kept_entry, tuned_version
+from batchkron.spec import Array, KronSpec
 
 Load = Callable[[KronGroup], Any]  # from a group to its kernel as a CuPy function
 Prepare = Callable[[tuple[KronGroup, ...], Sequence[DeviceArray], Load], Apply]
@@ -48,7 +46,7 @@ def kron_key(case: KronCase, device: str) -> str:
     factors = ",".join(f"{K}x{C}" for K, C in zip(case.outputs, case.inputs, strict=True))
     where = "constant" if case.constant else "read"
     vectors = f"outer {case.outer}, inner {case.inner}, {case.dtype}"
-    return f"{device}; kron {factors}, {where} factors; {vectors}; {batchkron_version()}"
+    return f"{device}; kron {factors}, {where} factors; {vectors}; {tuned_version()}"
 
 
 def kron_words(case: KronCase) -> str:
@@ -62,19 +60,31 @@ def kron_words(case: KronCase) -> str:
     return f"{case.outer}: {factors}{columns} {case.dtype} {kind}"
 
 
-def planned_groups(case: KronCase, device: int) -> tuple[KronGroup, ...] | None:
-    """Return the kernels of a Kron-Matmul, None where it takes the general ones."""
+def _case(spec: KronSpec, constant: bool, device: int) -> KronCase:
+    shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
+    return KronCase(*shape, constant, device_limits(device))
+
+
+def planned_groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...] | None:
+    """Return the kernels of a Kron-Matmul, None where it takes the general ones.
+
+    ``constant``: the factors may be constants of the kernels.
+    """
+    case = _case(spec, constant, device)
     entry = kept_entry(kron_key(case, device_name(device)))
     choice = None if entry is None else read_kron_choice(entry.choice)
     groups = None if choice is None else chosen_groups(choice, case)
-    return rule_groups(case) if groups is None else groups
+    return case.by_the_rule() if groups is None else groups
 
 
-def tune_kron(case: KronCase, device: int, prepare: Prepare, tuning: Tuning) -> bool:
+def tune_kron(
+    spec: KronSpec, constant: bool, device: int, prepare: Prepare, tuning: Tuning
+) -> bool:
     """Search the kernels of a Kron-Matmul unless that was done before; return whether it was now.
 
     ``prepare`` makes a call of kernels with factors on the device.
     """
+    case = _case(spec, constant, device)
     key, shape = kron_key(case, device_name(device)), kron_words(case)
     rule = rule_choice(case)
     if rule is None or is_searched(key, shape, tuning):
@@ -121,7 +131,7 @@ class _Kernels:
 
     def load(self, group: KronGroup) -> Any:
         """Return a group's kernel; its constants are the factors."""
-        program = group_kernel(group, self._case.dtype).program
+        program = kron_group_program(group, self._case.dtype)
         code = self._compiled[program]
         if not (isinstance(group, RegisterGroup) and group.tile.constant):
             loaded = load_code(code, self._device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,12 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
-from batchkron.backends.device_batch_choices import BatchCase
-from batchkron.backends.device_batches import LARGEST_SHORT_ID, RegisterTiling, record_words
+from batchkron.backends.device_batches import (
+    LARGEST_SHORT_ID,
+    RegisterTiling,
+    record_words,
+    register_tiling,
+)
 from batchkron.backends.device_programs import register_batch_program
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
@@ -39,17 +44,13 @@ class RegisterBatch:
         device: int,
         counts: tuple[int, int, int, int],
         arrays: dict[str, DeviceArray],
-        kernel: Any = None,
     ) -> None:
-        """Take (systems, products, inputs, outputs), and "list", "starts" and "unit_weights".
-
-        And the tiling's kernel, where it is compiled already.
-        """
+        """Take (systems, products, inputs, outputs), and "list", "starts" and "unit_weights"."""
         systems, products, num_inputs, num_outputs = counts
         self._tiling = tiling
         self._dtype = dtype
         self._device = device
-        self._kernel = kernel
+        self._kernel: Any = None
         self._launches: dict[int, Launch] = {}
         self._scalars = batch_scalars(dtype)
         self._num_outputs, self._products = num_outputs, products
@@ -59,6 +60,18 @@ class RegisterBatch:
             self._arguments[key] = array.data.ptr
         self._arguments["systems"] = systems
         self._arguments["num_inputs"], self._arguments["num_outputs"] = num_inputs, num_outputs
+
+    @property
+    def tiling(self) -> RegisterTiling:
+        """How the list is cut."""
+        return self._tiling
+
+    def cut_as(self, tiling: RegisterTiling, kernel: Any = None) -> RegisterBatch:
+        """Return the same list and values, cut in another way; the kernel if it is compiled."""
+        other = copy(self)
+        other._tiling, other._kernel, other._launches = tiling, kernel, {}
+        other._arguments = self._arguments.copy()
+        return other
 
     def set_values(self, pools: list[tuple[int, int]], weights: DeviceArray) -> None:
         """Take address and stride of each pool, and the weights (systems or 1, products)."""
@@ -99,23 +112,23 @@ class RegisterBatch:
         launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
 
 
-def case_of_batch(
+def tiling_of_batch(
     steps: tuple[Step, ...],
     dtype: np.dtype[Any],
     counts: tuple[int, int, int, int],
     ids: Array,
     device: int,
-) -> BatchCase | None:
-    """Return a batch list as the kernel in registers sees it, None if it is too long for that.
+) -> RegisterTiling | None:
+    """Return how a batch list runs in registers, or None where it does not.
 
     ``ids`` are those of the kernel's steps (products, steps), -1 for identities.
     """
     systems, products, num_inputs, num_outputs = counts
     if 0 in (products, num_outputs) or max(num_inputs, products) > _MOST_COUNTED:
         return None
-    return BatchCase(
+    return register_tiling(
         steps,
-        dtype,
+        dtype.itemsize,
         systems * num_outputs,
         systems * products,
         bool(ids.max() <= LARGEST_SHORT_ID),
