@@ -238,7 +238,8 @@ class KronSpace:
     ) -> Iterator[FibreKnobs | RegisterKnobs]:
         """Yield a group's knobs near those that it has now, then kernels of the other kind."""
         ways: list[tuple[float, FibreKnobs]] = []
-        if max(*part.inputs, *part.outputs) >= _SMALLEST_IN_FIBRES:
+        large = max(*part.inputs, *part.outputs) >= _SMALLEST_IN_FIBRES
+        if large or isinstance(now, FibreKnobs):
             ways = fibre_knobs(part, self.case.limits)
         if ways:
             known = {knobs: cycles for cycles, knobs in ways}
