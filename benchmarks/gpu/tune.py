@@ -55,6 +55,7 @@ def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterat
     for outcome in tuning.outcomes:
         cell.ours = {"microseconds": outcome.microseconds, "captured": True}
         cell.peers["rule"] = {"microseconds": outcome.rule_microseconds, "captured": True}
+        cell.note = "" if outcome.is_complete else "bounds reached"
         cell.more = {
             "gain": outcome.gain,
             "tried": outcome.tried,
