@@ -15,6 +15,7 @@ from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
     Array,
     KronCall,
+    Precision,
     as_scalar,
     check_output,
     compute_dtype,
@@ -34,6 +35,7 @@ def gekmm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
 ) -> Array:
     """Compute alpha (A_1 ⊗ … ⊗ A_d) x + beta y.
 
@@ -52,6 +54,10 @@ def gekmm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU: in full, or on matrix units in three parts or with
+        11 bits (see "Precision" in docs/gpu.md for the bounds). Other dtypes, and the CPU, compute
+        in full.
 
     Returns
     -------
@@ -62,7 +68,8 @@ def gekmm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
+        another precision.
     TypeError
         For dtypes without kernels, or ``out`` of another dtype than the result.
 
@@ -79,7 +86,15 @@ def gekmm(
     array([10.,  7., 22., 15.])
     """
     call = kron_call(
-        factors, x, left=True, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+        factors,
+        x,
+        left=True,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
     )
     return _run(call, out)
 
@@ -94,6 +109,7 @@ def gemkm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
 ) -> Array:
     """Compute alpha x (A_1 ⊗ … ⊗ A_d) + beta y.
 
@@ -112,6 +128,8 @@ def gemkm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        As in `gekmm`.
 
     Returns
     -------
@@ -121,7 +139,8 @@ def gemkm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
+        another precision.
     TypeError
         For dtypes without kernels, or ``out`` of another dtype than the result.
 
@@ -133,7 +152,15 @@ def gemkm(
     array([14., 10., 20., 14.])
     """
     call = kron_call(
-        factors, x, left=False, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+        factors,
+        x,
+        left=False,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
     )
     return _run(call, out)
 

@@ -1,9 +1,9 @@
 """How a Kron-Matmul of large factors is cut: tiles in shared memory, fibres multiplied in place.
 
 A group of neighbouring modes is one kernel, ``csrc/cuda/kron_fibres.cuh``: single precision on
-ordinary cores, double precision on matrix units. Tiles, teams and fibres of a warp are those of the
-least estimated time (``device_fibre_times``), with few bank conflicts (``device_fibre_layouts``).
-Pure arithmetic on sizes, without any device.
+ordinary cores, or on matrix units where asked for, double precision on matrix units. Tiles, teams
+and fibres of a warp are those of the least estimated time (``device_fibre_times``), with few bank
+conflicts (``device_fibre_layouts``). Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile, layout_of
 from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of
 from batchkron.backends.device_register_passes import cuts
+from batchkron.backends.device_tf32 import PRODUCTS
 from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.spec import Precision
 
 _SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
 _SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multiples of four
@@ -56,6 +58,7 @@ def fibre_groups(
     inner: int,
     dtype: np.dtype[np.generic],
     limits: DeviceLimits,
+    precision: Precision | None = None,
 ) -> tuple[FibreGroup, ...] | None:
     """Return the kernels of a Kron-Matmul of large real factors, None where it has others."""
     if dtype.kind != "f" or not 0 < len(inputs) <= _MOST_MODES:
@@ -63,6 +66,8 @@ def fibre_groups(
     whole = dtype.itemsize == 8 and all(size % 4 == 0 for size in (*inputs, *outputs))
     if max(*inputs, *outputs) < (_SMALLEST_WHOLE if whole else _SMALLEST):
         return None
+    products = PRODUCTS[precision] if dtype == np.float32 else 0
+    asked = Shape(inputs, outputs, outer, inner, dtype.itemsize, products)
     best, found = math.inf, None
     for parts in range(1, len(inputs) + 1):
         for cut in cuts(len(inputs), parts):
@@ -70,7 +75,7 @@ def fibre_groups(
                 continue
             reverse = inputs == outputs or parts > _MOST_ORDERED
             for order in [tuple(reversed(cut))] if reverse else permutations(cut):
-                groups = _cuts(order, inputs, outputs, outer, inner, dtype.itemsize, limits)
+                groups = _cuts(order, asked, limits)
                 if groups is None:
                     continue
                 cycles = sum(one.cycles for _, _, one in groups)
@@ -98,22 +103,24 @@ def _best_cut(shape: Shape, limits: DeviceLimits) -> Cut | None:
 
 
 def _cuts(
-    order: Sequence[tuple[int, int]],
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    outer: int,
-    inner: int,
-    itemsize: int,
-    limits: DeviceLimits,
+    order: Sequence[tuple[int, int]], asked: Shape, limits: DeviceLimits
 ) -> list[tuple[int, Shape, Cut]] | None:
     """Return first mode, shape and cut of each group, None if one does not fit."""
-    sizes, found = list(inputs), []
+    sizes, found = list(asked.inputs), []
     for low, high in order:
-        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
-        shape = Shape(inputs[low:high], outputs[low:high], L, R, itemsize)
+        shape = replace(
+            asked,
+            inputs=asked.inputs[low:high],
+            outputs=asked.outputs[low:high],
+            L=asked.L * math.prod(sizes[:low]),
+            R=math.prod(sizes[high:]) * asked.R,
+        )
         cut = _best_cut(shape, limits)
+        if shape.products:  # a permission: ordinary cores may leave more room for tiles
+            usual = _best_cut(replace(shape, products=0), limits)
+            cut = min(filter(None, (cut, usual)), key=lambda one: one.cycles, default=None)
         if cut is None:
             return None
         found.append((low, shape, cut))
-        sizes[low:high] = outputs[low:high]
+        sizes[low:high] = asked.outputs[low:high]
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
 from batchkron.spec import (
     Array,
+    Precision,
+    check_precision,
     compute_dtype,
     factor_list,
     read_only_copies,
@@ -33,11 +35,14 @@ class KroneckerProduct(ValuedOperator):
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
         axes broadcast together and become ``batch_shape``: one system each.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU, as in `batchkron.gekmm`; .T, .H and ``to`` keep it.
 
     Raises
     ------
     ValueError
-        If there is no factor, one is not a matrix, or leading axes do not broadcast.
+        If there is no factor, one is not a matrix, leading axes do not broadcast, or for another
+        precision.
     TypeError
         For dtypes without kernels.
 
@@ -51,7 +56,8 @@ class KroneckerProduct(ValuedOperator):
     np.float64(10.0)
     """
 
-    def __init__(self, factors: Sequence[ArrayLike]) -> None:
+    def __init__(self, factors: Sequence[ArrayLike], *, precision: Precision | None = None) -> None:
+        self.precision = check_precision(precision)
         factors = list(factors)
         module = array_module(*factors)
         chosen = backend_for(module)
@@ -67,12 +73,12 @@ class KroneckerProduct(ValuedOperator):
             spec = one_product_spec(self.factors, 1)
             self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
         else:
-            self._hold(chosen.kron_product(self.factors))
+            self._hold(chosen.kron_product(self.factors, precision))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return type(self), (self.factors,)
+        return partial(type(self), precision=self.precision), (self.factors,)
 
     def _hold(self, product: KronProduct) -> None:
         self._product = product
@@ -118,17 +124,21 @@ class KroneckerProduct(ValuedOperator):
         elif self._product is not None:
             self._hold(self._backend.with_factors(self._product, self.factors))
 
+    def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
+        """Return a product of other factors, as precise."""
+        return KroneckerProduct(factors, precision=self.precision)
+
     def _build_on(self, device: str) -> KroneckerProduct:
-        return KroneckerProduct(self.factors)
+        return self._like(self.factors)
 
     def _build_transpose(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.swapaxes(-1, -2) for factor in self.factors])
+        return self._like([factor.swapaxes(-1, -2) for factor in self.factors])
 
     def _build_conjugate(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.conj() for factor in self.factors])
+        return self._like([factor.conj() for factor in self.factors])
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerProduct:
-        return KroneckerProduct([factor.astype(dtype) for factor in self.factors])
+        return self._like([factor.astype(dtype) for factor in self.factors])
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
@@ -243,7 +253,8 @@ class KroneckerProduct(ValuedOperator):
         """Return the factors' shapes and the work of one product."""
         shapes = " ⊗ ".join(f"{p}×{q}" for p, q in zip(self._outputs, self._inputs, strict=True))
         entries = sum(factor.size for factor in self.factors)
+        precision = "" if self.precision is None else f"\n  float32 on a GPU as {self.precision}"
         return (
             f"{super().describe()}: {shapes}\n"
-            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}"
+            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}{precision}"
         )

@@ -44,7 +44,7 @@ from batchkron.backends.device_registers import (
     register_groups,
 )
 from batchkron.backends.device_tiling import Group, kron_groups
-from batchkron.spec import Array, KronSpec
+from batchkron.spec import Array, KronSpec, Precision
 
 _MOST_PLANS = 64
 _ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
@@ -106,7 +106,7 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
     limits = device_limits(device)
     shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-    in_fibres = fibre_groups(*shape, limits)
+    in_fibres = fibre_groups(*shape, limits, spec.precision)
     if in_fibres is not None:
         return _program(spec, tuple(_fibre_pass(spec, one, device) for one in in_fibres))
     in_registers = register_groups(*shape, False, limits)
@@ -317,8 +317,9 @@ def kron_plan(spec: KronSpec) -> KronPlan:
 class KronProduct(PlainCalls):
     """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
 
-    def __init__(self, factors: Sequence[Array]) -> None:
+    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
         super().__init__(current_device())
+        self._precision = precision
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
         self._workspaces = Workspaces()
@@ -348,7 +349,7 @@ class KronProduct(PlainCalls):
         prepared = self._prepared.get((outer, inner))
         if prepared is None:
             dtype = self._factors[0].dtype
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype)
+            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
             if _is_empty(spec):
                 return None
             program = self._kernels.program(spec) or _kron_program(spec, self._device)
@@ -385,9 +386,9 @@ class KronProduct(PlainCalls):
                 y[...] = 0
 
 
-def kron_product(factors: Sequence[Array]) -> KronProduct:
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
     """Return a product with these factors, host arrays of one dtype."""
-    return KronProduct(factors)
+    return KronProduct(factors, precision)
 
 
 def with_factors(product: KronProduct, factors: Sequence[Array]) -> KronProduct:
