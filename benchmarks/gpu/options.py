@@ -10,10 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.shapes import squares
-from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
+from benchmarks.gpu.cases import (
+    ABLATION,
+    BATCHES,
+    DTYPES,
+    EXPLICIT,
+    KRON,
+    PDE,
+    PRECISION,
+    PRECISIONS,
+    SMALL_BATCHES,
+)
 from benchmarks.gpu.list_cases import LISTS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation")
+PARTS = (
+    "start",
+    "latency",
+    "kron",
+    "precision",
+    "pde",
+    "batches",
+    "lists",
+    "explicit",
+    "ablation",
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,7 @@ def all_choices() -> list[Choice]:
     found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
     named: list[tuple[str, str, Any, Sequence[str]]] = [
         *(("kron", case.name, case, DTYPES) for case in KRON),
+        *(("precision", case.name, case, tuple(case.figures)) for case in PRECISION),
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
         *(("lists", case.name, case, DTYPES) for case in LISTS),
@@ -56,7 +77,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="both by default")
+    parser.add_argument("--dtype", choices=DTYPES + PRECISIONS, help="all by default")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument(
         "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"

@@ -11,6 +11,7 @@ from benchmarks.gpu.cases import Figures, Recorded
 RECORDED = "recorded, not in this run"
 NOTES = {
     "kron": f"FastKron, cuTENSOR: {RECORDED}.",
+    "precision": "float32 on matrix units; full: by the same operator in full precision.",
     "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
     "small batch": f"ASGarD: {RECORDED}.",
     "list": "32M: the floor has random gathers from memory as measured in this run.",
