@@ -15,6 +15,7 @@ from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
     Array,
     KronCall,
+    Precision,
     as_scalar,
     check_output,
     compute_dtype,
@@ -34,6 +35,7 @@ def gekmm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
     tune: bool = False,
 ) -> Array:
     """Compute alpha (A_1 ⊗ … ⊗ A_d) x + beta y.
@@ -53,6 +55,10 @@ def gekmm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU: in full, or on matrix units in three parts or with
+        11 bits (see "Precision" in docs/gpu.md for the bounds). Other dtypes, and the CPU, compute
+        in full.
     tune : bool
         On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
         earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
@@ -66,7 +72,8 @@ def gekmm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
+        another precision.
     TypeError
         For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
 
@@ -84,7 +91,15 @@ def gekmm(
     """
     tuning = tuning_for(tune)
     call = kron_call(
-        factors, x, left=True, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+        factors,
+        x,
+        left=True,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
     )
     return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
 
@@ -99,6 +114,7 @@ def gemkm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
     tune: bool = False,
 ) -> Array:
     """Compute alpha x (A_1 ⊗ … ⊗ A_d) + beta y.
@@ -118,6 +134,8 @@ def gemkm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        As in `gekmm`.
     tune : bool
         On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
         earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
@@ -130,7 +148,8 @@ def gemkm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
+        another precision.
     TypeError
         For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
 
@@ -143,7 +162,15 @@ def gemkm(
     """
     tuning = tuning_for(tune)
     call = kron_call(
-        factors, x, left=False, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+        factors,
+        x,
+        left=False,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
     )
     return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
 

@@ -97,6 +97,16 @@ SHAPES = [
     ([(16, 16)] * 4, 1024, 1),
 ]
 
+# factors, rows and precision of Kron-Matmuls in float32
+PRECISIONS = [
+    ([(64, 64)] * 3, 1024, "tf32x3"),
+    ([(128, 128)] * 3, 16, "tf32x3"),
+    ([(32, 32)] * 3, 1024, "tf32x3"),
+    ([(33, 40), (3, 2)], 100, "tf32x3"),
+    ([(64, 64)] * 2, 1024, "tf32"),
+    ([(128, 128)] * 2, 1024, "tf32"),
+]
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -113,13 +123,22 @@ def dtype_of(index):
     return np.dtype(DTYPES[index % len(DTYPES)])
 
 
+def _sizes(factors):
+    runs = [(p, q, len(list(run))) for (p, q), run in groupby(factors)]
+    return " ".join(f"{p if p == q else f'{p}×{q}'}" + f"^{n}" * (n > 1) for p, q, n in runs)
+
+
 def label_of(index):
     """A shape as the table names it."""
     factors, rows, inner = SHAPES[index]
-    runs = [(p, q, len(list(run))) for (p, q), run in groupby(factors)]
-    sizes = [f"{p if p == q else f'{p}×{q}'}" + f"^{n}" * (n > 1) for p, q, n in runs]
     vectors = f", {inner} vectors" if inner > 1 else ""
-    return f"{rows}: {' '.join(sizes)}{vectors} {dtype_of(index)}"
+    return f"{rows}: {_sizes(factors)}{vectors} {dtype_of(index)}"
+
+
+def precision_label(case):
+    """An entry of PRECISIONS as the table names it."""
+    factors, rows, precision = case
+    return f"{rows}: {_sizes(factors)} {precision}"
 
 
 def programs_of(shapes, rows, inner, dtype, limits):
@@ -202,6 +221,16 @@ def explicit_kernels(dtype, capability):
     return [kernel.result() for kernel in begun]
 
 
+def precision_kernels(case, capability):
+    """The kernels of an entry of PRECISIONS."""
+    factors, rows, precision = case
+    outputs, inputs = zip(*factors, strict=True)
+    dtype = np.dtype(np.float32)
+    groups = fibre_groups(inputs, outputs, rows, 1, dtype, DEVICES[capability], precision)
+    begun = [_begun(fibre_program(dtype, group.tile), capability) for group in groups]
+    return [kernel.result() for kernel in begun]
+
+
 def rows_of(kernels):
     """Kernels as the table has them."""
     return [[k.header.removesuffix(".cuh"), k.registers, k.stack] for k in kernels]
@@ -212,6 +241,8 @@ def all_kernels(capability):
     table = {label_of(index): kernels_of(index, capability) for index in range(len(SHAPES))}
     for dtype in DTYPES:
         table[f"{EXPLICIT} {dtype}"] = explicit_kernels(dtype, capability)
+    for case in PRECISIONS:
+        table[precision_label(case)] = precision_kernels(case, capability)
     return table
 
 

@@ -86,6 +86,18 @@ def test_a_rule_is_judged_by_what_tuning_gains():
     assert len(report.row(one)) == len(report.columns("tune", [], []))
 
 
+def test_less_precise_cells_are_a_table_of_their_own():
+    choices, cases = gpu("options").all_choices(), gpu("cases")
+    assert {c.dtype for c in choices if c.part == "precision"} == {"tf32x3", "tf32"}
+    assert {c.dtype for c in choices if c.part == "kron"} == {"float32", "float64"}
+    full = {case.name: case.figures["float32"].goal for case in cases.KRON}
+    for case in cases.PRECISION:
+        assert case.figures["tf32x3"].goal < full[case.name]
+        floors = [gpu("floors").precision_floor(case.shape, p) for p in ("tf32x3", "tf32")]
+        floors.append(gpu("floors").kron_floor(case.shape, "float32"))
+        assert floors[1] < floors[0] < floors[2]
+
+
 def test_work_for_other_processes_can_be_sent_to_them():
     options, command = gpu("options"), gpu("__main__")
     jobs = command.jobs(options.all_choices())

@@ -12,7 +12,7 @@ import numpy as np
 from batchkron.backends import _native
 from batchkron.backends.protocol import BatchPlan, KronProduct, SegmentedPlan
 from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 
 name = "cpu"
 array_module = np
@@ -83,8 +83,8 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(native)
 
 
-def kron_product(factors: Sequence[Array]) -> KronProduct:
-    """Return a product that holds its own packed copy of the factors."""
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
+    """Return a product that holds its own packed copy of the factors, in full precision."""
     return _KRON_PRODUCTS[factors[0].dtype](factors)
 
 

@@ -24,7 +24,10 @@ _BANKS = 32  # of four bytes each
 
 @dataclass(frozen=True, slots=True)
 class FibrePass:
-    """One mode of a tile, see ``FibrePass`` of the kernel; ``fibres``: (size, stride) of axes."""
+    """One mode of a tile, see ``FibrePass`` of the kernel; ``fibres``: (size, stride) of axes.
+
+    With ``products`` it is a ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    """
 
     C: int
     K: int
@@ -34,6 +37,7 @@ class FibrePass:
     across: int
     along: bool
     split: int
+    products: int
     fibres: tuple[tuple[int, int], ...]
 
 
@@ -107,6 +111,7 @@ def _passes(shape: Shape, cut: Cut, strides: Sequence[int]) -> tuple[FibrePass, 
                 fragment.across,
                 fragment.along,
                 fragment.split,
+                fragment.products,
                 tuple(axis for axis in axes if axis[0] > 1) or ((1, 1),),
             )
         )
@@ -116,6 +121,10 @@ def _passes(shape: Shape, cut: Cut, strides: Sequence[int]) -> tuple[FibrePass, 
 def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int]]:
     """Yield fibres and entries of a warp's reads and writes in shared memory, elements of each."""
     lane = np.arange(WARP)
+    if one.products:
+        fibre = lane // 4 * one.across
+        yield (fibre, lane % 4 * 2, 2) if one.along else (fibre, lane % 4, one.across)
+        return
     if itemsize == 8:
         fibre = lane // 4 * one.across
         yield fibre, lane % 4, one.across

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 
+from batchkron.backends.device_tf32 import tf32_cut
 from batchkron.backends.device_tiling import DeviceLimits
 
 WARP = 32
@@ -58,13 +59,17 @@ _LAST = 0.16  # of its tiles that a team is alone with
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a group is given: sizes of its modes, L, R, bytes of an element."""
+    """What a group is given: sizes of its modes, L, R, bytes of an element.
+
+    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     L: int
     R: int
     itemsize: int
+    products: int = 0
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -97,7 +102,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What a warp takes in a pass, see ``FibrePass`` of the kernel."""
+    """What a warp takes in a pass, see ``FibrePass`` of the kernel.
+
+    With ``products`` see ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    """
 
     rows: int
     columns: int
@@ -105,6 +113,7 @@ class Fragment:
     along: bool
     staged: int  # elements of the factor in shared memory
     split: int = 0
+    products: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +200,24 @@ def _split(
     return best
 
 
+def _single_on_units(
+    C: int,
+    K: int,
+    fibres: int,
+    warps: int,
+    registers: int,
+    word: int,
+    along: bool,
+    products: int,
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in single precision on matrix units."""
+    cut = tf32_cut(C, K, fibres, warps, registers, products)
+    if cut is None:
+        return None
+    across = 1 if along else min(word, 2)
+    return cut.cycles, Fragment(cut.blocks, 0, across, along, cut.staged, cut.sharers, products)
+
+
 def _fragments(
     shape: Shape, slices: int, columns: int, warps: int, registers: int
 ) -> tuple[float, tuple[Fragment, ...]] | None:
@@ -205,6 +232,9 @@ def _fragments(
             one = _split(C, K, fibres, warps, registers, along)
         else:
             one = _double(*given) if shape.itemsize == 8 else _single(*given)
+            if shape.products:
+                other = _single_on_units(*given, shape.products)
+                one = min(filter(None, (one, other)), key=lambda way: way[0], default=None)
         if one is None:
             return None
         total += one[0]

@@ -1,9 +1,9 @@
 """How a Kron-Matmul of large factors is cut: tiles in shared memory, fibres multiplied in place.
 
 A group of neighbouring modes is one kernel, ``csrc/cuda/kron_fibres.cuh``: single precision on
-ordinary cores, double precision on matrix units. Tiles, teams and fibres of a warp are those of the
-least estimated time (``device_fibre_times``), with few bank conflicts (``device_fibre_layouts``).
-Pure arithmetic on sizes, without any device.
+ordinary cores, or on matrix units where asked for, double precision on matrix units. Tiles, teams
+and fibres of a warp are those of the least estimated time (``device_fibre_times``), with few bank
+conflicts (``device_fibre_layouts``). Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile, layout_of
 from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of
 from batchkron.backends.device_register_passes import cuts
+from batchkron.backends.device_tf32 import PRODUCTS
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape
+from batchkron.spec import Precision
 
 _SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
 _SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multiples of four
@@ -32,13 +34,17 @@ _WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class FibreKnobs:
-    """What may be chosen: slices and columns of a tile, teams, their warps, tiles of a team."""
+    """What may be chosen: slices and columns of a tile, teams, their warps, tiles of a team.
+
+    ``units``: 1 if single precision may be multiplied on matrix units, where that was asked for.
+    """
 
     slices: int
     columns: int
     teams: int
     warps: int
     stages: int
+    units: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,8 @@ class FibreGroup:
         """What was chosen."""
         tile = self.tile
         warps = tile.threads // _WARP
-        return FibreKnobs(tile.slices, tile.columns, tile.teams, warps, tile.stages)
+        units = int(any(one.products for one in tile.passes))
+        return FibreKnobs(tile.slices, tile.columns, tile.teams, warps, tile.stages, units)
 
     def blocks(self, limits: DeviceLimits) -> int:
         """Return the number of thread blocks."""
@@ -75,6 +82,7 @@ def fibre_groups(
     inner: int,
     dtype: np.dtype[np.generic],
     limits: DeviceLimits,
+    precision: Precision | None = None,
 ) -> tuple[FibreGroup, ...] | None:
     """Return the kernels of a Kron-Matmul of large real factors, None where it has others."""
     if dtype.kind != "f" or not 0 < len(inputs) <= _MOST_MODES:
@@ -82,6 +90,8 @@ def fibre_groups(
     whole = dtype.itemsize == 8 and all(size % 4 == 0 for size in (*inputs, *outputs))
     if max(*inputs, *outputs) < (_SMALLEST_WHOLE if whole else _SMALLEST):
         return None
+    products = PRODUCTS[precision] if dtype == np.float32 else 0
+    asked = Shape(inputs, outputs, outer, inner, dtype.itemsize, products)
     best, found = math.inf, None
     for parts in range(1, len(inputs) + 1):
         for cut in cuts(len(inputs), parts):
@@ -89,7 +99,7 @@ def fibre_groups(
                 continue
             reverse = inputs == outputs or parts > _MOST_ORDERED
             for order in [tuple(reversed(cut))] if reverse else permutations(cut):
-                groups = _cuts(order, inputs, outputs, outer, inner, dtype.itemsize, limits)
+                groups = _cuts(order, asked, limits)
                 if groups is None:
                     continue
                 cycles = sum(one.cycles for _, _, one in groups)
@@ -120,8 +130,10 @@ def fibre_knobs(part: GroupShape, limits: DeviceLimits) -> list[tuple[float, Fib
     """Return all ways to work on a group with their estimated cycles, the fastest first."""
     if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
         return []
-    found = sorted(cuts_of(_shape(part), limits), key=lambda cut: cut.cycles)
-    return [(cut.cycles, _knobs_of(cut)) for cut in found]
+    found = [
+        (cut.cycles, _knobs_of(cut)) for shape in _shapes(part) for cut in cuts_of(shape, limits)
+    ]
+    return sorted(dict.fromkeys(found), key=lambda way: way[0])
 
 
 def fibre_group(
@@ -130,42 +142,50 @@ def fibre_group(
     """Return the kernel of a group with these knobs, or the rule's; None if there is none."""
     if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
         return None
-    shape = _shape(part)
-    if knobs is None:
-        cut = _best_cut(shape, limits)
-    else:
-        cut = next((one for one in cuts_of(shape, limits) if _knobs_of(one) == knobs), None)
-    if cut is None:
+    found: list[tuple[Shape, Cut]] = []
+    for shape in _shapes(part):
+        if knobs is None:
+            best = _best_cut(shape, limits)
+            found += [] if best is None else [(shape, best)]
+        else:
+            found += [(shape, cut) for cut in cuts_of(shape, limits) if _knobs_of(cut) == knobs]
+    if not found:
         return None
+    shape, cut = min(found, key=lambda way: way[1].cycles)
     return FibreGroup(fibre_tile(part.first, shape, cut, limits), part.L, part.R)
 
 
 def _knobs_of(cut: Cut) -> FibreKnobs:
     """Return what tells a cut from all others of its group."""
-    return FibreKnobs(cut.slices, cut.columns, cut.teams, cut.warps, cut.stages)
+    units = int(any(fragment.products for fragment in cut.fragments))
+    return FibreKnobs(cut.slices, cut.columns, cut.teams, cut.warps, cut.stages, units)
 
 
-def _shape(part: GroupShape) -> Shape:
-    return Shape(part.inputs, part.outputs, part.L, part.R, part.itemsize)
+def _shapes(part: GroupShape) -> list[Shape]:
+    """Return a group as it is asked for, and on ordinary cores, which that allows as well."""
+    sizes = part.inputs, part.outputs, part.L, part.R, part.itemsize
+    return [Shape(*sizes, products) for products in dict.fromkeys((part.products, 0))]
 
 
 def _cuts(
-    order: Sequence[tuple[int, int]],
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    outer: int,
-    inner: int,
-    itemsize: int,
-    limits: DeviceLimits,
+    order: Sequence[tuple[int, int]], asked: Shape, limits: DeviceLimits
 ) -> list[tuple[int, Shape, Cut]] | None:
     """Return first mode, shape and cut of each group, None if one does not fit."""
-    sizes, found = list(inputs), []
+    sizes, found = list(asked.inputs), []
     for low, high in order:
-        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
-        shape = Shape(inputs[low:high], outputs[low:high], L, R, itemsize)
+        shape = replace(
+            asked,
+            inputs=asked.inputs[low:high],
+            outputs=asked.outputs[low:high],
+            L=asked.L * math.prod(sizes[:low]),
+            R=math.prod(sizes[high:]) * asked.R,
+        )
         cut = _best_cut(shape, limits)
+        if shape.products:  # a permission: ordinary cores may leave more room for tiles
+            usual = _best_cut(replace(shape, products=0), limits)
+            cut = min(filter(None, (cut, usual)), key=lambda one: one.cycles, default=None)
         if cut is None:
             return None
         found.append((low, shape, cut))
-        sizes[low:high] = outputs[low:high]
+        sizes[low:high] = asked.outputs[low:high]
     return found

@@ -18,8 +18,10 @@ from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_registers import RegisterKnobs, register_group, register_knobs
+from batchkron.backends.device_tf32 import PRODUCTS
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes
 from batchkron.backends.tuning_search import Kernel
+from batchkron.spec import Precision
 
 _KINDS: dict[str, type[FibreKnobs] | type[RegisterKnobs]] = {
     "fibres": FibreKnobs,
@@ -68,16 +70,18 @@ class KronCase:
     dtype: np.dtype[np.generic]
     constant: bool
     limits: DeviceLimits
+    precision: Precision | None = None
 
     def by_the_rule(self) -> tuple[KronGroup, ...] | None:
         """Return the kernels that the rule chooses, None where it takes the general ones."""
         shape = self.inputs, self.outputs, self.outer, self.inner, self.dtype
-        return rule_groups(*shape, self.constant, self.limits)
+        return rule_groups(*shape, self.constant, self.limits, self.precision)
 
     def parts(self, order: Iterable[tuple[int, int]]) -> list[GroupShape]:
         """Return what the groups of these runs are given."""
         sizes = self.inputs, self.outputs, self.outer, self.inner, self.dtype
-        return list(group_shapes(list(order), *sizes))
+        products = PRODUCTS[self.precision] if self.dtype == np.float32 else 0
+        return list(group_shapes(list(order), *sizes, products))
 
 
 def rule_choice(case: KronCase) -> KronChoice | None:

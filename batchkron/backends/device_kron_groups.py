@@ -8,6 +8,7 @@ from batchkron.backends.device_fibres import FibreGroup, fibre_groups
 from batchkron.backends.device_programs import Program, fibre_program, register_program
 from batchkron.backends.device_registers import RegisterGroup, register_groups
 from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.spec import Precision
 
 KronGroup = FibreGroup | RegisterGroup
 
@@ -20,13 +21,14 @@ def rule_groups(
     dtype: np.dtype[np.generic],
     constant: bool,
     limits: DeviceLimits,
+    precision: Precision | None = None,
 ) -> tuple[KronGroup, ...] | None:
     """Return the kernels that the rule chooses, None where it takes the general ones.
 
     ``constant``: the factors may be constants of the kernels.
     """
     shape = inputs, outputs, outer, inner, dtype
-    in_fibres = fibre_groups(*shape, limits)
+    in_fibres = fibre_groups(*shape, limits, precision)
     return register_groups(*shape, constant, limits) if in_fibres is None else in_fibres
 
 

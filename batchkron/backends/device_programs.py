@@ -211,6 +211,9 @@ def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
 
 
 def _fibre_pass(one: FibrePass) -> str:
+    if one.products:
+        shape = one.C, one.K, one.stride, one.rows, one.across, _flag(one.along)
+        return _type("Tf32Pass", *shape, one.split, one.products, _axes_type(one.fibres))
     sizes = one.C, one.K, one.stride, one.rows, one.columns, one.across
     return _type("FibrePass", *sizes, _flag(one.along), one.split, _axes_type(one.fibres))
 

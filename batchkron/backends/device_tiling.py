@@ -33,7 +33,10 @@ class DeviceLimits:
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number."""
+    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number.
+
+    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    """
 
     first: int
     inputs: tuple[int, ...]
@@ -41,6 +44,7 @@ class GroupShape:
     L: int
     R: int
     dtype: np.dtype[np.generic]
+    products: int = 0
 
     @property
     def itemsize(self) -> int:
@@ -55,12 +59,13 @@ def group_shapes(
     outer: int,
     inner: int,
     dtype: np.dtype[np.generic],
+    products: int = 0,
 ) -> Iterator[GroupShape]:
     """Yield what each group is given where the runs of modes in ``order`` follow each other."""
     sizes = list(inputs)
     for low, high in order:
         L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
-        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype)
+        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype, products)
         sizes[low:high] = outputs[low:high]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 
 
 class KronPlan(Protocol):
@@ -77,7 +77,9 @@ class Backend(Protocol):
     def kron_plan(self, spec: KronSpec) -> KronPlan:
         """Return the plan of a multiply by one Kronecker product."""
 
-    def kron_product(self, factors: Sequence[Array]) -> KronProduct:
+    def kron_product(
+        self, factors: Sequence[Array], precision: Precision | None = None
+    ) -> KronProduct:
         """Return a product with these factors, host arrays of one dtype."""
 
     def with_factors(self, product: KronProduct, factors: Sequence[Array]) -> KronProduct:

@@ -18,6 +18,8 @@ from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
 from batchkron.spec import (
     Array,
+    Precision,
+    check_precision,
     compute_dtype,
     factor_list,
     read_only_copies,
@@ -33,6 +35,8 @@ class KroneckerProduct(ValuedOperator):
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
         axes broadcast together and become ``batch_shape``: one system each.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU, as in `batchkron.gekmm`; .T, .H and ``to`` keep it.
     tune : bool
         On a CUDA device, search the fastest kernels for each number of vectors when it is first
         seen, for up to two minutes, unless an earlier search has found them: what is found is kept
@@ -41,7 +45,8 @@ class KroneckerProduct(ValuedOperator):
     Raises
     ------
     ValueError
-        If there is no factor, one is not a matrix, or leading axes do not broadcast.
+        If there is no factor, one is not a matrix, leading axes do not broadcast, or for another
+        precision.
     TypeError
         For dtypes without kernels, or ``tune`` no bool.
 
@@ -55,7 +60,14 @@ class KroneckerProduct(ValuedOperator):
     np.float64(10.0)
     """
 
-    def __init__(self, factors: Sequence[ArrayLike], *, tune: bool = False) -> None:
+    def __init__(
+        self,
+        factors: Sequence[ArrayLike],
+        *,
+        precision: Precision | None = None,
+        tune: bool = False,
+    ) -> None:
+        self.precision = check_precision(precision)
         tuning, self._tune = tuning_for(tune), tune
         factors = list(factors)
         module = array_module(*factors)
@@ -73,12 +85,13 @@ class KroneckerProduct(ValuedOperator):
                 spec = one_product_spec(self.factors, 1)
                 self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
             else:
-                self._hold(chosen.kron_product(self.factors))
+                self._hold(chosen.kron_product(self.factors, precision))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return partial(type(self), tune=self._tune), (self.factors,)
+        made = partial(type(self), precision=self.precision, tune=self._tune)
+        return made, (self.factors,)
 
     def _hold(self, product: KronProduct) -> None:
         self._product = product
@@ -124,19 +137,21 @@ class KroneckerProduct(ValuedOperator):
         elif self._product is not None:
             self._hold(self._backend.with_factors(self._product, self.factors))
 
+    def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
+        """Return a product of other factors, as precise, and tuned as well."""
+        return KroneckerProduct(factors, precision=self.precision, tune=self._tune)
+
     def _build_on(self, device: str) -> KroneckerProduct:
-        return KroneckerProduct(self.factors, tune=self._tune)
+        return self._like(self.factors)
 
     def _build_transpose(self) -> KroneckerProduct:
-        return KroneckerProduct(
-            [factor.swapaxes(-1, -2) for factor in self.factors], tune=self._tune
-        )
+        return self._like([factor.swapaxes(-1, -2) for factor in self.factors])
 
     def _build_conjugate(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.conj() for factor in self.factors], tune=self._tune)
+        return self._like([factor.conj() for factor in self.factors])
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerProduct:
-        return KroneckerProduct([factor.astype(dtype) for factor in self.factors], tune=self._tune)
+        return self._like([factor.astype(dtype) for factor in self.factors])
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
@@ -251,7 +266,8 @@ class KroneckerProduct(ValuedOperator):
         """Return the factors' shapes and the work of one product."""
         shapes = " ⊗ ".join(f"{p}×{q}" for p, q in zip(self._outputs, self._inputs, strict=True))
         entries = sum(factor.size for factor in self.factors)
+        precision = "" if self.precision is None else f"\n  float32 on a GPU as {self.precision}"
         return (
             f"{super().describe()}: {shapes}\n"
-            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}"
+            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}{precision}"
         )

@@ -57,7 +57,15 @@ def machine(known_commit: str | None) -> dict[str, Any]:
 
 def jobs(choices: Sequence[Choice]) -> list[Job]:
     """What must be compiled."""
-    kron = [(c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")]
+    kron: list[tuple[Any, ...]] = [
+        (c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")
+    ]
+    kron += [
+        (c.case.shape, "float32", precision)
+        for c in choices
+        if c.part == "precision"
+        for precision in (None, c.dtype)
+    ]
     ablation = [(c.case[0], c.dtype) for c in choices if c.part == "ablation"]
     batches = [(c.case, c.dtype) for c in choices if c.part == "batches"]
     lists = [(c.case, c.dtype) for c in choices if c.part == "lists" and c.case.unknowns < HUGE]
@@ -90,10 +98,12 @@ def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
         from benchmarks.gpu.explicit import explicit_cells
 
         return explicit_cells(choice.case, choice.dtype)
-    from benchmarks.gpu.kron import ablation_cells, kron_cells
+    from benchmarks.gpu.kron import ablation_cells, kron_cells, precision_cells
 
     if choice.part == "ablation":
         return ablation_cells(*choice.case, choice.dtype)
+    if choice.part == "precision":
+        return precision_cells(choice.case, choice.dtype)
     return kron_cells(choice.case, choice.dtype, choice.part)
 
 

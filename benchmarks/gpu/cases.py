@@ -140,6 +140,19 @@ KRON = (
     KronCase(mixed(1, 5, 5, 2, 25), ODD),
 )
 
+# float32 on matrix units, where they are allowed: apart from the table in full precision
+PRECISIONS = ("tf32x3", "tf32")
+PRECISION = tuple(
+    KronCase(shape, {"tf32x3": Figures(goal), "tf32": Figures()})
+    for shape, goal in (
+        (power(1024, 64, 3), 1500),
+        (power(1024, 128, 2), 120),
+        (power(320, 128, 3), 6800),
+        (power(16, 64, 4), 2100),
+        (power(16, 128, 3), 340),
+    )
+)
+
 # as in discretizations of differential equations: only to be no slower than any peer
 PDE = tuple(
     KronCase(power(rows, size, modes), NOTHING)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +30,15 @@ def _use_managed_memory() -> None:
     cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
 
 
-def compile_kron(shape: KronMatmul, dtype: str) -> None:
+def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
     from batchkron.backends import cuda
     from benchmarks.gpu.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
     if fitting is not None:
-        cuda.reserve(cuda.kron_product(factors_of(shape, dtype)), fitting.rows, 1)
+        product = cuda.kron_product(factors_of(shape, dtype), precision)
+        cuda.reserve(product, fitting.rows, 1)
 
 
 def compile_functions(shape: KronMatmul, dtype: str) -> None:
@@ -95,12 +97,12 @@ def default_processes() -> int:
 
 
 def jobs_of(
-    kron: Sequence[tuple[KronMatmul, str]],
+    kron: Sequence[tuple[Any, ...]],
     functions: Sequence[tuple[KronMatmul, str]],
     batches: Sequence[tuple[BatchCase, str]],
     lists: Sequence[tuple[ListCase, str]] = (),
 ) -> list[Job]:
-    """The jobs of all cases, the longest first."""
+    """The jobs of all cases, the longest first; ``kron``: arguments of `compile_kron`."""
     long_lists = sorted(lists, key=lambda pair: -pair[0].products)
     longest = sorted(batches, key=lambda pair: -pair[0].products)
     return [

@@ -17,12 +17,25 @@ from benchmarks.gpu.cases import (
     EXPLICIT,
     KRON,
     PDE,
+    PRECISION,
+    PRECISIONS,
     SMALL_BATCHES,
     TUNED,
 )
 from benchmarks.gpu.list_cases import LISTS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation", "tune")
+PARTS = (
+    "start",
+    "latency",
+    "kron",
+    "precision",
+    "pde",
+    "batches",
+    "lists",
+    "explicit",
+    "ablation",
+    "tune",
+)
 ASKED_FOR = ("tune",)  # parts that take long
 
 
@@ -41,6 +54,7 @@ def all_choices() -> list[Choice]:
     found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
     named: list[tuple[str, str, Any, Sequence[str]]] = [
         *(("kron", case.name, case, DTYPES) for case in KRON),
+        *(("precision", case.name, case, tuple(case.figures)) for case in PRECISION),
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
         *(("lists", case.name, case, DTYPES) for case in LISTS),
@@ -75,7 +89,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="both by default")
+    parser.add_argument("--dtype", choices=DTYPES + PRECISIONS, help="all by default")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument(
         "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"

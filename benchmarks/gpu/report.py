@@ -12,6 +12,7 @@ MOST_GAIN = 1.10  # that tuning may have over the rule
 RECORDED = "recorded, not in this run"
 NOTES = {
     "kron": f"FastKron, cuTENSOR: {RECORDED}.",
+    "precision": "float32 on matrix units; full: by the same operator in full precision.",
     "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
     "small batch": f"ASGarD: {RECORDED}.",
     "list": "32M: the floor has random gathers from memory as measured in this run.",

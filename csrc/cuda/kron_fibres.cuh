@@ -6,6 +6,7 @@
 #include "asynchronous_copy.cuh"
 #include "fibre_multiply.cuh"
 #include "kron_arguments.cuh"
+#include "tf32_multiply.cuh"
 
 namespace batchkron {
 
@@ -199,11 +200,14 @@ struct FibreKernel {
         asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
                      "f"(results[1]), "f"(results[2]), "f"(results[3])
                      : "memory");
+      } else if constexpr (plain && count == 2 && sizeof(T) == 4) {
+        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(results[0]), "f"(results[1])
+                     : "memory");
       } else if constexpr (plain && count == 2) {
         asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(results[0]), "d"(results[1])
                      : "memory");
       } else if constexpr (plain) {
-        static_assert(count == 1, "words are of 16 bytes or one element");
+        static_assert(count == 1, "pairs, words of 16 bytes, or one element");
         to[0] = results[0];
       } else {
         const T* const previous = a.previous ? to + (a.previous - a.y) : nullptr;

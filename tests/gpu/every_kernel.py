@@ -92,22 +92,23 @@ def rows_of(shapes, dtype, small):
     return 1, -(-TILES * TILE_BYTES // (block * np.dtype(dtype).itemsize))
 
 
-def kron_matmuls(rng, dtype, small, all_shapes):
+def kron_matmuls(rng, dtype, small, all_shapes, precision=None):
     for shapes in all_shapes:
         host = [random_array(rng, shape, dtype) for shape in shapes]
         factors = [cupy.asarray(factor) for factor in host]
-        product = bk.KroneckerProduct(host)
+        product = bk.KroneckerProduct(host, precision=precision)
         on_device = product.to("cuda")
         for count in rows_of(shapes, dtype, small):
             x = random_array(rng, (count, prod(q for _, q in shapes)), dtype)
             y = random_array(rng, (count, prod(p for p, _ in shapes)), dtype)
-            options = {"alpha": 2, "beta": -1, "transpose": True}
+            options = {"alpha": 2, "beta": -1, "transpose": True, "precision": precision}
             expected = bk.gemkm(x, host, y=y, **options)
             result = bk.gemkm(cupy.asarray(x), factors, y=cupy.asarray(y), **options)
             check(result, expected, (shapes, count))
             check(on_device.apply(cupy.asarray(x)), product.apply(x), (shapes, count))
         x = random_array(rng, (prod(q for _, q in shapes), 5 if small else 35), dtype)
-        check(bk.gekmm(factors, cupy.asarray(x)), bk.gekmm(host, x), shapes)
+        result = bk.gekmm(factors, cupy.asarray(x), precision=precision)
+        check(result, bk.gekmm(host, x), shapes)
 
 
 def registers(rng, dtype, small):
@@ -116,6 +117,8 @@ def registers(rng, dtype, small):
 
 def fibres(rng, dtype, small):
     kron_matmuls(rng, dtype, small, FIBRES)
+    if dtype == "float32":
+        kron_matmuls(rng, dtype, small, FIBRES, "tf32x3")
 
 
 def modes(rng, dtype, small):

@@ -8,7 +8,18 @@ import json
 import cuda_kernels
 import numpy as np
 import pytest
-from cuda_kernels import SHAPES, Kernel, explicit_kernels, growth, kernels_of, label_of, resources
+from cuda_kernels import (
+    PRECISIONS,
+    SHAPES,
+    Kernel,
+    explicit_kernels,
+    growth,
+    kernels_of,
+    label_of,
+    precision_kernels,
+    precision_label,
+    resources,
+)
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
@@ -72,8 +83,18 @@ def test_explicit_products_take_no_more_registers(dtype, capability, table):
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.parametrize("capability", DEVICES)
+@pytest.mark.parametrize("case", PRECISIONS, ids=precision_label)
+def test_less_precise_kernels_compile(case, capability, table):
+    kernels = precision_kernels(case, capability)
+    assert all("Tf32Pass" in kernel.name for kernel in kernels)
+    grown = list(growth(kernels, table[precision_label(case)]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
 def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
+    labels |= {precision_label(case) for case in PRECISIONS}
     labels |= {f"{cuda_kernels.EXPLICIT} {dtype}" for dtype in DTYPES}
     for shapes in TABLE["kernels"].values():
         assert set(shapes) == labels, AGAIN

@@ -29,6 +29,7 @@ from batchkron.backends.device_kron_choices import (
 )
 from batchkron.backends.device_programs import compile_options, device_sources
 from batchkron.backends.device_registers import RegisterKnobs
+from batchkron.backends.device_tf32 import PRODUCTS
 from batchkron.backends.device_tiling import plan_order, plan_steps
 
 # factors (K, C), rows, columns, dtype
@@ -44,7 +45,9 @@ KRON = [
     ([(52, 50), (65, 20)], 10, 1, "f4"),
     ([(5, 5), (5, 5), (2, 2), (25, 25)], 1, 1, "f8"),
     ([(6, 6)] * 3, 1, 37, "f4"),
+    ([(128, 128)] * 2, 1024, 1, "f4"),
 ]
+KRON_128 = 11
 # factors (K, C), products, outputs, dtype
 LISTS = [
     ([(4, 4)], 32_000_000, 500_000, "f8"),
@@ -117,6 +120,32 @@ def test_every_candidate_of_a_product_fits(index, capability):
             assert kernel.blocks * (kernel.shared_bytes + 1024) <= case.limits.shared_bytes + 1024
         assert read_kron_choice(written_kron_choice(choice)) == choice
     assert len(fitting) > 10 if max(case.inputs) < 100 else fitting
+
+
+@pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
+def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
+    case = dataclasses.replace(kron_case(KRON_128, "90"), precision=precision)
+    rule = rule_choice(case)
+    assert chosen_groups(rule, case) == case.by_the_rule()
+    found = set()
+    for choice in candidates(KronSpace(case, rule)):
+        groups = chosen_groups(choice, case)
+        if groups is None:
+            continue
+        for one, group in zip(choice, groups, strict=True):
+            products = {one.products for one in group.tile.passes}
+            assert (one.knobs.units == 1) == any(products)
+            assert products <= {0, PRODUCTS[precision]}
+            found.add(one.knobs.units)
+    assert found == ({0} if precision is None else {0, 1})
+    if precision is not None:
+        full = dataclasses.replace(case, precision=None)
+        with_units = next(
+            choice
+            for choice in candidates(KronSpace(case, rule))
+            if any(one.knobs.units for one in choice)
+        )
+        assert chosen_groups(with_units, full) is None, "units are not asked for"
 
 
 @pytest.mark.parametrize("capability", DEVICES)

@@ -43,7 +43,7 @@ from batchkron.backends.device_registers import (
 from batchkron.backends.device_tiling import Group, kron_groups
 from batchkron.backends.kernel_cache import is_tuned
 from batchkron.backends.tuning import Tuning, wanted_tuning
-from batchkron.spec import Array, KronSpec
+from batchkron.spec import Array, KronSpec, Precision
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.kron_tuning import Load
@@ -113,7 +113,7 @@ def _groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...
 
         return planned_groups(spec, constant, device)
     shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
-    return rule_groups(*shape, constant, device_limits(device))
+    return rule_groups(*shape, constant, device_limits(device), spec.precision)
 
 
 def _shared_kernel(dtype: np.dtype[Any], device: int, group: KronGroup) -> Any:
@@ -342,9 +342,10 @@ def kron_plan(spec: KronSpec) -> KronPlan:
 class KronProduct(PlainCalls):
     """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
 
-    def __init__(self, factors: Sequence[Array]) -> None:
+    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
         super().__init__(current_device())
         self._tuning = wanted_tuning()  # of each number of vectors, when it is first seen
+        self._precision = precision
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
         self._workspaces = Workspaces()
@@ -374,7 +375,7 @@ class KronProduct(PlainCalls):
         prepared = self._prepared.get((outer, inner))
         if prepared is None:
             dtype = self._factors[0].dtype
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype)
+            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
             if _is_empty(spec):
                 return None
             _tune(spec, _may_be_constant(spec), self._device, self._tuning)
@@ -412,9 +413,9 @@ class KronProduct(PlainCalls):
                 y[...] = 0
 
 
-def kron_product(factors: Sequence[Array]) -> KronProduct:
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
     """Return a product with these factors, host arrays of one dtype."""
-    return KronProduct(factors)
+    return KronProduct(factors, precision)
 
 
 def with_factors(product: KronProduct, factors: Sequence[Array]) -> KronProduct:

@@ -37,6 +37,7 @@ from batchkron.backends.tuning import Tuning
 from batchkron.backends.tuning_store import kept_entry, tuned_version
 from batchkron.spec import Array, KronSpec
 
+_TF32_ROUNDING = 2.0**-16  # so that results may differ by some roundings to 11 bits
 Load = Callable[[KronGroup], Any]  # from a group to its kernel as a CuPy function
 Prepare = Callable[[tuple[KronGroup, ...], Sequence[DeviceArray], Load], Apply]
 
@@ -45,7 +46,7 @@ def kron_key(case: KronCase, device: str) -> str:
     """Return what a Kron-Matmul is found by in the store."""
     factors = ",".join(f"{K}x{C}" for K, C in zip(case.outputs, case.inputs, strict=True))
     where = "constant" if case.constant else "read"
-    vectors = f"outer {case.outer}, inner {case.inner}, {case.dtype}"
+    vectors = f"outer {case.outer}, inner {case.inner}, {case.dtype} {case.precision}"
     return f"{device}; kron {factors}, {where} factors; {vectors}; {tuned_version()}"
 
 
@@ -57,12 +58,13 @@ def kron_words(case: KronCase) -> str:
     factors = f"{sizes[0]}^{len(sizes)}" if same else ",".join(sizes)
     columns = f" by {case.inner}" if case.inner > 1 else ""
     kind = "operator" if case.constant else "function"
-    return f"{case.outer}: {factors}{columns} {case.dtype} {kind}"
+    precision = "" if case.precision is None else f" as {case.precision}"
+    return f"{case.outer}: {factors}{columns} {case.dtype}{precision} {kind}"
 
 
 def _case(spec: KronSpec, constant: bool, device: int) -> KronCase:
     shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
-    return KronCase(*shape, constant, device_limits(device))
+    return KronCase(*shape, constant, device_limits(device), spec.precision)
 
 
 def planned_groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...] | None:
@@ -90,7 +92,8 @@ def tune_kron(
     if rule is None or is_searched(key, shape, tuning):
         return False
     rows, columns = _sizes(case)
-    trial = Trial(columns, rows, case.dtype)
+    rounding = _TF32_ROUNDING if case.precision == "tf32" else None
+    trial = Trial(columns, rows, case.dtype, rounding)
     host = [
         random_values((K, C), case.dtype, mode) / case.dtype.type(C**0.5)
         for mode, (K, C) in enumerate(zip(case.outputs, case.inputs, strict=True))

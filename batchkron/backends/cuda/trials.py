@@ -47,8 +47,10 @@ _searching = threading.Lock()  # times are those of one kernel at a time
 class Trial:
     """Vectors that candidates are applied to, and the result of the first one."""
 
-    def __init__(self, inputs: int, outputs: int, dtype: np.dtype[Any]) -> None:
-        """Take the elements of x and of y.
+    def __init__(
+        self, inputs: int, outputs: int, dtype: np.dtype[Any], rounding: float | None = None
+    ) -> None:
+        """Take the elements of x and of y, and the unit of rounding, by default the dtype's.
 
         Raises
         ------
@@ -62,6 +64,7 @@ class Trial:
             for seed in range(count)
         ]
         self._expected: DeviceArray | None = None
+        self._rounding = float(np.finfo(dtype).eps) if rounding is None else rounding
         self._stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.Device().synchronize()
 
@@ -101,7 +104,7 @@ class Trial:
             one = float(cupy.abs(y[piece] - expected).max())
             error = one if not one <= error else error  # NaN stays
             scale = max(scale, float(cupy.abs(expected).max()))
-        if not error <= _TOLERANCE * np.finfo(y.dtype).eps * scale:
+        if not error <= _TOLERANCE * self._rounding * scale:
             raise RejectedError(f"wrong result, error {error:.1e} at values up to {scale:.1e}")
 
     def _replayed(self, apply: Apply, calls: Sequence[tuple[int, int]]) -> float:
