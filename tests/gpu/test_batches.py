@@ -77,6 +77,41 @@ def test_many_vectors_at_once(cupy, rng, dtype, count):
     np.testing.assert_allclose((device @ columns).get(), expected, **tolerance(dtype, expected))
 
 
+@pytest.mark.parametrize("shapes", [[(4, 4)], [(3, 3)] * 3, [(2, 2)] * 6, [(3, 3)] * 6], ids=str)
+@pytest.mark.parametrize("skew", [False, True])
+@pytest.mark.parametrize("identities", [False, True])
+def test_few_outputs_whose_products_are_shared(
+    cupy, poisoned_on_device, rng, dtype, shapes, skew, identities
+):
+    """Many threads for the products of an output, where all have as many or one has most."""
+    pools = [random_array(rng, (9, *shape), dtype) for shape in shapes]
+    if identities:
+        for pool in pools:
+            pool[4] = np.eye(pool.shape[1])
+    products = 500
+    ids = rng.integers(0, 9, (products, len(shapes)))
+    inputs = rng.integers(0, 30, products)
+    outputs = rng.permutation(np.arange(products) % 6)
+    if skew:
+        outputs = np.where(rng.random(products) < 0.9, 2, rng.integers(0, 40, products))
+    outputs[7] = 1
+    inputs[(outputs != 1) & (inputs == 5)] = 6
+    inputs[outputs == 1] = 5
+    options = {"num_inputs": 30, "num_outputs": 41, "weights": random_array(rng, products, dtype)}
+    op = bk.BatchedKron(pools, ids, inputs, outputs, **options)
+    device = op.to("cuda")
+    x = random_array(rng, (30, op._spec.input_size), dtype)
+    expected = op.apply(x)
+    out = poisoned_on_device(expected.shape, dtype)
+    result = device.apply(cupy.asarray(x), out=out).get()
+    np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
+    np.testing.assert_array_equal(device.apply(cupy.asarray(x)).get(), result)
+    x[5] = np.nan
+    other = device.apply(cupy.asarray(x)).get()
+    assert np.isnan(other[1]).any()
+    np.testing.assert_array_equal(np.delete(other, 1, 0), np.delete(result, 1, 0))
+
+
 def test_several_systems(cupy, rng, dtype):
     pools, lists, options = random_batch(rng, [(3, 3), (2, 2)], dtype, systems=(2, 3))
     op = bk.BatchedKron(pools, *lists, **options)
@@ -155,5 +190,6 @@ def test_lists_beyond_what_the_register_kernel_counts_have_another(cupy):
     dtype, ids = np.dtype(np.float64), np.zeros((1, 2), np.int32)
     steps = plan_steps((2, 2), (2, 2), (1, 0), dtype)
     for products, inputs, fits in [(2**30, 2**30, True), (2**31, 4, False), (4, 2**31, False)]:
-        tiling = tiling_of_batch(steps, dtype, (1, products, inputs, 1), ids, 0)
+        starts = np.array([0, products])
+        tiling = tiling_of_batch(steps, dtype, (1, products, inputs, 1), ids, starts, 0)
         assert (tiling is not None) is fits

@@ -91,11 +91,12 @@ class BatchPlan(PlainCalls):
             return None
         counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
         device = self._batch.device
-        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, lists["ids"], device)
+        ids, bounds = lists["ids"], lists["starts"]
+        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, ids, bounds, device)
         if tiling is None:
             return None
         arrays = {
-            "list": list_records(lists["ids"], lists["inputs"], tiling.short_ids),
+            "list": list_records(ids, lists["inputs"], bounds, tiling),
             "starts": starts,
             "unit_weights": self._unit_weights,
         }
