@@ -63,13 +63,32 @@ def test_apply_and_accumulate_equal_the_reference(
     assert op.validate(samples=2).ok
 
 
+@pytest.mark.parametrize("shapes", SHAPES[:9], ids=str)
+def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes, monkeypatch):
+    """The kernel of long lists, on a short one."""
+    from batchkron.backends.cuda import register_batch
+
+    monkeypatch.setattr(register_batch, "slice_tiling", lambda *_: None)
+    pools, lists, options = random_batch(rng, shapes, dtype, products=400)
+    op = bk.BatchedKron(pools, *lists, **options)
+    x = random_array(rng, (2, 7, op._spec.input_size), dtype)
+    expected = op.apply(x)
+    out = poisoned_on_device(expected.shape, dtype)
+    result = op.to("cuda").apply(cupy.asarray(x), out=out).get()
+    np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 33, 100])
-def test_many_vectors_at_once(cupy, rng, dtype, count):
-    pools, lists, options = random_batch(rng, [(3, 3), (2, 4)], dtype)
+@pytest.mark.parametrize("products", [9, 60])
+def test_many_vectors_at_once(cupy, rng, dtype, count, products):
+    """Vectors are read where they are, or turned where the list has more products."""
+    pools, lists, options = random_batch(rng, [(3, 3), (2, 4)], dtype, products)
     op = bk.BatchedKron(pools, *lists, **options)
     X = random_array(rng, (op.shape[1], count), dtype)
     expected = op @ X
     device = op.to("cuda")
+    several = (device + 2 * device) @ cupy.asarray(X)  # the second one adds
+    np.testing.assert_allclose(several.get(), 3 * expected, **tolerance(dtype, 3 * expected))
     np.testing.assert_allclose(
         (device @ cupy.asarray(X)).get(), expected, **tolerance(dtype, expected)
     )
@@ -95,9 +114,11 @@ def test_few_outputs_whose_products_are_shared(
     if skew:
         outputs = np.where(rng.random(products) < 0.9, 2, rng.integers(0, 40, products))
     outputs[7] = 1
+    num_outputs = 41 if skew else 7
     inputs[(outputs != 1) & (inputs == 5)] = 6
     inputs[outputs == 1] = 5
-    options = {"num_inputs": 30, "num_outputs": 41, "weights": random_array(rng, products, dtype)}
+    weights = random_array(rng, products, dtype)
+    options = {"num_inputs": 30, "num_outputs": num_outputs, "weights": weights}
     op = bk.BatchedKron(pools, ids, inputs, outputs, **options)
     device = op.to("cuda")
     x = random_array(rng, (30, op._spec.input_size), dtype)
