@@ -23,6 +23,7 @@ from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
 from batchkron.backends.cubin import resources
+from batchkron.backends.device_batch_slices import slice_tiling
 from batchkron.backends.device_batches import register_tiling
 from batchkron.backends.device_explicit import (
     DeviceMatrix,
@@ -41,6 +42,7 @@ from batchkron.backends.device_programs import (
     register_batch_program,
     register_program,
     segments_program,
+    slice_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
@@ -156,12 +158,14 @@ def programs_of(shapes, rows, inner, dtype, limits):
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
         yield batch_program(dtype, tiling, owner)
-    for short_ids, identities in ((True, False), (False, True)):
-        registers = register_tiling(
-            steps, dtype.itemsize, 500, 32_000, short_ids, identities, limits
-        )
+    for short_ids, identities, results, most in ((True, False, 500, 64), (False, True, 5, 400)):
+        numbers = dtype.itemsize, results, 64 * results
+        registers = register_tiling(steps, *numbers, short_ids, identities, limits)
         if registers is not None:
             yield register_batch_program(dtype, registers)
+        slices = slice_tiling(steps, *numbers, most, short_ids, identities, limits)
+        if slices is not None:
+            yield slice_program(dtype, slices)
 
 
 def compile_kernel(program, capability):

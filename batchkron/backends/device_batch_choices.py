@@ -94,7 +94,8 @@ def chosen_tiling(choice: BatchChoice, case: BatchCase) -> RegisterTiling | None
     tiling = replace(rule, block=choice.block, stages=choice.stages, cached=cached)
     if choice.crew not in crews_of(tiling) or tiling.shared_bytes > case.limits.shared_bytes:
         return None
-    return replace(tiling, crew=choice.crew)
+    tiling = replace(tiling, crew=choice.crew)
+    return tiling if tiling.outputs == 1 else replace(tiling, cluster=1)
 
 
 def written_batch_choice(choice: BatchChoice) -> list[int]:

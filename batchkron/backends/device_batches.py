@@ -60,7 +60,9 @@ class RegisterTiling:
     team : int
         Threads that evaluate one product.
     crew : int
-        Teams that share the products of one output.
+        Teams of a thread block that share the products of one output.
+    cluster : int
+        Thread blocks that share the products of one output.
     block : int
         Threads of a thread block.
     stages : int
@@ -82,6 +84,7 @@ class RegisterTiling:
     exchange: int
     team: int
     crew: int
+    cluster: int
     block: int
     stages: int
     short_ids: bool
@@ -107,7 +110,7 @@ class RegisterTiling:
 
     @property
     def outputs(self) -> int:
-        """Outputs that a thread block computes at a time."""
+        """Outputs that a cluster of thread blocks computes at a time."""
         return self.teams // self.crew
 
     @property
@@ -206,6 +209,7 @@ def register_tiling(
         exchange=0 if square or len(passes) == 1 else largest,
         team=team,
         crew=1,
+        cluster=1,
         block=team if team > 32 else 2 * _SMALL_BLOCK if tiny else _SMALL_BLOCK,
         stages=3 if tiny else 2,
         short_ids=short_ids,
@@ -224,7 +228,8 @@ def register_tiling(
         and tiling.teams * outputs < min(_teams_wanted(tiling, limits), products)
     ):
         tiling = replace(tiling, block=2 * tiling.block)
-    return replace(tiling, crew=_crew(tiling, outputs, products, limits))
+    tiling = replace(tiling, crew=_crew(tiling, outputs, products, limits))
+    return replace(tiling, cluster=_cluster(tiling, outputs, products, limits))
 
 
 def _input_size(steps: Sequence[Step]) -> int:
@@ -347,3 +352,15 @@ def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLim
 
     roomy = least(_FILLS * fill, min(tiling.products, 8), max(1, mean // _PIPELINED))
     return max(roomy, least(fill, 1, mean))
+
+
+def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many thread blocks share an output.
+
+    As many as find a place on the device at once, as long as each team has a product.
+    """
+    blocks = -(-outputs // tiling.outputs)
+    most = min(limits.cluster, limits.multiprocessors // blocks)
+    mean = max(1, products // max(1, outputs))
+    choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew <= mean)]
+    return choices[-1] if tiling.outputs == 1 else 1

@@ -22,7 +22,8 @@ from batchkron.backends.device_register_passes import RegisterPass, staged_eleme
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 
 if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
-    from batchkron.backends.device_batch_passes import BatchPass
+    from batchkron.backends.device_batch_passes import BatchPass, HeldMode
+    from batchkron.backends.device_batch_slices import SliceTiling
     from batchkron.backends.device_batches import RegisterTiling
     from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
     from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
@@ -260,6 +261,7 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
         "RegisterCut",
         tiling.team,
         tiling.crew,
+        tiling.cluster,
         tiling.block,
         tiling.stages,
         tiling.pitch,
@@ -270,12 +272,48 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
     return Program(
         "batched_registers.cuh",
         _type(
-            "batched_registers", _TYPES[dtype], layout, cut, tiling.least_blocks, *flags, *passes
+            "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers",
+            _TYPES[dtype],
+            layout,
+            cut,
+            tiling.least_blocks,
+            *flags,
+            *passes,
         ),
     )
 
 
 def _batch_pass(one: BatchPass) -> str:
-    held = (_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in one.held)
     spread = (_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
-    return _type("RegisterPass", _type("HeldModes", *held), _type("SpreadModes", *spread))
+    return _type("RegisterPass", _held_type(one.held), _type("SpreadModes", *spread))
+
+
+def _held_type(held: Sequence[HeldMode]) -> str:
+    modes = (_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in held)
+    return _type("HeldModes", *modes)
+
+
+def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
+    """Return the kernel of a batch list of single vectors whose blocks are cut into slices."""
+    split = tiling.steps[tiling.split]
+    elements = (step.C * step.K for step in tiling.steps)
+    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.slice_sizes
+    cut = tiling.warps, tiling.outputs, tiling.batch, _flag(tiling.slots > 0)
+    exchanged, stride = [], tiling.parts
+    for s in tiling.exchanged:
+        stride //= tiling.steps[s].C
+        exchanged.append(_type("ExchangedMode", s, tiling.steps[s].C, stride))
+    return Program(
+        "batched_slices.cuh",
+        _type(
+            "batched_slices",
+            _TYPES[dtype],
+            _type("BlockSlices", *sizes, *elements),
+            _type("SliceCut", *cut),
+            tiling.least_blocks,
+            _flag(tiling.short_ids),
+            _flag(tiling.identities),
+            _held_type(tiling.held),
+            _type("ExchangedModes", *exchanged),
+        ),
+    )

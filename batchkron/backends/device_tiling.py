@@ -25,10 +25,14 @@ _SMALL_TEAM_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What a device offers: bytes of shared memory of a thread block, multiprocessors."""
+    """What a device offers: bytes of shared memory of a thread block, multiprocessors.
+
+    And thread blocks of a cluster, 1 where there are none.
+    """
 
     shared_bytes: int
     multiprocessors: int
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,6 @@ TUNED = {
     "(4,3)",
     "(5,4)",
     "(6,3)",
-    "(3,3) 4k",
 }
 
 # sizes of the square factors of explicit products; the goal is a rate of writing

@@ -168,7 +168,7 @@ PARTS = {
     "registers": (registers, {"kron_registers.cuh"}),
     "fibres": (fibres, {"kron_fibres.cuh"}),
     "modes": (modes, {"kron_group.cuh"}),
-    "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh"}),
+    "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
     "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
 }
 

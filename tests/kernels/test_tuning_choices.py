@@ -57,6 +57,7 @@ LISTS = [
     ([(5, 5)] * 4, 204_800, 3200, "f8"),
     ([(2, 3), (4, 3), (3, 4)], 900, 3, "c8"),
     ([(4, 4)] * 6, 31_232, 488, "f4"),
+    ([(4, 4)] * 5, 64 * 9, 9, "f8"),
 ]
 MOST = 20  # choices that a test looks at in each step
 
@@ -161,6 +162,7 @@ def test_every_candidate_of_a_list_fits(index, capability):
         (kernel,) = space.kernels(choice)
         assert kernel.fits(case.limits)
         assert tiling.crew in crews_of(tiling)
+        assert tiling.cluster == 1 or tiling.outputs == 1
         assert tiling.block % tiling.group == 0
         assert 2 <= tiling.stages <= 4
         assert (tiling.short_ids, tiling.identities) == (case.short_ids, case.identities)

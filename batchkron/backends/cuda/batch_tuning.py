@@ -21,6 +21,7 @@ from batchkron.backends.device_batch_choices import (
     read_batch_choice,
     written_batch_choice,
 )
+from batchkron.backends.device_batch_slices import SliceTiling
 from batchkron.backends.device_batches import RegisterTiling
 from batchkron.backends.device_programs import Program
 from batchkron.backends.kernel_cache import CompiledKernel
@@ -54,8 +55,12 @@ def _case(tiling: RegisterTiling, shape: BatchShape, device: int) -> BatchCase:
     )
 
 
-def planned_tiling(rule: RegisterTiling, shape: BatchShape, device: int) -> RegisterTiling:
-    """Return how a list runs: as tuning has found, or by the rule's tiling."""
+def planned_tiling(
+    rule: RegisterTiling | SliceTiling, shape: BatchShape, device: int
+) -> RegisterTiling | SliceTiling:
+    """Return how a list runs: as tuning has found, or by the rule's tiling, as slices always do."""
+    if isinstance(rule, SliceTiling):
+        return rule
     case = _case(rule, shape, device)
     entry = kept_entry(batch_key(case, shape.num_inputs, device_name(device)))
     choice = None if entry is None else read_batch_choice(entry.choice)
@@ -67,8 +72,10 @@ def tuned_batch(
 ) -> RegisterBatch:
     """Return a list as it runs after a search, unless that was done before.
 
-    It is measured on its own matrices and weights.
+    It is measured on its own matrices and weights. Slices are as the rule cuts them.
     """
+    if isinstance(registers.tiling, SliceTiling):
+        return registers
     case = _case(registers.tiling, shape, device)
     key = batch_key(case, shape.num_inputs, device_name(device))
     words, rule = batch_words(case, shape.num_inputs), case.by_the_rule()
@@ -94,4 +101,6 @@ def tuned_batch(
 
     space = BatchSpace(case, rule)
     search_and_keep(key, words, space, measure, written_batch_choice, device, tuning)
-    return registers.cut_as(planned_tiling(rule, shape, device))
+    found = planned_tiling(rule, shape, device)
+    assert isinstance(found, RegisterTiling)
+    return registers.cut_as(found)

@@ -57,14 +57,18 @@ __all__ = [
 ]
 
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
+_CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
+_FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
 
 
 @cache
 def device_limits(device: int) -> DeviceLimits:
     """Return what a device offers."""
+    capability = int(cupy.cuda.Device(device).compute_capability)
     return DeviceLimits(
         runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device),
+        _CLUSTER if capability >= _FIRST_WITH_CLUSTERS else 1,
     )
 
 
