@@ -18,12 +18,14 @@ _WARP = 32
 _LARGEST_HELD = 8  # rows and columns of a matrix that a thread takes whole
 _MOST_MULTIPLIES = 2048  # of one thread, all unrolled: a kernel compiles in a second or two
 _MOST_REGISTERS = 200  # for blocks and sums, so that a thread has some left
-_BATCH_REGISTERS = 96  # for what a thread loads at a time
+_BATCH_REGISTERS = 32  # for what a thread loads at a time
 _MOST_BATCH = 4
 _MOST_WARPS = 8  # of an output
-_WARPS_WANTED = 16  # of a multiprocessor, so that one computes while others wait
+_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_SLICE_REGISTERS = 16  # for a thread's slice, if more modes can be exchanged
+_LARGEST_SLICE = 32  # registers, beyond which blocks go through shared memory
+_LARGE_TEAM = 16  # threads, which pay for exchanges where their slices are large
 _SMALL_BLOCK = 4  # warps of a thread block, where outputs have fewer
-_SMALL_LIST = 2  # times the threads of the device: what must be read again and again is little
 _THREADS = 2048  # of a multiprocessor
 _TOLERATED_PADDING = 4  # records for each product: of those without a product nothing else is read
 
@@ -132,8 +134,6 @@ def slice_tiling(
         return None
     split, held = modes[0], modes[1 + exchanged :]
     team = steps[split].C * math.prod(steps[s].C for s in modes[1 : 1 + exchanged])
-    if outputs * most * team > _SMALL_LIST * _THREADS * limits.multiprocessors:
-        return None
     at_once = _WARP // team
     if 2 * products < at_once * outputs:
         return None  # warps would be idle
@@ -160,21 +160,25 @@ def slice_tiling(
 
 
 def _exchanged(steps: Sequence[Step], modes: Sequence[int], itemsize: int) -> int | None:
-    """Return how many modes are exchanged, the fewest with which a thread's part fits."""
-    first = steps[modes[0]]
-    parts = 1
+    """Return how many modes are exchanged: the fewest with which a thread's slice is small."""
+    team = steps[modes[0]].C
+    best: int | None = None
     for count in range(len(modes)):
         if count:
             step = steps[modes[count]]
             if step.C != step.K or step.C not in (2, 4, 8):
-                return None
-            parts *= step.C
+                break
+            team *= step.C
         held = modes[1 + count :]
-        if first.C * parts > _WARP:
-            return None
-        if _fits(steps, modes[0], held, itemsize):
-            return count
-    return None
+        if team > _WARP:
+            break
+        registers = math.prod(steps[s].C for s in held) * itemsize // 4
+        most = _SLICE_REGISTERS // 2 if team >= _LARGE_TEAM else _LARGEST_SLICE
+        if registers <= most and _fits(steps, modes[0], held, itemsize):
+            best = count
+            if registers <= _SLICE_REGISTERS:
+                break
+    return best
 
 
 def _fits(steps: Sequence[Step], split: int, held: Sequence[int], itemsize: int) -> bool:

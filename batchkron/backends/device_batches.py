@@ -221,11 +221,12 @@ def register_tiling(
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > limits.shared_bytes:
         return None
+    sharing = max(1, min(limits.cluster, limits.multiprocessors // max(1, outputs)))
     while (
         tiling.team <= 32
         and tiling.block < _LARGEST_BLOCK
         and 2 * tiling.shared_bytes <= limits.shared_bytes
-        and tiling.teams * outputs < min(_teams_wanted(tiling, limits), products)
+        and tiling.teams * outputs * sharing < min(_teams_wanted(tiling, limits), products)
     ):
         tiling = replace(tiling, block=2 * tiling.block)
     tiling = replace(tiling, crew=_crew(tiling, outputs, products, limits))
@@ -357,10 +358,11 @@ def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLim
 def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many thread blocks share an output.
 
-    As many as find a place on the device at once, as long as each team has a product.
+    As many as find a place on the device at once, as long as more than half of the teams have a
+    product.
     """
     blocks = -(-outputs // tiling.outputs)
     most = min(limits.cluster, limits.multiprocessors // blocks)
     mean = max(1, products // max(1, outputs))
-    choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew <= mean)]
+    choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew < 2 * mean)]
     return choices[-1] if tiling.outputs == 1 else 1
