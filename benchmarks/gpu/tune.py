@@ -42,9 +42,9 @@ def build(case: KronCase | BatchCase, dtype: str) -> None:
 
 
 def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterator[Cell]:
-    """One case in one dtype: the rule's time is the peer's."""
+    """One case in one dtype: the rule's time is the peer's. None where there is no choice."""
     tuning = Tuning(seconds=seconds)
-    ours: dict[str, Any] = {"reason": "not measured: there is nothing to choose"}
+    ours: dict[str, Any] = {}
     try:
         with empty_cache(), tuned_plans(tuning):
             build(case, dtype)
@@ -66,4 +66,5 @@ def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterat
             "choice": outcome.choice,
             "failures": list(outcome.reasons),
         }
-    yield cell
+    if cell.ours:
+        yield cell
