@@ -3,6 +3,7 @@
 import doctest
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -39,3 +40,16 @@ def test_links_lead_somewhere():
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.name
+)
+def test_pictures_are_small_readable_in_the_dark_and_used(path):
+    drawn = path.read_text()
+    assert len(drawn.encode()) < 15_000
+    assert "prefers-color-scheme: dark" in drawn
+    tags = {element.tag.split("}")[1] for element in ElementTree.fromstring(drawn).iter()}
+    assert {"title", "text"} <= tags, "what it shows, and texts that can be searched"
+    assert not tags & {"image", "script", "foreignObject"}
+    assert any(f"pictures/{path.name})" in document.read_text() for document in DOCUMENTS)
