@@ -27,7 +27,7 @@ def rehearse(problem: Problem, method: str) -> None:
         If the problem cannot be run so.
     """
     solver = None
-    if steppers.get(method).implicit:
+    if issubclass(steppers.get(method), (steppers.ImplicitStepper, steppers.DiagonallyImplicit)):
         solver = _SHORT_SOLVE
         # Rows of one array, as a Krylov basis is, whatever the solve makes of its right side: where
         # they begin decides which kernel takes them.

@@ -22,6 +22,7 @@ __all__ = ["warmup"]
 @click.option(
     "--stepper",
     type=click.Choice(steppers.names()),
+    metavar="METHOD",
     help="The time stepper of the runs; by default the problem's.",
 )
 @click.option(
