@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from batchkron.operators import BatchedKron, ValidationReport
+from batchkron.operators import BatchedKron, KroneckerTerm, KroneckerTerms, ValidationReport
 from batchkron.problems.batch_list import batch_list
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.problem_parts import OperatorTerm
@@ -66,7 +66,7 @@ def _assemble(
     products = batch_list(grid, [term.modes for _, term in terms], degree)
     numbers = np.array([number for number, _ in terms], dtype=np.float64)
     weights = np.repeat(numbers, np.diff(products.term_offsets))
-    return BatchedKron(
+    operator = BatchedKron(
         products.pools,
         products.factor_ids,
         products.inputs,
@@ -75,6 +75,10 @@ def _assemble(
         num_inputs=grid.num_cells,
         num_outputs=grid.num_cells,
     )
+    kronecker = tuple(KroneckerTerm(number, term.modes) for number, term in terms)
+    sizes = (degree + 1,) * grid.dimensions
+    operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells))
+    return operator
 
 
 def validate_groups(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.operators import Operator
+from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
 
 __all__ = ["KernelClock", "TimedProblem"]
@@ -135,8 +135,12 @@ class _TimedOperator:
 
     def __init__(self, operator: Operator, clock: KernelClock) -> None:
         self.operator = operator
-        self.shape, self.dtype = operator.shape, operator.dtype
+        self.shape, self.dtype, self.device = operator.shape, operator.dtype, operator.device
         self._clock = clock
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the operator's terms."""
+        return self.operator.kronecker_terms()
 
     def matvec(
         self, x: NDArray[np.float64], out: NDArray[np.float64] | None = None

@@ -21,6 +21,7 @@ from batchkron.batch_spec import (
     weight_values,
 )
 from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.spec import (
     Accumulation,
@@ -108,14 +109,16 @@ class BatchedKron(BlockOperator):
             self._prepare(spec)
 
     @classmethod
-    def _from_spec(cls, spec: BatchSpec) -> BatchedKron:
+    def _from_spec(cls, spec: BatchSpec, terms: KroneckerTerms | None = None) -> BatchedKron:
         """Build the operator from a validated batch list."""
         operator = cls.__new__(cls)
         operator._prepare(spec)
+        operator._terms = terms
         return operator
 
     def _prepare(self, spec: BatchSpec) -> None:
         self._spec = spec
+        self._terms: KroneckerTerms | None = None
         self._plan = backend().batch_plan(spec)
         self._input_shape = (spec.num_inputs, spec.input_size)
         self._output_shape = (spec.num_outputs, spec.output_size)
@@ -125,7 +128,7 @@ class BatchedKron(BlockOperator):
             self._apply_plain = getattr(self._plan, "apply", None)  # plans on a device have it
 
     def _recipe(self) -> tuple[Any, ...]:
-        return BatchedKron._from_spec, (self._spec,)
+        return BatchedKron._from_spec, (self._spec, self._terms)
 
     @classmethod
     def from_products(
@@ -254,9 +257,10 @@ class BatchedKron(BlockOperator):
         weights = np.asarray(weights, self.dtype)
         self._plan.set_values(pools, weights)
         self._spec = replace(spec, pools=pools, weights=weights)
+        self._terms = None
 
     def _build_on(self, device: str) -> BatchedKron:
-        return BatchedKron._from_spec(self._spec)
+        return BatchedKron._from_spec(self._spec, self._terms)
 
     def _build_transpose(self) -> BatchedKron:
         spec = self._spec
@@ -281,6 +285,38 @@ class BatchedKron(BlockOperator):
         pools = tuple(pool.astype(dtype) for pool in spec.pools)
         weights = spec.weights.astype(dtype)
         return BatchedKron._from_spec(replace(spec, pools=pools, weights=weights, dtype=dtype))
+
+    def declare_terms(self, terms: KroneckerTerms) -> None:
+        """Say which Kronecker terms on a grid the batch list was made from.
+
+        A batch list alone does not tell; `kronecker_terms` returns them from then on, here and on
+        other devices, until `update` replaces the entries.
+
+        Parameters
+        ----------
+        terms : KroneckerTerms
+            Not compared with the batch list.
+
+        Raises
+        ------
+        ValueError
+            If they are of another size.
+        """
+        if self.shape != (terms.unknowns,) * 2:
+            raise ValueError(
+                f"terms are of {terms.unknowns} unknowns; the operator has shape {self.shape}"
+            )
+        self._terms = terms
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms that `declare_terms` was told.
+
+        Raises
+        ------
+        TypeError
+            If it was not, or `update` has replaced the entries since.
+        """
+        return super().kronecker_terms() if self._terms is None else self._terms
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),), from the factors' diagonals where these are square."""

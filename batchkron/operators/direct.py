@@ -130,9 +130,36 @@ def solve_sum(factors: Sequence[Array], b: ArrayLike) -> Array:
     triangles, unitary = [t for t, _ in pairs], [u for _, u in pairs]
     _refuse_singular(outer_sum([t.diagonal() for t in triangles]), factors)
     coefficients = gekmm([u.conj().T for u in unitary], columns)
-    solution = gekmm(unitary, _solve_triangular(triangles, coefficients, 0.0))
+    solution = gekmm(unitary, solve_triangular_sum(triangles, coefficients))
     real = all(factor.dtype.kind == "f" for factor in factors) and rhs.dtype.kind != "c"
     return (solution.real.copy() if real else solution).reshape(rhs.shape)
+
+
+def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
+    """Solve (T_1 ⊕ … ⊕ T_d) x = b for upper triangular T_k, two of them also quasi-triangular.
+
+    Parameters
+    ----------
+    triangles : sequence of ndarray, (n_k, n_k)
+        Of one kind, real or complex; Schur forms.
+    b : ndarray, (Π n_k, K)
+
+    Returns
+    -------
+    ndarray, (Π n_k, K)
+    """
+    if len(triangles) != 2 or b.size == 0:
+        return _solve_triangular(triangles, b, 0.0)
+    first, second = triangles
+    (solve,) = scipy.linalg.get_lapack_funcs(("trsyl",), (first, second, b))
+    turned = second.conj() if second.dtype.kind == "c" else second
+    x = np.empty(b.shape, np.result_type(first, second, b))
+    for k in range(b.shape[1]):
+        right = b[:, k].reshape(len(first), len(second))
+        tran = "C" if turned.dtype.kind == "c" else "T"
+        solution, scale, _ = solve(first, turned, right, tranb=tran)
+        x[:, k] = (solution / scale).ravel()
+    return x
 
 
 def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:

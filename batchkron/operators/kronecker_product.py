@@ -16,6 +16,7 @@ from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
+from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.spec import (
     Array,
     Precision,
@@ -248,6 +249,13 @@ class KroneckerProduct(ValuedOperator):
         self._refuse_device("expm_apply")
         values, vectors = self.eigh()
         return direct.apply_diagonalised(vectors, np.exp(t * values), x)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the product as one term."""
+        self._refuse_batch("kronecker_terms")
+        if self._outputs != self._inputs:
+            raise ValueError(f"factors of shapes {[f.shape for f in self.factors]} are not square")
+        return product_terms(self.factors)
 
     def describe(self) -> str:
         """Return the factors' shapes and the work of one product."""

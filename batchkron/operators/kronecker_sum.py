@@ -14,6 +14,7 @@ from batchkron.backends import KronProduct, backend_for
 from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
 from batchkron.spec import (
     Array,
     compute_dtype,
@@ -178,6 +179,10 @@ class KroneckerSum(ValuedOperator):
         """
         self._refuse_device("expm_apply")
         return KroneckerProduct(direct.exponentials(self.factors, t)) @ np.asarray(x)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms, one per factor."""
+        return sum_terms(self.factors)
 
     def describe(self) -> str:
         """Return the factors' sizes."""
