@@ -1,6 +1,6 @@
 """Krylov solvers and time steppers."""
 
-from batchkron.solvers import steppers
+from batchkron.solvers import preconditioners, steppers
 from batchkron.solvers.bicgstab import Bicgstab, bicgstab
 from batchkron.solvers.cg import Cg, cg
 from batchkron.solvers.checkpointing import ResumeWarning
@@ -23,5 +23,6 @@ __all__ = [
     "cg",
     "evolve",
     "gmres",
+    "preconditioners",
     "steppers",
 ]
