@@ -52,6 +52,10 @@ class ShiftedOperator:
         self.dtype = like.dtype
         self._product = as_product(operator, "problem.operator", like)
 
+    def multiply(self, x: Vector, out: Vector) -> None:
+        """Write A x into ``out``."""
+        self._product(x, out)
+
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
         """Return x - c A x, in ``out`` where that is given."""
         result = np.empty_like(x) if out is None else out

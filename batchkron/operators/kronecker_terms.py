@@ -107,6 +107,24 @@ class KroneckerTerms:
         given = self.terms[term].factors[mode]
         return np.eye(rows) if given is None else leading_part(given, rows)
 
+    def sum_factors(self) -> list[Array]:
+        """Return the A_k of a Kronecker sum A_1 ⊕ … ⊕ A_d on a whole tensor product.
+
+        Multiples of the identity are added to the first.
+
+        Raises
+        ------
+        ValueError
+            If a term acts on several modes, or there are cells.
+        """
+        if self.cells is not None or not self.is_sum:
+            raise ValueError("the terms are no Kronecker sum on a whole tensor product")
+        sums = [np.zeros((n, n), self.dtype) for n in self.sizes]
+        for number, term in enumerate(self.terms):
+            mode = term.modes[0] if term.modes else 0
+            sums[mode] = sums[mode] + term.coefficient * self.factor(number, mode)
+        return sums
+
     def scaled(self, scalar: Any) -> KroneckerTerms:
         """Return the terms of scalar · A."""
         return replace(
