@@ -8,17 +8,22 @@ from batchkron.solvers.evolve import evolve
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.gmres import Gmres, gmres
 from batchkron.solvers.krylov_result import KrylovResult, Status
+from batchkron.solvers.observing import Event, EventRecord, Quantity, Watched
 
 __all__ = [
     "Bicgstab",
     "Cg",
+    "Event",
+    "EventRecord",
     "EvolveState",
     "EvolveStatus",
     "Gmres",
     "KrylovResult",
+    "Quantity",
     "Result",
     "ResumeWarning",
     "Status",
+    "Watched",
     "bicgstab",
     "cg",
     "evolve",

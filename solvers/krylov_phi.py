@@ -94,7 +94,7 @@ class KrylovPhi:
             out[...] = 0
         else:
             np.copyto(out, start)
-        if not math.isfinite(largest):
+        if not all(map(math.isfinite, sizes)):
             return self._result(out, Status.NOT_FINITE, 0, 0)
         if largest == 0.0:
             return self._result(out, Status.CONVERGED, 0, 0)
