@@ -81,6 +81,8 @@ class EvolveState:
         Those of the whole run; None where it chooses its steps.
     dt : float
         The time step; the one to try next where the run chooses.
+    last_error : float or None
+        Where the run chooses, the error of the last step, relative to the tolerance.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -88,6 +90,7 @@ class EvolveState:
     step: int
     steps: int | None
     dt: float
+    last_error: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +128,8 @@ class Result:
         What happened, in the order of time.
     watched : dict of str to Watched
         The watched quantities.
+    last_error : float or None
+        Where the run chose its steps, the error of the last one, relative to the tolerance.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -140,3 +145,4 @@ class Result:
     samples: list[tuple[float, NDArray[Any]]] = field(default_factory=list, repr=False)
     events: list[EventRecord] = field(default_factory=list, repr=False)
     watched: dict[str, Watched] = field(default_factory=dict)
+    last_error: float | None = None

@@ -202,13 +202,18 @@ class Run:
             samples=self._observer.samples,
             events=self._observer.records,
             watched=self._observer.watched,
+            last_error=pace.last_error,
         )
 
     def _stopped_by_callback(self) -> bool:
         if self._callback is None:
             return False
         pace = self.pace
-        return bool(self._callback(EvolveState(self._seen, pace.t, pace.step, pace.steps, pace.dt)))
+        return bool(
+            self._callback(
+                EvolveState(self._seen, pace.t, pace.step, pace.steps, pace.dt, pace.last_error)
+            )
+        )
 
     @property
     def _seconds(self) -> float:

@@ -25,6 +25,17 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 _DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
 
 
+def solver_names() -> tuple[str, ...]:
+    """Return the names that `LinearSolver` takes.
+
+    Examples
+    --------
+    >>> "gmres" in solver_names()
+    True
+    """
+    return tuple(_METHODS)
+
+
 class ShiftedOperator:
     """I - c A, as an operator that writes into a given array.
 

@@ -25,6 +25,7 @@ _SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 @click.option(
     "--stepper",
     type=click.Choice(steppers.names()),
+    metavar="METHOD",
     help="The time stepper of the runs; by default the problem's.",
 )
 @click.option(
@@ -75,7 +76,7 @@ def warmup(
 def _rehearse(problem: Problem, method: str) -> None:
     """Do once what a run does again and again."""
     solver = None
-    if steppers.get(method).implicit:
+    if issubclass(steppers.get(method), (steppers.ImplicitStepper, steppers.DiagonallyImplicit)):
         solver = _SHORT_SOLVE
         # Rows of one array, as a Krylov basis is, whatever the solve makes of its right side: where
         # they begin decides which kernel takes them.
