@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial, reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -226,6 +226,63 @@ class KroneckerProduct(ValuedOperator):
         self._refuse_batch("eigh")
         self._refuse_device("eigh")
         values, vectors = direct.hermitian_eigenpairs(self.factors)
+        return reduce(np.kron, values), KroneckerProduct(vectors)
+
+    def inverse(self) -> KroneckerProduct:
+        """Return A⁻¹ = A_1⁻¹ ⊗ … ⊗ A_d⁻¹, on the operator's device.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square.
+        numpy.linalg.LinAlgError
+            If a factor is singular.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> op = bk.KroneckerProduct([np.diag([1.0, 2.0]), np.diag([4.0, 5.0])])
+        >>> (op.inverse() @ (op @ np.ones(4))).round(12)
+        array([1., 1., 1., 1.])
+        """
+        direct.square_sizes([f.reshape(-1, *f.shape[-2:])[0] for f in self.factors])
+        inverses = [np.linalg.inv(factor) for factor in self.factors]
+        return cast(KroneckerProduct, KroneckerProduct(inverses).to(self.device))
+
+    def svd(self) -> tuple[KroneckerProduct, Array, KroneckerProduct]:
+        """Return U, s and Vᴴ of the singular value decomposition A = U diag(s) Vᴴ, by factors.
+
+        Returns
+        -------
+        U, Vh : KroneckerProduct, (M, Π min(P_k, Q_k)) and (Π min(P_k, Q_k), N)
+            With orthonormal columns, and rows.
+        s : ndarray, (Π min(P_k, Q_k),)
+            In the order of the columns of U, not sorted.
+        """
+        self._refuse_batch("svd")
+        self._refuse_device("svd")
+        parts = [np.linalg.svd(factor, full_matrices=False) for factor in self.factors]
+        left, right = [part[0] for part in parts], [part[2] for part in parts]
+        values = reduce(np.kron, [part[1] for part in parts])
+        return KroneckerProduct(left), values, KroneckerProduct(right)
+
+    def eig(self) -> tuple[Array, KroneckerProduct]:
+        """Return eigenvalues and eigenvectors, A V = V diag(values), of square factors.
+
+        Returns
+        -------
+        values : ndarray, (N,)
+            In the order of the columns of ``vectors``, not sorted.
+        vectors : KroneckerProduct
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square.
+        """
+        self._refuse_batch("eig")
+        self._refuse_device("eig")
+        values, vectors = direct.eigenpairs(self.factors)
         return reduce(np.kron, values), KroneckerProduct(vectors)
 
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
