@@ -62,6 +62,8 @@ class Run:
             self._seen.flags.writeable = False
         self.pace = pace_of(plan, stepper)
         self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
+        if self._embedded is not None:
+            self._embedded.estimates = plan.control is not None
         self._proposal = self._u if self._embedded is None else np.empty_like(self._u)
         self._inside: StepInterpolant | None = None
         if observer.interpolates:

@@ -178,7 +178,7 @@ class KrylovPhi:
             np.subtract(new, self._work, out=new)
             tails[j + 1] -= products @ tails[: j + 1]
             matrix[: j + 1, j] += products
-        below = math.hypot(norm(new), float(np.linalg.norm(tails[j + 1])))
+        below = math.hypot(_plain_norm(new), float(np.linalg.norm(tails[j + 1])))
         matrix[j + 1, j] = below
         if below > 0.0 and math.isfinite(below):
             np.multiply(new, 1.0 / below, out=new)
@@ -227,6 +227,11 @@ class _Augmented:
                 np.multiply(vector, number, out=self._work)
                 np.add(out, self._work, out=out)
         return np.concatenate([tail[:1] * 0.0, tail[:-1]])
+
+
+def _plain_norm(x: Vector) -> float:
+    """Return ‖x‖ of a vector whose squares stay in range, as those of the basis do."""
+    return math.sqrt(float(np.vdot(x, x).real))
 
 
 def _evaluate(

@@ -83,7 +83,7 @@ class DiagonallyImplicit(EmbeddedStepper):
             if failed is not None:
                 return failed
         self._sum(u, dt * tableau.weights, out)
-        if self.error is not None:
+        if self.error is not None and self.estimates:
             self._sum(None, dt * (tableau.weights - tableau.embedded), self.error)
         return None
 

@@ -25,6 +25,8 @@ class EmbeddedStepper(Stepper):
 
     Attributes
     ----------
+    estimates : bool
+        Whether attempts are to estimate their error; True until a run of equal steps unsets it.
     error : ndarray, shape (N,), or None
         The estimate of the last attempt, u_next minus that of the embedded method; None where the
         method has none.
@@ -33,6 +35,7 @@ class EmbeddedStepper(Stepper):
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
         self._proposal = self._vector()
+        self.estimates = True
         self.error: NDArray[Any] | None = None
 
     @abstractmethod

@@ -191,10 +191,12 @@ class ExponentialTrapezoidal(ExponentialStepper):
 
     Notes
     -----
-    The error estimate bounds the last term, what the exponential Euler method leaves out: of order
-    1, and 0 where nothing depends on time. Stiff sources and boundary data cost no order.
+    The error estimate is what a parabola through g(t), g(t + dt/2) and g(t_next) would change,
+    dt (4 φ_3(dt A) - 2 φ_2(dt A)) (g(t) - 2 g(t + dt/2) + g(t_next)): of order 2, and 0 where g is
+    linear in time. It takes a Krylov space of its own, which a run of equal steps saves. Stiff
+    sources and boundary data cost no order.
 
-    Storage: 4 vectors beside u and those of `KrylovPhi`. Source: the exponential quadrature rule
+    Storage: 6 vectors beside u and those of `KrylovPhi`. Source: the exponential quadrature rule
     with nodes 0 and 1 of M. Hochbruck, A. Ostermann, Exponential integrators, Acta Numerica 19
     (2010), section 2.2.
     """
@@ -202,26 +204,33 @@ class ExponentialTrapezoidal(ExponentialStepper):
     name = "exponential-trapezoidal"
     order = 2
     stages = 2
-    error_order = 1
+    error_order = 2
 
     def __init__(self, problem: TimeProblem, dt: float, **options: Any) -> None:
         super().__init__(problem, dt, **options)
-        self._change = self._vector()
-        self.error = self._vector()
+        self._change, self._bend, self.error = self._vector(), self._vector(), self._vector()
 
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
         """Compute the state at t_next into ``out``, and `error`."""
-        assert self.error is not None
-        self.problem.rhs(t, u, self._slope)
-        self.problem.rhs(t_next, u, self._change)
-        np.subtract(self._change, self._slope, out=self._change)
-        np.multiply(self._change, 1.0 / dt, out=self._change)
+        slope, change, bend = self._slope, self._change, self._bend
+        self.problem.rhs(t, u, slope)
+        self.problem.rhs(t_next, u, change)
         operator = operator_of(self.problem, t + 0.5 * dt)
-        failed = self._phi(operator, [None, self._slope, self._change], dt, out)
+        if self.estimates:
+            assert self.error is not None
+            self.problem.rhs(t + 0.5 * dt, u, bend)
+            np.multiply(bend, -2.0, out=bend)
+            np.add(bend, slope, out=bend)
+            np.add(bend, change, out=bend)
+            np.multiply(bend, 4.0 / dt**2, out=bend)
+            np.multiply(bend, -0.5 * dt, out=out)
+            failed = self._phi(operator, [None, None, out, bend], dt, self.error)
+            if failed is not None:
+                return failed
+        np.subtract(change, slope, out=change)
+        np.multiply(change, 1.0 / dt, out=change)
+        failed = self._phi(operator, [None, slope, change], dt, out)
         np.add(out, u, out=out)
-        if failed is None:
-            # ‖φ_2(z)‖ ≤ ½ where nothing grows: the bound costs no further Krylov space
-            np.multiply(self._change, 0.5 * dt * dt, out=self.error)
         return failed

@@ -61,7 +61,7 @@ class RungeKutta(EmbeddedStepper):
             rhs(t_next if nodes[i] == 1.0 else t + float(nodes[i]) * dt, out, slopes[i])
         if not tableau.first_is_last:
             combine(u, dt * tableau.weights, slopes, out, self._work)
-        if self.error is not None:
+        if self.error is not None and self.estimates:
             difference = dt * (tableau.weights - tableau.embedded)
             combine(None, difference, slopes, self.error, self._work)
         self._end = t_next
