@@ -118,7 +118,7 @@ class SumFactorisation:
         columns = rhs if rhs.ndim == 2 else rhs[:, None]
         coefficients = self._forward.matmat(columns)
         found = [self._solved(coefficients, shift.item()) for shift in numbers]
-        kind = np.result_type(rhs, numbers, *self._factors)
+        kind = np.result_type(rhs.dtype, numbers.dtype, *self._factors)
         if not found:
             return module.zeros((0, *rhs.shape), kind)  # type: ignore[no-any-return]
         stack = module.stack(found).reshape(len(found), *rhs.shape)
