@@ -5,7 +5,7 @@ import pytest
 
 import batchkron as bk
 from batchkron.operators import KroneckerTerm, KroneckerTerms
-from batchkron.problems import PDE, Axis, Dirichlet, Neumann, SparseGrid, gallery
+from batchkron.problems import PDE, Axis, Dirichlet, Neumann, SparseGrid, gallery, time
 from batchkron.problems.terms import div, grad, laplacian, mass
 from batchkron.solvers import cg, gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
@@ -122,6 +122,18 @@ def test_combination_is_exact_on_its_full_grids(make):
     again = M.shifted(0.3)
     expected = reference(problem, 0.3)
     np.testing.assert_allclose(as_matrix(again), expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_an_operator_at_a_time_is_preconditioned_with_all_its_terms():
+    axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
+    growth = time.sin(3.0)
+    terms = [*laplacian(axes, 0.1), 0.2 * growth * (div(x) @ grad(x))]
+    problem = PDE(axes, terms, boundary=Dirichlet()).discretize(level=2, degree=1)
+    A = problem.operator_at(0.4)
+    fixed = [0.1 * div(y) @ grad(y), (0.1 + 0.2 * np.sin(1.2)) * div(x) @ grad(x)]
+    still = PDE(axes, fixed, boundary=Dirichlet()).discretize(level=2, degree=1)
+    expected = as_matrix(CombinationPreconditioner(still.operator, 0.05))
+    np.testing.assert_allclose(as_matrix(CombinationPreconditioner(A, 0.05)), expected, atol=1e-10)
 
 
 def test_combination_on_a_grid_with_gaps_is_that_of_the_whole_one_restricted():
