@@ -312,6 +312,7 @@ def test_steps_chosen_by_their_errors_and_a_named_preconditioner(cli, tmp_path, 
         options = ["--stepper", "esdirk3", "--rtol", rtol, "--preconditioner", "auto"]
         report = json.loads(cli(*words, *options).stdout)
         assert report["status"] == "completed"
+        assert report["rejected"] >= 0
         errors.append(report["steps"])
     assert errors[0] < errors[1]
 

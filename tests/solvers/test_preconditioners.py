@@ -79,6 +79,32 @@ def test_coefficients_of_the_combination():
     assert len(found) == 7
 
 
+@pytest.mark.parametrize("kind", ["sparse", "unequal", "mixed", "adaptive"])
+def test_every_cell_is_counted_once(rng, kind):
+    grids = {
+        "sparse": SparseGrid.sparse([3, 3, 3]),
+        "unequal": SparseGrid.sparse([4, 2]),
+        "mixed": SparseGrid.product(SparseGrid.sparse([2, 2]), SparseGrid.sparse([3])),
+        "adaptive": None,
+    }
+    if grids[kind] is None:
+        cells, waiting = set(), [(5, 2), (1, 7), (4, 4)]
+        while waiting:  # with all ancestors
+            first, second = waiting.pop()
+            cells.add((first, second))
+            waiting += [(first // 2, second)] * (first > 0) + [(first, second // 2)] * (second > 0)
+        cells = np.array(sorted(cells))
+    else:
+        cells = grids[kind].cells
+    terms = KroneckerTerms((1,) * cells.shape[1], (), cells)
+    counted = np.zeros(len(cells) + 1, int)
+    for grid in subgrids(terms):
+        assert grid.places.size == np.prod([1 << level for level in grid.levels])
+        np.add.at(counted, grid.places, grid.coefficient)
+        assert grid.complete == (grid.places.max() < len(cells))
+    assert (counted[:-1] == 1).all()
+
+
 def reference(problem, scale):
     """Σ c_l P_l (P_l* B P_l)⁻¹ P_l* with B from the operator's matrix."""
     B = np.eye(problem.unknowns) - scale * problem.operator.to_dense()
