@@ -1,0 +1,192 @@
+"""The vectors and scalars of a Krylov method, and the passes over them, wherever these are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.backends import krylov_backend
+from batchkron.backends.krylov import (
+    ARGUMENTS,
+    MOST_VECTORS,
+    STATE_FIELDS,
+    Field,
+    Flag,
+    Progress,
+    most_sums,
+    small_size,
+)
+from batchkron.backends.protocol import KrylovRecorder
+from batchkron.spec import Array
+
+__all__ = ["Field", "Flag", "KrylovRecorder", "KrylovSpace", "Passes", "Progress"]
+
+_ROWS = 512  # of the history, for one system
+_LEAST_ROWS = 64
+_HISTORY_BYTES = 8 << 20
+
+
+class Passes:
+    """Passes over given vectors: ``run()``, or ``steps[column]()`` of those that have columns.
+
+    Each call returns how many systems are running afterwards, -1 where that is not known without
+    waiting for a device.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[int], int],
+        records: NDArray[Any],
+        vectors: Sequence[Array | None],
+        others: Sequence[Array],
+    ) -> None:
+        self._records = records
+        self._arrays, self._others = list(vectors), others  # whose addresses are in the records
+        first = records.ctypes.data
+        size = records.itemsize
+        self.steps: list[Callable[[], int]] = [
+            partial(run, first + k * size) for k in range(len(records))
+        ]
+        self.run = self.steps[0]
+
+    def set(self, **values: float) -> None:
+        """Change arguments: ``rtol``, ``atol``, ``most_iterations``, ``most_cycles``, ``flags``."""
+        for name, value in values.items():
+            self._records[name] = value
+
+    def set_vector(self, index: int, array: Array, address: int) -> None:
+        """Change a vector."""
+        self._records["vectors"][:, index] = address
+        self._arrays[index] = array
+
+
+class KrylovSpace:
+    """The space of a Krylov method for one or many systems of N unknowns.
+
+    Parameters
+    ----------
+    module : module
+        NumPy or CuPy: where the vectors are.
+    shape : tuple of int, (..., N)
+        Of the vectors; the leading axes are the systems.
+    dtype : numpy.dtype
+        Of the vectors: float32, float64, complex64 or complex128.
+    restart : int
+        m, for methods that keep a basis of m + 1 vectors.
+
+    Notes
+    -----
+    Beside vectors, which a method asks for, it keeps 32 scalars and the latest estimates of the
+    residual's norm for each system, and 2 m² + 9 m numbers where there is a basis.
+    """
+
+    def __init__(
+        self, module: Any, shape: tuple[int, ...], dtype: np.dtype[Any], restart: int = 0
+    ) -> None:
+        self._backend = krylov_backend(module)
+        self.shape, self.dtype, self.module = shape, dtype, module
+        self.systems, self.size = math.prod(shape[:-1]), shape[-1]
+        systems = max(self.systems, 1)
+        self.rows = min(_ROWS, max(_LEAST_ROWS, _HISTORY_BYTES // (8 * systems)))
+        empty, double = self._backend.empty, np.dtype(np.float64)
+        self._state = empty((self.systems, STATE_FIELDS), double)
+        self._progress = empty((2, self.systems), np.dtype(np.int32))
+        self._history = empty((self.rows, self.systems), double)
+        base = np.zeros((), ARGUMENTS)
+        self._kept = [self._state, self._progress, self._history]
+        base["n"], base["systems"], base["rows"] = self.size, self.systems, self.rows
+        base["restart"] = restart
+        if restart:
+            base["small_size"] = small_size(restart, dtype)
+            self._kept.append(empty((self.systems, int(base["small_size"])), double))
+            base["small"] = self._backend.address(self._kept[-1])
+        parts = self._backend.krylov_parts(self.size, self.systems)
+        if parts:
+            base["parts"] = parts
+            sums = most_sums(restart, dtype)
+            self._kept.append(empty((self.systems * parts * sums,), double))
+            base["partial"] = self._backend.address(self._kept[-1])
+            self._kept.append(empty((self.systems,), np.dtype(np.uint32)))
+            self._kept[-1].fill(0)
+            base["tickets"] = self._backend.address(self._kept[-1])
+        for name, array in zip(("state", "progress", "history"), self._kept, strict=False):
+            base[name] = self._backend.address(array)
+        self._base = base
+
+    def recorder(self) -> KrylovRecorder | None:
+        """Return what repeats work on a device with the least effort; None on the CPU."""
+        return self._backend.krylov_recorder()
+
+    def vector(self) -> Array:
+        """Return a new vector (..., N), uninitialised."""
+        return self._backend.empty(self.shape, self.dtype)
+
+    def basis(self, slots: int) -> Array:
+        """Return new vectors (slots, ..., N), uninitialised."""
+        return self._backend.empty((slots, *self.shape), self.dtype)
+
+    def passes(
+        self,
+        names: Sequence[str],
+        vectors: Sequence[Array | None],
+        *,
+        columns: int = 1,
+        flags: int = 0,
+    ) -> Passes:
+        """Return passes over vectors.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of the passes, in csrc/cuda/krylov_*.cuh.
+        vectors : sequence of ndarray or None
+            In the order that these passes give; None for one that they do not use.
+        columns : int
+            Steps of a cycle, each of which has a call of its own.
+        flags : int
+            Of `Flag`.
+
+        Returns
+        -------
+        Passes
+        """
+        restart = int(self._base["restart"])
+        chosen = self._backend.krylov_passes(
+            tuple(names), self.dtype, self.size, self.systems, restart
+        )
+        records = np.empty(columns, ARGUMENTS)
+        records[...] = self._base
+        addresses = [0 if v is None else self._backend.address(v) for v in vectors]
+        records["vectors"] = addresses + [0] * (MOST_VECTORS - len(addresses))
+        records["flags"] = flags
+        if columns > 1:
+            records["column"] = np.arange(columns)
+        return Passes(chosen.run, records, vectors, self._kept)
+
+    def address(self, array: Array) -> int:
+        """Return where an array lies, for `Passes.set_vector`."""
+        return self._backend.address(array)
+
+    def running(self, known: int = -1) -> int:
+        """Return how many systems are running: what a pass returned, if that is known."""
+        return known if known >= 0 else int((self.progress()[0] == Progress.RUNNING).sum())
+
+    def progress(self) -> NDArray[np.int32]:
+        """Return `Progress` and iterations of each system, (2, systems), once they are there."""
+        return self._host(self._progress)
+
+    def field(self, field: Field) -> NDArray[np.float64]:
+        """Return a scalar of each system, (systems,), once it is there."""
+        return self._host(self._state[:, field])
+
+    def history(self, rows: int) -> NDArray[np.float64]:
+        """Return the first rows of the history, (rows, systems)."""
+        return self._host(self._history[:rows])
+
+    def _host(self, array: Any) -> NDArray[Any]:
+        return array.copy() if self.module is np else self.module.asnumpy(array)  # type: ignore[no-any-return]
