@@ -6,22 +6,28 @@ from batchkron.solvers.cg import Cg, cg
 from batchkron.solvers.checkpointing import ResumeWarning
 from batchkron.solvers.evolve import evolve
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
+from batchkron.solvers.fgmres import Fgmres, fgmres
 from batchkron.solvers.gmres import Gmres, gmres
 from batchkron.solvers.krylov_result import KrylovResult, Status
+from batchkron.solvers.minres import Minres, minres
 
 __all__ = [
     "Bicgstab",
     "Cg",
     "EvolveState",
     "EvolveStatus",
+    "Fgmres",
     "Gmres",
     "KrylovResult",
+    "Minres",
     "Result",
     "ResumeWarning",
     "Status",
     "bicgstab",
     "cg",
     "evolve",
+    "fgmres",
     "gmres",
+    "minres",
     "steppers",
 ]

@@ -22,7 +22,7 @@ from batchkron.solvers.evolve_plan import Plan, plan_run
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.history import History
 from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.linear_system import Vector, norm
+from batchkron.solvers.products import Vector, norm
 from batchkron.solvers.progress import make_progress
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.stepper import ImplicitStepper, Stepper

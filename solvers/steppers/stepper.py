@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_solver import LinearSolver, ShiftedOperator
-from batchkron.solvers.linear_system import as_product
+from batchkron.solvers.products import as_product
 from batchkron.solvers.protocols import TimeProblem, operator_of
 
 
