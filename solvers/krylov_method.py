@@ -25,7 +25,8 @@ from batchkron.solvers.products import Vector, working_dtype
 from batchkron.solvers.residual_history import ResidualHistory
 from batchkron.solvers.solve_watch import Watch
 
-_RECORDED = 8  # iterations that a device is given at once, from the eighth on
+_AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
+_LEAST_RECORDED = 2  # of which a graph is worth its making
 
 _STATUS = {
     Progress.CONVERGED: Status.CONVERGED,
@@ -250,7 +251,7 @@ class KrylovMethod(ABC):
             if untaken + count > space.rows:
                 history.take()
                 untaken = 0
-            if count >= _RECORDED and self._recorder is not None and system.recordable:
+            if count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
                 self._repeat(system, step, count)
                 step += count
             else:
@@ -301,7 +302,7 @@ class KrylovMethod(ABC):
             return 1
         if self._arrays is np:  # passes say how many systems run
             return int(min(self._space.rows, most))
-        return int(min(max(1, min(step, _RECORDED)), most))
+        return int(min(max(1, min(step, _AT_ONCE)), most))
 
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
         if out is None:

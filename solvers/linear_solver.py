@@ -79,7 +79,8 @@ class LinearSolver:
     solver : str, mapping, callable or None
         A name ("gmres", the default, "fgmres", "cg", "minres" or "bicgstab"), a mapping of
         options with that name, for example ``{"name": "gmres", "rtol": 1e-8, "restart": 40,
-        "maxiter": 10}``, or a function with SciPy's convention, ``solver(A, b, M=...) -> (x, info)``.
+        "maxiter": 10}``, or a function with SciPy's convention, ``solver(A, b, M=...) ->
+        (x, info)``.
     like : ndarray, shape (N,)
         A vector such as those that are solved for: NumPy's or CuPy's.
 

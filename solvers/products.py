@@ -193,6 +193,9 @@ def _for_systems(operator: Any, size: int) -> Product:
 
 
 def _takes_out(function: Callable[..., Any]) -> bool:
+    code = getattr(function, "__code__", None)
+    if code is not None and not hasattr(function, "__wrapped__"):  # quicker than its signature
+        return "out" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     try:
         return "out" in inspect.signature(function).parameters
     except (TypeError, ValueError):

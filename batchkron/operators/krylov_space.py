@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from batchkron.backends import krylov_backend
 from batchkron.backends.krylov import (
     ARGUMENTS,
-    MOST_VECTORS,
     STATE_FIELDS,
     Field,
     Flag,
@@ -26,6 +25,9 @@ from batchkron.spec import Array
 
 __all__ = ["Field", "Flag", "KrylovRecorder", "KrylovSpace", "Passes", "Progress"]
 
+# A pass's arguments as 64-bit words: where each begins. They are set one by one, much quicker than
+# as fields of a structure.
+_WORD = {name: offset // 8 for name, (_, offset) in ARGUMENTS.fields.items()}  # type: ignore[union-attr, misc]
 _ROWS = 512  # of the history, for one system
 _LEAST_ROWS = 64
 _HISTORY_BYTES = 8 << 20
@@ -41,27 +43,27 @@ class Passes:
     def __init__(
         self,
         run: Callable[[int], int],
-        records: NDArray[Any],
+        records: NDArray[np.uint64],
         vectors: Sequence[Array | None],
         others: Sequence[Array],
     ) -> None:
-        self._records = records
+        self._records = records  # (columns, words)
         self._arrays, self._others = list(vectors), others  # whose addresses are in the records
-        first = records.ctypes.data
-        size = records.itemsize
+        first, size = int(records.__array_interface__["data"][0]), ARGUMENTS.itemsize
         self.steps: list[Callable[[], int]] = [
             partial(run, first + k * size) for k in range(len(records))
         ]
         self.run = self.steps[0]
 
     def set(self, **values: float) -> None:
-        """Change arguments: ``rtol``, ``atol``, ``most_iterations``, ``most_cycles``, ``flags``."""
+        """Change arguments: ``rtol``, ``atol``, ``most_iterations``, ``most_cycles``."""
+        words = self._records.view(np.float64)
         for name, value in values.items():
-            self._records[name] = value
+            words[:, _WORD[name]] = value
 
     def set_vector(self, index: int, array: Array, address: int) -> None:
         """Change a vector."""
-        self._records["vectors"][:, index] = address
+        self._records[:, _WORD["vectors"] + index] = address
         self._arrays[index] = array
 
 
@@ -97,26 +99,29 @@ class KrylovSpace:
         self._state = empty((self.systems, STATE_FIELDS), double)
         self._progress = empty((2, self.systems), np.dtype(np.int32))
         self._history = empty((self.rows, self.systems), double)
-        base = np.zeros((), ARGUMENTS)
+        base: dict[str, int] = {"n": self.size, "systems": self.systems, "rows": self.rows}
         self._kept = [self._state, self._progress, self._history]
-        base["n"], base["systems"], base["rows"] = self.size, self.systems, self.rows
-        base["restart"] = restart
+        self._restart = base["restart"] = restart
+        address = self._backend.address
         if restart:
             base["small_size"] = small_size(restart, dtype)
-            self._kept.append(empty((self.systems, int(base["small_size"])), double))
-            base["small"] = self._backend.address(self._kept[-1])
+            self._kept.append(empty((self.systems, base["small_size"]), double))
+            base["small"] = address(self._kept[-1])
         parts = self._backend.krylov_parts(self.size, self.systems)
         if parts:
             base["parts"] = parts
             sums = most_sums(restart, dtype)
             self._kept.append(empty((self.systems * parts * sums,), double))
-            base["partial"] = self._backend.address(self._kept[-1])
+            base["partial"] = address(self._kept[-1])
             self._kept.append(empty((self.systems,), np.dtype(np.uint32)))
             self._kept[-1].fill(0)
-            base["tickets"] = self._backend.address(self._kept[-1])
+            base["tickets"] = address(self._kept[-1])
         for name, array in zip(("state", "progress", "history"), self._kept, strict=False):
-            base[name] = self._backend.address(array)
-        self._base = base
+            base[name] = address(array)
+        self._places: dict[int, tuple[Array, int]] = {}
+        self._base = np.zeros(ARGUMENTS.itemsize // 8, np.uint64)
+        for name, value in base.items():
+            self._base[_WORD[name]] = value
 
     def recorder(self) -> KrylovRecorder | None:
         """Return what repeats work on a device with the least effort; None on the CPU."""
@@ -124,11 +129,16 @@ class KrylovSpace:
 
     def vector(self) -> Array:
         """Return a new vector (..., N), uninitialised."""
-        return self._backend.empty(self.shape, self.dtype)
+        return self._known(self._backend.empty(self.shape, self.dtype))
 
     def basis(self, slots: int) -> Array:
         """Return new vectors (slots, ..., N), uninitialised."""
-        return self._backend.empty((slots, *self.shape), self.dtype)
+        return self._known(self._backend.empty((slots, *self.shape), self.dtype))
+
+    def _known(self, array: Array) -> Array:
+        """Remember where an array lies: several passes ask for it."""
+        self._places[id(array)] = array, self._backend.address(array)
+        return array
 
     def passes(
         self,
@@ -155,22 +165,24 @@ class KrylovSpace:
         -------
         Passes
         """
-        restart = int(self._base["restart"])
         chosen = self._backend.krylov_passes(
-            tuple(names), self.dtype, self.size, self.systems, restart
+            tuple(names), self.dtype, self.size, self.systems, self._restart
         )
-        records = np.empty(columns, ARGUMENTS)
-        records[...] = self._base
-        addresses = [0 if v is None else self._backend.address(v) for v in vectors]
-        records["vectors"] = addresses + [0] * (MOST_VECTORS - len(addresses))
-        records["flags"] = flags
+        records = np.empty((columns, len(self._base)), np.uint64)
+        records[:] = self._base
+        first = _WORD["vectors"]
+        records[:, first : first + len(vectors)] = [
+            0 if v is None else self.address(v) for v in vectors
+        ]
+        records[:, _WORD["flags"]] = flags
         if columns > 1:
-            records["column"] = np.arange(columns)
+            records[:, _WORD["column"]] = np.arange(columns)
         return Passes(chosen.run, records, vectors, self._kept)
 
     def address(self, array: Array) -> int:
         """Return where an array lies, for `Passes.set_vector`."""
-        return self._backend.address(array)
+        place = self._places.get(id(array))
+        return self._backend.address(array) if place is None else place[1]
 
     def running(self, known: int = -1) -> int:
         """Return how many systems are running: what a pass returned, if that is known."""

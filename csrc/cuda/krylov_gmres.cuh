@@ -67,14 +67,20 @@ struct Triangle {
   }
 };
 
-// Applies the first `count` rotations to a column.
+// Applies the first `count` rotations to a column. What a rotation hands to the next one stays in
+// a register, and all loads can be made ahead: on a device one thread does this.
 template <class T>
-void rotate(const Triangle<T>& t, Number<T>* column, Index count) {
+void rotate(const Triangle<T>& t, Number<T>* __restrict__ column, Index count) {
+  const double* __restrict__ cosines = t.cosines;
+  const Number<T>* __restrict__ sines = t.sines;
+  if (count <= 0) return;
+  Number<T> upper = column[0];
   for (Index k = 0; k < count; ++k) {
-    const Number<T> upper = column[k], lower = column[k + 1];
-    column[k] = times(t.cosines[k], upper) + times(t.sines[k], lower);
-    column[k + 1] = times(t.cosines[k], lower) - times(conjugate(t.sines[k]), upper);
+    const Number<T> lower = column[k + 1];
+    column[k] = times(cosines[k], upper) + times(sines[k], lower);
+    upper = times(cosines[k], lower) - times(conjugate(sines[k]), upper);
   }
+  column[count] = upper;
 }
 
 // The rotation that takes (upper, lower >= 0) to (length, 0).
@@ -118,10 +124,11 @@ void solve(const System<T>& system, const Triangle<T>& t, Index columns) {
   Index kept = columns;
   while (kept > 0 && !(size_of(t.triangle[(kept - 1) * m + kept - 1]) > singular)) --kept;
   for (Index k = 0; k < kept; ++k) t.solution[k] = t.projected[k];
+  Number<T>* __restrict__ solution = t.solution;
   for (Index k = kept - 1; k >= 0; --k) {
-    const Number<T>* column = t.triangle + k * m;
-    const Number<T> y = t.solution[k] = quotient(t.solution[k], column[k]);
-    for (Index i = 0; i < k; ++i) t.solution[i] = t.solution[i] - times(y, column[i]);
+    const Number<T>* __restrict__ column = t.triangle + k * m;
+    const Number<T> y = solution[k] = quotient(solution[k], column[k]);
+    for (Index i = 0; i < k; ++i) solution[i] = solution[i] - times(y, column[i]);
   }
   const double unit = system.at(kScale) * system.at(kOperator);
   bool finite = true;
