@@ -11,19 +11,21 @@ from typing import Any, cast
 import numpy as np
 
 from batchkron.backends import _native, cpu, reference
-from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct
+from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct, KrylovBackend
 
 __all__ = [
     "Backend",
     "BatchPlan",
     "KronPlan",
     "KronProduct",
+    "KrylovBackend",
     "backend",
     "backend_for",
     "backend_on",
     "building_on",
     "get_num_threads",
     "instruction_set",
+    "krylov_backend",
     "set_num_threads",
     "using",
 ]
@@ -40,6 +42,16 @@ def backend() -> Backend:
 def backend_for(module: Any) -> Backend:
     """Return the backend for arrays of NumPy (see `backend`) or CuPy."""
     return backend() if module is np else backend_on("cuda")
+
+
+def krylov_backend(module: Any) -> KrylovBackend:
+    """Return what Krylov methods on arrays of NumPy or CuPy use: compiled passes.
+
+    They have no counterpart in the reference backend.
+    """
+    if module is np:
+        return cpu
+    return cast(KrylovBackend, importlib.import_module("batchkron.backends.cuda"))
 
 
 def backend_on(device: str) -> Backend:

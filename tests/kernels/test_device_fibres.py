@@ -106,7 +106,12 @@ def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
 
 def test_small_complex_and_many_factors_have_other_kernels():
     limits = next(iter(DEVICES.values()))
-    for sizes, dtype in [((8,) * 3, "f4"), ((8, 9), "f8"), ((32, 32), "c16"), ((2,) * 9 + (16,), "f4")]:
+    for sizes, dtype in [
+        ((8,) * 3, "f4"),
+        ((8, 9), "f8"),
+        ((32, 32), "c16"),
+        ((2,) * 9 + (16,), "f4"),
+    ]:
         assert fibre_groups(sizes, sizes, 4, 1, np.dtype(dtype), limits) is None
     huge = (2000, 2000)
     assert fibre_groups(huge, huge, 4, 1, np.dtype("f8"), limits) is None
