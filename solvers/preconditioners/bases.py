@@ -121,11 +121,16 @@ class ModeBases:
         return self._matrices[key]
 
     def basis(self, mode: int, level: int) -> ModeBasis:
-        """Return the basis of a mode up to a level; made at the first call."""
+        """Return the basis of a mode up to a level; made once, also for equal modes."""
         key = (mode, level)
         if key not in self._bases:
-            rows = self.terms.rows(mode, level)
-            self._bases[key] = joint_basis(self.matrices(mode, level), rows)
+            matrices = self.matrices(mode, level)
+            for other, height in self._bases:
+                if height == level and _equal(self.matrices(other, level), matrices):
+                    self._bases[key] = self._bases[other, level]
+                    break
+            else:
+                self._bases[key] = joint_basis(matrices, self.terms.rows(mode, level))
         return self._bases[key]
 
     def congruence(self, mode: int, level: int) -> ModeBasis | None:
@@ -134,6 +139,13 @@ class ModeBases:
         if key not in self._congruences:
             self._congruences[key] = congruence_basis(self.matrices(mode, level))
         return self._congruences[key]
+
+
+def _equal(first: Sequence[Matrix], second: Sequence[Matrix]) -> bool:
+    """Whether two families have the same matrices in the same order."""
+    if len(first) != len(second) or not first:
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def _merged(terms: Sequence[KroneckerTerm]) -> list[tuple[Any, list[MatrixSum | None]]]:

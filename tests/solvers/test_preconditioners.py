@@ -325,6 +325,19 @@ def test_a_named_preconditioner_keeps_its_bases_while_the_operator_is_the_same(m
     assert np.linalg.norm(first.matvec(x) - second.matvec(x)) > 0.01 * np.linalg.norm(x)
 
 
+def test_modes_with_equal_matrices_share_a_basis(monkeypatch):
+    problem = gallery.make("diffusion-2d", level=3)
+    sizes, eigh = [], np.linalg.eigh
+
+    def counted(matrix):
+        sizes.append(len(matrix))
+        return eigh(matrix)
+
+    monkeypatch.setattr(np.linalg, "eigh", counted)
+    CombinationPreconditioner(problem.operator, 0.1)
+    assert sorted(sizes) == [3, 6, 12, 24]
+
+
 def test_refusals():
     unknown = bk.KroneckerSum([np.eye(2), np.eye(2)]) @ bk.Identity(4)
     with pytest.raises(TypeError, match="does not know its Kronecker terms"):
