@@ -81,7 +81,7 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
         If the array is on another device than the other operands.
     """
     if isinstance(value, module.ndarray):
-        return cast(NDArray[Any], value)
+        return cast("NDArray[Any]", value)  # a string: the type is not built in every call
     if module is not np and isinstance(value, np.ndarray):
         raise TypeError(
             f"{name} is an array on the CPU, but the other operands are on a CUDA device; copy it "

@@ -6,8 +6,10 @@ from batchkron.solvers.cg import Cg, cg
 from batchkron.solvers.checkpointing import ResumeWarning
 from batchkron.solvers.evolve import evolve
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
+from batchkron.solvers.fgmres import Fgmres, fgmres
 from batchkron.solvers.gmres import Gmres, gmres
 from batchkron.solvers.krylov_result import KrylovResult, Status
+from batchkron.solvers.minres import Minres, minres
 from batchkron.solvers.observing import Event, EventRecord, Quantity, Watched
 
 __all__ = [
@@ -17,8 +19,10 @@ __all__ = [
     "EventRecord",
     "EvolveState",
     "EvolveStatus",
+    "Fgmres",
     "Gmres",
     "KrylovResult",
+    "Minres",
     "Quantity",
     "Result",
     "ResumeWarning",
@@ -27,7 +31,9 @@ __all__ = [
     "bicgstab",
     "cg",
     "evolve",
+    "fgmres",
     "gmres",
+    "minres",
     "preconditioners",
     "steppers",
 ]

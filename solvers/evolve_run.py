@@ -16,9 +16,9 @@ from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.history import History
 from batchkron.solvers.interpolation import StepInterpolant
 from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.linear_system import Vector, norm
 from batchkron.solvers.observing import Observer
 from batchkron.solvers.pace import ChosenSteps, Target, pace_of
+from batchkron.solvers.products import Vector, norm
 from batchkron.solvers.steppers.embedded import EmbeddedStepper
 from batchkron.solvers.steppers.stepper import Stepper
 from batchkron.storage import Checkpoint

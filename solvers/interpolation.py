@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.solvers.linear_system import Vector
+from batchkron.solvers.products import Vector
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.embedded import EmbeddedStepper
 from batchkron.solvers.steppers.stepper import Stepper

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
 from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.linear_system import Vector, norm
+from batchkron.solvers.products import Vector, norm
 
 __all__ = ["KrylovPhi"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.solvers.evolve_plan import ErrorControl, Plan
-from batchkron.solvers.linear_system import Vector, norm
+from batchkron.solvers.products import Vector, norm
 from batchkron.solvers.steppers.stepper import Stepper
 
 _SAFETY, _LEAST, _MOST = 0.9, 0.2, 5.0

@@ -32,6 +32,7 @@ from batchkron.backends.device_explicit import (
     explicit_cut,
 )
 from batchkron.backends.device_fibres import fibre_groups
+from batchkron.backends.device_krylov import krylov_kernels
 from batchkron.backends.device_programs import (
     batch_program,
     compile_options,
@@ -50,6 +51,26 @@ from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_ord
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
 NVRTC = version("nvidia-cuda-nvrtc")
 EXPLICIT = "explicit product"
+KRYLOV = [  # passes that follow each other
+    ("StartExtent", "StartNorms"),
+    ("TrueResidual",),
+    ("ScaleResidual",),
+    ("OperatorExtent",),
+    ("CgProduct", "CgDirection"),
+    ("CgCurvature", "CgUpdate", "CgDirection"),
+    ("MinresBegin",),
+    ("MinresFirst",),
+    ("MinresDiagonal", "MinresLanczos", "MinresUpdate"),
+    ("MinresNorm", "MinresUpdate"),
+    ("BicgstabBegin",),
+    ("BicgstabProject", "BicgstabHalf"),
+    ("BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"),
+    ("GmresProject", "GmresExtend"),
+    ("GmresCombine", "GmresCorrect"),
+    ("GmresResidual", "GmresAccept"),
+]
+# unknowns of a system that is one thread block's, and of one that many share; the dtypes take turns
+KRYLOV_SIZES = {"f": [500], "d": [500, 1_000_000], "F": [1_000_000], "D": [500]}
 WIDTHS = (1, 3, 32, 60_000)  # of the right factor
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
@@ -232,6 +253,21 @@ def precision_kernels(case, capability):
     dtype = np.dtype(np.float32)
     groups = fibre_groups(inputs, outputs, rows, 1, dtype, DEVICES[capability], precision)
     begun = [_begun(fibre_program(dtype, group.tile), capability) for group in groups]
+    return [kernel.result() for kernel in begun]
+
+
+def krylov_programs(dtype, limits):
+    """The kernels of all Krylov methods."""
+    for n in KRYLOV_SIZES[dtype.char]:
+        for names in KRYLOV:
+            for kernel in krylov_kernels(names, dtype, n, 1, 20, limits):
+                yield kernel.program
+
+
+def krylov_methods_kernels(dtype, capability):
+    """The kernels of all Krylov methods, compiled."""
+    programs = dict.fromkeys(krylov_programs(np.dtype(dtype), DEVICES[capability]))
+    begun = [_begun(program, capability) for program in programs]
     return [kernel.result() for kernel in begun]
 
 

@@ -317,3 +317,26 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
             _type("ExchangedModes", *exchanged),
         ),
     )
+
+
+BASIS_PASSES = {
+    "GmresProject": "krylov_project",
+    "GmresExtend": "krylov_extend",
+    "GmresCombine": "krylov_combine",
+}
+
+
+def krylov_program(
+    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, whole: bool
+) -> Program:
+    """Return the kernel of passes of a Krylov method.
+
+    Several at once where a thread block owns a system (``whole``), else one; one of
+    ``BASIS_PASSES`` in any case.
+    """
+    scalar = _TYPES[dtype]
+    if names[0] in BASIS_PASSES:
+        return Program("krylov_basis.cuh", _type(BASIS_PASSES[names[0]], scalar, threads))
+    passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
+    kernel = "krylov_whole" if whole else "krylov_part"
+    return Program("krylov_passes.cuh", _type(kernel, scalar, threads, *passes))

@@ -269,6 +269,28 @@ class Operator(LinearOperator):  # type: ignore[misc]
         outer = self._outer(vectors.shape, 1)
         return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
 
+    def apply_flat(self, x: Array, out: Array) -> Array:
+        """Compute out[..., :] = A x[..., :] for flat vectors: what Krylov methods ask for.
+
+        As `apply`, which operators on blocks define otherwise.
+
+        Parameters
+        ----------
+        x : ndarray, (..., *batch_shape, N)
+        out : ndarray, (..., *batch_shape, M)
+
+        Returns
+        -------
+        ndarray
+            ``out``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`.
+        """
+        return self.apply(x, out)
+
     def matvec(self, x: ArrayLike, out: Array | None = None) -> Array:
         """Compute A x.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from batchkron.operators.sum_propagator import SumPropagator
 from batchkron.solvers.krylov_phi import KrylovPhi
 from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.linear_system import as_product
+from batchkron.solvers.products import as_product
 from batchkron.solvers.protocols import TimeProblem, operator_of
 from batchkron.solvers.steppers.embedded import EmbeddedStepper
 

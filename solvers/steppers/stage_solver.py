@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_solver import LinearSolver, ShiftedOperator
-from batchkron.solvers.linear_system import as_product
 from batchkron.solvers.preconditioners import NamedPreconditioner
+from batchkron.solvers.products import as_product
 
 
 class StageSolver:

@@ -6,7 +6,9 @@ Arrays are CuPy arrays on the current device; a plan's `run` never waits for the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from batchkron.backends.cuda import device
 from batchkron.backends.cuda.device import DeviceArray, Workspaces, empty, place
@@ -22,6 +24,7 @@ from batchkron.spec import Array, BatchSpec
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch import BatchPlan
+    from batchkron.backends.cuda.krylov import Passes, Recorder
 
 name = "cuda"
 workspace = Workspaces
@@ -68,10 +71,39 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     explicit.kron(factors, out)
 
 
+def krylov_passes(
+    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+) -> Passes:
+    """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.krylov_passes(names, dtype, n, systems, restart)
+
+
+def krylov_parts(n: int, systems: int) -> int:
+    """Return how many thread blocks share a system."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.krylov_parts(n, systems)
+
+
+def krylov_recorder() -> Recorder:
+    """Return what repeats work by graphs."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.Recorder()
+
+
+def address(array: DeviceArray) -> int:
+    """Return where an array lies."""
+    return int(array.data.ptr)
+
+
 __all__ = [
     "KronPlan",
     "KronProduct",
     "Workspaces",
+    "address",
     "array_module",
     "batch_plan",
     "batched_gemm",
@@ -80,6 +112,9 @@ __all__ = [
     "kron",
     "kron_plan",
     "kron_product",
+    "krylov_parts",
+    "krylov_passes",
+    "krylov_recorder",
     "name",
     "place",
     "reserve",
