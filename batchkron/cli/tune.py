@@ -39,6 +39,7 @@ _WIDTH = 10
 @click.option(
     "--stepper",
     type=click.Choice(steppers.names()),
+    metavar="METHOD",
     help="The time stepper of the runs; by default the problem's.",
 )
 @click.option(
