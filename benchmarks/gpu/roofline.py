@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.device_fibres import fibre_groups
-from batchkron.backends.device_registers import register_groups
+from batchkron.backends.device_kron_groups import KronGroup, rule_groups
+from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import DeviceLimits, kron_groups
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import DTYPES, KRON
@@ -70,21 +70,21 @@ def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
     """What each kernel of an operator on an H200 reads and writes, over x and y together."""
     inputs, outputs = zip(*shape.factors, strict=True)
     given = inputs, outputs, shape.rows, 1, np.dtype(dtype)
-    least = sum(shape.elements())
-    fibres = fibre_groups(*given, H200)
-    if fibres is not None:
-        sizes = [one.L * one.R * (one.tile.input_size + one.tile.output_size) for one in fibres]
-        return tuple(size / least for size in sizes)
-    registers = register_groups(*given, True, H200)
-    if registers is not None:
-        sizes = [
-            one.L * one.R * (math.prod(one.tile.inputs) + math.prod(one.tile.outputs))
-            for one in registers
-        ]
-        return tuple(size / least for size in sizes)
-    groups = kron_groups(*given, H200)
-    sizes = [one.columns * (one.tiling.input_size + one.tiling.output_size) for one in groups]
-    return tuple(size / least for size in sizes)
+    groups = rule_groups(*given, True, H200)
+    if groups is None:
+        general = kron_groups(*given, H200)
+        sizes = [one.columns * (one.tiling.input_size + one.tiling.output_size) for one in general]
+    else:
+        sizes = [one.L * one.R * sum(block_sizes(one)) for one in groups]
+    return tuple(size / sum(shape.elements()) for size in sizes)
+
+
+def block_sizes(group: KronGroup) -> tuple[int, int]:
+    """Elements of a block's column before and after a group."""
+    tile = group.tile
+    if isinstance(tile, RegisterTile):
+        return math.prod(tile.inputs), math.prod(tile.outputs)
+    return tile.input_size, tile.output_size
 
 
 def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
