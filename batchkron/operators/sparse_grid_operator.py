@@ -18,7 +18,6 @@ from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
 from batchkron.operators.sweep_tree import needed_sweeps
 from batchkron.operators.sweeps import SweepProgram
 from batchkron.operators.validation import ValidationReport, validate_batch
-from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, check_replacement, same_shapes
 
 
@@ -114,7 +113,6 @@ class SparseGridOperator(BlockOperator):
         self._spec = spec
         stage = needed_sweeps(spec, ordered, hull, len(grid))
         self._program = SweepProgram(spec, stage)
-        self._workspace = Workspace()
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape
         self.num_added_cells = len(hull) - len(grid)
@@ -136,27 +134,7 @@ class SparseGridOperator(BlockOperator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        cells, size = self._input_shape
-        scratch = self._program.scratch * size
-        if inner == 1:
-            memory = self._workspace.array(scratch, self.dtype)
-            for place in range(outer):
-                source = x.reshape(outer, cells, size)[place]
-                target = y.reshape(outer, cells, size)[place]
-                self._program.run(source, target, alpha, accumulate, memory)
-            return
-        memory = self._workspace.array(scratch + 2 * cells * size, self.dtype)
-        column, result = memory[scratch:].reshape(2, cells, size)
-        for place in range(outer):
-            source = x.reshape(outer, cells, size, inner)[place]
-            target = y.reshape(outer, cells, size, inner)[place]
-            for k in range(inner):
-                column[...] = source[..., k]
-                self._program.run(column, result, alpha, False, memory)
-                if accumulate:
-                    target[..., k] += result
-                else:
-                    target[..., k] = result
+        self._program.run(x, y, outer, inner, alpha, accumulate)
 
     def update(
         self,
@@ -165,8 +143,8 @@ class SparseGridOperator(BlockOperator):
     ) -> None:
         """Replace blocks or coefficients by others of the same shapes, in place.
 
-        Takes effect in .T, .H, converted and composed operators too. Not while another thread
-        applies the operator.
+        Takes effect in .T, .H, converted and composed operators too. A product that another thread
+        is computing ends with the values that it began with.
 
         Parameters
         ----------
