@@ -51,6 +51,19 @@ def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
     return _Share(matrix, term, source, found[source])
 
 
+def _ranks(numbers: Ids) -> tuple[Ids, Ids]:
+    """Return the distinct numbers, ascending, and the place of each number among these."""
+    used = np.flatnonzero(np.bincount(numbers))
+    return used, _places(used)[numbers]
+
+
+def _places(cells: Ids) -> Ids:
+    """Return a table of the places of ascending cells; of others it says nothing."""
+    table = np.empty(cells[-1] + 1, np.int64)
+    table[cells] = np.arange(len(cells))
+    return table
+
+
 class _Vector(NamedTuple):
     """A vector between sweeps: its number, its cells, and where its memory ends, in blocks."""
 
@@ -141,20 +154,20 @@ class SweepProgram:
 
     def _part(self, pattern: Pattern, source: _Vector, target: _Vector) -> SweepPart:
         edges, size = pattern.edges, self._sizes[pattern.mode]
-        used, ids = np.unique(edges.blocks, return_inverse=True)
+        used, ids = _ranks(edges.blocks)
         shares = [
             _share(matrix, term, place, used)
             for (matrix, term), place in zip(pattern.pairs, pattern.places, strict=True)
         ]
         self._sums.append(_Sum(len(used), size, tuple(shares)))
-        bounds = np.append(target.cells, target.cells[-1] + 1)
+        counts = np.bincount(edges.outputs, minlength=target.cells[-1] + 1)[target.cells]
         return SweepPart(
             source.number,
             pattern.mode,
             len(used),
-            np.searchsorted(edges.outputs, bounds),
+            np.concatenate(([0], np.cumsum(counts))),
             ids,
-            np.searchsorted(source.cells, edges.inputs),
+            _places(source.cells)[edges.inputs],
         )
 
     def _append(self, target: _Vector, adds: bool, parts: Sequence[SweepPart]) -> None:
