@@ -15,6 +15,7 @@ from batchkron.errors import BackendUnavailableError, ContextLostError
 
 # Statuses of CUDA: no driver, or one that is older than CuPy's CUDA; no device.
 _ABSENT = {35, 100}
+_NO_MEMORY = 2
 # After these the driver refuses all further work of the process: illegal address or instruction,
 # misaligned address, stack or assertion failure, time-out, failed launch, uncorrectable memory.
 _LOST = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
@@ -43,11 +44,11 @@ def is_sparse(value: object) -> bool:
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Say so where there is no device, or where an error of it has cost the context.
+    """Say so where there is no device, no memory, or where an error has cost the context.
 
     Raises
     ------
-    BackendUnavailableError, ContextLostError
+    BackendUnavailableError, MemoryError, ContextLostError
         From errors of CUDA that mean this; all others pass.
     """
     try:
@@ -60,6 +61,8 @@ def device_errors() -> Iterator[None]:
             raise
         if error.status in _ABSENT:
             raise BackendUnavailableError(f"there is no usable CUDA device: {error}") from error
+        if error.status == _NO_MEMORY:
+            raise MemoryError(f"the CUDA device has too little free memory: {error}") from error
         if error.status in _LOST:
             raise ContextLostError(
                 f"the CUDA context is lost ({error}): an earlier kernel failed, no array of this "
@@ -78,7 +81,7 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
         If the array is on another device than the other operands.
     """
     if isinstance(value, module.ndarray):
-        return cast(NDArray[Any], value)
+        return cast("NDArray[Any]", value)  # a string: the type is not built in every call
     if module is not np and isinstance(value, np.ndarray):
         raise TypeError(
             f"{name} is an array on the CPU, but the other operands are on a CUDA device; copy it "

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, is_plain
-from batchkron.backends import backend_for
+from batchkron.backends import Tuning, backend_for, tuned_plans, tuning_for
 from batchkron.batch_spec import batch_of_systems
 from batchkron.gemm_spec import gemm_spec
 from batchkron.spec import (
     Array,
     KronCall,
+    Precision,
     as_scalar,
     check_output,
     compute_dtype,
@@ -34,6 +35,8 @@ def gekmm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
+    tune: bool = False,
 ) -> Array:
     """Compute alpha (A_1 ⊗ … ⊗ A_d) x + beta y.
 
@@ -52,6 +55,13 @@ def gekmm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU: in full, or on matrix units in three parts or with
+        11 bits (see "Precision" in docs/gpu.md for the bounds). Other dtypes, and the CPU, compute
+        in full.
+    tune : bool
+        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
+        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
 
     Returns
     -------
@@ -62,9 +72,10 @@ def gekmm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
+        another precision.
     TypeError
-        For dtypes without kernels, or ``out`` of another dtype than the result.
+        For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
 
     Notes
     -----
@@ -78,10 +89,19 @@ def gekmm(
     >>> bk.gekmm([A, B], [1.0, 2.0, 3.0, 4.0])
     array([10.,  7., 22., 15.])
     """
+    tuning = tuning_for(tune)
     call = kron_call(
-        factors, x, left=True, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+        factors,
+        x,
+        left=True,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
     )
-    return _run(call, out)
+    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
 
 
 def gemkm(
@@ -94,6 +114,8 @@ def gemkm(
     out: Array | None = None,
     transpose: bool | Sequence[bool] = False,
     conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
+    tune: bool = False,
 ) -> Array:
     """Compute alpha x (A_1 ⊗ … ⊗ A_d) + beta y.
 
@@ -112,6 +134,11 @@ def gemkm(
         Where the result is written; may be ``y``, but overlap no other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        As in `gekmm`.
+    tune : bool
+        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
+        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
 
     Returns
     -------
@@ -121,9 +148,10 @@ def gemkm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, or ``out`` read-only or overlapping an input.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
+        another precision.
     TypeError
-        For dtypes without kernels, or ``out`` of another dtype than the result.
+        For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
 
     Examples
     --------
@@ -132,10 +160,25 @@ def gemkm(
     >>> bk.gemkm([1.0, 2.0, 3.0, 4.0], [A, B])
     array([14., 10., 20., 14.])
     """
+    tuning = tuning_for(tune)
     call = kron_call(
-        factors, x, left=False, alpha=alpha, beta=beta, y=y, transpose=transpose, conj=conj
+        factors,
+        x,
+        left=False,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
     )
-    return _run(call, out)
+    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
+
+
+def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
+    """Run a call whose plan is tuned first."""
+    with tuned_plans(tuning):
+        return _run(call, out)
 
 
 def _run(call: KronCall, out: Array | None) -> Array:

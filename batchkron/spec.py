@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -23,6 +23,7 @@ from batchkron.arrays import (
 
 Array = NDArray[Any]
 Accumulation = Literal["auto", "owner", "atomic"]
+Precision = Literal["tf32", "tf32x3"]
 
 SUPPORTED_DTYPES = (
     np.dtype(np.float32),
@@ -37,7 +38,8 @@ class KronSpec:
     """The shape of one multiply by a Kronecker product.
 
     Blocks are ``(outer, prod(inputs), inner)`` and become ``(outer, prod(outputs), inner)``, both
-    C-contiguous; factor k is used as a matrix of shape ``(outputs[k], inputs[k])``.
+    C-contiguous; factor k is used as a matrix of shape ``(outputs[k], inputs[k])``. ``precision``
+    allows a device to compute float32 less precisely.
     """
 
     inputs: tuple[int, ...]
@@ -45,6 +47,7 @@ class KronSpec:
     outer: int
     inner: int
     dtype: np.dtype[Any]
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,21 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return wanted
 
 
+def check_precision(precision: str | None) -> Precision | None:
+    """Return how precisely float32 shall at least be multiplied on a device.
+
+    Raises
+    ------
+    ValueError
+        For anything but None and the names of `Precision`.
+    """
+    if precision is not None and precision not in get_args(Precision):
+        raise ValueError(
+            f'precision is {precision!r}; expected None (full float32), "tf32x3" or "tf32"'
+        )
+    return precision  # type: ignore[return-value]
+
+
 def ready(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return the array as the kernels read it: of ``dtype``, C-contiguous and aligned."""
     array = array_module(array).ascontiguousarray(array, dtype)
@@ -258,6 +276,7 @@ def kron_call(
     y: ArrayLike | None,
     transpose: bool | Sequence[bool],
     conj: bool | Sequence[bool],
+    precision: Precision | None = None,
 ) -> KronCall:
     """Validate one call of gekmm (``left``: the product stands left of x) or gemkm.
 
@@ -266,6 +285,7 @@ def kron_call(
     ValueError, TypeError
         As `batchkron.gekmm` documents.
     """
+    check_precision(precision)
     factors = list(factors)
     module = array_module(*factors, x, y)
     given = factor_list(factors, module=module)
@@ -283,7 +303,8 @@ def kron_call(
         # gekmm contracts over columns, gemkm over rows
         matrix = array.swapaxes(-1, -2) if swap == left else array
         oriented.append(_strided(matrix.conj() if conjugate else matrix, dtype))
-    return _placed(oriented, vector, dtype, left, alpha, beta, previous, given)
+    call = _placed(oriented, vector, dtype, left, alpha, beta, previous, given)
+    return replace(call, spec=replace(call.spec, precision=precision))
 
 
 def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:

@@ -16,7 +16,18 @@ from batchkron.problems.time import TimeFunction
 
 __all__ = ["default_stepper"]
 
-IMPLICIT_METHODS = ("backward-euler", "crank-nicolson")
+IMPLICIT_METHODS = (
+    "backward-euler",
+    "crank-nicolson",
+    "sdirk2",
+    "sdirk3",
+    "esdirk2",
+    "esdirk3",
+    "ark2",
+    "ark3",
+    "exponential-euler",
+    "exponential-trapezoidal",
+)
 _SAMPLES_IN_TIME = 257
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from batchkron.operators import (
     BatchedKron,
     KroneckerProduct,
+    KroneckerTerm,
+    KroneckerTerms,
     Operator,
     SparseGridOperator,
     ValidationReport,
@@ -176,7 +178,7 @@ def _listed(
     """Return the terms as a list of all coupled pairs of cells."""
     products = batch_list(grid, modes, degree)
     weights = np.repeat(numbers, np.diff(products.term_offsets))
-    return BatchedKron(
+    operator = BatchedKron(
         products.pools,
         products.factor_ids,
         products.inputs,
@@ -185,6 +187,12 @@ def _listed(
         num_inputs=grid.num_cells,
         num_outputs=grid.num_cells,
     )
+    kronecker = tuple(
+        KroneckerTerm(number, tuple(own)) for number, own in zip(numbers, modes, strict=True)
+    )
+    sizes = (degree + 1,) * grid.dimensions
+    operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells))
+    return operator
 
 
 def validate_groups(

@@ -283,6 +283,35 @@ class Problem:
         parts = [cast(Operator, group.time(t) * group.operator) for group in self._groups]
         return reduce(add, parts)
 
+    def implicit_operator_at(self, t: float) -> Operator:
+        """Return what IMEX methods treat implicitly: the terms of A(t) without one-sided traces.
+
+        Those are diffusion and reactions; what is left is transport with upwind fluxes.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        Operator, shape (N, N)
+            The very object that `operator_at` returns where that is all of A, and the same object
+            at all times where no such term depends on time.
+        """
+        if not any(term.one_sided for term in self.terms):
+            return self.operator_at(t)
+        groups = self._implicit_groups
+        if all(group.time.is_constant for group in groups):
+            return groups[0].operator
+        return reduce(add, [cast(Operator, group.time(t) * group.operator) for group in groups])
+
+    @cached_property
+    def _implicit_groups(self) -> tuple[TermGroup, ...]:
+        kept = [term for term in self.terms if not term.one_sided]
+        groups = group_terms(kept, self.grid, self.degree, self._form)
+        return tuple(group.to(self.device) for group in groups)
+
     def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Overwrite `out` with A(t) u + s(t); allocates nothing after a thread's first call.
 

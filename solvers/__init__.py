@@ -1,27 +1,39 @@
 """Krylov solvers and time steppers."""
 
-from batchkron.solvers import steppers
+from batchkron.solvers import preconditioners, steppers
 from batchkron.solvers.bicgstab import Bicgstab, bicgstab
 from batchkron.solvers.cg import Cg, cg
 from batchkron.solvers.checkpointing import ResumeWarning
 from batchkron.solvers.evolve import evolve
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
+from batchkron.solvers.fgmres import Fgmres, fgmres
 from batchkron.solvers.gmres import Gmres, gmres
 from batchkron.solvers.krylov_result import KrylovResult, Status
+from batchkron.solvers.minres import Minres, minres
+from batchkron.solvers.observing import Event, EventRecord, Quantity, Watched
 
 __all__ = [
     "Bicgstab",
     "Cg",
+    "Event",
+    "EventRecord",
     "EvolveState",
     "EvolveStatus",
+    "Fgmres",
     "Gmres",
     "KrylovResult",
+    "Minres",
+    "Quantity",
     "Result",
     "ResumeWarning",
     "Status",
+    "Watched",
     "bicgstab",
     "cg",
     "evolve",
+    "fgmres",
     "gmres",
+    "minres",
+    "preconditioners",
     "steppers",
 ]

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from batchkron.arrays import device_errors
-from batchkron.solvers.krylov_method import WORTHWHILE, KrylovMethod, most_iterations
-from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
-from batchkron.solvers.linear_system import (
-    LinearSystem,
-    Vector,
-    norm,
-    right_hand_side,
-    working_dtype,
-)
+from batchkron.arrays import array_module, as_array
+from batchkron.operators.krylov_space import Flag
+from batchkron.solvers.krylov_method import KrylovMethod
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.linear_system import LinearSystem
+from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.solve_watch import Watch
 
 
-@device_errors()
 def bicgstab(
     A: Any,
     b: Any,
@@ -31,6 +24,7 @@ def bicgstab(
     maxiter: int | None = None,
     M: Any = None,
     callback: Callable[[Vector], object] | None = None,
+    batched: str | None = None,
     raise_on_failure: bool = False,
 ) -> KrylovResult:
     """Solve A x = b by bi-conjugate gradients, each step smoothed by one of minimal residual.
@@ -39,9 +33,9 @@ def bicgstab(
     ----------
     A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
         Any square matrix, real or complex.
-    b : array_like, shape (N,) or (N, 1)
-        The right-hand side.
-    x0 : array_like of shape (N,), "Mb", or None
+    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
+        The right-hand sides.
+    x0 : array_like of b's shape, "Mb", or None
         The initial guess; None is zero, "Mb" is M b.
     rtol, atol : float
         The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
@@ -51,9 +45,13 @@ def bicgstab(
         The preconditioner, M ≈ A⁻¹, applied from the right.
     callback : callable, optional
         Called with the iterate after each iteration: a read-only view that the next iteration
-        overwrites.
+        overwrites. On a device, each call waits for it.
+    batched : {None, "columns", "leading"}
+        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
+        axis for each index of the leading ones; A may have matrices (..., N, N), or a
+        ``batch_shape`` of these axes. Each system stops by itself.
     raise_on_failure : bool
-        Raise where the solve does not converge, instead of returning a status.
+        Raise where a solve does not converge, instead of returning a status.
 
     Returns
     -------
@@ -63,9 +61,10 @@ def bicgstab(
     Raises
     ------
     ValueError
-        If shapes do not agree or a tolerance is negative.
+        If shapes do not agree, a tolerance is negative, or a layout is unknown.
     TypeError
-        If an operand has no product with a vector, or a dtype is not a float or complex one.
+        If an operand has no product with a vector, a dtype is not a float or complex one, or
+        operands are on different devices.
     RuntimeError
         If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
 
@@ -79,10 +78,11 @@ def bicgstab(
     The method is that of [1]_. Where the recursion's residual meets the tolerance, or the
     recursion breaks down, the true residual is computed; if it is too large, the method begins
     again from it, as long as it shrank to half since the last time. The residual is scaled by its
-    initial norm, so that inner products stay in range for right-hand sides of any size.
+    initial norm, and products with A by a power of two, so that inner products stay in range;
+    they are summed in double precision.
 
-    Storage: 7 vectors beside b and the returned x. Two products with A (and M) an iteration,
-    and one more at the end.
+    Storage: 6 vectors, 7 with M, beside b and the returned x. Two products with A (and M) an
+    iteration, and one more at the end.
 
     References
     ----------
@@ -97,8 +97,9 @@ def bicgstab(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    rhs = right_hand_side(b)
-    return Bicgstab(rhs.size, working_dtype(A, rhs), like=rhs).solve(
+    rhs = as_array(b, "b", array_module(b))
+    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
+    return Bicgstab(size, working_dtype(A, rhs), like=rhs, batched=batched).solve(
         A,
         b,
         x0,
@@ -112,43 +113,87 @@ def bicgstab(
 
 
 class Bicgstab(KrylovMethod):
-    """The workspace of BiCGSTAB for systems of one size, kept from solve to solve.
+    """The workspace of BiCGSTAB, kept from solve to solve.
 
     Parameters
     ----------
-    size : int
-        N, the number of unknowns.
-    dtype : dtype_like
-        float32, float64, complex64 or complex128.
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls ``solver(b)``.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
     like : ndarray, optional
-        Where the vectors are: NumPy's by default, or those of the device of a CuPy array.
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls ``solver(b)``.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides, as for `bicgstab`.
 
     Raises
     ------
     ValueError
-        If ``size`` < 0.
+        If ``size`` < 0, or the layout is unknown.
     TypeError
         If it is not an integer, or the dtype is not one of the four.
 
     Notes
     -----
-    Storage: 7 vectors.
+    Storage: 6 vectors, 7 with M. It is allocated in the first solve, and again where the shape of b
+    changes. One solve at a time.
 
     Examples
     --------
     >>> import numpy as np
     >>> from batchkron.solvers import Bicgstab
-    >>> print(Bicgstab(2).solve(2.0 * np.eye(2), np.ones(2)).x)
-    [0.5 0.5]
+    >>> solver = Bicgstab(2.0 * np.eye(2))
+    >>> print(solver(np.ones(2)).x, solver(np.zeros(2)).x)
+    [0.5 0.5] [0. 0.]
     """
 
-    def __init__(self, size: int, dtype: Any = np.float64, *, like: Any = None) -> None:
-        super().__init__(size, dtype, like=like)
-        self._x, self._residual, self._shadow = self._vector(), self._vector(), self._vector()
-        self._direction, self._image = self._vector(), self._vector()
-        self._smoothing, self._preconditioned = self._vector(), self._vector()
+    def _flags(self, preconditioned: bool) -> Flag:
+        return super()._flags(preconditioned) | Flag.RETRIES
 
-    @device_errors()
+    def _allocate(self, preconditioned: bool) -> None:
+        x, r, p, v, t = self._five = tuple(self._vector(name) for name in ("x", "r", "p", "v", "t"))
+        shadow = self._vector("shadow")
+        y = self._vector("y") if preconditioned else None
+        self._moves = p if y is None else y, r if y is None else y  # M p, then M r
+        common = x, r, shadow, p, v, t
+        self._first = self._passes(("ScaleResidual",), [r])
+        self._shadow = self._passes(("BicgstabBegin",), common)
+        self._extent = self._passes(("OperatorExtent",), [v])
+        self._half = self._passes(("BicgstabProject", "BicgstabHalf"), [*common, self._moves[0]])
+        self._other_half = self._passes(
+            ("BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"), [*common, self._moves[1]]
+        )
+
+    @property
+    def _solution(self) -> Vector:
+        return self._five[0]
+
+    @property
+    def _residual(self) -> Vector:
+        return self._five[1]
+
+    def _begin(self, system: LinearSystem) -> int:
+        self._first.run()
+        return self._shadow.run()
+
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        _, r, p, v, t = self._five
+        move, other_move = self._moves
+        system.precondition(p, move)
+        system.apply(move, v)
+        if not self._measured:
+            self._extent.run()
+            self._measured = True
+        left = self._half.run()
+        if left == 0:
+            return 0
+        system.precondition(r, other_move)
+        system.apply(other_move, t)
+        return self._other_half.run()
+
     def solve(
         self,
         A: Any,
@@ -169,7 +214,7 @@ class Bicgstab(KrylovMethod):
         ----------
         A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
             As for `bicgstab`.
-        out : ndarray, shape (N,), optional
+        out : ndarray, of x's shape, optional
             Where x is written; a fresh array by default.
 
         Returns
@@ -180,135 +225,7 @@ class Bicgstab(KrylovMethod):
         Raises
         ------
         ValueError, TypeError, RuntimeError
-            As for `bicgstab`; ValueError also if b or ``out`` does not have N elements.
+            As for `bicgstab`; ValueError also if b or ``out`` does not fit.
         """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            system = LinearSystem(A, b, M, self.dtype, rtol=rtol, atol=atol)
-            self._check(system, out)
-            most = most_iterations(maxiter, self.size)
-            log = SolveLog()
-            log.residual_norm = system.start(x0, self._x, self._residual)
-            log.residual_norms.append(log.residual_norm)
-            status = system.verdict(log.residual_norm)
-            if status is None:
-                status = self._iterate(system, most, callback, log)
-        return self._finish(system, self._x, status, log, out, raise_on_failure)
-
-    def _iterate(
-        self,
-        system: LinearSystem,
-        most: int,
-        callback: Callable[[Vector], object] | None,
-        log: SolveLog,
-    ) -> Status:
-        """Run sweeps, each from a true residual, until one decides."""
-        seen = self._x.view()
-        seen.flags.writeable = False
-        while True:
-            before = log.residual_norm
-            broken = self._sweep(system, most, callback, seen, log)
-            log.residual_norm = system.residual(self._x, self._residual)
-            status = system.verdict(log.residual_norm)
-            if status is not None or broken is Status.NOT_FINITE:
-                return status or Status.NOT_FINITE
-            if log.iterations >= most:
-                return Status.MAX_ITERATIONS
-            if not log.residual_norm <= WORTHWHILE * before:
-                return broken or Status.STAGNATED
-            log.restarts += 1
-
-    def _sweep(
-        self,
-        system: LinearSystem,
-        most: int,
-        callback: Callable[[Vector], object] | None,
-        seen: Vector,
-        log: SolveLog,
-    ) -> Status | None:
-        """Iterate from the true residual until the recursion's meets the tolerance.
-
-        Returns BREAKDOWN or NOT_FINITE where the recursion ends, else None.
-        """
-        scale = log.residual_norm
-        residual = self._residual
-        residual /= scale
-        np.copyto(self._shadow, residual)
-        self._direction.fill(0.0)
-        self._image.fill(0.0)
-        product, step, smoothing = 1.0, 1.0, 1.0
-        while log.iterations < most:
-            last, product = product, np.vdot(self._shadow, residual).item()
-            weight = _quotient(product, last) * _quotient(step, smoothing)
-            if weight == 0.0 or not np.isfinite(weight):
-                return _fault(product)
-            self._turn(weight, smoothing)
-            step = self._half_step(system, product, scale)
-            if step == 0.0 or not np.isfinite(step):
-                return _fault(step)
-            estimate = norm(residual) * scale
-            if estimate > system.tolerance:
-                smoothing = self._smooth(system, scale)
-                if not np.isfinite(smoothing):
-                    return _fault(smoothing)
-                estimate = norm(residual) * scale
-            log.residual_norms.append(estimate)
-            if callback is not None:
-                callback(seen)
-            if estimate <= system.tolerance:
-                return None
-        return None
-
-    def _turn(self, weight: Any, smoothing: Any) -> None:
-        """Set the direction p to r + weight (p - smoothing v)."""
-        np.multiply(self._image, smoothing, out=self._smoothing)
-        np.subtract(self._direction, self._smoothing, out=self._direction)
-        np.multiply(self._direction, weight, out=self._direction)
-        np.add(self._direction, self._residual, out=self._direction)
-
-    def _half_step(self, system: LinearSystem, product: Any, scale: float) -> Any:
-        """V = A M p; x += step M p; r -= step v. Returns the step; 0 or NaN leave x and r.
-
-        The step is 0 where v is orthogonal to the shadow residual to rounding: the recursion
-        breaks down there, and what a dot product leaves of 0 depends on how it was summed.
-        """
-        direction = system.precondition(self._direction, self._preconditioned)
-        system.apply(direction, self._image)
-        projection = np.vdot(self._shadow, self._image).item()
-        if abs(projection) <= np.finfo(self.dtype).eps * norm(self._image):  # ‖shadow‖ is 1
-            return 0.0
-        step = _quotient(product, projection)
-        if step == 0.0 or not np.isfinite(step):
-            return step
-        np.multiply(direction, step * scale, out=self._preconditioned)
-        np.add(self._x, self._preconditioned, out=self._x)
-        np.multiply(self._image, step, out=self._smoothing)
-        np.subtract(self._residual, self._smoothing, out=self._residual)
-        return step
-
-    def _smooth(self, system: LinearSystem, scale: float) -> Any:
-        """T = A M r; x += ω M r; r -= ω t with the ω that minimises ‖r‖. Returns ω."""
-        direction = system.precondition(self._residual, self._preconditioned)
-        system.apply(direction, self._smoothing)
-        size = norm(self._smoothing)
-        smoothing = _quotient(
-            _quotient(np.vdot(self._smoothing, self._residual).item(), size), size
-        )
-        if not np.isfinite(smoothing):
-            return smoothing
-        np.multiply(direction, smoothing * scale, out=self._preconditioned)
-        np.add(self._x, self._preconditioned, out=self._x)
-        np.multiply(self._smoothing, smoothing, out=self._smoothing)
-        np.subtract(self._residual, self._smoothing, out=self._residual)
-        return smoothing
-
-
-def _quotient(numerator: Any, denominator: Any) -> Any:
-    """Return numerator / denominator: infinite over zero, NaN if either is not finite."""
-    if not (np.isfinite(numerator) and np.isfinite(denominator)):
-        return math.nan
-    return numerator / denominator if denominator else math.inf
-
-
-def _fault(number: Any) -> Status:
-    """Return NOT_FINITE for NaN, BREAKDOWN for zero and for a division by zero."""
-    return Status.NOT_FINITE if np.isnan(number) else Status.BREAKDOWN
+        watch = Watch(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)

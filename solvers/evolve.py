@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from batchkron.arrays import device_errors, to_host
-from batchkron.solvers.checkpointing import (
-    CheckpointKeeper,
-    ResumeWarning,
-    problem_hash,
-    surroundings,
-)
+from batchkron.arrays import device_errors
+from batchkron.solvers.checkpointing import CheckpointKeeper, ResumeWarning
 from batchkron.solvers.evolve_plan import Plan, plan_run
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
-from batchkron.solvers.history import History
-from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.linear_system import Vector, norm
+from batchkron.solvers.evolve_run import Run
+from batchkron.solvers.observing import Observer
 from batchkron.solvers.progress import make_progress
 from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.steppers.stepper import ImplicitStepper, Stepper
+from batchkron.solvers.steppers.stepper import Stepper
 from batchkron.storage import Checkpoint
+
+_FAILURES = (
+    EvolveStatus.NOT_FINITE,
+    EvolveStatus.SOLVER_FAILED,
+    EvolveStatus.STEP_TOO_SMALL,
+    EvolveStatus.DRIFTED,
+)
 
 
 @device_errors()
@@ -34,7 +31,7 @@ def evolve(
     problem: TimeProblem,
     *,
     until: float,
-    method: str | None = None,
+    method: Any = None,
     dt: float | None = None,
     solver: Any = None,
     preconditioner: Any = None,
@@ -44,8 +41,13 @@ def evolve(
     resume: str | os.PathLike[str] | Checkpoint | None = None,
     progress: bool = False,
     raise_on_failure: bool = False,
+    rtol: float | None = None,
+    atol: float | None = None,
+    at: Sequence[float] | None = None,
+    events: Sequence[Any] | Any = (),
+    watch: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Solve u' = f(t, u), u(t0) = initial, up to a time, in steps of equal length.
+    """Solve u' = f(t, u), u(t0) = initial, up to a time, in equal steps or in chosen ones.
 
     Parameters
     ----------
@@ -55,20 +57,23 @@ def evolve(
         Optional: ``t0`` (0), ``stepper`` (``method`` and ``dt`` by default), ``content_hash``.
     until : float
         The last time, in the problem's unit.
-    method : str, optional
-        A name of `batchkron.solvers.steppers.names`.
+    method : str, Tableau or type, optional
+        A name of `batchkron.solvers.steppers.names`, or a method of your own.
     dt : float, optional
         The longest step: ceil((until - t0) / dt) steps are taken, shortened to land on ``until``.
         With ``resume`` it may be left out, and must not be another one. An explicit ``method``
-        needs it where the problem suggests the step of an implicit one.
+        needs it where the problem suggests the step of an implicit one. With ``rtol`` or ``atol``
+        it is the first step to try.
     solver : str, mapping or callable, optional
         For implicit methods: a name ("gmres" by default, "cg", "bicgstab"), a mapping such as
         ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a function
         ``solver(A, b, M=...) -> (x, info)``. rtol is 1e-9 by default (1e-5 in single
-        precision), relative to the right-hand side of the increment, which is O(dt).
-    preconditioner : object or callable, optional
-        For implicit methods: M ≈ (I - c A)⁻¹, c = dt (backward Euler) or dt/2 (Crank-Nicolson),
-        or a function ``(A, c) -> M``.
+        precision), relative to the right-hand side of the increment, which is O(dt). For
+        exponential methods "krylov", "kronecker" or "auto".
+    preconditioner : str, object or callable, optional
+        For implicit methods: a name of `batchkron.solvers.preconditioners.names`, M ≈ (I - c A)⁻¹
+        (c = dt for backward Euler, dt/2 for Crank-Nicolson, else a tableau's diagonal times dt), or
+        a function ``(A, c) -> M``, called again where c changes.
     callback : callable, optional
         Called with an `EvolveState` after each step; a truthy return stops the run.
     checkpoint : path, optional
@@ -81,7 +86,17 @@ def evolve(
     progress : bool
         Show a bar on standard error, or plain lines where it is no terminal.
     raise_on_failure : bool
-        Raise where the run ends as NOT_FINITE or SOLVER_FAILED.
+        Raise where the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL or DRIFTED.
+    rtol, atol : float, optional
+        With one of them the steps are chosen so that the estimated error of each is
+        ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0), for methods with ``error_order``.
+    at : sequence of float, optional
+        Times whose states are to be kept, interpolated in the steps that pass them.
+    events : Event, function, or sequence of them
+        Functions g(t, u) whose passing through 0 is recorded, or ends the run; attributes
+        ``terminal`` and ``direction`` as for `scipy.integrate.solve_ivp`.
+    watch : mapping of str to Quantity, callable or weights, optional
+        Numbers that should be conserved: measured after each step.
 
     Returns
     -------
@@ -111,7 +126,8 @@ def evolve(
     The time of step n is t0 + n dt, from the integer n, and exactly ``until`` at the end. A step
     is a function of (u, n) alone, so that a run resumed in the same surroundings ends bitwise
     equal to an undisturbed one. The state is checked after each step: one that is not finite ends
-    the run and is never written.
+    the run and is never written. Where the steps are chosen, a step depends on those before it
+    through its length only, which checkpoints hold: there, too, a resumed run ends bitwise equal.
 
     Examples
     --------
@@ -123,7 +139,8 @@ def evolve(
     >>> print(result.status, result.t, result.steps, result.u.round(6))
     completed 1.0 100 [0.367879]
     """
-    plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume)
+    plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol)
+    observer = Observer(at, events, watch)
     keeper = CheckpointKeeper(checkpoint, checkpoint_every)
     if keeper.active and plan.u.dtype.kind == "c":
         raise TypeError(
@@ -137,170 +154,27 @@ def evolve(
     stepper = _make_stepper(plan, solver, preconditioner)
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
-    run = _Run(plan, stepper, keeper, callback)
-    with make_progress(progress, plan.first_step, plan.steps) as display:
+    run = Run(plan, stepper, keeper, observer, callback)
+    with make_progress(progress, run.pace.first, run.pace.total) as display:
         try:
             status = run.march(display.update)
         except Exception:
             run.keep()
             raise
     result = run.finish(status)
-    if raise_on_failure and status in (EvolveStatus.NOT_FINITE, EvolveStatus.SOLVER_FAILED):
+    if raise_on_failure and status in _FAILURES:
         raise RuntimeError(result.message)
     return result
 
 
 def _make_stepper(plan: Plan, solver: Any, preconditioner: Any) -> Stepper:
-    if issubclass(plan.stepper, ImplicitStepper):
-        return plan.stepper(
-            plan.problem, plan.dt, t0=plan.t0, solver=solver, preconditioner=preconditioner
-        )
+    if plan.stepper.implicit:
+        make: Callable[..., Stepper] = plan.stepper
+        dt = plan.dt or 1e-3 * (plan.until - plan.t0) or 1.0  # the first one is chosen later
+        return make(plan.problem, dt, t0=plan.t0, solver=solver, preconditioner=preconditioner)
     if solver is not None or preconditioner is not None:
         raise ValueError(
             f"method {plan.stepper.name!r} is explicit and solves no system: leave solver and "
             "preconditioner out, or take an implicit method."
         )
     return plan.stepper(plan.problem, plan.dt)
-
-
-class _Run:
-    """A plan being carried out."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        stepper: Stepper,
-        keeper: CheckpointKeeper,
-        callback: Callable[[EvolveState], object] | None,
-    ) -> None:
-        self._plan, self._stepper, self._keeper = plan, stepper, keeper
-        self._callback = callback
-        self._u = plan.u
-        self._seen = self._u.view()
-        if isinstance(self._seen, np.ndarray):
-            self._seen.flags.writeable = False
-        self._step = plan.first_step
-        self._failed_solve: KrylovResult | None = None
-        self._began = time.perf_counter()
-        self._history = History(plan.steps, plan.history)
-        self._problem_hash = ""
-        if keeper.active:
-            self._problem_hash = problem_hash(plan.problem, plan.problem.initial)
-        if plan.resumed:
-            self._record("resume", warnings=list(plan.warnings))
-
-    @property
-    def _t(self) -> float:
-        return self._plan.time(self._step)
-
-    def march(self, show: Callable[[int, float], None]) -> EvolveStatus:
-        """Take the steps; return why they ended."""
-        plan = self._plan
-        while self._step < plan.steps:
-            with np.errstate(over="ignore", invalid="ignore"):
-                failed = self._stepper.step(self._u, self._t, plan.time(self._step + 1))
-            if failed is not None:
-                self._failed_solve = failed
-                if failed.status is not Status.NOT_FINITE:
-                    return EvolveStatus.SOLVER_FAILED
-                self._refuse_unwritten()
-                return EvolveStatus.NOT_FINITE
-            self._step += 1
-            if not _is_finite(self._u):
-                self._refuse_unwritten()
-                return EvolveStatus.NOT_FINITE
-            if self._history.wants(self._step):
-                self._record_step()
-            if self._keeper.due(self._step):
-                self._keeper.write(self._step, self._make_checkpoint)
-            show(self._step, self._t)
-            if self._stopped_by_callback() and self._step < plan.steps:
-                return EvolveStatus.STOPPED
-        return EvolveStatus.COMPLETED
-
-    def keep(self) -> None:
-        """Write the state of the last step, whose successor or callback has failed."""
-        with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
-            if _is_finite(self._u):
-                self._keeper.write(self._step, self._make_checkpoint)
-
-    def _refuse_unwritten(self) -> None:
-        """Raise TypeError if the right-hand side leaves ``out`` as it is."""
-        initial = np.empty_like(self._u)
-        initial[...] = self._plan.problem.initial
-        for poison in (np.nan, 7.0):
-            out = np.full_like(initial, poison)
-            with np.errstate(all="ignore"):
-                self._plan.problem.rhs(self._plan.t0, initial, out)
-            if not np.array_equal(out, np.full_like(out, poison), equal_nan=True):
-                return
-        raise TypeError(
-            "problem.rhs(t, u, out) did not write into out; expected out[...] = f(t, u), and what "
-            "it returns is not looked at."
-        )
-
-    def finish(self, status: EvolveStatus) -> Result:
-        """Write the last checkpoint and return the result."""
-        if status is not EvolveStatus.NOT_FINITE:
-            self._keeper.write(self._step, self._make_checkpoint)
-        message = self._message(status)
-        self._record(str(status), message=message)
-        return Result(
-            u=self._u,
-            t=self._t,
-            status=status,
-            steps=self._step,
-            history=self._history.records,
-            dt=self._plan.dt,
-            method=self._stepper.name,
-            seconds=time.perf_counter() - self._began,
-            message=message,
-        )
-
-    def _stopped_by_callback(self) -> bool:
-        if self._callback is None:
-            return False
-        plan = self._plan
-        return bool(
-            self._callback(EvolveState(self._seen, self._t, self._step, plan.steps, plan.dt))
-        )
-
-    def _record(self, event: str, **more: Any) -> None:
-        seconds = time.perf_counter() - self._began
-        self._history.add(event, self._step, self._t, seconds, **more)
-
-    def _record_step(self) -> None:
-        solve = self._stepper.last_solve
-        more = {} if solve is None else {"iterations": solve.iterations}
-        self._record("step", norm=norm(self._u), **more)
-
-    def _make_checkpoint(self) -> Checkpoint:
-        plan = self._plan
-        return Checkpoint(
-            u=np.array(to_host(self._u, "u"), dtype=np.float64),
-            t0=plan.t0,
-            dt=plan.dt,
-            step=self._step,
-            until=plan.until,
-            method=self._stepper.name,
-            problem_hash=self._problem_hash,
-            dtype=str(self._u.dtype),
-            history=list(self._history.records),
-            **surroundings(self._u),
-        )
-
-    def _message(self, status: EvolveStatus) -> str:
-        where = f"{status} at step {self._step} of {self._plan.steps}, t = {self._t:.6g}."
-        solve = self._failed_solve
-        if solve is None:
-            return f"{where} {status.advice}"
-        return (
-            f"{where} The linear solve of the next step ended as '{solve.status}' after "
-            f"{solve.iterations} iterations. {status.advice}"
-        )
-
-
-def _is_finite(u: Vector) -> bool:
-    """Whether all elements are finite, by one pass where the squares do not overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.vdot(u, u))) or bool(np.isfinite(u).all())

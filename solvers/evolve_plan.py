@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,24 @@ from batchkron.storage import Checkpoint
 _ROUNDING = 1e-10  # a step count this close above an integer is that integer
 
 
+@dataclass(frozen=True)
+class ErrorControl:
+    """The tolerances of a run that chooses its steps: ‖error‖ ≤ atol + rtol ‖u‖ in each step.
+
+    Parameters
+    ----------
+    rtol, atol : float
+        The tolerances.
+    time, last_error : float or None
+        Where a resumed run goes on, and the error of the step before, relative to the tolerance.
+    """
+
+    rtol: float
+    atol: float
+    time: float | None = None
+    last_error: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A run from step ``first_step`` to step ``steps``.
@@ -32,9 +50,10 @@ class Plan:
     stepper : type
         The method.
     t0, until, dt : float
-        The first time, the last one and the step, in the problem's unit of time.
+        The first time, the last one and the step, in the problem's unit of time; with ``control``
+        the first step to try, 0 to have it chosen.
     steps : int
-        Steps from t0 to until.
+        Steps from t0 to until; 0 with ``control``.
     u : ndarray, shape (N,)
         The state at ``first_step``; a fresh array.
     first_step : int
@@ -45,6 +64,8 @@ class Plan:
         What differs between here and the place where the checkpoint was written.
     resumed : bool
         Whether there was a checkpoint.
+    control : ErrorControl or None
+        The tolerances where the run chooses its steps.
     """
 
     problem: TimeProblem
@@ -58,6 +79,7 @@ class Plan:
     history: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     resumed: bool = False
+    control: ErrorControl | None = None
 
     def time(self, step: int) -> float:
         """Return t0 + step · dt, and exactly ``until`` for the last step."""
@@ -71,6 +93,8 @@ def plan_run(
     method: Any,
     dt: Any,
     resume: str | os.PathLike[str] | Checkpoint | None,
+    rtol: Any = None,
+    atol: Any = None,
 ) -> Plan:
     """Check a run's arguments and lay out its steps.
 
@@ -87,6 +111,8 @@ def plan_run(
         explicit method takes from a problem with an explicit one only.
     resume : path, Checkpoint or None
         Where to go on from.
+    rtol, atol : float or None
+        With one of them the run chooses its steps by their errors, and ``dt`` is the first one.
 
     Returns
     -------
@@ -107,9 +133,14 @@ def plan_run(
         raise ValueError(f"until is {until}; expected at least the problem's first time t0 = {t0}.")
     if dt is not None:
         dt = _positive_step(dt)
+    control = _error_control(rtol, atol)
     if resume is not None:
-        return _resumed(problem, initial, read_checkpoint(resume), t0, until, method, dt)
+        return _resumed(problem, initial, read_checkpoint(resume), t0, until, method, dt, control)
     stepper = get(_default(problem, method, "method"))
+    if control is not None:
+        _refuse_without_estimate(stepper)
+        _check_interval(problem, t0, until)
+        return Plan(problem, stepper, t0, until, dt or 0.0, 0, initial, control=control)
     if dt is None and not step_suits(problem, method):
         raise ValueError(
             f"dt is missing: the problem suggests {_suggested(problem, 'dt')} for the implicit "
@@ -119,6 +150,30 @@ def plan_run(
     steps, dt = time_grid(t0, until, _positive_step(_default(problem, dt, "dt")))
     _check_interval(problem, t0, until)
     return Plan(problem, stepper, t0, until, dt, steps, initial)
+
+
+def _error_control(rtol: Any, atol: Any) -> ErrorControl | None:
+    """Check tolerances; None where there are none."""
+    if rtol is None and atol is None:
+        return None
+    found = []
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        number = 0.0 if value is None else _finite(name, value)
+        if number < 0.0:
+            raise ValueError(f"{name} is {number}; expected a number >= 0.")
+        found.append(number)
+    if not any(found):
+        raise ValueError("rtol and atol are both 0; expected one that is greater.")
+    return ErrorControl(*found)
+
+
+def _refuse_without_estimate(stepper: type[Stepper]) -> None:
+    if stepper.error_order == 0:
+        able = [name for name in names() if get(name).error_order]
+        raise ValueError(
+            f"method {stepper.name!r} does not estimate its error: give dt alone, without rtol and "
+            f"atol, or take one of {', '.join(able)}."
+        )
 
 
 def step_suits(problem: Any, method: str | None) -> bool:
@@ -202,15 +257,32 @@ def _resumed(
     until: float,
     method: str | None,
     dt: float | None,
+    control: ErrorControl | None,
 ) -> Plan:
     stepper = get(checkpoint.method if method is None else method)
     refuse_mismatch(checkpoint, problem, initial, t0, stepper.name)
-    if dt is not None and not _same_step(checkpoint, dt):
+    if (control is None) != (checkpoint.time is None):
+        kind = "chosen by their errors" if control is None else "all equal"
+        advice = "give its rtol or atol" if control is None else "leave rtol and atol out"
+        raise ValueError(
+            f"The checkpoint was written by a run whose steps are {kind}; {advice} to go on "
+            "with that, or start anew without resume."
+        )
+    if dt is not None and control is None and not _same_step(checkpoint, dt):
         raise ValueError(
             f"dt is {dt}, but the checkpoint was written by a run with dt = {checkpoint.dt}. "
             "Leave dt out to go on with that, or start anew without resume."
         )
-    steps = _remaining_grid(checkpoint, until)
+    if control is None:
+        steps = _remaining_grid(checkpoint, until)
+    else:
+        steps = 0
+        control = replace(control, time=checkpoint.time, last_error=checkpoint.last_error)
+        if until < checkpoint.t:
+            raise ValueError(
+                f"until is {until}, before the checkpoint's time {checkpoint.t}; expected that or "
+                "a later one."
+            )
     _check_interval(problem, min(checkpoint.t, until), until)
     return Plan(
         problem=problem,
@@ -224,6 +296,7 @@ def _resumed(
         history=list(checkpoint.history),
         warnings=resume_warnings(checkpoint, initial),
         resumed=True,
+        control=control,
     )
 
 

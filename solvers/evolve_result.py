@@ -8,6 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from batchkron.solvers.observing import EventRecord, Watched
+
 
 class EvolveStatus(StrEnum):
     """Why a run in time ended; ``advice`` says what to do about it.
@@ -23,6 +25,9 @@ class EvolveStatus(StrEnum):
     STOPPED = "stopped"
     NOT_FINITE = "not-finite"
     SOLVER_FAILED = "solver-failed"
+    STEP_TOO_SMALL = "step-too-small"
+    EVENT = "event"
+    DRIFTED = "drifted"
 
     @property
     def advice(self) -> str:
@@ -43,6 +48,19 @@ _ADVICE = {
         "solver's maxiter or restart, loosen its rtol, take a smaller dt, or give a "
         "preconditioner."
     ),
+    EvolveStatus.STEP_TOO_SMALL: (
+        "No step that time resolves meets the tolerance; the state is that of the last good step. "
+        "The solution may blow up here or f be discontinuous: loosen rtol and atol, take an "
+        "implicit method if the problem is stiff, or end the run before."
+    ),
+    EvolveStatus.EVENT: (
+        "A terminal event happened, and the state is the one at its time: nothing to do. The "
+        "checkpoint is of the step before."
+    ),
+    EvolveStatus.DRIFTED: (
+        "A watched quantity left its tolerance: take a smaller step or tolerance, or look whether "
+        "the problem conserves it."
+    ),
 }
 
 
@@ -57,17 +75,22 @@ class EvolveState:
         such arrays, so on a device do not write to it.
     t : float
         Its time.
-    step, steps : int
-        The steps done from t0, and those of the whole run.
+    step : int
+        The steps done from t0.
+    steps : int or None
+        Those of the whole run; None where it chooses its steps.
     dt : float
-        The time step.
+        The time step; the one to try next where the run chooses.
+    last_error : float or None
+        Where the run chooses, the error of the last step, relative to the tolerance.
     """
 
     u: NDArray[Any] = field(repr=False)
     t: float
     step: int
-    steps: int
+    steps: int | None
     dt: float
+    last_error: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +113,23 @@ class Result:
         ``t``, ``seconds``, for steps ``norm`` (‖u‖₂) and with implicit methods ``iterations`` of
         the linear solve; at most a few hundred.
     dt : float
-        The time step.
+        The time step; where the run chose its steps, the one that it would have tried next.
     method : str
         The stepper's name.
     seconds : float
         Wall-clock seconds of this call.
     message : str
         The status in words: what happened, at which step, and what to do.
+    rejected : int
+        Steps of this call that were attempted and not taken.
+    samples : list of (float, ndarray)
+        The times of ``at`` that this call has passed, and the states there.
+    events : list of EventRecord
+        What happened, in the order of time.
+    watched : dict of str to Watched
+        The watched quantities.
+    last_error : float or None
+        Where the run chose its steps, the error of the last one, relative to the tolerance.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -108,3 +141,8 @@ class Result:
     method: str
     seconds: float
     message: str
+    rejected: int = 0
+    samples: list[tuple[float, NDArray[Any]]] = field(default_factory=list, repr=False)
+    events: list[EventRecord] = field(default_factory=list, repr=False)
+    watched: dict[str, Watched] = field(default_factory=dict)
+    last_error: float | None = None

@@ -13,17 +13,19 @@ class History:
 
     Parameters
     ----------
-    steps : int
-        Steps of the whole run; so many of them are recorded, evenly, as the bound allows.
+    steps : int or None
+        Steps of the whole run; so many of them are recorded, evenly, as the bound allows. None
+        where they are not known: then the records are thinned as they come.
     carried : list of dict
         Records of the run that this one continues; thinned where they are too many.
     """
 
-    def __init__(self, steps: int, carried: list[dict[str, Any]]) -> None:
+    def __init__(self, steps: int | None, carried: list[dict[str, Any]]) -> None:
         self.records = list(carried)
         while len(self.records) > _LIMIT:
             del self.records[::2]
-        self._stride = max(1, math.ceil(steps / _LIMIT))
+        self._open = steps is None
+        self._stride = max(1, math.ceil((steps or 0) / _LIMIT))
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""
@@ -47,3 +49,6 @@ class History:
         """
         record = {"event": event, "step": step, "t": t, "seconds": round(seconds, 6), **more}
         self.records.append(record)
+        if self._open and len(self.records) > 2 * _LIMIT:
+            del self.records[::2]
+            self._stride *= 2

@@ -1,99 +1,370 @@
-"""What the workspaces of all Krylov methods share."""
+"""What all Krylov methods share: their workspace, and how a solve begins, goes on and ends."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module, as_array
-from batchkron.solvers.krylov_result import KrylovResult, SolveLog, Status
-from batchkron.solvers.linear_system import LinearSystem, Vector, check_count, working_dtype
+from batchkron.arrays import array_module, as_array, device_errors
+from batchkron.operators import Operator, on_device
+from batchkron.operators.krylov_space import (
+    Field,
+    Flag,
+    KrylovRecorder,
+    KrylovSpace,
+    Passes,
+    Progress,
+)
+from batchkron.solvers.krylov_result import WORST_FIRST, KrylovResult, Status
+from batchkron.solvers.layouts import as_systems, check_layout, from_systems
+from batchkron.solvers.linear_system import LinearSystem, check_count, check_tolerances
+from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.residual_history import ResidualHistory
+from batchkron.solvers.solve_watch import Watch
 
-WORTHWHILE = 0.5  # restarts go on as long as each shrinks the true residual to this part of it
-_ITERATIONS_PER_UNKNOWN = 10  # SciPy's default for maxiter
+_AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
+_LEAST_RECORDED = 2  # of which a graph is worth its making
+
+_STATUS = {
+    Progress.CONVERGED: Status.CONVERGED,
+    Progress.MAX_ITERATIONS: Status.MAX_ITERATIONS,
+    Progress.STAGNATED: Status.STAGNATED,
+    Progress.BREAKDOWN: Status.BREAKDOWN,
+    Progress.NOT_FINITE_AT_END: Status.NOT_FINITE,
+    Progress.INDEFINITE_AT_END: Status.INDEFINITE,
+}
 
 
-class KrylovMethod:
-    """The workspace of a method for systems of one size, kept from solve to solve.
+class KrylovMethod(ABC):
+    """A method with its workspace, kept from solve to solve.
 
     Parameters
     ----------
-    size : int
-        N, the number of unknowns.
-    dtype : dtype_like
-        float32, float64, complex64 or complex128.
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls of the object with b alone.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
     like : ndarray, optional
-        Where the vectors are: NumPy's, or those of the device of a CuPy array.
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls with b alone.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides: (N,), (N, K) or (..., N).
 
     Raises
     ------
     ValueError
-        If ``size`` < 0.
+        If ``size`` < 0, or a layout is unknown.
     TypeError
         If it is not an integer, or the dtype is not one of the four.
     """
 
-    def __init__(self, size: int, dtype: Any = np.float64, *, like: Any = None) -> None:
+    def __init__(
+        self,
+        size: Any,
+        dtype: Any = None,
+        *,
+        like: Any = None,
+        M: Any = None,
+        batched: str | None = None,
+    ) -> None:
+        check_layout(batched)
+        self.batched = batched
+        self._A: Any = None
+        self._M = M
+        if hasattr(size, "shape") and not np.isscalar(size):
+            self._A, size = size, size.shape[-1]
+            dtype = working_dtype(self._A) if dtype is None else dtype
+            if like is None and isinstance(self._A, Operator):
+                like = on_device(np.empty(0), self._A.device)
+            like = self._A if like is None else like
         self.size = check_count("size", size, least=0)
-        self.dtype = working_dtype(np.empty(0, dtype=dtype))
+        self.dtype = working_dtype(np.empty(0, dtype=np.float64 if dtype is None else dtype))
         self._arrays = array_module(like)
-        self._preconditioned: Vector = self._empty(0)
+        self._space: KrylovSpace | None = None
+        self._vectors: dict[str, Vector] = {}
+        self._set_up: tuple[Any, ...] = ()
+        self._recorder: KrylovRecorder | None = None
+        self._recorded: tuple[Any, ...] = ()
+        self._costs: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def _empty(self, *shape: int) -> Vector:
-        return self._arrays.empty(shape, self.dtype)  # type: ignore[no-any-return]
+    # What a method says of itself.
 
-    def _vector(self) -> Vector:
-        return self._empty(self.size)
+    def _flags(self, preconditioned: bool) -> Flag:
+        """Return the options of its passes."""
+        return Flag.PRECONDITIONED if preconditioned else Flag(0)
 
-    def _check(self, system: LinearSystem, out: Vector | None) -> None:
-        """Refuse a system or an ``out`` of another size; make room for M's product."""
-        if system.size != self.size:
+    @abstractmethod
+    def _allocate(self, preconditioned: bool) -> None:
+        """Make the vectors and passes."""
+
+    @property
+    @abstractmethod
+    def _residual(self) -> Vector:
+        """The vector that the true residual is written to, when no system is running."""
+
+    @property
+    @abstractmethod
+    def _solution(self) -> Vector:
+        """The vector x."""
+
+    @abstractmethod
+    def _begin(self, system: LinearSystem) -> int:
+        """Begin from the true residual; return what the last pass did."""
+
+    @abstractmethod
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        """Do iteration ``step`` since `_begin`; return what the last pass did."""
+
+    def _check(self, system: LinearSystem) -> int:
+        """Compute the true residual, and what it says; return what the last pass did."""
+        system.apply(self._solution, self._residual)
+        return self._decide.run()
+
+    # A solve.
+
+    def __call__(self, b: Any, x0: Any = None, **options: Any) -> KrylovResult:
+        """Solve A x = b with the operator that the object was made with; as `solve`."""
+        if self._A is None:
+            raise TypeError(
+                f"this {type(self).__name__} was made for a size; call solve(A, b), or make it "
+                "with an operator."
+            )
+        return self.solve(self._A, b, x0, M=self._M, **options)  # type: ignore[attr-defined, no-any-return]
+
+    def _workspace(self, b: Vector, preconditioned: bool) -> KrylovSpace:
+        """Return the workspace for vectors like b, made when first needed."""
+        if b.shape[-1] != self.size:
             raise ValueError(
-                f"b has {system.size} elements; expected {self.size}, as the workspace has. Make "
+                f"b has {b.shape[-1]} elements; expected {self.size}, as the workspace has. Make "
                 f"another {type(self).__name__} for another size."
             )
-        as_array(system.b, "b", self._arrays)
-        if out is not None:
-            as_array(out, "out", self._arrays)
-        if out is not None and (out.shape != (self.size,) or out.dtype != self.dtype):
-            raise ValueError(
-                f"out has shape {out.shape} and dtype {out.dtype}; "
-                f"expected ({self.size},) and {self.dtype}."
-            )
-        if system.preconditioned and self._preconditioned.size != self.size:
-            self._preconditioned = self._vector()
+        wanted = (b.shape, preconditioned)
+        if self._space is None or self._space.shape != b.shape:
+            self._space = KrylovSpace(self._arrays, b.shape, self.dtype, self._basis_size)
+            self._vectors.clear()
+            self._set_up = ()
+        if self._set_up != wanted:
+            self._flag = int(self._flags(preconditioned))
+            self._allocate(preconditioned)
+            vectors = [None, self._residual, self._solution]
+            self._start = self._passes(("StartExtent", "StartNorms"), vectors)
+            self._decide = self._passes(("TrueResidual",), vectors)
+            self._set_up = wanted
+        return self._space
 
-    def _finish(
+    _basis_size = 0
+
+    def _vector(self, name: str) -> Vector:
+        """Return a vector of the workspace, which is kept as long as b has the same shape."""
+        assert self._space is not None
+        if name not in self._vectors:
+            self._vectors[name] = self._space.vector()
+        return self._vectors[name]
+
+    def _basis_of(self, name: str, slots: int) -> Vector:
+        """Return vectors (slots, ..., N) of the workspace, likewise."""
+        assert self._space is not None
+        if name not in self._vectors:
+            self._vectors[name] = self._space.basis(slots)
+        return self._vectors[name]
+
+    def _passes(self, names: tuple[str, ...], vectors: Any, columns: int = 1) -> Passes:
+        assert self._space is not None
+        return self._space.passes(names, vectors, columns=columns, flags=self._flag)
+
+    def _solve(
         self,
-        system: LinearSystem,
-        x: Vector,
-        status: Status,
-        log: SolveLog,
+        A: Any,
+        b: Any,
+        x0: Any,
+        M: Any,
+        tolerances: tuple[float, float],
+        watch: Watch,
         out: Vector | None,
         raise_on_failure: bool,
     ) -> KrylovResult:
-        """Copy x out of the workspace into the result."""
-        target = np.empty_like(x) if out is None else out
+        """Solve; the arguments are those of a method's own `solve`."""
+        check_tolerances(*tolerances)
+        with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            given = as_systems(b, "b", self.batched, self.dtype, self._arrays)
+            rows = self._arrays.ascontiguousarray(given)
+            if self._arrays is np and not rows.flags.aligned:
+                rows = rows.copy()
+            system = LinearSystem(A, rows, M)
+            space = self._workspace(rows, system.preconditioned)
+            self._check_out(out, np.shape(b))
+            self._prepare_recorder(space, system)
+            watch.begin_solve(self.size)
+            self._first_residual(system, x0, tolerances, watch)
+            history = ResidualHistory(space)
+            watch.norm_b = float(space.field(Field.NORM_B)[0]) if watch.callback else 1.0
+            running = space.running()
+            while running:
+                self._sweep(system, watch, history)
+                running = space.running(self._check(system))
+                watch.cycle_ended(self._solution, self.batched)
+            history.take()
+            return self._result(system, history, out, raise_on_failure, tolerances)
+
+    def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
+        """Begin new recordings where the passes or operators are others than the last time."""
+        of = (self._start, *system.operators)
+        if len(of) != len(self._recorded) or any(
+            a is not b for a, b in zip(of, self._recorded, strict=True)
+        ):
+            self._recorded, self._costs = of, {}
+            self._recorder = space.recorder()
+
+    def _first_residual(
+        self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], watch: Watch
+    ) -> None:
+        """Write the initial guess and its residual, and set the limits of the solve."""
+        assert self._space is not None
+        if system.initial_guess(x0, self._solution, self.batched):
+            system.apply(self._solution, self._residual)
+        else:
+            self._residual.fill(0.0)
+        address = self._space.address(system.b)
+        for passes in (self._start, self._decide):
+            passes.set_vector(0, system.b, address)
+        self._start.set(
+            rtol=tolerances[0],
+            atol=tolerances[1],
+            most_iterations=watch.most_iterations,
+            most_cycles=watch.most_cycles,
+        )
+        self._measured = False
+        self._start.run()
+
+    def _sweep(self, system: LinearSystem, watch: Watch, history: ResidualHistory) -> None:
+        """Iterate from the true residual until every system stops."""
+        assert self._space is not None
+        space, step, left = self._space, 0, self._begin(system)
+        untaken = 0
+        while True:
+            count = self._block(step, watch)
+            if untaken + count > space.rows:
+                history.take()
+                untaken = 0
+            if count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
+                self._repeat(system, step, count)
+                step += count
+            else:
+                for _ in range(count):
+                    left = self._iterate(system, step)
+                    step += 1
+                    if left == 0:
+                        break
+            untaken += count
+            running = space.running(left)
+            if watch.callback is not None and history.take():
+                watch.iteration_ended(history.latest(), self._solution, self.batched)
+            if running == 0 or step == self._most_steps:
+                break
+        history.take()
+
+    _most_steps: int | float = math.inf
+
+    def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
+        """Do iterations on a device that have a graph from the second time on."""
+        assert self._recorder is not None
+        key = (self._step_key(step), count)
+        applications = system.applications
+        preconditioner_applications = system.preconditioner_applications
+
+        def work() -> None:
+            for k in range(count):
+                self._iterate(system, step + k)
+
+        if self._recorder.run(key, work):
+            system.applications += self._costs[key][0]
+            system.preconditioner_applications += self._costs[key][1]
+        else:
+            self._costs[key] = (
+                system.applications - applications,
+                system.preconditioner_applications - preconditioner_applications,
+            )
+
+    def _step_key(self, step: int) -> int:
+        """Return what iterations of the same work have in common."""
+        return step % 2
+
+    def _block(self, step: int, watch: Watch) -> int:
+        """Return how many iterations to do before looking at what became of the systems."""
+        assert self._space is not None
+        most = self._most_steps - step
+        if watch.callback is not None:
+            return 1
+        if self._arrays is np:  # passes say how many systems run
+            return int(min(self._space.rows, most))
+        return int(min(max(1, min(step, _AT_ONCE)), most))
+
+    def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
+        if out is None:
+            return
+        as_array(out, "out", self._arrays)
+        wanted = (self.size,) if self.batched is None else shape
+        if out.shape != wanted or out.dtype != self.dtype:
+            raise ValueError(
+                f"out has shape {out.shape} and dtype {out.dtype}; "
+                f"expected {wanted} and {self.dtype}."
+            )
+
+    def _result(
+        self,
+        system: LinearSystem,
+        history: ResidualHistory,
+        out: Vector | None,
+        raise_on_failure: bool,
+        tolerances: tuple[float, float],
+    ) -> KrylovResult:
+        """Copy x out of the workspace, and say how each system ended."""
+        space = self._space
+        assert space is not None
+        x = from_systems(self._solution, self.batched)
+        target = self._arrays.empty(x.shape, self.dtype) if out is None else out
         np.copyto(target, x)
-        return system.result(target, status, log, raise_on_failure=raise_on_failure)
+        progress = space.progress()
+        residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
+        statuses = [_STATUS[Progress(code)] for code in progress[0]]
+        worst = min(statuses, key=WORST_FIRST.index, default=Status.CONVERGED)
+        batch = space.shape[:-1]
+        one = self.batched is None
+        norms = history.norms()
+        result = KrylovResult(
+            x=target,
+            status=worst,
+            residual_norm=float(residuals[0]) if one else residuals.reshape(batch),
+            residual_norms=norms[:, 0] if one else norms.reshape(len(norms), *batch),
+            iterations=int(progress[1, 0]) if one else progress[1].astype(int).reshape(batch),
+            restarts=int(restarts[0]) if one else restarts.astype(int).reshape(batch),
+            applications=system.applications,
+            preconditioner_applications=system.preconditioner_applications,
+            statuses=None if one else _object_array(statuses, batch),
+        )
+        if raise_on_failure and not result.converged:
+            self._raise(result, statuses, tolerances)
+        return result
+
+    def _raise(
+        self, result: KrylovResult, statuses: list[Status], tolerances: tuple[float, float]
+    ) -> None:
+        failed = sum(status is not Status.CONVERGED for status in statuses)
+        which = "The solve" if len(statuses) == 1 else f"{failed} of {len(statuses)} systems"
+        raise RuntimeError(
+            f"{which} stopped with status '{result.status}' after "
+            f"{np.max(result.iterations)} iterations at a residual of "
+            f"{np.max(result.residual_norm):.3e}; expected at most max(rtol ‖b‖, atol) with "
+            f"rtol = {tolerances[0]:g}, atol = {tolerances[1]:g}. {result.status.advice}"
+        )
 
 
-def most_iterations(maxiter: int | None, size: int) -> int:
-    """Return ``maxiter``, or 10 N where it is None.
-
-    Parameters
-    ----------
-    maxiter : int or None
-        The user's bound.
-    size : int
-        N.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
-    if maxiter is None:
-        return max(_ITERATIONS_PER_UNKNOWN * size, 1)
-    return check_count("maxiter", maxiter)
+def _object_array(statuses: list[Status], shape: tuple[int, ...]) -> Any:
+    array = np.empty(len(statuses), object)
+    array[:] = statuses
+    return array.reshape(shape)

@@ -58,10 +58,19 @@ _ADVICE = {
         "and the data; x is the last finite iterate."
     ),
     Status.INDEFINITE: (
-        "A or M is not positive definite, which cg needs: use gmres or bicgstab, "
-        "or solve with -A if A is negative definite."
+        "A or M is not positive definite, which cg needs (and minres, of M): use minres for a "
+        "Hermitian A, gmres or bicgstab for any, or solve with -A if A is negative definite."
     ),
 }
+
+WORST_FIRST = (
+    Status.NOT_FINITE,
+    Status.BREAKDOWN,
+    Status.INDEFINITE,
+    Status.STAGNATED,
+    Status.MAX_ITERATIONS,
+    Status.CONVERGED,
+)
 
 _INFO = {Status.CONVERGED: 0, Status.BREAKDOWN: -1, Status.NOT_FINITE: -2, Status.INDEFINITE: -3}
 
@@ -74,22 +83,26 @@ class KrylovResult:
 
     Parameters
     ----------
-    x : ndarray, shape (N,)
+    x : ndarray, of b's shape, (N,) for b of shape (N, 1)
         The solution, or the last finite iterate where there is none.
     status : Status
-        Why it stopped.
-    residual_norm : float
-        The true residual ‖b - A x‖ of ``x``.
-    residual_norms : ndarray of float64, shape (iterations + 1,)
-        The initial true residual norm, then the solver's estimate after each inner iteration.
-    iterations : int
+        Why it stopped; of several systems the worst, in the order not-finite, breakdown,
+        indefinite, stagnated, max-iterations, converged.
+    residual_norm : float, or ndarray of float64, shape (...)
+        The true residual ‖b - A x‖ of ``x``, of each system.
+    residual_norms : ndarray of float64, shape (iterations + 1,) or (most iterations + 1, ...)
+        The initial true residual norm, then the solver's estimate after each inner iteration; of
+        several systems NaN after a system's last.
+    iterations : int, or ndarray of int, shape (...)
         Inner iterations, over all restarts.
-    restarts : int
+    restarts : int, or ndarray of int, shape (...)
         Times the search space was thrown away and begun again.
     applications : int
-        Products with A.
+        Products with A; one with several vectors counts once.
     preconditioner_applications : int
-        Products with M.
+        Products with M, likewise.
+    statuses : ndarray of Status, shape (...), or None
+        Of each system; None for a single one.
 
     Examples
     --------
@@ -105,22 +118,23 @@ class KrylovResult:
 
     x: NDArray[Any] = field(repr=False)
     status: Status
-    residual_norm: float
+    residual_norm: Any
     residual_norms: NDArray[np.float64] = field(repr=False)
-    iterations: int
-    restarts: int
+    iterations: Any
+    restarts: Any
     applications: int
     preconditioner_applications: int
+    statuses: NDArray[Any] | None = field(default=None, repr=False)
 
     @property
     def converged(self) -> bool:
-        """Whether ‖b - A x‖ ≤ max(rtol ‖b‖, atol) was seen to hold."""
+        """Whether ‖b - A x‖ ≤ max(rtol ‖b‖, atol) was seen to hold, for all systems."""
         return self.status is Status.CONVERGED
 
     @property
     def info(self) -> int:
         """SciPy's code: 0 converged, > 0 the iterations of a run that did not, < 0 a breakdown."""
-        return _INFO.get(self.status, max(self.iterations, 1))
+        return _INFO.get(self.status, max(int(np.max(self.iterations, initial=1)), 1))
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.x, self.info))
@@ -130,27 +144,3 @@ class KrylovResult:
 
     def __getitem__(self, index: int) -> Any:
         return (self.x, self.info)[index]
-
-
-@dataclass
-class SolveLog:
-    """What a solver writes down while it works; becomes a `KrylovResult` at the end.
-
-    Parameters
-    ----------
-    residual_norms : list of float
-        The initial residual norm and one estimate per inner iteration.
-    restarts : int
-        Restarts so far.
-    residual_norm : float
-        The latest true residual norm.
-    """
-
-    residual_norms: list[float] = field(default_factory=list)
-    restarts: int = 0
-    residual_norm: float = float("nan")
-
-    @property
-    def iterations(self) -> int:
-        """Inner iterations so far."""
-        return max(len(self.residual_norms) - 1, 0)

@@ -9,20 +9,41 @@ import numpy as np
 
 from batchkron.solvers.bicgstab import Bicgstab
 from batchkron.solvers.cg import Cg
+from batchkron.solvers.fgmres import Fgmres
 from batchkron.solvers.gmres import Gmres
 from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.linear_system import Vector, as_product, norm
+from batchkron.solvers.minres import Minres
+from batchkron.solvers.products import Vector, as_product, norm
 
-_METHODS: dict[str, Callable[..., Any]] = {"gmres": Gmres, "cg": Cg, "bicgstab": Bicgstab}
-_WORKSPACE_OPTIONS: dict[str, tuple[str, ...]] = {"gmres": ("restart",), "cg": (), "bicgstab": ()}
+_METHODS: dict[str, Callable[..., Any]] = {
+    "gmres": Gmres,
+    "fgmres": Fgmres,
+    "cg": Cg,
+    "minres": Minres,
+    "bicgstab": Bicgstab,
+}
+_WORKSPACE_OPTIONS: dict[str, tuple[str, ...]] = {"gmres": ("restart",), "fgmres": ("restart",)}
 _SOLVE_OPTIONS = ("rtol", "atol", "maxiter")
 # Restarting GMRES after 20 steps, the usual default, took it 3 times as many products on diffusion.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "gmres": {"restart": 50, "maxiter": 400},
+    "fgmres": {"restart": 50, "maxiter": 400},
     "cg": {"maxiter": 20_000},
+    "minres": {"maxiter": 20_000},
     "bicgstab": {"maxiter": 20_000},
 }
 _DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
+
+
+def solver_names() -> tuple[str, ...]:
+    """Return the names that `LinearSolver` takes.
+
+    Examples
+    --------
+    >>> "gmres" in solver_names()
+    True
+    """
+    return tuple(_METHODS)
 
 
 class ShiftedOperator:
@@ -52,6 +73,10 @@ class ShiftedOperator:
         self.dtype = like.dtype
         self._product = as_product(operator, "problem.operator", like)
 
+    def multiply(self, x: Vector, out: Vector) -> None:
+        """Write A x into ``out``."""
+        self._product(x, out)
+
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
         """Return x - c A x, in ``out`` where that is given."""
         result = np.empty_like(x) if out is None else out
@@ -67,9 +92,10 @@ class LinearSolver:
     Parameters
     ----------
     solver : str, mapping, callable or None
-        A name ("gmres", the default, "cg" or "bicgstab"), a mapping of options with that name,
-        for example ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a
-        function with SciPy's convention, ``solver(A, b, M=...) -> (x, info)``.
+        A name ("gmres", the default, "fgmres", "cg", "minres" or "bicgstab"), a mapping of
+        options with that name, for example ``{"name": "gmres", "rtol": 1e-8, "restart": 40,
+        "maxiter": 10}``, or a function with SciPy's convention, ``solver(A, b, M=...) ->
+        (x, info)``.
     like : ndarray, shape (N,)
         A vector such as those that are solved for: NumPy's or CuPy's.
 
@@ -96,14 +122,14 @@ class LinearSolver:
         name = options.pop("name", "gmres")
         if name not in _METHODS:
             raise ValueError(f"solver is {name!r}; expected one of {', '.join(sorted(_METHODS))}.")
-        known = (*_SOLVE_OPTIONS, *_WORKSPACE_OPTIONS[name])
+        known = (*_SOLVE_OPTIONS, *_WORKSPACE_OPTIONS.get(name, ()))
         for option in options:
             if option not in known:
                 raise ValueError(
                     f"solver has the option {option!r}; {name} takes {', '.join(known)}."
                 )
         options = {"rtol": _DEFAULT_RTOL[like.dtype.char], **_DEFAULTS[name], **options}
-        own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS[name]}
+        own = {key: options.pop(key) for key in _WORKSPACE_OPTIONS.get(name, ())}
         self._options = options
         self._workspace = _METHODS[name](like.size, like.dtype, like=like, **own)
 

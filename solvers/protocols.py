@@ -11,7 +11,9 @@ class TimeProblem(Protocol):
     """u' = f(t, u) with u(t0) = initial.
 
     The least that `evolve` takes. Implicit methods ask for ``operator``, or ``operator_at(t)``
-    where it changes in time, as well: then f(t, u) = A(t) u + s(t). Optional attributes are
+    where it changes in time, as well: then f(t, u) = A(t) u + s(t). IMEX methods treat
+    ``implicit_operator``, or ``implicit_operator_at(t)``, implicitly, and the rest of f explicitly;
+    f may then be nonlinear otherwise. Optional attributes are
     ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults) and
     ``content_hash`` (what a checkpoint is matched by).
     """
@@ -24,6 +26,33 @@ class TimeProblem(Protocol):
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
         """Write f(t, u) into ``out``, shape (N,), without reading it."""
         ...
+
+
+def implicit_operator_of(problem: Any, t: float) -> Any:
+    """Return A_I(t), the part of the operator that an IMEX method treats implicitly.
+
+    Parameters
+    ----------
+    problem : object
+        With ``implicit_operator_at(t)`` or ``implicit_operator``; else as for `operator_of`.
+    t : float
+        The time.
+
+    Returns
+    -------
+    object
+        A linear operator of shape (N, N).
+
+    Raises
+    ------
+    TypeError
+        If the problem has no operator.
+    """
+    at_time = getattr(problem, "implicit_operator_at", None)
+    if at_time is not None:
+        return at_time(t)
+    operator = getattr(problem, "implicit_operator", None)
+    return operator_of(problem, t) if operator is None else operator
 
 
 def operator_of(problem: Any, t: float) -> Any:

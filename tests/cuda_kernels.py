@@ -11,7 +11,6 @@ writes that file again, by the release of NVRTC that pyproject.toml names for th
 import json
 import multiprocessing
 import os
-import struct
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,8 @@ import numpy as np
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
+from batchkron.backends.cubin import resources
+from batchkron.backends.device_batch_slices import slice_tiling
 from batchkron.backends.device_batches import register_tiling
 from batchkron.backends.device_explicit import (
     DeviceMatrix,
@@ -31,6 +32,7 @@ from batchkron.backends.device_explicit import (
     explicit_cut,
 )
 from batchkron.backends.device_fibres import fibre_groups
+from batchkron.backends.device_krylov import krylov_kernels
 from batchkron.backends.device_programs import (
     batch_program,
     compile_options,
@@ -41,6 +43,7 @@ from batchkron.backends.device_programs import (
     register_batch_program,
     register_program,
     segments_program,
+    slice_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
@@ -48,6 +51,26 @@ from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_ord
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
 NVRTC = version("nvidia-cuda-nvrtc")
 EXPLICIT = "explicit product"
+KRYLOV = [  # passes that follow each other
+    ("StartExtent", "StartNorms"),
+    ("TrueResidual",),
+    ("ScaleResidual",),
+    ("OperatorExtent",),
+    ("CgProduct", "CgDirection"),
+    ("CgCurvature", "CgUpdate", "CgDirection"),
+    ("MinresBegin",),
+    ("MinresFirst",),
+    ("MinresDiagonal", "MinresLanczos", "MinresUpdate"),
+    ("MinresNorm", "MinresUpdate"),
+    ("BicgstabBegin",),
+    ("BicgstabProject", "BicgstabHalf"),
+    ("BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"),
+    ("GmresProject", "GmresExtend"),
+    ("GmresCombine", "GmresCorrect"),
+    ("GmresResidual", "GmresAccept"),
+]
+# unknowns of a system that is one thread block's, and of one that many share; the dtypes take turns
+KRYLOV_SIZES = {"f": [500], "d": [500, 1_000_000], "F": [1_000_000], "D": [500]}
 WIDTHS = (1, 3, 32, 60_000)  # of the right factor
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
@@ -97,14 +120,20 @@ SHAPES = [
     ([(16, 16)] * 4, 1024, 1),
 ]
 
+# factors, rows and precision of Kron-Matmuls in float32
+PRECISIONS = [
+    ([(64, 64)] * 3, 1024, "tf32x3"),
+    ([(128, 128)] * 3, 16, "tf32x3"),
+    ([(32, 32)] * 3, 1024, "tf32x3"),
+    ([(33, 40), (3, 2)], 100, "tf32x3"),
+    ([(64, 64)] * 2, 1024, "tf32"),
+    ([(128, 128)] * 2, 1024, "tf32"),
+]
+
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel: its header, lowered name, registers and bytes of stack of a thread.
-
-    On the stack are registers that were spilled, and arrays whose indices the compiler cannot
-    tell.
-    """
+    """A compiled kernel: its header, lowered name, registers and bytes of stack of a thread."""
 
     header: str
     name: str
@@ -117,13 +146,22 @@ def dtype_of(index):
     return np.dtype(DTYPES[index % len(DTYPES)])
 
 
+def _sizes(factors):
+    runs = [(p, q, len(list(run))) for (p, q), run in groupby(factors)]
+    return " ".join(f"{p if p == q else f'{p}×{q}'}" + f"^{n}" * (n > 1) for p, q, n in runs)
+
+
 def label_of(index):
     """A shape as the table names it."""
     factors, rows, inner = SHAPES[index]
-    runs = [(p, q, len(list(run))) for (p, q), run in groupby(factors)]
-    sizes = [f"{p if p == q else f'{p}×{q}'}" + f"^{n}" * (n > 1) for p, q, n in runs]
     vectors = f", {inner} vectors" if inner > 1 else ""
-    return f"{rows}: {' '.join(sizes)}{vectors} {dtype_of(index)}"
+    return f"{rows}: {_sizes(factors)}{vectors} {dtype_of(index)}"
+
+
+def precision_label(case):
+    """An entry of PRECISIONS as the table names it."""
+    factors, rows, precision = case
+    return f"{rows}: {_sizes(factors)} {precision}"
 
 
 def programs_of(shapes, rows, inner, dtype, limits):
@@ -141,46 +179,14 @@ def programs_of(shapes, rows, inner, dtype, limits):
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
         yield batch_program(dtype, tiling, owner)
-    for short_ids, identities in ((True, False), (False, True)):
-        registers = register_tiling(
-            steps, dtype.itemsize, 500, 32_000, short_ids, identities, limits
-        )
+    for short_ids, identities, results, most in ((True, False, 500, 64), (False, True, 5, 400)):
+        numbers = dtype.itemsize, results, 64 * results
+        registers = register_tiling(steps, *numbers, short_ids, identities, limits)
         if registers is not None:
             yield register_batch_program(dtype, registers)
-
-
-def _sections(code):
-    """Name, offset and size of every section of a 64-bit ELF file."""
-    (table,) = struct.unpack_from("<Q", code, 0x28)
-    entry_size, count, names = struct.unpack_from("<HHH", code, 0x3A)
-    entries = [struct.unpack_from("<IIQQQQ", code, table + k * entry_size) for k in range(count)]
-    first_name = entries[names][4]
-    for name, _, _, _, offset, size in entries:
-        start = first_name + name
-        yield code[start : code.index(b"\0", start)].decode(), offset, size
-
-
-def resources(code):
-    """Registers and bytes of stack that a thread of a cubin's only kernel takes.
-
-    Section ``.nv.info`` is a list of attributes: format, name, and for format 4 the size of the
-    values that follow, here the number of a function and its value.
-    """
-    found = {}
-    for section, start, length in _sections(code):
-        if section != ".nv.info":
-            continue
-        position, end = start, start + length
-        while position < end:
-            form, attribute, size = struct.unpack_from("<BBH", code, position)
-            position += 4
-            if form == 4:
-                if size == 8:
-                    (value,) = struct.unpack_from("<I", code, position + 4)
-                    found.setdefault(attribute, []).append(value)
-                position += size
-    (registers,), (stack,) = found[0x2F], found[0x12]  # EIATTR_REGCOUNT, EIATTR_MIN_STACK_SIZE
-    return registers, stack
+        slices = slice_tiling(steps, *numbers, most, short_ids, identities, limits)
+        if slices is not None:
+            yield slice_program(dtype, slices)
 
 
 def compile_kernel(program, capability):
@@ -188,8 +194,8 @@ def compile_kernel(program, capability):
     name, code = compile_program(
         program.source, device_sources(), program.expression, compile_options(capability)
     )
-    assert code.startswith(b"\x7fELF")
-    return Kernel(program.header, name, *resources(code))
+    found = resources(code)
+    return Kernel(program.header, name, found.registers, found.stack)
 
 
 @cache
@@ -240,6 +246,31 @@ def explicit_kernels(dtype, capability):
     return [kernel.result() for kernel in begun]
 
 
+def precision_kernels(case, capability):
+    """The kernels of an entry of PRECISIONS."""
+    factors, rows, precision = case
+    outputs, inputs = zip(*factors, strict=True)
+    dtype = np.dtype(np.float32)
+    groups = fibre_groups(inputs, outputs, rows, 1, dtype, DEVICES[capability], precision)
+    begun = [_begun(fibre_program(dtype, group.tile), capability) for group in groups]
+    return [kernel.result() for kernel in begun]
+
+
+def krylov_programs(dtype, limits):
+    """The kernels of all Krylov methods."""
+    for n in KRYLOV_SIZES[dtype.char]:
+        for names in KRYLOV:
+            for kernel in krylov_kernels(names, dtype, n, 1, 20, limits):
+                yield kernel.program
+
+
+def krylov_methods_kernels(dtype, capability):
+    """The kernels of all Krylov methods, compiled."""
+    programs = dict.fromkeys(krylov_programs(np.dtype(dtype), DEVICES[capability]))
+    begun = [_begun(program, capability) for program in programs]
+    return [kernel.result() for kernel in begun]
+
+
 def rows_of(kernels):
     """Kernels as the table has them."""
     return [[k.header.removesuffix(".cuh"), k.registers, k.stack] for k in kernels]
@@ -250,6 +281,8 @@ def all_kernels(capability):
     table = {label_of(index): kernels_of(index, capability) for index in range(len(SHAPES))}
     for dtype in DTYPES:
         table[f"{EXPLICIT} {dtype}"] = explicit_kernels(dtype, capability)
+    for case in PRECISIONS:
+        table[precision_label(case)] = precision_kernels(case, capability)
     return table
 
 

@@ -6,8 +6,8 @@ from importlib.metadata import files
 
 from batchkron.backends.device_tiling import DeviceLimits
 
-# shared memory that a thread block may ask for, and multiprocessors
-DEVICES = {"80": DeviceLimits(163 << 10, 108), "90": DeviceLimits(227 << 10, 132)}
+# shared memory that a thread block may ask for, multiprocessors, and thread blocks of a cluster
+DEVICES = {"80": DeviceLimits(163 << 10, 108), "90": DeviceLimits(227 << 10, 132, 8)}
 
 
 @lru_cache(maxsize=1)

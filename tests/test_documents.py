@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -51,3 +52,16 @@ def test_pictures_are_those_that_the_script_draws(tmp_path):
     drawn = {path.name: path.read_bytes() for path in tmp_path.glob("*.svg")}
     assert drawn == {path.name: path.read_bytes() for path in folder.glob("sweeps-*.svg")}
     assert len(drawn) == 3
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.name
+)
+def test_pictures_are_small_readable_in_the_dark_and_used(path):
+    drawn = path.read_text()
+    assert len(drawn.encode()) < 15_000
+    assert "prefers-color-scheme: dark" in drawn
+    tags = {element.tag.split("}")[1] for element in ElementTree.fromstring(drawn).iter()}
+    assert {"title", "text"} <= tags, "what it shows, and texts that can be searched"
+    assert not tags & {"image", "script", "foreignObject"}
+    assert any(f"pictures/{path.name})" in document.read_text() for document in DOCUMENTS)

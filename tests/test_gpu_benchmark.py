@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nvrtc import compile_program
 from oracle import dense_kron
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +62,42 @@ def test_every_recorded_case_is_chosen_once():
     assert sum(c.part == "pde" for c in choices) == 2 * 6 * 4 * 2
 
 
+def test_tuning_is_measured_only_where_it_is_asked_for():
+    options, cases = gpu("options"), gpu("cases")
+    assert all(choice.part != "tune" for choice in options.read_options([]).choices)
+    chosen = options.read_options(["--part", "tune", "--seconds", "7"])
+    assert {choice.name for choice in chosen.choices} == cases.TUNED
+    assert chosen.seconds == 7
+    assert gpu("__main__").jobs(chosen.choices) == []
+
+
+def test_a_rule_is_judged_by_what_tuning_gains():
+    report = gpu("report")
+    for rule, verdict in [(10.9, "the rule is within 10%"), (12.0, "the rule is not within 10%")]:
+        one = report.Cell("tune", "1: 2^3", "float32", {"microseconds": 10.0})
+        one.peers = {"rule": {"microseconds": rule}}
+        one.more = {"gain": rule / 10, "tried": 30, "pruned": 4, "failed": 0, "seconds": 12.3}
+        assert one.verdict().startswith(verdict)
+        assert bool(report.missed([one])) == (rule > 11)
+        assert len(report.row(one)) == len(report.columns("tune", ["rule"], []))
+        assert "12" in report.row(one)
+    one.ours, one.peers, one.more = {"reason": "not measured: too large"}, {}, {}
+    assert one.verdict() == "not measured: too large"
+    assert len(report.row(one)) == len(report.columns("tune", [], []))
+
+
+def test_less_precise_cells_are_a_table_of_their_own():
+    choices, cases = gpu("options").all_choices(), gpu("cases")
+    assert {c.dtype for c in choices if c.part == "precision"} == {"tf32x3", "tf32"}
+    assert {c.dtype for c in choices if c.part == "kron"} == {"float32", "float64"}
+    full = {case.name: case.figures["float32"].goal for case in cases.KRON}
+    for case in cases.PRECISION:
+        assert case.figures["tf32x3"].goal < full[case.name]
+        floors = [gpu("floors").precision_floor(case.shape, p) for p in ("tf32x3", "tf32")]
+        floors.append(gpu("floors").kron_floor(case.shape, "float32"))
+        assert floors[1] < floors[0] < floors[2]
+
+
 def test_work_for_other_processes_can_be_sent_to_them():
     options, command = gpu("options"), gpu("__main__")
     jobs = command.jobs(options.all_choices())
@@ -109,6 +146,50 @@ def test_floors_of_batches():
             if floor is not None:
                 found = gpu("floors").batch_floor(cases[key], dtype)
                 assert found == pytest.approx(floor, rel=0.01), (key, dtype)
+
+
+def test_goals_of_small_batches():
+    goal = gpu("cases").small_goal
+    assert goal(3, 4, 4_000, "float64") == 2.5
+    assert goal(6, 3, 4_000, "float32") == 12
+    # 43 blocks, 2752 products of 2 * 729 * 18 multiplications and additions, three parts an output
+    summed = 2 * 132 / 43 * 32_000 * 8 / 9.2e6
+    expected = 2 * (1.1 + 2752 * 26244 / 31.83e6 + summed)
+    assert goal(6, 3, 32_000, "float64") == pytest.approx(expected)
+    # 2000 blocks: no output is split
+    expected = 2 * (1.1 + 128_000 * 256 / 31.83e6)
+    assert goal(2, 4, 32_000, "float64") == pytest.approx(expected)
+
+
+def test_floors_of_lists():
+    cases = gpu("list_cases")
+    assert cases.sector_bytes(4, 8) == 32
+    assert cases.sector_bytes(3, 8) == pytest.approx((32 + 64 + 64 + 32) / 4)
+    one = cases.ListCase(((5, 5),) * 2, 2500)
+    assert (one.name, one.blocks, one.products) == ("(2,5)", 100, 6400)
+    assert one.flops == 6400 * 2 * 250
+    # 5 fibres and 5 results fill 8 and 16, 5 terms of a sum fill 8
+    assert cases.padded_flops(one) == 6400 * 2 * 2 * 8 * 16 * 8
+    assert cases.arithmetic_seconds(one, "float64") == pytest.approx(one.flops / 31.83e12)
+    gathered = 6400 * (cases.sector_bytes(25, 8) + 2 * 224 + 8)
+    assert cases.list_floor(one, "float64") == pytest.approx(1e6 * gathered / 8.77e12)
+    several = cases.ListCase(one.factors, 2500, vectors=4)
+    more = 3 * 6400 * cases.sector_bytes(25, 8)
+    assert cases.list_floor(several, "float64") == pytest.approx(1e6 * (gathered + more) / 8.77e12)
+    slow = 6400 * (8 + 200 / 1e-3) + 20_000
+    assert cases.list_floor(one, "float64", 4.29e9) == pytest.approx(1e6 * slow / 4.29e12)
+    wide = cases.ListCase(((16, 16),) * 3)
+    assert cases.padded_flops(wide) == wide.flops
+    assert cases.arithmetic_seconds(wide, "float64") == pytest.approx(wide.flops / 65e12)
+
+
+@pytest.mark.parametrize("word", ["uint4", "uint2", "unsigned"])
+def test_the_measured_gathers_compile(word):
+    source = (ROOT / "benchmarks" / "gpu" / "gather.cu").read_text()
+    options = ["-std=c++17", "-arch=sm_90"]
+    name, code = compile_program(source, {}, f"gather<{word}>", options)
+    assert code.startswith(b"\x7fELF")
+    assert "gather" in name
 
 
 def strided(memory, rows, columns, leading, stride, batch, transposed):
@@ -219,3 +300,73 @@ def test_a_table_has_a_head_for_each_column():
     for part in ("kron", "ablation"):
         one.part = part
         assert len(report.row(one)) == len(report.columns(part, ["cuBLAS"], ["FastKron"]))
+
+
+def raw_metrics():
+    """A profiler's table: two cells, the first with two kernels."""
+    metrics = {
+        "gpu__time_duration.sum": ("1,000", "3,000", "7", "500"),
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": ("10", "20", "0", "91.5"),
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed": ("90", "30", "0", "60"),
+        "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active": ("1", "54.4", "0", "5"),
+        "sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_active": ("2", "3", "0", "4"),
+        "sm__inst_executed_pipe_tensor_op_dmma.avg.pct_of_peak_sustained_active": (
+            "0",
+            "7",
+            "0",
+            "1",
+        ),
+        "smsp__issue_active.avg.per_cycle_active": ("0.1", "0.45", "0", "0.2"),
+        "sm__warps_active.avg.pct_of_peak_sustained_active": ("5", "25", "1", "50"),
+        "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": ("9", "1.25", "0", "0"),
+        "smsp__average_warps_issue_stalled_selected_per_issue_active.ratio": ("1", "5", "1", "1"),
+        "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": ("0", "0.5", "0", "2"),
+        "smsp__average_warps_issue_stalled_math_pipe_throttle_per_issue_active.ratio": (
+            ("0", "3.1", "0", "n/a")
+        ),
+    }
+    kernels = ["marker", "void a<1>(int)", "void batchkron::b<2, f<3>>(X)", "marker", "c(int)"]
+    names = ["cell_marker(int *)" if name == "marker" else name for name in kernels]
+    yield "==PROF== Connected to process 7"
+    yield ",".join(f'"{head}"' for head in ("ID", "Kernel Name", *metrics))
+    yield ",".join('"unit"' for _ in range(2 + len(metrics)))
+    for number, name in enumerate(names):
+        at = 2 if name.startswith("cell_marker") else {1: 0, 2: 1, 4: 3}[number]
+        values = [number, name, *(column[at] for column in metrics.values())]
+        yield ",".join(f'"{value}"' for value in values)
+
+
+def test_profiles_are_of_the_longest_kernel_of_each_cell():
+    first, second = gpu("profiling").profiles_of(raw_metrics())
+    assert (first.kernel, first.share) == ("batchkron::b", 0.75)
+    assert first.percent == {
+        "memory": 20,
+        "second-level cache": 30,
+        "fma": 54.4,
+        "fp64": 3,
+        "tensor": 7,
+        "issue": 45,
+        "occupancy": 25,
+    }
+    assert first.stalls == {"math_pipe_throttle": 3.1, "barrier": 1.25}
+    text = "latency: fma at 54 %; waits for math_pipe_throttle 3.1, barrier 1.2"
+    assert first.reason == text
+    assert (second.kernel, second.reason) == ("c", "memory at 92 %")
+    one = cell(20.0, goal=10)
+    one.more["profile"] = first.record()
+    heads, _, row = gpu("profiling").profile_table([one, cell(9.0, goal=10)])
+    assert heads.count("|") == row.count("|")
+    assert text in row
+    assert json.dumps(one.record())
+
+
+def test_a_profiler_that_is_absent_or_fails_is_said(monkeypatch):
+    profiling = gpu("profiling")
+    monkeypatch.setattr(profiling.shutil, "which", lambda name: None)
+    slow, fast = cell(20.0, goal=10), cell(9.0, goal=10)
+    parts = {0: "kron", 1: "kron"}
+    assert profiling.profile_missed(parts, [slow, fast]) == ["ncu is not installed"]
+    monkeypatch.setattr(profiling.shutil, "which", lambda name: "false")
+    (said,) = profiling.profile_missed(parts, [slow, fast])
+    assert said == "kron: 0 of 1 cells profiled in 25 s"
+    assert profiling.profile_missed(parts, [fast, fast]) == []

@@ -330,6 +330,7 @@ KINDS = {
     "ProblemFileError",
     "BackendUnavailableError",
     "ContextLostError",
+    "MemoryError",
     "LinAlgError",  # as of numpy.linalg
     "RuntimeError",  # where raise_on_failure asks for it
     "CommandError",

@@ -11,20 +11,26 @@ from typing import Any, cast
 import numpy as np
 
 from batchkron.backends import _native, cpu, reference
-from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct
+from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct, KrylovBackend
+from batchkron.backends.tuning import Tuning, tuned_plans, tuning_for
 
 __all__ = [
     "Backend",
     "BatchPlan",
     "KronPlan",
     "KronProduct",
+    "KrylovBackend",
+    "Tuning",
     "backend",
     "backend_for",
     "backend_on",
     "building_on",
     "get_num_threads",
     "instruction_set",
+    "krylov_backend",
     "set_num_threads",
+    "tuned_plans",
+    "tuning_for",
     "using",
 ]
 
@@ -40,6 +46,16 @@ def backend() -> Backend:
 def backend_for(module: Any) -> Backend:
     """Return the backend for arrays of NumPy (see `backend`) or CuPy."""
     return backend() if module is np else backend_on("cuda")
+
+
+def krylov_backend(module: Any) -> KrylovBackend:
+    """Return what Krylov methods on arrays of NumPy or CuPy use: compiled passes.
+
+    They have no counterpart in the reference backend.
+    """
+    if module is np:
+        return cpu
+    return cast(KrylovBackend, importlib.import_module("batchkron.backends.cuda"))
 
 
 def backend_on(device: str) -> Backend:

@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.protocol import BatchPlan, KronProduct, SegmentedPlan, SweepPlan
+from batchkron.backends.protocol import (
+    BatchPlan,
+    KronProduct,
+    KrylovPasses,
+    SegmentedPlan,
+    SweepPlan,
+)
 from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 from batchkron.sweep_list import SweepList
 
 name = "cpu"
@@ -90,8 +96,8 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(native)
 
 
-def kron_product(factors: Sequence[Array]) -> KronProduct:
-    """Return a product that holds its own packed copy of the factors."""
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
+    """Return a product that holds its own packed copy of the factors, in full precision."""
     return _KRON_PRODUCTS[factors[0].dtype](factors)
 
 
@@ -137,6 +143,35 @@ def reserve(plan: object, outer: int, inner: int) -> None:
 
 def workspace() -> None:
     """Return nothing: operators use memory of the calling thread."""
+
+
+_KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+@lru_cache(maxsize=256)
+def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPasses:
+    return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name))
+
+
+def krylov_passes(
+    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+) -> KrylovPasses:
+    """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
+    return _krylov_sequence(names, dtype)
+
+
+def krylov_parts(n: int, systems: int) -> int:
+    """Return 0: sums of parts are the passes' own."""
+    return 0
+
+
+def krylov_recorder() -> None:
+    """Return nothing: calls cost less than what a recorder would."""
+
+
+def address(array: Array) -> int:
+    """Return where an array lies."""
+    return int(array.__array_interface__["data"][0])
 
 
 def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:

@@ -84,5 +84,6 @@ def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return RegisterBatchArguments for products of ``modes`` factors."""
     pointers = _pointers("x", "y", "list", "starts", "weights", "unit_weights")
     pool = np.dtype([*_pointers("data"), *_sizes("system")])
-    sizes = _sizes("outer", "systems", "num_inputs", "num_outputs", "weight_system", "accumulate")
-    return np.dtype([*pointers, ("pools", pool, (modes,)), *sizes, ("alpha", dtype)], align=True)
+    sizes = _sizes("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
+    fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
+    return np.dtype([*fixed, *_sizes("accumulate"), ("alpha", dtype)], align=True)

@@ -60,7 +60,9 @@ class RegisterTiling:
     team : int
         Threads that evaluate one product.
     crew : int
-        Teams that share the products of one output.
+        Teams of a thread block that share the products of one output.
+    cluster : int
+        Thread blocks that share the products of one output.
     block : int
         Threads of a thread block.
     stages : int
@@ -82,6 +84,7 @@ class RegisterTiling:
     exchange: int
     team: int
     crew: int
+    cluster: int
     block: int
     stages: int
     short_ids: bool
@@ -107,7 +110,7 @@ class RegisterTiling:
 
     @property
     def outputs(self) -> int:
-        """Outputs that a thread block computes at a time."""
+        """Outputs that a cluster of thread blocks computes at a time."""
         return self.teams // self.crew
 
     @property
@@ -177,14 +180,16 @@ def register_tiling(
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
+    held: int | None = None,
 ) -> RegisterTiling | None:
     """Return how products of single vectors are evaluated in registers, or None if they are not.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems.
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
+    up to ``held`` elements of a block, by default as many as cost least.
     """
     if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
         return None
-    cutting = _best_cutting(steps, itemsize)
+    cutting = _best_cutting(steps, held_sizes(itemsize) if held is None else (held,), itemsize)
     if cutting is None:
         return None
     cuts, team = cutting.cuts, cutting.team
@@ -204,6 +209,7 @@ def register_tiling(
         exchange=0 if square or len(passes) == 1 else largest,
         team=team,
         crew=1,
+        cluster=1,
         block=team if team > 32 else 2 * _SMALL_BLOCK if tiny else _SMALL_BLOCK,
         stages=3 if tiny else 2,
         short_ids=short_ids,
@@ -215,14 +221,16 @@ def register_tiling(
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > limits.shared_bytes:
         return None
+    sharing = max(1, min(limits.cluster, limits.multiprocessors // max(1, outputs)))
     while (
         tiling.team <= 32
         and tiling.block < _LARGEST_BLOCK
         and 2 * tiling.shared_bytes <= limits.shared_bytes
-        and tiling.teams * outputs < min(_teams_wanted(tiling, limits), products)
+        and tiling.teams * outputs * sharing < min(_teams_wanted(tiling, limits), products)
     ):
         tiling = replace(tiling, block=2 * tiling.block)
-    return replace(tiling, crew=_crew(tiling, outputs, products, limits))
+    tiling = replace(tiling, crew=_crew(tiling, outputs, products, limits))
+    return replace(tiling, cluster=_cluster(tiling, outputs, products, limits))
 
 
 def _input_size(steps: Sequence[Step]) -> int:
@@ -267,10 +275,15 @@ class _Cutting:
         return slots * threads / (self.team * products) * (1 + _LATENCY / warps) * uneven * barriers
 
 
-def _best_cutting(steps: tuple[Step, ...], itemsize: int) -> _Cutting | None:
+def held_sizes(itemsize: int) -> tuple[int, ...]:
+    """Return how many elements of a block a thread may hold."""
+    return tuple(size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES)
+
+
+def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
     """Return the cutting of least cost, of equal ones that with the fewest threads."""
     found: list[_Cutting] = []
-    for most in reversed([size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES]):
+    for most in reversed(held):
         cuts = cut_steps(steps, most)
         shapes = tuple(_shape(steps, cut) for cut in cuts)
         team = _team(steps, shapes, most)
@@ -314,6 +327,15 @@ def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
     return limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
 
 
+def crews_of(tiling: RegisterTiling) -> list[int]:
+    """Return how many teams of a thread block may share an output."""
+    return [
+        crew
+        for crew in range(1, tiling.teams + 1)
+        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
+    ]
+
+
 def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many teams share an output.
 
@@ -323,11 +345,7 @@ def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLim
     """
     mean = max(1, products // max(1, outputs))
     fill = _teams_wanted(tiling, limits)
-    choices = [
-        crew
-        for crew in range(1, tiling.teams + 1)
-        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
-    ]
+    choices = crews_of(tiling)
 
     def least(teams: int, sharing: int, most: int) -> int:
         enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])
@@ -335,3 +353,16 @@ def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLim
 
     roomy = least(_FILLS * fill, min(tiling.products, 8), max(1, mean // _PIPELINED))
     return max(roomy, least(fill, 1, mean))
+
+
+def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many thread blocks share an output.
+
+    As many as find a place on the device at once, as long as more than half of the teams have a
+    product.
+    """
+    blocks = -(-outputs // tiling.outputs)
+    most = min(limits.cluster, limits.multiprocessors // blocks)
+    mean = max(1, products // max(1, outputs))
+    choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew < 2 * mean)]
+    return choices[-1] if tiling.outputs == 1 else 1

@@ -14,16 +14,20 @@ from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchkron.backends.device_batch_passes import BatchPass
-from batchkron.backends.device_batches import RegisterTiling
-from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
-from batchkron.backends.device_fibres import FibrePass, FibreTile
 from batchkron.backends.device_register_passes import RegisterPass, staged_elements
-from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
+
+if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
+    from batchkron.backends.device_batch_passes import BatchPass, HeldMode
+    from batchkron.backends.device_batch_slices import SliceTiling
+    from batchkron.backends.device_batches import RegisterTiling
+    from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
+    from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
+    from batchkron.backends.device_registers import RegisterTile
 
 _TYPES = {
     np.dtype(np.float32): "float",
@@ -208,6 +212,9 @@ def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
 
 
 def _fibre_pass(one: FibrePass) -> str:
+    if one.products:
+        shape = one.C, one.K, one.stride, one.rows, one.across, _flag(one.along)
+        return _type("Tf32Pass", *shape, one.split, one.products, _axes_type(one.fibres))
     sizes = one.C, one.K, one.stride, one.rows, one.columns, one.across
     return _type("FibrePass", *sizes, _flag(one.along), one.split, _axes_type(one.fibres))
 
@@ -217,12 +224,13 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
     shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
     room = (tile.buffer, tile.threads, tile.teams, tile.stages)
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
+    direct = _type("DirectTarget", tile.step, _axes_type(tile.rows))
     return Program(
         "kron_fibres.cuh",
         _type(
             "kron_fibres",
             _TYPES[dtype],
-            _type("FibreTile", *shape, *room, *axes),
+            _type("FibreTile", *shape, *room, *axes, direct),
             *map(_fibre_pass, tile.passes),
         ),
     )
@@ -253,6 +261,7 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
         "RegisterCut",
         tiling.team,
         tiling.crew,
+        tiling.cluster,
         tiling.block,
         tiling.stages,
         tiling.pitch,
@@ -263,12 +272,71 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
     return Program(
         "batched_registers.cuh",
         _type(
-            "batched_registers", _TYPES[dtype], layout, cut, tiling.least_blocks, *flags, *passes
+            "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers",
+            _TYPES[dtype],
+            layout,
+            cut,
+            tiling.least_blocks,
+            *flags,
+            *passes,
         ),
     )
 
 
 def _batch_pass(one: BatchPass) -> str:
-    held = (_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in one.held)
     spread = (_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
-    return _type("RegisterPass", _type("HeldModes", *held), _type("SpreadModes", *spread))
+    return _type("RegisterPass", _held_type(one.held), _type("SpreadModes", *spread))
+
+
+def _held_type(held: Sequence[HeldMode]) -> str:
+    modes = (_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in held)
+    return _type("HeldModes", *modes)
+
+
+def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
+    """Return the kernel of a batch list of single vectors whose blocks are cut into slices."""
+    split = tiling.steps[tiling.split]
+    elements = (step.C * step.K for step in tiling.steps)
+    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.slice_sizes
+    cut = tiling.warps, tiling.outputs, tiling.batch, _flag(tiling.slots > 0)
+    exchanged, stride = [], tiling.parts
+    for s in tiling.exchanged:
+        stride //= tiling.steps[s].C
+        exchanged.append(_type("ExchangedMode", s, tiling.steps[s].C, stride))
+    return Program(
+        "batched_slices.cuh",
+        _type(
+            "batched_slices",
+            _TYPES[dtype],
+            _type("BlockSlices", *sizes, *elements),
+            _type("SliceCut", *cut),
+            tiling.least_blocks,
+            _flag(tiling.short_ids),
+            _flag(tiling.identities),
+            _held_type(tiling.held),
+            _type("ExchangedModes", *exchanged),
+        ),
+    )
+
+
+BASIS_PASSES = {
+    "GmresProject": "krylov_project",
+    "GmresExtend": "krylov_extend",
+    "GmresCombine": "krylov_combine",
+}
+
+
+def krylov_program(
+    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, whole: bool
+) -> Program:
+    """Return the kernel of passes of a Krylov method.
+
+    Several at once where a thread block owns a system (``whole``), else one; one of
+    ``BASIS_PASSES`` in any case.
+    """
+    scalar = _TYPES[dtype]
+    if names[0] in BASIS_PASSES:
+        return Program("krylov_basis.cuh", _type(BASIS_PASSES[names[0]], scalar, threads))
+    passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
+    kernel = "krylov_whole" if whole else "krylov_part"
+    return Program("krylov_passes.cuh", _type(kernel, scalar, threads, *passes))

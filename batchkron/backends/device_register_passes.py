@@ -13,6 +13,8 @@ from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
 
+from batchkron.spec import Array
+
 _BANKS = 32  # of four bytes each
 _WARP = 32
 _LINE = 128  # bytes that a warp should find together in memory
@@ -138,21 +140,29 @@ def strides_of(sizes: Sequence[int], pads: Sequence[int]) -> list[int]:
     return strides
 
 
+def access_lengths(places: Array, lanes: int) -> Array:
+    """Return, for each row of places of words, the most of ``lanes`` that lie in one bank."""
+    rows = len(places)
+    found = np.sort(places, axis=1)
+    first = np.ones(found.shape, bool)
+    first[:, 1:] = found[:, 1:] != found[:, :-1]  # the same word is read once
+    banks = found % lanes + np.arange(rows)[:, None] * lanes
+    counts = np.bincount(banks[first], minlength=rows * lanes)
+    longest: Array = counts.reshape(rows, lanes).max(axis=1)
+    return longest
+
+
 def _conflicts(axes: Sequence[ThreadAxis], places: Sequence[int], words: int) -> float:
     """Return how many times longer a warp's access takes than without bank conflicts."""
     total = math.prod(axis.size for axis in axes)
-    threads = np.arange(min(total, 8 * _WARP))
-    address = np.zeros(len(threads), np.int64)
-    rest = threads
+    lanes = _BANKS // words
+    accesses = -(-min(total, 8 * _WARP) // lanes)
+    rest = np.minimum(np.arange(accesses * lanes), total - 1).reshape(accesses, lanes)
+    address = np.zeros(rest.shape, np.int64)
     for axis, place in zip(axes, places, strict=True):
         address += rest % axis.size * place
         rest = rest // axis.size
-    lanes = _WARP // words
-    worst = []
-    for begin in range(0, len(threads), lanes):
-        part = np.unique(address[begin : begin + lanes])
-        worst.append(np.bincount(part % (_BANKS // words)).max())
-    return float(np.mean(worst))
+    return float(np.mean(access_lengths(address, lanes)))
 
 
 class TilePlanner:
@@ -263,19 +273,21 @@ class TilePlanner:
             cost = self.conflicts(self.passes(pads)) + 0.5 * size / max(plain, 1)
             if cost < best - 1e-9:
                 best, found = cost, pads
+            if best <= 1.5:  # no conflicts, no more memory than without pads
+                break
         return found
 
     def _candidates(self) -> Iterator[tuple[int, ...]]:
-        """Yield pads of all pairs of axes but the columns."""
-        yield self.unpadded()
+        """Yield no pads, then those of single axes and pairs, each once; none of the columns."""
         axes = len(self.inputs) + 2
+        found = {self.unpadded(): None}
         for pair in combinations(range(axes - 1), 2):
             for sizes in product((0, 1, 2, 4, 8), repeat=2):
                 pads = [0] * axes
                 for axis, size in zip(pair, sizes, strict=True):
                     pads[axis] = size
-                if any(pads):
-                    yield tuple(pads)
+                found[tuple(pads)] = None
+        yield from found
 
     def unpadded(self) -> tuple[int, ...]:
         """Return no pads for all axes."""

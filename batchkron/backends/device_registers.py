@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 
@@ -21,7 +21,7 @@ from batchkron.backends.device_register_passes import (
     multiply_adds,
     staged_elements,
 )
-from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes
 from batchkron.spec import Array
 
 LARGEST_FACTOR = 16
@@ -35,6 +35,8 @@ _PAGE = 4096  # bytes of shared memory by which tiles are told apart
 _MOST_REGISTERS = 255
 _REGISTER_FILE = 65536
 _MOST_THREADS = 2048  # of a multiprocessor
+_MOST_BLOCK = 1024  # threads of a thread block
+_MOST_HELD_BYTES = 1024  # of a tile in a thread: what registers can name
 _FULL = 256  # threads of a multiprocessor, at least
 _FEWEST = 8  # elements that a thread holds, however small the problem
 _TILE_BYTES = 48 << 10  # of several slices
@@ -82,6 +84,21 @@ class RegisterTile:
     passes: tuple[RegisterPass, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterKnobs:
+    """What may be chosen.
+
+    Slices and columns of a tile, the elements of it that a thread holds, threads of a thread block,
+    thread blocks of a multiprocessor.
+    """
+
+    slices: int
+    columns: int
+    held: int
+    threads: int
+    blocks: int
+
+
 def factor_words(factors: Sequence[Array]) -> Array:
     """Return factors (K, C) one after another as the kernel reads them, see ``FactorLayout``."""
     pack = 16 // factors[0].itemsize
@@ -114,13 +131,18 @@ class RegisterGroup:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A Kron-Matmul: sizes of its factors, rows, columns, bytes of an element."""
+    """A Kron-Matmul: sizes of its factors, rows, columns."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     outer: int
     inner: int
-    itemsize: int
+    dtype: np.dtype[np.generic]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
 
 
 @lru_cache(maxsize=1024)
@@ -140,7 +162,7 @@ def register_groups(
     """
     if not 0 < len(inputs) <= MOST_MODES or max(*inputs, *outputs) > LARGEST_FACTOR:
         return None
-    shape = _Shape(inputs, outputs, outer, inner, dtype.itemsize)
+    shape = _Shape(inputs, outputs, outer, inner, dtype)
     best: tuple[float, ...] | None = None
     found: list[tuple[TilePlanner, int, int]] = []
     for parts in range(1, min(len(inputs), _MOST_GROUPS) + 1):
@@ -166,6 +188,59 @@ def register_groups(
                 for planner, L, R in found
             )
     return None
+
+
+def register_knobs(part: GroupShape, constant: bool, limits: DeviceLimits) -> RegisterKnobs | None:
+    """Return what the rule chooses for a group, None where no tile fits."""
+    if not _may_be_held(part):
+        return None
+    planner = _planner(part, limits)
+    size = planner.slices, planner.columns, planner.most
+    tile = _tile_with(part, *size, 0, constant, limits)
+    return None if tile is None else RegisterKnobs(*size, tile.threads, tile.blocks)
+
+
+def register_group(
+    part: GroupShape, knobs: RegisterKnobs, R: int, constant: bool, limits: DeviceLimits
+) -> RegisterGroup | None:
+    """Return the kernel of a group with these knobs, None if there is none.
+
+    ``R``: columns of the array, 0 if they are to be known only when the kernel runs.
+    """
+    whole = 0 < knobs.columns <= part.R and (knobs.columns == part.R or knobs.slices == 1)
+    held = 0 < knobs.held * part.itemsize <= _MOST_HELD_BYTES
+    block = 0 < knobs.threads <= _MOST_BLOCK and knobs.threads % _WARP == 0
+    resident = 0 < knobs.blocks * knobs.threads <= _MOST_THREADS
+    if not (whole and held and block and resident and 0 < knobs.slices <= part.L):
+        return None
+    if not _may_be_held(part):
+        return None
+    tile = _tile_with(part, knobs.slices, knobs.columns, knobs.held, R, constant, limits)
+    if tile is None or knobs.blocks * (tile.shared_bytes + 1024) > limits.shared_bytes + 1024:
+        return None
+    return RegisterGroup(replace(tile, threads=knobs.threads, blocks=knobs.blocks), part.L, part.R)
+
+
+def _may_be_held(part: GroupShape) -> bool:
+    """Whether there is a kernel for a group of these sizes."""
+    return max(*part.inputs, *part.outputs) <= LARGEST_FACTOR and len(part.inputs) <= MOST_MODES
+
+
+@lru_cache(maxsize=256)
+def _tile_with(
+    part: GroupShape,
+    slices: int,
+    columns: int,
+    held: int,
+    R: int,
+    constant: bool,
+    limits: DeviceLimits,
+) -> RegisterTile | None:
+    """Return what a kernel with this tile is compiled for, None if it does not fit."""
+    planner = _planner_with(part, slices, columns, held)
+    if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
+        return None
+    return _tile(planner, R, constant, limits)
 
 
 def _tile(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) -> RegisterTile:
@@ -209,33 +284,35 @@ def _planners(
     order: Sequence[tuple[int, int]], shape: _Shape, limits: DeviceLimits
 ) -> list[tuple[TilePlanner, int, int]] | None:
     """Return a planner, L and R of each group, None if a tile does not fit in shared memory."""
-    sizes, planners = list(shape.inputs), []
-    for low, high in order:
-        L = shape.outer * math.prod(sizes[:low])
-        R = math.prod(sizes[high:]) * shape.inner
-        planner = _planner((low, high), shape, L, R, limits)
+    planners, vectors = [], (shape.outer, shape.inner, shape.dtype)
+    for part in group_shapes(order, shape.inputs, shape.outputs, *vectors):
+        planner = _planner(part, limits)
         if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
             return None
-        planners.append((planner, L, R))
-        sizes[low:high] = shape.outputs[low:high]
+        planners.append((planner, part.L, part.R))
     return planners
 
 
-def _planner(
-    modes: tuple[int, int], shape: _Shape, L: int, R: int, limits: DeviceLimits
-) -> TilePlanner:
+def _planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
     """Return the planner of a group's tile: its slices and columns, what a thread holds."""
-    inputs, outputs = shape.inputs[slice(*modes)], shape.outputs[slice(*modes)]
-    largest = max(math.prod(inputs), math.prod(outputs))
-    share = L * R * largest // (limits.multiprocessors * _FULL)
-    most = _held(max(*inputs, *outputs), share, shape.itemsize)
-    columns, slices = _columns(R, largest * shape.itemsize, shape.itemsize, limits), 1
+    largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
+    share = part.L * R * largest // (limits.multiprocessors * _FULL)
+    held = _held(max(*part.inputs, *part.outputs), share, part.itemsize)
+    columns, slices = _columns(R, largest * part.itemsize, part.itemsize, limits), 1
     if columns == R:
         block = largest * R
-        fitting = max(1, _TILE_BYTES // (block * shape.itemsize))
-        slices = max(1, min(-(-_FULL * most // block), fitting, L // (2 * limits.multiprocessors)))
-    cached = L * R * largest * shape.itemsize <= _TINY_BYTES
-    return TilePlanner(modes[0], inputs, outputs, slices, columns, shape.itemsize, most, cached)
+        fitting = max(1, _TILE_BYTES // (block * part.itemsize))
+        slices = -(-_FULL * held // block)
+        slices = max(1, min(slices, fitting, part.L // (2 * limits.multiprocessors)))
+    return _planner_with(part, slices, columns, held)
+
+
+def _planner_with(part: GroupShape, slices: int, columns: int, held: int) -> TilePlanner:
+    """Return the planner of a tile where a thread holds ``held`` elements."""
+    largest = max(math.prod(part.inputs), math.prod(part.outputs))
+    cached = part.L * part.R * largest * part.itemsize <= _TINY_BYTES
+    sizes = part.inputs, part.outputs, slices, columns, part.itemsize
+    return TilePlanner(part.first, *sizes, held, cached)
 
 
 def _held(factor: int, share: int, itemsize: int) -> int:

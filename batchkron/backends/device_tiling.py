@@ -25,10 +25,52 @@ _SMALL_TEAM_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What a device offers: bytes of shared memory of a thread block, multiprocessors."""
+    """What a device offers: bytes of shared memory of a thread block, multiprocessors.
+
+    And thread blocks of a cluster, 1 where there are none.
+    """
 
     shared_bytes: int
     multiprocessors: int
+    cluster: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number.
+
+    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    """
+
+    first: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    L: int
+    R: int
+    dtype: np.dtype[np.generic]
+    products: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+
+def group_shapes(
+    order: Sequence[tuple[int, int]],
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    outer: int,
+    inner: int,
+    dtype: np.dtype[np.generic],
+    products: int = 0,
+) -> Iterator[GroupShape]:
+    """Yield what each group is given where the runs of modes in ``order`` follow each other."""
+    sizes = list(inputs)
+    for low, high in order:
+        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
+        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype, products)
+        sizes[low:high] = outputs[low:high]
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,19 @@ def cache_folder() -> Path:
     return base / "batchkron" / "kernels"
 
 
+def tuning_path() -> Path:
+    """Return the file of what tuning has found, see `batchkron.backends.tuning_store`."""
+    return cache_folder() / "tuning.json"
+
+
+def is_tuned() -> bool:
+    """Return whether tuning has found anything for this user."""
+    try:
+        return tuning_path().exists()
+    except (OSError, RuntimeError):
+        return False
+
+
 def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> CompiledKernel:
     """Return the kernel of ``key`` from the cache, or compile it and keep it there.
 
@@ -154,11 +167,22 @@ def _digest(path: Path, payload: bytes) -> bytes:
 
 
 def _write(path: Path, kernel: CompiledKernel) -> None:
-    """Write an entry; other processes see all of it or nothing."""
+    """Write an entry."""
     payload = kernel.name.encode() + b"\0" + kernel.code
+    write_whole(path, _MAGIC + _digest(path, payload) + payload)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file in the folder; other processes see all of it or nothing.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; what was there before stays.
+    """
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
         try:
-            file.write(_MAGIC + _digest(path, payload) + payload)
+            file.write(content)
             file.close()
             os.replace(file.name, path)
         except BaseException:

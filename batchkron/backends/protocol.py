@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 from batchkron.sweep_list import SweepList
 
 
@@ -73,6 +73,52 @@ class SweepPlan(Protocol):
         """Map x (outer, blocks, elements, inner) to alpha A x, added to y or overwriting it."""
 
 
+class KrylovPasses(Protocol):
+    """Passes of a Krylov method over the vectors of many systems, one after another."""
+
+    def run(self, address: int) -> int:
+        """Run them, given the address of their ``ARGUMENTS`` (krylov.py).
+
+        Returns how many systems are running afterwards, -1 where that is not known without
+        waiting for a device.
+        """
+
+
+class KrylovBackend(Protocol):
+    """What a Krylov method needs of a backend besides products with its operator."""
+
+    @property
+    def array_module(self) -> Any:
+        """The module of the arrays that it works on: NumPy or CuPy."""
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an uninitialised array where the backend works."""
+
+    def krylov_passes(
+        self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+    ) -> KrylovPasses:
+        """Return passes by their names, for vectors (systems, n) and bases of restart + 1."""
+
+    def krylov_parts(self, n: int, systems: int) -> int:
+        """Return how many sums a pass leaves of one system, before they are added."""
+
+    def krylov_recorder(self) -> KrylovRecorder | None:
+        """Return what records work on a device to launch it again; None on the CPU."""
+
+    def address(self, array: Array) -> int:
+        """Return where an array lies."""
+
+
+class KrylovRecorder(Protocol):
+    """Launches the same work on a device again and again."""
+
+    def run(self, key: object, work: Callable[[], None]) -> bool:
+        """Do what ``work`` does, which is the same for the same key.
+
+        Returns whether that was without calling it.
+        """
+
+
 class Backend(Protocol):
     """One place where work runs."""
 
@@ -90,7 +136,9 @@ class Backend(Protocol):
     def kron_plan(self, spec: KronSpec) -> KronPlan:
         """Return the plan of a multiply by one Kronecker product."""
 
-    def kron_product(self, factors: Sequence[Array]) -> KronProduct:
+    def kron_product(
+        self, factors: Sequence[Array], precision: Precision | None = None
+    ) -> KronProduct:
         """Return a product with these factors, host arrays of one dtype."""
 
     def with_factors(self, product: KronProduct, factors: Sequence[Array]) -> KronProduct:

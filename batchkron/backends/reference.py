@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 from batchkron.sweep_list import SweepList
 
 name = "reference"
@@ -174,8 +174,8 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(spec)
 
 
-def kron_product(factors: Sequence[Array]) -> KronProduct:
-    """Return a product with these factors."""
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
+    """Return a product with these factors, in full precision."""
     return KronProduct([factor.copy() for factor in factors])
 
 

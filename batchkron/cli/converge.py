@@ -54,7 +54,12 @@ _LEVELS_BY_DEFAULT = 4
     callback=positive_number,
     help="The longest time step, the same on all levels; by default it falls with the cell width.",
 )
-@click.option("--stepper", type=click.Choice(steppers.names()), help="The time stepper.")
+@click.option(
+    "--stepper",
+    type=click.Choice(steppers.names()),
+    metavar="METHOD",
+    help="The time stepper, such as ssp-rk3 or esdirk3; for any other word all names are listed.",
+)
 @operator_option
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
 @click.option(

@@ -41,6 +41,10 @@ class RunOptions:
     until: float | None
     dt: float | None
     stepper: str | None
+    rtol: float | None
+    atol: float | None
+    solver: str | None
+    preconditioner: str | None
     threads: int | None
     device: str
     operator: str | None
@@ -51,6 +55,11 @@ class RunOptions:
     checkpoint_every: int | float | None
     resume: Path | None
     quiet: bool
+
+    @property
+    def chooses_steps(self) -> bool:
+        """Whether steps are chosen by their errors."""
+        return self.rtol is not None or self.atol is not None
 
     @property
     def keeps_checkpoints(self) -> bool:
@@ -103,7 +112,7 @@ def execute(
         if result.status is EvolveStatus.NOT_FINITE:
             keeper.forget()
         else:
-            keeper.note(result.u, result.steps, result.history)
+            keeper.note(result, result.history)
         stopped = result.status is EvolveStatus.STOPPED
         if stopped and not options.keeps_checkpoints:
             keeper.save()
@@ -154,14 +163,29 @@ def _plan(
     until = options.until
     if until is None:
         until = problem.stepper.until if resumed is None else resumed.until
-    if options.dt is None and resumed is None and not step_suits(problem, options.stepper):
+    given = options.dt is not None or options.chooses_steps or resumed is not None
+    if not given and not step_suits(problem, options.stepper):
         raise CommandError(
             f"{options.stepper} is explicit, and the step of {problem.name}, "
             f"{number(problem.stepper.dt)}, is one for {problem.stepper.method}; give a smaller "
             f"one with --dt."
         )
     with usage_errors():
-        return plan_run(problem, until=until, method=options.stepper, dt=options.dt, resume=resumed)
+        plan = plan_run(
+            problem,
+            until=until,
+            method=options.stepper,
+            dt=options.dt,
+            resume=resumed,
+            rtol=options.rtol,
+            atol=options.atol,
+        )
+    if not plan.stepper.implicit and (options.solver or options.preconditioner):
+        raise CommandError(
+            f"{plan.stepper.name} is explicit and solves no system; leave --solver and "
+            f"--preconditioner out."
+        )
+    return plan
 
 
 def _announce(problem: Problem, plan: Plan) -> None:
@@ -169,9 +193,16 @@ def _announce(problem: Problem, plan: Plan) -> None:
     place = "" if problem.device == "cpu" else f" on {problem.device}"
     text = (
         f"{problem.name}: {describe_size(problem)}{place}; {plan.stepper.name}, {begin}"
-        f"{plan.steps} steps of dt = {number(plan.dt)} to t = {number(plan.until, 8)}"
+        f"{_steps(plan)} to t = {number(plan.until, 8)}"
     )
     print_line(printable(text), err=True)
+
+
+def _steps(plan: Plan) -> str:
+    """Return how a plan's steps are chosen, in words."""
+    if plan.control is None:
+        return f"{plan.steps} steps of dt = {number(plan.dt)}"
+    return f"steps by rtol = {number(plan.control.rtol)}, atol = {number(plan.control.atol)},"
 
 
 def _march(
@@ -186,7 +217,7 @@ def _march(
     """Take the steps."""
 
     def after_step(state: EvolveState) -> bool:
-        keeper.note(state.u, state.step)
+        keeper.note(state)
         return stop(state)
 
     # a ValueError here is about a time that a function of time does not reach
@@ -201,6 +232,10 @@ def _march(
             checkpoint_every=options.checkpoint_every,
             resume=resumed,
             progress=not options.quiet,
+            rtol=options.rtol,
+            atol=options.atol,
+            solver=options.solver,
+            preconditioner=options.preconditioner,
         )
 
 

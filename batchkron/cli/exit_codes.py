@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     NOT_FINITE = 4
     SOLVER_FAILED = 5
     DEVICE_FAILED = 6
+    STEP_TOO_SMALL = 7
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -34,6 +35,7 @@ _MEANINGS = {
     ExitCode.NOT_FINITE: "the state of a run became NaN or infinite",
     ExitCode.SOLVER_FAILED: "a linear solve of a run did not converge",
     ExitCode.DEVICE_FAILED: "the device failed during a run; checkpoints before that are sound",
+    ExitCode.STEP_TOO_SMALL: "no step of a run met its tolerance",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C; a run leaves a checkpoint",
     ExitCode.TERMINATED: "stopped by SIGTERM; a run leaves a checkpoint",
 }

@@ -8,12 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from numpy.typing import NDArray
-
 from batchkron.arrays import to_host
 from batchkron.cli.printing import print_line
 from batchkron.cli.text import number, one_line, printable
 from batchkron.problems import Problem
+from batchkron.solvers import EvolveState, Result
 from batchkron.solvers.checkpointing import surroundings
 from batchkron.solvers.evolve_plan import Plan
 from batchkron.storage import Checkpoint, save_checkpoint
@@ -41,7 +40,7 @@ class StateKeeper:
 
     def __init__(self, problem: Problem, plan: Plan, path: Path, words: list[str]) -> None:
         self._problem, self._plan, self._path, self._words = problem, plan, path, words
-        self._state: tuple[NDArray[Any], int, list[Any]] | None = None
+        self._state: tuple[EvolveState | Result, int, list[Any]] | None = None
 
     def __enter__(self) -> StateKeeper:
         return self
@@ -62,9 +61,10 @@ class StateKeeper:
         else:
             print_line(f"batchkron: kept the state after {self.advice()}", err=True)
 
-    def note(self, u: NDArray[Any], step: int, history: Sequence[Any] = ()) -> None:
-        """Take a state, shape (N,), as the last good one; it is not copied."""
-        self._state = (u, step, list(history))
+    def note(self, state: EvolveState | Result, history: Sequence[Any] = ()) -> None:
+        """Take a state as the last good one; it is not copied."""
+        step = state.steps if isinstance(state, Result) else state.step
+        self._state = (state, step, list(history))
 
     def forget(self) -> None:
         """Keep nothing from here on: there is a result, or no good state."""
@@ -79,18 +79,20 @@ class StateKeeper:
             If it cannot be written.
         """
         assert self._state is not None
-        u, step, history = self._state
-        plan = self._plan
+        state, step, history = self._state
+        plan, u = self._plan, state.u
         checkpoint = Checkpoint(
             u=to_host(u, "u"),
             t0=plan.t0,
-            dt=plan.dt,
+            dt=state.dt,
             step=step,
             until=plan.until,
             method=plan.stepper.name,
             problem_hash=self._problem.content_hash,
             dtype=str(u.dtype),
             history=history,
+            time=None if plan.control is None else state.t,
+            last_error=state.last_error,
             **surroundings(u),
         )
         save_checkpoint(self._path, checkpoint)
@@ -98,11 +100,12 @@ class StateKeeper:
     def advice(self) -> str:
         """Return which the last state is, and how to go on from its checkpoint."""
         assert self._state is not None
-        step, plan = self._state[1], self._plan
+        state, step, _ = self._state
+        of = "" if self._plan.control else f" of {self._plan.steps}"
         command = ["batchkron", "run", *_without_resume(self._words)]
         command += ["--resume", str(self._path)]
         return (
-            f"step {step} of {plan.steps}, t = {number(plan.time(step), 8)}; go on with\n"
+            f"step {step}{of}, t = {number(state.t, 8)}; go on with\n"
             f"  {printable(shlex.join(command))}"
         )
 

@@ -27,6 +27,7 @@ _COMMANDS = {
     "check": ("batchkron.cli.files", "check"),
     "validate": ("batchkron.cli.validate", "validate"),
     "warmup": ("batchkron.cli.warmup", "warmup"),
+    "tune": ("batchkron.cli.tune", "tune"),
 }
 
 _HELP = """Solve PDEs on sparse grids by batches of small Kronecker products.

@@ -90,6 +90,7 @@ class RunReport:
             "status": str(result.status),
             "steps": result.steps,
             "steps_taken": self.steps_taken,
+            "rejected": result.rejected,
             "time": finite(result.t),
             "until": finite(self.until),
             "dt": finite(result.dt),

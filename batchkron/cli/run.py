@@ -14,7 +14,8 @@ from batchkron.cli.parameters import checkpoint_interval, finite_number, positiv
 from batchkron.cli.printing import print_line
 from batchkron.cli.problem_argument import chosen_problem, gallery_options, operator_option
 from batchkron.cli.text import table
-from batchkron.solvers import steppers
+from batchkron.solvers import preconditioners, steppers
+from batchkron.solvers.linear_solver import solver_names
 
 __all__ = ["run"]
 
@@ -45,7 +46,32 @@ class RunCommand(click.Command):
     callback=positive_number,
     help="The longest time step; shortened so that whole steps reach the last time.",
 )
-@click.option("--stepper", type=click.Choice(steppers.names()), help="The time stepper.")
+@click.option(
+    "--stepper",
+    type=click.Choice(steppers.names()),
+    metavar="METHOD",
+    help="The time stepper, such as ssp-rk3 or esdirk3; for any other word all names are listed.",
+)
+@click.option(
+    "--rtol",
+    type=float,
+    callback=positive_number,
+    help="Choose the steps so that the error of each is at most RTOL times the state's norm; --dt "
+    "is the first one to try.",
+)
+@click.option("--atol", type=float, callback=positive_number, help="The same, plus ATOL.")
+@click.option(
+    "--solver",
+    type=click.Choice((*solver_names(), "krylov", "kronecker", "auto")),
+    help="How implicit steppers solve their systems; gmres by default. krylov, kronecker and auto "
+    "are for exponential steppers.",
+)
+@click.option(
+    "--preconditioner",
+    type=click.Choice(preconditioners.names()),
+    metavar="NAME",
+    help="For implicit steppers; none by default, auto takes the one that fits.",
+)
 @click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),

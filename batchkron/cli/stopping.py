@@ -87,4 +87,5 @@ def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
         EvolveStatus.COMPLETED: ExitCode.DONE,
         EvolveStatus.NOT_FINITE: ExitCode.NOT_FINITE,
         EvolveStatus.SOLVER_FAILED: ExitCode.SOLVER_FAILED,
+        EvolveStatus.STEP_TOO_SMALL: ExitCode.STEP_TOO_SMALL,
     }[status]

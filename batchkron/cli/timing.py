@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.operators import Operator
+from batchkron.operators import KroneckerTerms, Operator
 from batchkron.problems import Problem, StepperSettings
 
 __all__ = ["KernelClock", "TimedProblem"]
@@ -90,7 +90,7 @@ class TimedProblem:
     def __init__(self, problem: Problem) -> None:
         self.clock = KernelClock(problem.initial)
         self._problem = problem
-        self._timed: _TimedOperator | None = None
+        self._timed: dict[str, _TimedOperator] = {}
 
     @property
     def initial(self) -> NDArray[np.float64]:
@@ -124,10 +124,16 @@ class TimedProblem:
 
     def operator_at(self, t: float) -> _TimedOperator:
         """Return A(t), timed; the same object as long as the problem's own is the same."""
-        operator = self._problem.operator_at(t)
-        if self._timed is None or self._timed.operator is not operator:
-            self._timed = _TimedOperator(operator, self.clock)
-        return self._timed
+        return self._on_clock("whole", self._problem.operator_at(t))
+
+    def implicit_operator_at(self, t: float) -> _TimedOperator:
+        """Return the part of A(t) that an IMEX method treats implicitly, timed."""
+        return self._on_clock("implicit", self._problem.implicit_operator_at(t))
+
+    def _on_clock(self, key: str, operator: Operator) -> _TimedOperator:
+        if key not in self._timed or self._timed[key].operator is not operator:
+            self._timed[key] = _TimedOperator(operator, self.clock)
+        return self._timed[key]
 
 
 class _TimedOperator:
@@ -135,8 +141,12 @@ class _TimedOperator:
 
     def __init__(self, operator: Operator, clock: KernelClock) -> None:
         self.operator = operator
-        self.shape, self.dtype = operator.shape, operator.dtype
+        self.shape, self.dtype, self.device = operator.shape, operator.dtype, operator.device
         self._clock = clock
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the operator's terms."""
+        return self.operator.kronecker_terms()
 
     def matvec(
         self, x: NDArray[np.float64], out: NDArray[np.float64] | None = None

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import click
 
-from batchkron.arrays import array_module
 from batchkron.backends.kernel_cache import is_kept, private_folder, recorded_kernels
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.gallery import describe_size
 from batchkron.cli.problem_argument import chosen_problem, gallery_options
+from batchkron.cli.rehearsal import rehearse
 from batchkron.cli.text import plural, printable, table
-from batchkron.problems import Problem
-from batchkron.solvers import evolve, steppers
+from batchkron.solvers import steppers
 
 __all__ = ["warmup"]
-
-_SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 
 
 @click.command()
@@ -25,6 +22,7 @@ _SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 @click.option(
     "--stepper",
     type=click.Choice(steppers.names()),
+    metavar="METHOD",
     help="The time stepper of the runs; by default the problem's.",
 )
 @click.option(
@@ -54,7 +52,7 @@ def warmup(
             folder = private_folder()
         method = content.stepper.method if stepper is None else stepper
         with usage_errors((ValueError,)):
-            _rehearse(content, method)
+            rehearse(content, method)
     lost = sum(not is_kept(key) for key in kernels.compiled)
     if lost:
         raise CommandError(
@@ -70,16 +68,3 @@ def warmup(
     ]
     click.echo(printable(table(rows)))
     return ExitCode.DONE
-
-
-def _rehearse(problem: Problem, method: str) -> None:
-    """Do once what a run does again and again."""
-    solver = None
-    if steppers.get(method).implicit:
-        solver = _SHORT_SOLVE
-        # Rows of one array, as a Krylov basis is, whatever the solve makes of its right side: where
-        # they begin decides which kernel takes them.
-        basis = array_module(problem.initial).ones((2, problem.unknowns))
-        problem.operator_at(problem.t0).matvec(basis[1], out=basis[0])
-    dt = problem.stepper.dt
-    evolve(problem, until=problem.t0 + dt, method=method, dt=dt, solver=solver)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,11 @@ from numpy.typing import DTypeLike
 
 from batchkron.backends import Backend, building_on
 from batchkron.operators.base import Operator
+from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, as_scalar, check_dtype, scaled_dtype
+
+_ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines
 
 
 class Identity(Operator):
@@ -78,6 +83,10 @@ class Identity(Operator):
     def _build_on(self, device: str) -> Identity:
         return Identity(self.shape[0], self.dtype)
 
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the identity as one term of one mode."""
+        return KroneckerTerms((self.shape[0],), (KroneckerTerm(1.0, (None,)),))
+
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), all ones."""
         return self._arrays.ones(self.shape[0], self.dtype)  # type: ignore[no-any-return]
@@ -120,6 +129,10 @@ class ScaledOperator(Operator):
 
     def _build_on(self, device: str) -> ScaledOperator:
         return ScaledOperator(self.scalar, self.operator.to(device))
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms of c A."""
+        return self.operator.kronecker_terms().scaled(self.scalar)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
@@ -170,6 +183,15 @@ class SumOperator(Operator):
 
     def _build_on(self, device: str) -> SumOperator:
         return SumOperator([term.to(device) for term in self.terms])
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms of all summands; an `Identity` is one of their tensor product."""
+        known = [t.kronecker_terms() for t in self.terms if not isinstance(_bare(t), Identity)]
+        if not known:
+            return reduce(KroneckerTerms.plus, [t.kronecker_terms() for t in self.terms])
+        one = replace(known[0], terms=(KroneckerTerm(1.0, (None,) * len(known[0].sizes)),))
+        known += [one.scaled(_multiple(t)) for t in self.terms if isinstance(_bare(t), Identity)]
+        return reduce(KroneckerTerms.plus, known)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
@@ -225,6 +247,8 @@ class ComposedOperator(Operator):
 
     def _buffers(self, outer: int, inner: int) -> Array:
         size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
+        line = _ALIGNMENT // self.dtype.itemsize
+        size = -(-size // line) * line
         return self._workspace.array(2 * size, self.dtype).reshape(2, size)
 
     def _reserve(self, outer: int, inner: int) -> None:
@@ -263,6 +287,16 @@ class PowerOperator(ComposedOperator):
 
     def _build_on(self, device: str) -> PowerOperator:
         return PowerOperator(self.args[0].to(device), self.args[1])
+
+
+def _bare(operator: Operator) -> Operator:
+    """Return A of an operator c A, or else the operator."""
+    return operator.operator if isinstance(operator, ScaledOperator) else operator
+
+
+def _multiple(operator: Operator) -> complex:
+    """Return c of an operator c A, or else 1."""
+    return operator.scalar if isinstance(operator, ScaledOperator) else 1.0
 
 
 def links_of(operator: Operator) -> list[Operator]:

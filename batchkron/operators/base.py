@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from batchkron.arrays import as_array, is_plain, is_scalar
 from batchkron.backends import Backend, backend, backend_on, building_on
+from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.spec import (
     Array,
     as_scalar,
@@ -268,6 +269,28 @@ class Operator(LinearOperator):  # type: ignore[misc]
         outer = self._outer(vectors.shape, 1)
         return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
 
+    def apply_flat(self, x: Array, out: Array) -> Array:
+        """Compute out[..., :] = A x[..., :] for flat vectors: what Krylov methods ask for.
+
+        As `apply`, which operators on blocks define otherwise.
+
+        Parameters
+        ----------
+        x : ndarray, (..., *batch_shape, N)
+        out : ndarray, (..., *batch_shape, M)
+
+        Returns
+        -------
+        ndarray
+            ``out``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`.
+        """
+        return self.apply(x, out)
+
     def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
         """Compute y[..., :] += alpha A x[..., :], in place.
 
@@ -445,6 +468,26 @@ class Operator(LinearOperator):  # type: ignore[misc]
     def _refuse_non_square(self, name: str) -> None:
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"the {name} needs a square operator; this one is {self.shape}")
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms Σ_t c_t A_t1 ⊗ … ⊗ A_td that the operator is made of.
+
+        Preconditioners are built from them.
+
+        Returns
+        -------
+        KroneckerTerms
+
+        Raises
+        ------
+        TypeError
+            If the operator does not know its terms.
+        """
+        raise TypeError(
+            f"{type(self).__name__} does not know its Kronecker terms, which preconditioners are "
+            "built from; a KroneckerProduct, KroneckerSum, SparseGridOperator, sums and multiples "
+            "of them, and the operator of a Problem do"
+        )
 
     def describe(self) -> str:
         """Return a few lines on what the operator is and what it costs."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend, backend_for, building_on
+from batchkron.backends import backend, backend_for, building_on, tuned_plans, tuning_for
 from batchkron.batch_spec import (
     batch_spec,
     identity_flags,
@@ -21,6 +21,7 @@ from batchkron.batch_spec import (
     weight_values,
 )
 from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.spec import (
     Accumulation,
@@ -56,6 +57,10 @@ class BatchedKron(BlockOperator):
     skip_identities : bool
         Skip the modes whose factor is exactly the identity, so that they cost nothing. `update`
         must leave these matrices the identity; pass False if it will not.
+    tune : bool
+        On a CUDA device, search the fastest kernel for this list when the operator is built there,
+        for up to two minutes, unless an earlier search has found it: what is found is kept for all
+        processes. Nothing on the CPU.
 
     Raises
     ------
@@ -64,7 +69,7 @@ class BatchedKron(BlockOperator):
     IndexError
         For an index out of range; the text names the first.
     TypeError
-        For dtypes without kernels, or indices that are not integers.
+        For dtypes without kernels, indices that are not integers, or ``tune`` no bool.
     OverflowError
         For 2^31 input blocks or more.
 
@@ -89,7 +94,9 @@ class BatchedKron(BlockOperator):
         num_outputs: int | None = None,
         accumulation: Accumulation = "auto",
         skip_identities: bool = True,
+        tune: bool = False,
     ) -> None:
+        tuning_for(tune)  # refuses before any work
         if not hasattr(pools, "ndim"):
             pools = list(pools)
         module = module_of_batch(pools, weights)
@@ -105,18 +112,23 @@ class BatchedKron(BlockOperator):
             skip_identities=skip_identities,
         )
         with building_on(backend_for(module)):
-            self._prepare(spec)
+            self._prepare(spec, tune)
 
     @classmethod
-    def _from_spec(cls, spec: BatchSpec) -> BatchedKron:
+    def _from_spec(
+        cls, spec: BatchSpec, tune: bool = False, terms: KroneckerTerms | None = None
+    ) -> BatchedKron:
         """Build the operator from a validated batch list."""
         operator = cls.__new__(cls)
-        operator._prepare(spec)
+        operator._prepare(spec, tune)
+        operator._terms = terms
         return operator
 
-    def _prepare(self, spec: BatchSpec) -> None:
-        self._spec = spec
-        self._plan = backend().batch_plan(spec)
+    def _prepare(self, spec: BatchSpec, tune: bool) -> None:
+        self._spec, self._tune = spec, tune
+        self._terms: KroneckerTerms | None = None
+        with tuned_plans(tuning_for(tune)):
+            self._plan = backend().batch_plan(spec)
         self._input_shape = (spec.num_inputs, spec.input_size)
         self._output_shape = (spec.num_outputs, spec.output_size)
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
@@ -125,7 +137,7 @@ class BatchedKron(BlockOperator):
             self._apply_plain = getattr(self._plan, "apply", None)  # plans on a device have it
 
     def _recipe(self) -> tuple[Any, ...]:
-        return BatchedKron._from_spec, (self._spec,)
+        return BatchedKron._from_spec, (self._spec, self._tune, self._terms)
 
     @classmethod
     def from_products(
@@ -254,9 +266,10 @@ class BatchedKron(BlockOperator):
         weights = np.asarray(weights, self.dtype)
         self._plan.set_values(pools, weights)
         self._spec = replace(spec, pools=pools, weights=weights)
+        self._terms = None
 
     def _build_on(self, device: str) -> BatchedKron:
-        return BatchedKron._from_spec(self._spec)
+        return BatchedKron._from_spec(self._spec, self._tune, self._terms)
 
     def _build_transpose(self) -> BatchedKron:
         spec = self._spec
@@ -269,18 +282,52 @@ class BatchedKron(BlockOperator):
             num_inputs=spec.num_outputs,
             num_outputs=spec.num_inputs,
         )
-        return BatchedKron._from_spec(swapped)
+        return BatchedKron._from_spec(swapped, self._tune)
 
     def _build_conjugate(self) -> BatchedKron:
         spec = self._spec
         pools = tuple(pool.conj() for pool in spec.pools)
-        return BatchedKron._from_spec(replace(spec, pools=pools, weights=spec.weights.conj()))
+        conjugate = replace(spec, pools=pools, weights=spec.weights.conj())
+        return BatchedKron._from_spec(conjugate, self._tune)
 
     def _build_as(self, dtype: np.dtype[Any]) -> BatchedKron:
         spec = self._spec
         pools = tuple(pool.astype(dtype) for pool in spec.pools)
         weights = spec.weights.astype(dtype)
-        return BatchedKron._from_spec(replace(spec, pools=pools, weights=weights, dtype=dtype))
+        converted = replace(spec, pools=pools, weights=weights, dtype=dtype)
+        return BatchedKron._from_spec(converted, self._tune)
+
+    def declare_terms(self, terms: KroneckerTerms) -> None:
+        """Say which Kronecker terms on a grid the batch list was made from.
+
+        A batch list alone does not tell; `kronecker_terms` returns them from then on, here and on
+        other devices, until `update` replaces the entries.
+
+        Parameters
+        ----------
+        terms : KroneckerTerms
+            Not compared with the batch list.
+
+        Raises
+        ------
+        ValueError
+            If they are of another size.
+        """
+        if self.shape != (terms.unknowns,) * 2:
+            raise ValueError(
+                f"terms are of {terms.unknowns} unknowns; the operator has shape {self.shape}"
+            )
+        self._terms = terms
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms that `declare_terms` was told.
+
+        Raises
+        ------
+        TypeError
+            If it was not, or `update` has replaced the entries since.
+        """
+        return super().kronecker_terms() if self._terms is None else self._terms
 
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),), from the factors' diagonals where these are square."""

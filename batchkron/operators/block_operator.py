@@ -54,6 +54,14 @@ class BlockOperator(ValuedOperator):
         blocks, outer, shape = self._blocks(x)
         return self._dispatch(blocks, out, shape, outer, 1)
 
+    def apply_flat(self, x: Array, out: Array) -> Array:
+        """Compute out[..., :] = A x[..., :] for flat vectors; see `Operator.apply_flat`."""
+        if x.ndim == 1:
+            return self.matvec(x, out)
+        blocks = x.reshape(*x.shape[:-1], *self._input_shape)
+        self.apply(blocks, out.reshape(*out.shape[:-1], *self._output_shape))
+        return out
+
     def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
         """Compute y += alpha A x on blocks, in place.
 

@@ -11,22 +11,21 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import as_array
-from batchkron.kron import gekmm
 from batchkron.spec import Array, compute_dtype
 
 if TYPE_CHECKING:
     from batchkron.operators.base import Operator
 
 
-def right_hand_side(b: ArrayLike, size: int) -> Array:
-    """Return b as an array after checking its first axis.
+def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
+    """Return b as an array of ``module`` after checking its first axis.
 
     Raises
     ------
     ValueError
         If b is not (size,) or (size, K).
     """
-    array = as_array(b, "b")
+    array = as_array(b, "b", module)
     array = array.astype(compute_dtype(array), copy=False)
     if array.ndim not in (1, 2) or array.shape[0] != size:
         raise ValueError(f"b has shape {array.shape}; expected ({size},) or ({size}, K)")
@@ -106,6 +105,19 @@ def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Ar
     return [values for values, _ in pairs], [vectors for _, vectors in pairs]
 
 
+def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Return eigenvalues and eigenvectors of each square factor, real where all of them are.
+
+    Raises
+    ------
+    ValueError
+        If a factor is not square.
+    """
+    square_sizes(factors)
+    pairs = [np.linalg.eig(factor) for factor in factors]
+    return [np.asarray(values) for values, _ in pairs], [np.asarray(v) for _, v in pairs]
+
+
 def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
     """Compute V diag(values) V^H x."""
     rhs = right_hand_side(x, vectors.shape[0])
@@ -113,26 +125,31 @@ def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
     return vectors @ np.ascontiguousarray(scaled.T)
 
 
-def solve_sum(factors: Sequence[Array], b: ArrayLike) -> Array:
-    """Solve (A_1 ⊕ … ⊕ A_d) x = b."""
-    sizes = [len(factor) for factor in factors]
-    rhs = right_hand_side(b, math.prod(sizes))
-    columns = rhs if rhs.ndim == 2 else rhs[:, None]
-    if rhs.size == 0:
-        return rhs.copy()
-    if all(is_hermitian(factor) for factor in factors):
-        values, vectors = hermitian_eigenpairs(factors)
-        denominators = outer_sum(values)
-        _refuse_singular(denominators, factors)
-        coefficients = gekmm([v.conj().T for v in vectors], columns) / denominators[:, None]
-        return gekmm(vectors, coefficients).reshape(rhs.shape)
-    pairs = [scipy.linalg.schur(factor, output="complex") for factor in factors]
-    triangles, unitary = [t for t, _ in pairs], [u for _, u in pairs]
-    _refuse_singular(outer_sum([t.diagonal() for t in triangles]), factors)
-    coefficients = gekmm([u.conj().T for u in unitary], columns)
-    solution = gekmm(unitary, _solve_triangular(triangles, coefficients, 0.0))
-    real = all(factor.dtype.kind == "f" for factor in factors) and rhs.dtype.kind != "c"
-    return (solution.real.copy() if real else solution).reshape(rhs.shape)
+def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
+    """Solve (T_1 ⊕ … ⊕ T_d) x = b for upper triangular T_k, two of them also quasi-triangular.
+
+    Parameters
+    ----------
+    triangles : sequence of ndarray, (n_k, n_k)
+        Of one kind, real or complex; Schur forms.
+    b : ndarray, (Π n_k, K)
+
+    Returns
+    -------
+    ndarray, (Π n_k, K)
+    """
+    if len(triangles) != 2 or b.size == 0:
+        return _solve_triangular(triangles, b, 0.0)
+    first, second = triangles
+    (solve,) = scipy.linalg.get_lapack_funcs(("trsyl",), (first, second, b))
+    turned = second.conj() if second.dtype.kind == "c" else second
+    x = np.empty(b.shape, np.result_type(first, second, b))
+    for k in range(b.shape[1]):
+        right = b[:, k].reshape(len(first), len(second))
+        tran = "C" if turned.dtype.kind == "c" else "T"
+        solution, scale, _ = solve(first, turned, right, tranb=tran)
+        x[:, k] = (solution / scale).ravel()
+    return x
 
 
 def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:
@@ -155,12 +172,6 @@ def outer_sum(values: Sequence[Array]) -> Array:
     for entries in values:
         total = np.add.outer(total, entries).ravel()
     return total
-
-
-def _refuse_singular(values: Array, factors: Sequence[Array]) -> None:
-    """Raise if an eigenvalue of the sum vanishes to rounding."""
-    if values.size and np.abs(values).min() <= _negligible(factors):
-        raise np.linalg.LinAlgError("the Kronecker sum is singular to working precision")
 
 
 def _negligible(factors: Sequence[Array]) -> float:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
-from typing import Any
+from functools import partial, reduce
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import BatchPlan, KronProduct, backend_for
+from batchkron.backends import BatchPlan, KronProduct, backend_for, tuned_plans, tuning_for
 from batchkron.batch_spec import one_product_spec
 from batchkron.kron import kron
 from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
+from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
 from batchkron.spec import (
     Array,
+    Precision,
+    check_precision,
     compute_dtype,
     factor_list,
     read_only_copies,
@@ -33,13 +36,20 @@ class KroneckerProduct(ValuedOperator):
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
         axes broadcast together and become ``batch_shape``: one system each.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU, as in `batchkron.gekmm`; .T, .H and ``to`` keep it.
+    tune : bool
+        On a CUDA device, search the fastest kernels for each number of vectors when it is first
+        seen, for up to two minutes, unless an earlier search has found them: what is found is kept
+        for all processes. Nothing on the CPU.
 
     Raises
     ------
     ValueError
-        If there is no factor, one is not a matrix, or leading axes do not broadcast.
+        If there is no factor, one is not a matrix, leading axes do not broadcast, or for another
+        precision.
     TypeError
-        For dtypes without kernels.
+        For dtypes without kernels, or ``tune`` no bool.
 
     Examples
     --------
@@ -51,7 +61,15 @@ class KroneckerProduct(ValuedOperator):
     np.float64(10.0)
     """
 
-    def __init__(self, factors: Sequence[ArrayLike]) -> None:
+    def __init__(
+        self,
+        factors: Sequence[ArrayLike],
+        *,
+        precision: Precision | None = None,
+        tune: bool = False,
+    ) -> None:
+        self.precision = check_precision(precision)
+        tuning, self._tune = tuning_for(tune), tune
         factors = list(factors)
         module = array_module(*factors)
         chosen = backend_for(module)
@@ -63,16 +81,18 @@ class KroneckerProduct(ValuedOperator):
         self._batch_plan: BatchPlan | None = None
         self._product: KronProduct | None = None
         batch_shape: tuple[int, ...] = ()
-        if any(factor.ndim > 2 for factor in self.factors):
-            spec = one_product_spec(self.factors, 1)
-            self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
-        else:
-            self._hold(chosen.kron_product(self.factors))
+        with tuned_plans(tuning):
+            if any(factor.ndim > 2 for factor in self.factors):
+                spec = one_product_spec(self.factors, 1)
+                self._batch_plan, batch_shape = chosen.batch_plan(spec), spec.batch_shape
+            else:
+                self._hold(chosen.kron_product(self.factors, precision))
         shape = (math.prod(self._outputs), math.prod(self._inputs))
         super().__init__(shape, dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
-        return type(self), (self.factors,)
+        made = partial(type(self), precision=self.precision, tune=self._tune)
+        return made, (self.factors,)
 
     def _hold(self, product: KronProduct) -> None:
         self._product = product
@@ -118,17 +138,21 @@ class KroneckerProduct(ValuedOperator):
         elif self._product is not None:
             self._hold(self._backend.with_factors(self._product, self.factors))
 
+    def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
+        """Return a product of other factors, as precise, and tuned as well."""
+        return KroneckerProduct(factors, precision=self.precision, tune=self._tune)
+
     def _build_on(self, device: str) -> KroneckerProduct:
-        return KroneckerProduct(self.factors)
+        return self._like(self.factors)
 
     def _build_transpose(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.swapaxes(-1, -2) for factor in self.factors])
+        return self._like([factor.swapaxes(-1, -2) for factor in self.factors])
 
     def _build_conjugate(self) -> KroneckerProduct:
-        return KroneckerProduct([factor.conj() for factor in self.factors])
+        return self._like([factor.conj() for factor in self.factors])
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerProduct:
-        return KroneckerProduct([factor.astype(dtype) for factor in self.factors])
+        return self._like([factor.astype(dtype) for factor in self.factors])
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (ΠP, ΠQ)."""
@@ -217,6 +241,63 @@ class KroneckerProduct(ValuedOperator):
         values, vectors = direct.hermitian_eigenpairs(self.factors)
         return reduce(np.kron, values), KroneckerProduct(vectors)
 
+    def inverse(self) -> KroneckerProduct:
+        """Return A⁻¹ = A_1⁻¹ ⊗ … ⊗ A_d⁻¹, on the operator's device.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square.
+        numpy.linalg.LinAlgError
+            If a factor is singular.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> op = bk.KroneckerProduct([np.diag([1.0, 2.0]), np.diag([4.0, 5.0])])
+        >>> (op.inverse() @ (op @ np.ones(4))).round(12)
+        array([1., 1., 1., 1.])
+        """
+        direct.square_sizes([f.reshape(-1, *f.shape[-2:])[0] for f in self.factors])
+        inverses = [np.linalg.inv(factor) for factor in self.factors]
+        return cast(KroneckerProduct, KroneckerProduct(inverses).to(self.device))
+
+    def svd(self) -> tuple[KroneckerProduct, Array, KroneckerProduct]:
+        """Return U, s and Vᴴ of the singular value decomposition A = U diag(s) Vᴴ, by factors.
+
+        Returns
+        -------
+        U, Vh : KroneckerProduct, (M, Π min(P_k, Q_k)) and (Π min(P_k, Q_k), N)
+            With orthonormal columns, and rows.
+        s : ndarray, (Π min(P_k, Q_k),)
+            In the order of the columns of U, not sorted.
+        """
+        self._refuse_batch("svd")
+        self._refuse_device("svd")
+        parts = [np.linalg.svd(factor, full_matrices=False) for factor in self.factors]
+        left, right = [part[0] for part in parts], [part[2] for part in parts]
+        values = reduce(np.kron, [part[1] for part in parts])
+        return KroneckerProduct(left), values, KroneckerProduct(right)
+
+    def eig(self) -> tuple[Array, KroneckerProduct]:
+        """Return eigenvalues and eigenvectors, A V = V diag(values), of square factors.
+
+        Returns
+        -------
+        values : ndarray, (N,)
+            In the order of the columns of ``vectors``, not sorted.
+        vectors : KroneckerProduct
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square.
+        """
+        self._refuse_batch("eig")
+        self._refuse_device("eig")
+        values, vectors = direct.eigenpairs(self.factors)
+        return reduce(np.kron, values), KroneckerProduct(vectors)
+
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
         """Compute exp(t A) x through the eigenvectors of the Hermitian factors.
 
@@ -239,11 +320,19 @@ class KroneckerProduct(ValuedOperator):
         values, vectors = self.eigh()
         return direct.apply_diagonalised(vectors, np.exp(t * values), x)
 
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the product as one term."""
+        self._refuse_batch("kronecker_terms")
+        if self._outputs != self._inputs:
+            raise ValueError(f"factors of shapes {[f.shape for f in self.factors]} are not square")
+        return product_terms(self.factors)
+
     def describe(self) -> str:
         """Return the factors' shapes and the work of one product."""
         shapes = " ⊗ ".join(f"{p}×{q}" for p, q in zip(self._outputs, self._inputs, strict=True))
         entries = sum(factor.size for factor in self.factors)
+        precision = "" if self.precision is None else f"\n  float32 on a GPU as {self.precision}"
         return (
             f"{super().describe()}: {shapes}\n"
-            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}"
+            f"  {entries} stored entries instead of {self.shape[0] * self.shape[1]}{precision}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from batchkron.backends import KronProduct, backend_for
 from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
 from batchkron.spec import (
     Array,
     compute_dtype,
@@ -21,6 +22,9 @@ from batchkron.spec import (
     read_only_copies,
     same_shapes,
 )
+
+if TYPE_CHECKING:
+    from batchkron.operators.sum_factorisation import SumFactorisation
 
 
 class KroneckerSum(ValuedOperator):
@@ -136,7 +140,73 @@ class KroneckerSum(ValuedOperator):
         method of Bartels and Stewart (1972) for any number of factors.
         """
         self._refuse_device("solve")
-        return direct.solve_sum(self.factors, b)
+        return self.factorise().solve(b)
+
+    def factorise(self) -> SumFactorisation:
+        """Return the operator factorised, for many solves and shifts.
+
+        Returns
+        -------
+        SumFactorisation
+            With ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, on the operator's device
+            where all factors are Hermitian.
+
+        Raises
+        ------
+        TypeError
+            On a device, if a factor is not Hermitian.
+        """
+        from batchkron.operators.sum_factorisation import SumFactorisation
+
+        return SumFactorisation(self.factors, self.device)
+
+    def eig(self) -> tuple[Array, KroneckerProduct]:
+        """Return eigenvalues and eigenvectors, A V = V diag(values), of factors that have them.
+
+        Returns
+        -------
+        values : ndarray, (N,)
+            In the order of the columns of ``vectors``, not sorted.
+        vectors : KroneckerProduct
+            Its condition is the product of the factors'; for factors far from normal use
+            `factorise`.
+        """
+        self._refuse_device("eig")
+        values, vectors = direct.eigenpairs(self.factors)
+        return direct.outer_sum(values), KroneckerProduct(vectors)
+
+    def phi_apply(self, vectors: Sequence[Array | None], t: complex = 1.0) -> Array:
+        """Compute Σ_k t^k φ_k(t A) v_k: the state at t of w' = A w + v_1 + t v_2 + …, w(0) = v_0.
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray, (N,), or None
+            v_0, v_1, …; None is zero. On the operator's device.
+        t : scalar
+
+        Returns
+        -------
+        ndarray, (N,)
+
+        Raises
+        ------
+        ValueError
+            If there is no vector.
+
+        Notes
+        -----
+        See `batchkron.operators.sum_propagator.SumPropagator`, which is for many vectors and one t.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> decay = bk.KroneckerSum([np.diag([-1.0, -2.0])])
+        >>> decay.phi_apply([np.zeros(2), np.ones(2)], 1.0).round(6)  # (1 - exp(-λ)) / λ
+        array([0.632121, 0.432332])
+        """
+        from batchkron.operators.sum_propagator import SumPropagator
+
+        return SumPropagator(self.factors, t, self.device).apply(vectors)
 
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, the sum of the eigenvalues' logarithms.
@@ -178,6 +248,10 @@ class KroneckerSum(ValuedOperator):
         """
         self._refuse_device("expm_apply")
         return KroneckerProduct(direct.exponentials(self.factors, t)) @ np.asarray(x)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms, one per factor."""
+        return sum_terms(self.factors)
 
     def describe(self) -> str:
         """Return the factors' sizes."""

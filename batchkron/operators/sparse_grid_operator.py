@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import to_host
 from batchkron.errors import BackendUnavailableError
 from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.sweep_order import Cells, extended, words
 from batchkron.operators.sweep_rows import diagonal, rows_as_products
 from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
@@ -204,6 +205,15 @@ class SparseGridOperator(BlockOperator):
         scale = self._spec.coefficients.astype(dtype)
         spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
         return SparseGridOperator._from_spec(spec)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms on the cells of the grid."""
+        spec = self._spec
+        terms = tuple(
+            KroneckerTerm(scalar, tuple(None if m < 0 else spec.matrices[m] for m in numbers))
+            for scalar, numbers in zip(spec.coefficients, spec.terms, strict=True)
+        )
+        return KroneckerTerms(spec.sizes, terms, spec.cells)
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), from the factors' diagonals."""

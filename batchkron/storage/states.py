@@ -109,6 +109,10 @@ class Checkpoint:
         The dtype in which the run computes.
     history : list
         JSON data: the record of the run.
+    time : float or None
+        The state's time in a run that chooses its steps; then `dt` is the step to try next.
+    last_error : float or None
+        Of such a run, the error of its last step, relative to the tolerance.
     """
 
     u: NDArray[np.float64] = field(repr=False)
@@ -123,11 +127,13 @@ class Checkpoint:
     instruction_set: str
     dtype: str
     history: list[Any] = field(default_factory=list, repr=False)
+    time: float | None = None
+    last_error: float | None = None
 
     @property
     def t(self) -> float:
-        """The state's time, t0 + step · dt."""
-        return self.t0 + self.step * self.dt
+        """The state's time: t0 + step · dt, or `time`."""
+        return self.t0 + self.step * self.dt if self.time is None else self.time
 
 
 def save_result(
@@ -288,6 +294,17 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
         raise ProblemFileError(f"attribute 'dt' is {dt}; expected a time step greater than 0")
     if not t0 <= until < math.inf:
         raise ProblemFileError(f"attribute 'until' is {until}; expected at least t0 = {t0}")
+    if checkpoint.time is not None:
+        if not t0 <= checkpoint.time <= until:
+            raise ProblemFileError(
+                f"attribute 'time' is {checkpoint.time}; expected one from t0 = {t0} to {until}"
+            )
+        if checkpoint.last_error is None or not 0.0 <= checkpoint.last_error < math.inf:
+            raise ProblemFileError(
+                f"attribute 'last_error' is {checkpoint.last_error}; expected a number, at least 0"
+            )
+        _check_dtype(checkpoint.dtype)
+        return
     steps = (until - t0) / dt
     if not steps < _MOST_STEPS:
         raise ProblemFileError(
@@ -298,9 +315,13 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
             f"attribute 'step' is {checkpoint.step}; expected at most the {steps:.6g} steps from "
             f"t0 = {t0} to until = {until}"
         )
-    if checkpoint.dtype not in _REAL:
+    _check_dtype(checkpoint.dtype)
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in _REAL:
         raise ProblemFileError(
-            f"attribute 'dtype' is {checkpoint.dtype[:40]!r}; expected one of {', '.join(_REAL)}"
+            f"attribute 'dtype' is {dtype[:40]!r}; expected one of {', '.join(_REAL)}"
         )
 
 
@@ -340,7 +361,7 @@ _FIELDS: Mapping[type, Mapping[str, type]] = {
 }
 _OPTIONAL: Mapping[type, Mapping[str, type]] = {
     ResultFile: {"l2_error": float, "relative_error": float},
-    Checkpoint: {},
+    Checkpoint: {"time": float, "last_error": float},
 }
 _DATASETS = {
     "u": Field("float64", ("unknowns",)),

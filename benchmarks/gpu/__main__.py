@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.compiling import Job, compile_all, default_processes, jobs_of
+from benchmarks.gpu.list_cases import HUGE
 from benchmarks.gpu.options import Choice, read_options
+from benchmarks.gpu.profiling import profile_missed, profile_table
 from benchmarks.gpu.report import Cell, Printer, absences, missed
 
 ROOT = Path(__file__).parents[2]
@@ -55,14 +57,27 @@ def machine(known_commit: str | None) -> dict[str, Any]:
 
 def jobs(choices: Sequence[Choice]) -> list[Job]:
     """What must be compiled."""
-    kron = [(c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")]
+    kron: list[tuple[Any, ...]] = [
+        (c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")
+    ]
+    kron += [
+        (c.case.shape, "float32", precision)
+        for c in choices
+        if c.part == "precision"
+        for precision in (None, c.dtype)
+    ]
     ablation = [(c.case[0], c.dtype) for c in choices if c.part == "ablation"]
     batches = [(c.case, c.dtype) for c in choices if c.part == "batches"]
-    return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches)
+    lists = [(c.case, c.dtype) for c in choices if c.part == "lists" and c.case.unknowns < HUGE]
+    return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
 
 
-def cells_of(choice: Choice) -> Iterator[Cell]:
-    """Measure a cell."""
+def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
+    """Measure a cell; ``seconds``: of a search."""
+    if choice.part == "tune":
+        from benchmarks.gpu.tune import tune_cells
+
+        return tune_cells(choice.case, choice.dtype, seconds)
     if choice.part == "start":
         from benchmarks.gpu.start import start_cells
 
@@ -75,23 +90,30 @@ def cells_of(choice: Choice) -> Iterator[Cell]:
         from benchmarks.gpu.batches import batch_cells
 
         return batch_cells(choice.case, choice.dtype)
+    if choice.part == "lists":
+        from benchmarks.gpu.lists import list_cells
+
+        return list_cells(choice.case, choice.dtype)
     if choice.part == "explicit":
         from benchmarks.gpu.explicit import explicit_cells
 
         return explicit_cells(choice.case, choice.dtype)
-    from benchmarks.gpu.kron import ablation_cells, kron_cells
+    from benchmarks.gpu.kron import ablation_cells, kron_cells, precision_cells
 
     if choice.part == "ablation":
         return ablation_cells(*choice.case, choice.dtype)
+    if choice.part == "precision":
+        return precision_cells(choice.case, choice.dtype)
     return kron_cells(choice.case, choice.dtype, choice.part)
 
 
-def measure_all(choices: Sequence[Choice]) -> Iterator[Cell]:
-    """Measure cell after cell, each with all memory."""
+def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str, Cell]]:
+    """Measure cell after cell, each with all memory; yield the part as well."""
     from benchmarks.gpu.batches import free_memory
 
     for choice in choices:
-        yield from cells_of(choice)
+        for cell in cells_of(choice, seconds):
+            yield choice.part, cell
         free_memory()
 
 
@@ -112,13 +134,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report["failures_to_compile"] = failures
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
-    cells, printer = [], Printer()
-    for cell in measure_all(options.choices):
+    cells, parts, printer = [], {}, Printer()
+    for part, cell in measure_all(options.choices, options.seconds):
+        parts[len(cells)] = part
         cells.append(cell)
         printer.show(cell)
         report["cells"].append(cell.record())
         save(options.json, report)
     report["missed"] = missed(cells)
+    if options.profile:
+        report["failures_to_profile"] = profile_missed(parts, cells)
+        report["cells"] = [cell.record() for cell in cells]
+        print("\n## What limits those that miss, by the profiler\n")
+        print("\n".join([*profile_table(cells), *report["failures_to_profile"]]))
     report["seconds"] = time.perf_counter() - began
     save(options.json, report)
     print(f"\n## Missed: {len(report['missed'])} of {len(cells)}\n")

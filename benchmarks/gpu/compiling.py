@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import BatchCase
+from benchmarks.gpu.list_cases import ListCase
 
 Job = Callable[[], None]
 
@@ -28,14 +30,15 @@ def _use_managed_memory() -> None:
     cupy.cuda.set_allocator(cupy.cuda.malloc_managed)
 
 
-def compile_kron(shape: KronMatmul, dtype: str) -> None:
+def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
     from batchkron.backends import cuda
     from benchmarks.gpu.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
     if fitting is not None:
-        cuda.reserve(cuda.kron_product(factors_of(shape, dtype)), fitting.rows, 1)
+        product = cuda.kron_product(factors_of(shape, dtype), precision)
+        cuda.reserve(product, fitting.rows, 1)
 
 
 def compile_functions(shape: KronMatmul, dtype: str) -> None:
@@ -57,6 +60,13 @@ def compile_batch(case: BatchCase, dtype: str) -> None:
     from benchmarks.gpu.data import operator
 
     operator(case, dtype).to("cuda")
+
+
+def compile_list(case: ListCase, dtype: str) -> None:
+    """The kernels of a list of any factors."""
+    from benchmarks.gpu.lists import operator
+
+    operator(case, dtype)
 
 
 def _quietly(job: Job) -> str:
@@ -87,13 +97,16 @@ def default_processes() -> int:
 
 
 def jobs_of(
-    kron: Sequence[tuple[KronMatmul, str]],
+    kron: Sequence[tuple[Any, ...]],
     functions: Sequence[tuple[KronMatmul, str]],
     batches: Sequence[tuple[BatchCase, str]],
+    lists: Sequence[tuple[ListCase, str]] = (),
 ) -> list[Job]:
-    """The jobs of all cases, the longest first."""
+    """The jobs of all cases, the longest first; ``kron``: arguments of `compile_kron`."""
+    long_lists = sorted(lists, key=lambda pair: -pair[0].products)
     longest = sorted(batches, key=lambda pair: -pair[0].products)
     return [
+        *(partial(compile_list, *pair) for pair in long_lists),
         *(partial(compile_batch, *pair) for pair in longest),
         *(partial(compile_kron, *pair) for pair in kron),
         *(partial(compile_functions, *pair) for pair in functions),

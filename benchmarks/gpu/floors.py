@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.cpu.shapes import KronMatmul
-from benchmarks.gpu.cases import BatchCase
+from benchmarks.gpu.cases import BATCH_FLOPS, BatchCase
 
 COPY = 4.29e12  # bytes per second through memory, half of them read and half written
 WRITE = 4.65e12
 FLOPS = 65e12  # per second: single precision on ordinary cores, double on matrix units
+# on matrix units with operands of 11 bits, and with three products for each of single precision
+PRECISION_FLOPS = {"tf32": 318e12, "tf32x3": 106e12}
 # of batches, whose factors differ from product to product: blocks and factors gathered from the
 # second-level cache, and arithmetic on ordinary cores
 GATHER = 8.77e12
-BATCH_FLOPS = {"float32": 62.1e12, "float64": 31.83e12}
 
 
 def _itemsize(dtype: str) -> int:
@@ -31,6 +32,12 @@ def kron_bytes(shape: KronMatmul, dtype: str) -> int:
 def kron_floor(shape: KronMatmul, dtype: str) -> float:
     """One read and one write, or the arithmetic."""
     return 1e6 * max(kron_bytes(shape, dtype) / COPY, shape.flops / FLOPS)
+
+
+def precision_floor(shape: KronMatmul, precision: str) -> float:
+    """The same in float32 on matrix units."""
+    arithmetic = shape.flops / PRECISION_FLOPS[precision]
+    return 1e6 * max(kron_bytes(shape, "float32") / COPY, arithmetic)
 
 
 def batch_bytes(case: BatchCase, dtype: str) -> int:

@@ -14,7 +14,7 @@ from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import KronCase
 from benchmarks.gpu.chains import chain
 from benchmarks.gpu.data import buffers_of, factors_of, that_fits, vectors_of
-from benchmarks.gpu.floors import kron_bytes, kron_floor
+from benchmarks.gpu.floors import kron_bytes, kron_floor, precision_floor
 from benchmarks.gpu.peers import cublas, torch_chain
 from benchmarks.gpu.report import Cell
 from benchmarks.gpu.timing import Contender, measured
@@ -62,6 +62,38 @@ def kron_cells(case: KronCase, dtype: str, part: str = "kron") -> Iterator[Cell]
     if cell.microseconds:
         cell.more["tflops"] = shape.flops / cell.microseconds / 1e6
         cell.more["terabytes_per_second"] = kron_bytes(shape, dtype) / cell.microseconds / 1e6
+    yield cell
+
+
+def precision_cells(case: KronCase, precision: str) -> Iterator[Cell]:
+    """One case in float32 on matrix units, next to full precision."""
+    shape = that_fits(case.shape, "float32")
+    if shape is None:
+        yield Cell("precision", case.name, precision, {"reason": "not measured: no row fits"})
+        return
+    factors = factors_of(shape, "float32")
+    pairs = vectors_of(shape, "float32")
+    x, out = pairs[-1]
+    row = shape.rows // 2
+    expected = bk.KroneckerProduct(factors).apply(x[row].get().astype(np.float64))
+
+    def error() -> float:
+        return float(np.abs(out[row].get() - expected).max() / np.abs(expected).max())
+
+    def ours(given: str | None) -> Contender:
+        apply = bk.KroneckerProduct(factors, precision=given).to("cuda").apply
+        return Contender(OURS, {"": [partial(apply, x, out=y) for x, y in pairs]})
+
+    cell = Cell(
+        "precision", case.name, precision, measured(partial(ours, precision), precision, out, error)
+    )
+    cell.peers["full"] = measured(partial(ours, None), "float32", out, error)
+    cell.figures = case.figures[precision]
+    cell.floor = precision_floor(shape, precision)
+    if shape.rows < case.shape.rows:
+        cell.note = f"{shape.rows} rows, as many as fit in memory"
+    if cell.microseconds:
+        cell.more["tflops"] = shape.flops / cell.microseconds / 1e6
     yield cell
 
 

@@ -10,9 +10,33 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.shapes import squares
-from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
+from benchmarks.gpu.cases import (
+    ABLATION,
+    BATCHES,
+    DTYPES,
+    EXPLICIT,
+    KRON,
+    PDE,
+    PRECISION,
+    PRECISIONS,
+    SMALL_BATCHES,
+    TUNED,
+)
+from benchmarks.gpu.list_cases import LISTS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "explicit", "ablation")
+PARTS = (
+    "start",
+    "latency",
+    "kron",
+    "precision",
+    "pde",
+    "batches",
+    "lists",
+    "explicit",
+    "ablation",
+    "tune",
+)
+ASKED_FOR = ("tune",)  # parts that take long
 
 
 @dataclass(frozen=True)
@@ -30,10 +54,18 @@ def all_choices() -> list[Choice]:
     found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
     named: list[tuple[str, str, Any, Sequence[str]]] = [
         *(("kron", case.name, case, DTYPES) for case in KRON),
+        *(("precision", case.name, case, tuple(case.figures)) for case in PRECISION),
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
+        *(("lists", case.name, case, DTYPES) for case in LISTS),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
+        *(("tune", case.name, case, DTYPES) for case in KRON + PDE if case.name in TUNED),
+        *(
+            ("tune", case.name, case, tuple(case.figures))
+            for case in BATCHES + SMALL_BATCHES
+            if case.name in TUNED
+        ),
     ]
     found += [Choice(part, name, dtype, case) for part, name, case, own in named for dtype in own]
     return found
@@ -46,7 +78,10 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description="Times of the CUDA backend next to its peers', to goals and to the chip.",
     )
     parser.add_argument(
-        "--part", action="append", choices=PARTS, help="may be repeated; all by default"
+        "--part",
+        action="append",
+        choices=PARTS,
+        help="may be repeated; by default all but tune",
     )
     parser.add_argument(
         "--case",
@@ -54,10 +89,20 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="both by default")
+    parser.add_argument("--dtype", choices=DTYPES + PRECISIONS, help="all by default")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument(
         "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="let ncu say what limits the cells that miss"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=120.0,
+        metavar="N",
+        help="that a search of the part tune may take; 120 by default",
     )
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
@@ -65,7 +110,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.choices = [
         choice
         for choice in all_choices()
-        if (options.part is None or choice.part in options.part)
+        if choice.part in (options.part or set(PARTS) - set(ASKED_FOR))
         and (options.dtype in (None, choice.dtype))
         and (options.case is None or any(fnmatchcase(choice.name, one) for one in options.case))
     ]

@@ -8,11 +8,15 @@ from typing import Any
 
 from benchmarks.gpu.cases import Figures, Recorded
 
+MOST_GAIN = 1.10  # that tuning may have over the rule
 RECORDED = "recorded, not in this run"
 NOTES = {
     "kron": f"FastKron, cuTENSOR: {RECORDED}.",
+    "precision": "float32 on matrix units; full: by the same operator in full precision.",
     "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
     "small batch": f"ASGarD: {RECORDED}.",
+    "list": "32M: the floor has random gathers from memory as measured in this run.",
+    "tune": "ours: the best that was found; rule: without a search.",
     "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
 }
 
@@ -72,6 +76,8 @@ class Cell:
         found = []
         if goal is not None and ours > goal:
             found.append(f"missed goal ({ours / goal:.2f} ×)")
+        if self.part == "tune" and self.more["gain"] > MOST_GAIN:
+            found.append(f"the rule is not within {MOST_GAIN - 1:.0%} ({self.more['gain']:.2f} ×)")
         slower = [name for name, time in self.measured_peers.items() if ours > time]
         if self.part != "ablation" and slower:
             found.append(f"slower than {' and '.join(slower)}")
@@ -84,6 +90,8 @@ class Cell:
         """In words."""
         if short := self.shortfalls():
             return ", ".join(short)
+        if self.part == "tune":
+            return f"the rule is within {MOST_GAIN - 1:.0%}"
         if self.figures.goal is None:
             return "fastest" if self.measured_peers and self.part != "ablation" else "–"
         if self.figures.stretch is not None and (self.microseconds or 0) <= self.figures.stretch:
@@ -144,6 +152,8 @@ def columns(part: str, peers: Sequence[str], recorded: Sequence[str]) -> list[st
     head += ["ours/floor"]
     if part == "ablation":
         head += ["factor", "by functions", "FastKron's, published"]
+    if part == "tune":
+        head += ["tried", "pruned", "failed", "seconds"]
     return [*head, "verdict"]
 
 
@@ -156,6 +166,9 @@ def row(cell: Cell) -> list[str]:
     if cell.part == "ablation":
         keys = ("factor", "factor_of_functions", "published_factor")
         texts += [ratio(cell.more.get(key)) for key in keys]
+    if cell.part == "tune":
+        keys = ("tried", "pruned", "failed", "seconds")
+        texts += [f"{cell.more[key]:.0f}" if key in cell.more else "–" for key in keys]
     return [*texts, cell.verdict() + (f" ({cell.note})" if cell.note else "")]
 
 

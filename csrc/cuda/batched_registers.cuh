@@ -3,34 +3,11 @@
 #pragma once
 
 #include "asynchronous_copy.cuh"
+#include "batch_list.cuh"
+#include "cluster.cuh"
 #include "held_modes.cuh"
 
 namespace batchkron {
-
-// Pool of one step: matrix `id` of system s begins at data + s * system + id * (its whole sectors),
-// [c][k], and is 16-byte aligned.
-template <class T>
-struct Pool {
-  const T* data;
-  Index system;
-};
-
-// x is (outer, num_inputs, input size) and y likewise; entry e of outer is of system e mod systems.
-// The products of output o are starts[o] to starts[o + 1], in order. `list` holds for each product a
-// record of whole words: its input and the ids of its steps' matrices. y is overwritten unless
-// `accumulate`.
-template <class T, int steps>
-struct RegisterBatchArguments {
-  const T* x;
-  T* y;
-  const int* list;
-  const Index* starts;
-  const T* weights;         // (systems or 1, products)
-  const int* unit_weights;  // on the device: whether all weights are 1
-  Pool<T> pools[steps];
-  Index outer, systems, num_inputs, num_outputs, weight_system, accumulate;
-  T alpha;
-};
 
 // One pass: thread `rank` of a team reads items rank, rank + team, ... of the block, multiplies them
 // along the held modes and writes them back.
@@ -66,34 +43,11 @@ struct BlockLayout {
   static constexpr int chunks(int s) {
     return (matrix(s) * int(sizeof(T)) + 15) / 16;
   }
-  // Bytes of a matrix in its pool: it touches as few sectors as possible.
-  template <class T>
-  static constexpr int pitch(int s) {
-    const int bytes = chunks<T>(s) * 16;
-    return bytes <= 16 ? 16 : (bytes + 31) / 32 * 32;
-  }
   template <class T>
   static constexpr int factor(int s) {
     int offset = area;
     for (int i = 0; i < s; ++i) offset += chunks<T>(i) * 16 / int(sizeof(T));
     return offset;
-  }
-};
-
-// A product's record of the list. Ids are of 16 bits or 32; an identity's are all ones.
-template <int steps, bool short_ids>
-struct ListRecord {
-  static constexpr int bytes = 4 + steps * (short_ids ? 2 : 4);
-  static constexpr int words = bytes <= 8 ? 2 : (bytes + 15) / 16 * 4;
-
-  __device__ static int input(const int* record) { return record[0]; }
-  __device__ static int id(const int* record, int s) {
-    if constexpr (short_ids) {
-      const int value = reinterpret_cast<const unsigned short*>(record + 1)[s];
-      return value == 0xffff ? -1 : value;
-    } else {
-      return record[1 + s];
-    }
   }
 };
 
@@ -158,13 +112,14 @@ struct LastPass<Pass> {
   using Type = Pass;
 };
 
-// How threads are cut: `team` of them evaluate a product; `crew` teams share the products of one
-// output; `group` threads, a warp or one larger team, copy together. `stages` products of a team are
-// on their way at a time. `pitch`: bytes of one
-// product in shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
-template <int team_, int crew_, int block_, int stages_, int pitch_, int exchange_>
+// How threads are cut: `team` of them evaluate a product; `crew` teams of each thread block of a
+// cluster share the products of one output; `group` threads, a warp or one larger team, copy
+// together. `stages` products of a team are on their way at a time. `pitch`: bytes of one product in
+// shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
+template <int team_, int crew_, int cluster_, int block_, int stages_, int pitch_, int exchange_>
 struct RegisterCut {
-  static constexpr int team = team_, crew = crew_, block = block_, stages = stages_;
+  static constexpr int team = team_, crew = crew_, cluster = cluster_, block = block_;
+  static constexpr int stages = stages_;
   static constexpr int pitch = pitch_, exchange = exchange_;
   static constexpr int group = team <= 32 ? 32 : block;
   static constexpr int products = group / team;  // of a group at a time
@@ -289,7 +244,7 @@ struct GroupMemory {
   __device__ void copy_matrices(int round, const Pool<T> (&pools)[steps], Index system,
                                 int lane) const {
     if constexpr (s < steps) {
-      constexpr int chunks = Layout::template chunks<T>(s), pitch = Layout::template pitch<T>(s);
+      constexpr int chunks = Layout::template chunks<T>(s), pitch = matrix_pitch<T>(Layout::matrix(s));
       const unsigned char* const pool =
           reinterpret_cast<const unsigned char*>(pools[s].data + system * pools[s].system);
       each_slot<chunks>(lane, [&](int slot, auto thread) {
@@ -307,17 +262,16 @@ struct GroupMemory {
   }
 };
 
-// One crew computes one output: its teams take the products in turn, each adds its own in their
-// order in registers, and their sums are added in the order of the teams: the same bits from run to
-// run. Copies run ahead of the arithmetic by `stages` - 1 rounds, those of the list by twice that.
-template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
-          class... Pass>
-__global__ void __launch_bounds__(Cut::block, least_blocks)
-    batched_registers(const RegisterBatchArguments<T, Layout::steps> a) {
+// The crews of a cluster's blocks compute one output: their teams take the products in turn, each
+// adds its own in their order in registers, and the sums are added in the order of the teams, then
+// of the blocks: the same bits from run to run. Copies run ahead of the arithmetic by `stages` - 1 rounds, those of the list by twice that.
+template <class T, class Layout, class Cut, bool short_ids, bool identities, class... Pass>
+__device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) {
   using Record = ListRecord<Layout::steps, short_ids>;
   using Memory = GroupMemory<T, Layout, Cut, Record>;
   using Last = typename LastPass<Pass...>::Type;
   constexpr int team = Cut::team, crew = Cut::crew, ahead = Cut::stages - 1;
+  constexpr int sharing = crew * Cut::cluster;  // teams of an output
   constexpr int items = (Last::Spread::size + team - 1) / team, held = Last::Held::outputs;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
@@ -326,11 +280,12 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
   const int slot = idle ? 0 : lane / team, rank = lane % team;
   const int place = group * Cut::products + slot, member = place % crew;
   const Memory memory{shared_memory + group * Memory::bytes};
-  const Index output = Index(blockIdx.x) * Cut::outputs + place / crew;
+  const int peer = blockIdx.x % Cut::cluster;
+  const Index output = Index(blockIdx.x / Cut::cluster) * Cut::outputs + place / crew;
   const bool active = !idle && place / crew < Cut::outputs && output < a.num_outputs;
-  const Index begin = active ? a.starts[output] + member : 0;
+  const Index begin = active ? a.starts[output] + peer * crew + member : 0;
   const Index count = active ? a.starts[output + 1] - begin : 0;
-  int rounds = count > 0 ? int((count + crew - 1) / crew) : 0;
+  int rounds = count > 0 ? int((count + sharing - 1) / sharing) : 0;
   if constexpr (Cut::group == 32) rounds = int(__reduce_max_sync(0xffffffffu, unsigned(rounds)));
   const bool weighted = !*a.unit_weights;
 
@@ -341,8 +296,8 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
     const auto copy_list = [&](int round) {
       if (idle || round >= rounds) return;
       int* const target = memory.record(round, slot);
-      const Index b = begin + Index(round) * crew;
-      if (Index(round) * crew < count) {
+      const Index b = begin + Index(round) * sharing;
+      if (Index(round) * sharing < count) {
         constexpr int bytes = Record::words == 2 ? 8 : 16, copies = Record::words * 4 / bytes;
         for (int i = rank; i < copies; i += team)
           copy_asynchronously<bytes, false>(target + i * (bytes / 4),
@@ -372,7 +327,7 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
       copy_list(round + 2 * ahead);
       commit_copies();
 
-      const bool valid = Index(round) * crew < count;
+      const bool valid = Index(round) * sharing < count;
       T* const product = memory.product(round, slot);
       const int input = Record::input(memory.record(round, slot));
       T* const block = product + Memory::shift(x + Index(input) * Layout::input) / sizeof(T);
@@ -403,21 +358,55 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
               memory.product(0, slot), rank + i * team, sums + i * held);
     }
     Cut::sync_crew();
-    if (active) {
-      T* const target = a.y + (e * a.num_outputs + output) * Layout::output;
+    const int first = place - member;
+    const auto part_of = [&](int other) {
+      const Memory its{shared_memory + other / Cut::products * Memory::bytes};
+      return its.product(0, other % Cut::products);
+    };
+    T* const target = a.y + (e * a.num_outputs + output) * Layout::output;
+    const auto write = [&](int i, T sum) {
+      sum = multiply(a.alpha, sum);
+      target[i] = a.accumulate ? add(target[i], sum) : sum;
+    };
+    if (active)
       for (int i = member * team + rank; i < Layout::output; i += crew * team) {
-        T sum{};
-        for (int other = place - member; other < place - member + crew; ++other) {
-          const Memory its{shared_memory + other / Cut::products * Memory::bytes};
-          const T part = its.product(0, other % Cut::products)[i];
-          sum = other == place - member ? part : add(sum, part);
-        }
-        sum = multiply(a.alpha, sum);
-        target[i] = a.accumulate ? add(target[i], sum) : sum;
+        T sum = part_of(first)[i];
+        for (int other = first + 1; other < first + crew; ++other) sum = add(sum, part_of(other)[i]);
+        if constexpr (Cut::cluster == 1)
+          write(i, sum);
+        else
+          part_of(first)[i] = sum;
       }
+    if constexpr (Cut::cluster > 1) {
+      sync_cluster();
+      if (active)
+        for (int i = (peer * crew + member) * team + rank; i < Layout::output; i += sharing * team) {
+          T sum = *of_block(part_of(first) + i, 0);
+#pragma unroll
+          for (int other = 1; other < Cut::cluster; ++other)
+            sum = add(sum, *of_block(part_of(first) + i, other));
+          write(i, sum);
+        }
+      sync_cluster();  // others have read the sums
+    } else {
+      Cut::sync_crew();
     }
-    Cut::sync_crew();
   }
+}
+
+template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
+          class... Pass>
+__global__ void __launch_bounds__(Cut::block, least_blocks)
+    batched_registers(const RegisterBatchArguments<T, Layout::steps> a) {
+  add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
+}
+
+// The same with several blocks for an output.
+template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
+          class... Pass>
+__global__ void BATCHKRON_CLUSTER(Cut::cluster) __launch_bounds__(Cut::block, least_blocks)
+    batched_registers_cluster(const RegisterBatchArguments<T, Layout::steps> a) {
+  add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
 }
 
 }  // namespace batchkron

@@ -6,21 +6,32 @@
 #include "asynchronous_copy.cuh"
 #include "fibre_multiply.cuh"
 #include "kron_arguments.cuh"
+#include "tf32_multiply.cuh"
 
 namespace batchkron {
 
 // A tile: `slices` blocks, `columns` wide (all of them if there are several slices). Inputs and
 // Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
 // together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
-// while the other is multiplied.
+// while the other is multiplied. Direct: how the last pass writes to the array, DirectTarget.
 template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
-          int threads_, int teams_, int stages_, class Inputs_, class Outputs_>
+          int threads_, int teams_, int stages_, class Inputs_, class Outputs_, class Direct_>
 struct FibreTile {
   static constexpr int slices = slices_, columns = columns_;
   static constexpr int inputs = inputs_, outputs = outputs_, word = word_;
   static constexpr int buffer = buffer_, threads = threads_, teams = teams_, stages = stages_;
   using Inputs = Inputs_;
   using Outputs = Outputs_;
+  using Direct = Direct_;
+};
+
+// The array's rows (of R elements) that a tile's results go to: neighbouring results of the last
+// pass are `step` rows apart, Rows are those of its fibres but for columns. step 0: the tile is
+// written from shared memory.
+template <int step_, class Rows_>
+struct DirectTarget {
+  static constexpr int step = step_;
+  using Rows = Rows_;
 };
 
 template <class T, class Tile, class... Pass>
@@ -43,7 +54,9 @@ struct FibreKernel {
   }
 
   __device__ static void sync_team(int team) {
-    if constexpr (Tile::teams == 1)
+    if constexpr (Tile::threads == 32)
+      __syncwarp();
+    else if constexpr (Tile::teams == 1)
       __syncthreads();
     else
       asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(Tile::threads) : "memory");
@@ -129,7 +142,8 @@ struct FibreKernel {
   template <class... P>
   struct Passes {
     __device__ Passes(const Factor<T>*, int) {}
-    __device__ void run(T*, const T*, int, int) const {}
+    template <class Last>
+    __device__ void run(T*, const T*, int, int, const Last&) const {}
   };
   template <class P, class... Rest>
   struct Passes<P, Rest...> {
@@ -140,11 +154,68 @@ struct FibreKernel {
     __device__ Passes(const Factor<T>* factors, int thread)
         : held(factors[0], thread), rest(factors + 1, thread) {}
 
-    __device__ void run(T* buffer, const T* factor, int team, int thread) const {
-      const auto sync = [team] { sync_team(team); };
-      Multiply::run(held, buffer, factor, thread, Tile::threads, sync);
-      sync();
-      rest.run(buffer, factor + Multiply::elements, team, thread);
+    template <class Last>
+    __device__ void run(T* buffer, const T* factor, int team, int thread, const Last& last) const {
+      if constexpr (Tile::Direct::step > 0 && sizeof...(Rest) == 0) {
+        Multiply::run(held, buffer, factor, thread, Tile::threads, last);
+      } else {
+        const auto sync = [team] { sync_team(team); };
+        const TargetInTile<T, P, decltype(sync)> target{buffer, sync};
+        Multiply::run(held, buffer, factor, thread, Tile::threads, target);
+        sync();
+        rest.run(buffer, factor + Multiply::elements, team, thread, last);
+      }
+    }
+  };
+
+  // Where the last pass writes. release: called once all that the team reads of a tile is read.
+  template <class Release>
+  struct TargetInArray {
+    static constexpr bool in_tile = false;
+    using Place = T*;
+    const Arguments& a;
+    const Part& part;
+    bool words;
+    Release release;
+
+    __device__ bool has(int fibre) const {
+      constexpr int rows = Tile::Direct::Rows::size / Tile::slices;  // of a slice
+      return fibre % Tile::columns < part.columns && fibre / Tile::columns / rows < part.slices;
+    }
+    __device__ T* place(int fibre) const {
+      return a.y + (part.y + Tile::Direct::Rows::place(fibre / Tile::columns) * a.R +
+                    fibre % Tile::columns);
+    }
+    __device__ Index entry(int k) const { return k * (Tile::Direct::step * a.R); }
+
+    // Whether results are only multiplied by alpha, and words of them are aligned.
+    __device__ bool plain() const { return words && !a.previous; }
+
+    template <bool plain, int count>
+    __device__ void put(T* to, int fibre, const T (&values)[count]) const {
+      T results[count];
+#pragma unroll
+      for (int i = 0; i < count; ++i) results[i] = multiply(a.alpha, values[i]);
+      if constexpr (plain && count == 4) {  // in assembly, so that it stays one instruction
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
+                     "f"(results[1]), "f"(results[2]), "f"(results[3])
+                     : "memory");
+      } else if constexpr (plain && count == 2 && sizeof(T) == 4) {
+        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(results[0]), "f"(results[1])
+                     : "memory");
+      } else if constexpr (plain && count == 2) {
+        asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(results[0]), "d"(results[1])
+                     : "memory");
+      } else if constexpr (plain) {
+        static_assert(count == 1, "pairs, words of 16 bytes, or one element");
+        to[0] = results[0];
+      } else {
+        const T* const previous = a.previous ? to + (a.previous - a.y) : nullptr;
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+          if (Tile::columns == 1 || fibre % Tile::columns + i < part.columns)
+            to[i] = previous ? multiply_add(results[i], a.beta, previous[i]) : results[i];
+      }
     }
   };
 
@@ -164,33 +235,36 @@ struct FibreKernel {
     const bool load_words = is_aligned(a.x, a.R);
     const bool store_words = is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
     Index number = blockIdx.x + Index(team) * gridDim.x;
-    if (number < tiles) load(a, load_words, part(a, number), buffers, thread);
-    commit_copies();
+    const auto ask = [&](Index tile, T* buffer) {
+      if (tile < tiles) load(a, load_words, part(a, tile), buffer, thread);
+      commit_copies();
+    };
+#pragma unroll
+    for (int i = 0; i < Tile::stages; ++i) ask(number + i * stride, buffers + i * Tile::buffer);
     stage(a.factors, shared);
     const Passes<Pass...> passes(a.factors, thread);
     int current = 0;
 #pragma unroll 1
     for (; number < tiles; number += stride) {
-      const Part here = part(a, number), next = part(a, number + stride);
-      const bool more = number + stride < tiles;
+      const Part here = part(a, number);
       T* const buffer = buffers + current * Tile::buffer;
-      if constexpr (Tile::stages > 1) {
-        current ^= 1;
-        if (more) load(a, load_words, next, buffers + current * Tile::buffer, thread);
-        commit_copies();
-      }
+      if constexpr (Tile::stages > 1) current ^= 1;
       wait_for_copies<Tile::stages - 1>();
       sync_team(team);
-      if (Tile::stages == 1 && more) prefetch(a, next, thread);
-      passes.run(buffer, shared, team, thread);
-      if (store_words)
-        store<Tile::word>(a, here, buffer, thread);
-      else
-        store<1>(a, here, buffer, thread);
-      sync_team(team);
-      if constexpr (Tile::stages == 1) {
-        if (more) load(a, load_words, next, buffer, thread);
-        commit_copies();
+      if (Tile::stages == 1 && number + stride < tiles)
+        prefetch(a, part(a, number + stride), thread);
+      const auto refill = [&] {
+        sync_team(team);
+        ask(number + Tile::stages * stride, buffer);
+      };
+      passes.run(buffer, shared, team, thread,
+                 TargetInArray<decltype(refill)>{a, here, store_words, refill});
+      if constexpr (Tile::Direct::step == 0) {
+        if (store_words)
+          store<Tile::word>(a, here, buffer, thread);
+        else
+          store<1>(a, here, buffer, thread);
+        refill();
       }
     }
   }

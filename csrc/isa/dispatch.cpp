@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/krylov_run.hpp"
 #include "isa/tables.hpp"
 
 namespace batchkron {
@@ -47,6 +48,14 @@ const KernelTable& kernels() {
     return name && *name ? named_table(name) : best_table();
   }();
   return chosen;
+}
+
+const KrylovTable& krylov_passes() {
+#ifdef BATCHKRON_X86
+  if (&kernels() == &avx512::table) return avx512::krylov_table;
+  if (&kernels() == &avx2::table) return avx2::krylov_table;
+#endif
+  return baseline::krylov_table;
 }
 
 }  // namespace batchkron

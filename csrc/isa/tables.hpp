@@ -2,17 +2,21 @@
 #pragma once
 
 #include "engine/kernel_table.hpp"
+#include "engine/krylov_table.hpp"
 
 namespace batchkron {
 namespace baseline {
 extern const KernelTable table;
+extern const KrylovTable krylov_table;
 }
 #ifdef BATCHKRON_X86
 namespace avx2 {
 extern const KernelTable table;
+extern const KrylovTable krylov_table;
 }
 namespace avx512 {
 extern const KernelTable table;
+extern const KrylovTable krylov_table;
 }
 #endif
 }  // namespace batchkron

@@ -9,6 +9,7 @@ CELL = 34  # pixels
 EDGE = 64  # left of the squares, and above them
 INK, GREY, PAPER = "#222222", "#9a9a9a", "#ffffff"
 BLUE, ORANGE, GREEN, RED = "#3b6fb6", "#d9822b", "#3f8f4f", "#c23b3b"
+DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
 Cell = tuple[int, int]
 
 
@@ -48,8 +49,8 @@ def arrow(start: tuple[float, float], end: tuple[float, float], colour: str, das
     )
 
 
-def picture(width: int, height: int, parts: Iterable[str]) -> str:
-    """Return a whole SVG."""
+def picture(title: str, width: int, height: int, parts: Iterable[str]) -> str:
+    """Return a whole SVG, its colours turned where the reader's page is dark."""
     heads = "".join(
         f'<marker id="head-{colour[1:]}" markerWidth="9" markerHeight="9" refX="8" refY="4" '
         f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L9,4 L0,8 z" '
@@ -59,7 +60,8 @@ def picture(width: int, height: int, parts: Iterable[str]) -> str:
     lines = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" font-family="sans-serif">\n<defs>{heads}</defs>\n'
+        f'height="{height}" font-family="sans-serif">\n<title>{title}</title>\n'
+        f"<style>{DARK}</style>\n<defs>{heads}</defs>\n"
         f'<rect width="{width}" height="{height}" fill="{PAPER}"/>\n{lines}\n</svg>\n'
     )
 
@@ -137,7 +139,7 @@ def fibres() -> str:
     ]
     for number, (line, colour) in enumerate(lines):
         parts.append(text(words, 110 + 26 * number, line, fill=colour, text_anchor="start"))
-    return picture(side + 300, side, parts)
+    return picture("A sparse grid and three of its fibres", side + 300, side, parts)
 
 
 def order() -> str:
@@ -164,7 +166,7 @@ def order() -> str:
     ]
     for number, (line, colour) in enumerate(lines):
         parts.append(text(words, 110 + 26 * number, line, fill=colour, text_anchor="start"))
-    return picture(side + 310, side, parts)
+    return picture("Up first stays in the grid", side + 310, side, parts)
 
 
 def vector(x: float, y: float, name: str, fill: str) -> str:
@@ -198,7 +200,7 @@ def recursion() -> str:
     parts += [sweep(ll, low, "L₂", GREEN), sweep(low, y, "L₁", GREEN)]
     legend = "U up, to coarser cells or the same · L down, to finer ones · F not split"
     parts.append(text(390, 335, legend, fill=GREY))
-    return picture(790, 350, parts)
+    return picture("The ten sweeps of a term of three modes", 790, 350, parts)
 
 
 PICTURES = {

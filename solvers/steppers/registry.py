@@ -7,14 +7,21 @@ from typing import Any
 
 from batchkron.solvers.steppers.backward_euler import BackwardEuler
 from batchkron.solvers.steppers.crank_nicolson import CrankNicolson
+from batchkron.solvers.steppers.exponential import ExponentialEuler, ExponentialTrapezoidal
 from batchkron.solvers.steppers.forward_euler import ForwardEuler
+from batchkron.solvers.steppers.from_tableau import stepper_of
 from batchkron.solvers.steppers.rk4 import Rk4
 from batchkron.solvers.steppers.ssp_rk3 import SspRk3
 from batchkron.solvers.steppers.stepper import Stepper
+from batchkron.solvers.steppers.tableau import Tableau
+from batchkron.solvers.steppers.tableaus import TABLEAUS
 
-_STEPPERS: dict[str, type[Stepper]] = {
-    stepper.name: stepper for stepper in (ForwardEuler, SspRk3, Rk4, BackwardEuler, CrankNicolson)
-}
+_OWN: tuple[type[Stepper], ...] = (ForwardEuler, SspRk3, Rk4, BackwardEuler, CrankNicolson)
+_EXPONENTIAL: tuple[type[Stepper], ...] = (ExponentialEuler, ExponentialTrapezoidal)
+_ALL = sorted(
+    (*_OWN, *map(stepper_of, TABLEAUS), *_EXPONENTIAL), key=lambda stepper: stepper.implicit
+)
+_STEPPERS: dict[str, type[Stepper]] = {stepper.name: stepper for stepper in _ALL}
 
 
 def names() -> tuple[str, ...]:
@@ -28,19 +35,19 @@ def names() -> tuple[str, ...]:
     Examples
     --------
     >>> from batchkron.solvers import steppers
-    >>> steppers.names()
-    ('forward-euler', 'ssp-rk3', 'rk4', 'backward-euler', 'crank-nicolson')
+    >>> steppers.names()[:4]
+    ('forward-euler', 'ssp-rk3', 'rk4', 'ssp-rk2')
     """
     return tuple(_STEPPERS)
 
 
 def get(name: Any) -> type[Stepper]:
-    """Return the stepper class with a name.
+    """Return the stepper class with a name, or of a tableau.
 
     Parameters
     ----------
-    name : str
-        One of `names`.
+    name : str, Tableau or type
+        One of `names`, the coefficients of a method, or a subclass of `Stepper` itself.
 
     Returns
     -------
@@ -60,6 +67,10 @@ def get(name: Any) -> type[Stepper]:
     """
     if isinstance(name, str) and name in _STEPPERS:
         return _STEPPERS[name]
+    if isinstance(name, Tableau):
+        return stepper_of(name)
+    if isinstance(name, type) and issubclass(name, Stepper):
+        return name
     close = get_close_matches(str(name).lower().replace("_", "-"), _STEPPERS, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
     raise ValueError(f"method is {name!r}; expected one of {', '.join(_STEPPERS)}.{hint}")

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.linear_solver import LinearSolver, ShiftedOperator
-from batchkron.solvers.linear_system import as_product
 from batchkron.solvers.protocols import TimeProblem, operator_of
+from batchkron.solvers.steppers.stage_solver import StageSolver
 
 
 class Stepper(ABC):
@@ -34,7 +33,9 @@ class Stepper(ABC):
     stages : int
         Evaluations of f in a step.
     implicit : bool
-        Whether a step solves a linear system.
+        Whether a step needs the operator A, to solve a linear system or for exp(dt A).
+    error_order : int
+        Where a step estimates its error, the estimate is O(dt^(error_order + 1)); 0 elsewhere.
     real_limit : float
         The largest z with a stable step for u' = λ u at dt λ = -z.
     imaginary_limit : float
@@ -47,6 +48,7 @@ class Stepper(ABC):
     order: ClassVar[int]
     stages: ClassVar[int]
     implicit: ClassVar[bool] = False
+    error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
 
@@ -91,11 +93,8 @@ class ImplicitStepper(Stepper):
         The step.
     t0 : float
         Where the run begins: what a preconditioner is built for.
-    solver : str, mapping, callable or None
-        See `LinearSolver`.
-    preconditioner : object or callable, optional
-        M ≈ (I - c A)⁻¹ with c = ``weight`` · dt, as `gmres` takes it; or a function
-        ``(A, c) -> M``, called once with A(t0 + dt).
+    solver, preconditioner : object
+        See `StageSolver`; c = ``weight`` · dt.
 
     Notes
     -----
@@ -119,26 +118,18 @@ class ImplicitStepper(Stepper):
         super().__init__(problem, dt)
         self._scale = self.weight * self.dt
         self._right_side, self._increment = self._vector(), self._vector()
-        self._solver = LinearSolver(solver, self._increment)
-        operator = operator_of(problem, t0 + self.dt)
-        self._shifted = self._shift(operator)
-        if callable(preconditioner) and not hasattr(preconditioner, "shape"):
-            preconditioner = preconditioner(operator, self._scale)
-        if preconditioner is not None:
-            as_product(preconditioner, "preconditioner", self._increment)
-        self._preconditioner = preconditioner
-
-    def _shift(self, operator: Any) -> ShiftedOperator:
-        return ShiftedOperator(operator, self._scale, self._increment)
+        self._solver = StageSolver(
+            lambda t: operator_of(problem, t),
+            self._increment,
+            self._scale,
+            t0 + self.dt,
+            solver=solver,
+            preconditioner=preconditioner,
+        )
 
     def _add_increment(self, u: NDArray[Any], t_next: float) -> KrylovResult | None:
         """Solve (I - c A(t_next)) δ = right side and add δ to u, unless the solve fails."""
-        operator = operator_of(self.problem, t_next)
-        if operator is not self._shifted.operator:
-            self._shifted = self._shift(operator)
-        solve = self._solver.solve(
-            self._shifted, self._right_side, self._preconditioner, self._increment
-        )
+        solve = self._solver.solve(t_next, self._scale, self._right_side, self._increment)
         self.last_solve = solve
         if not solve.converged:
             return solve

@@ -12,7 +12,7 @@ from batchkron.cli import failure, main, text
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.errors import BackendUnavailableError, ProblemFileError
 
-COMMANDS = ["list", "make", "run", "converge", "info", "check", "validate", "warmup"]
+COMMANDS = ["list", "make", "run", "converge", "info", "check", "validate", "warmup", "tune"]
 
 
 def test_version(cli):

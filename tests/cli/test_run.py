@@ -10,7 +10,7 @@ import batchkron
 from batchkron.cli.timing import TimedProblem
 from batchkron.problems import PDE, Axis, Separable, div, make, mass, save_problem, time
 from batchkron.solvers import evolve
-from batchkron.storage import load_checkpoint, load_result
+from batchkron.storage import load_checkpoint, load_result, previous_path
 
 X = Axis("x", -1, 1)
 KEYS = {
@@ -302,3 +302,60 @@ def test_a_table_that_ends_before_the_run_is_refused_before_it(cli, folder):
 def test_a_device_needs_its_software(refused, folder, problem_file, no_cupy):
     for word in ("continuity-1d", problem_file.name):
         assert "pip install 'batchkron[cuda13]'" in refused("run", word, "--device", "cuda")
+
+
+def test_steps_chosen_by_their_errors_and_a_named_preconditioner(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "diffusion-2d", "--level", "3", "--until", "0.01", "--json", "--force"]
+    errors = []
+    for rtol in ("1e-3", "1e-5"):
+        options = ["--stepper", "esdirk3", "--rtol", rtol, "--preconditioner", "auto"]
+        report = json.loads(cli(*words, *options).stdout)
+        assert report["status"] == "completed"
+        assert report["rejected"] >= 0
+        errors.append(report["steps"])
+    assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--stepper", "ark3", "--dt", "0.001", "--solver", "bicgstab"],
+        ["--stepper", "exponential-trapezoidal", "--atol", "1e-6", "--solver", "krylov"],
+        ["--stepper", "dormand-prince", "--rtol", "1e-6"],
+    ],
+)
+def test_every_kind_of_method_runs(cli, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "advection-1d", "--level", "3", "--until", "0.01", "--json"]
+    assert json.loads(cli(*words, *options).stdout)["status"] == "completed"
+
+
+def test_a_stopped_run_that_chooses_its_steps_goes_on_bitwise(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = ["run", "advection-1d", "--level", "3", "--stepper", "dormand-prince", "--rtol", "1e-6"]
+    base += ["--quiet", "--force"]
+    cli(*base, "--until", "0.2", "-o", "whole.h5")
+    cli(
+        *base,
+        "--until",
+        "0.2",
+        "-o",
+        "half.h5",
+        "--checkpoint",
+        "half.checkpoint.h5",
+        "--checkpoint-every",
+        "3",
+    )
+    middle = load_checkpoint(previous_path("half.checkpoint.h5"))
+    assert 0.0 < middle.t < 0.2
+    resume = str(previous_path("half.checkpoint.h5"))
+    cli(*base, "--until", "0.2", "-o", "resumed.h5", "--resume", resume, "--checkpoint", "other.h5")
+    whole, resumed = load_result("whole.h5"), load_result("resumed.h5")
+    np.testing.assert_array_equal(whole.u, resumed.u)
+
+
+def test_options_that_do_not_fit_the_stepper(refused):
+    words = ["run", "advection-1d", "--level", "3", "--until", "0.01"]
+    assert "does not estimate its error" in refused(*words, "--rtol", "1e-3")
+    assert "is explicit" in refused(*words, "--solver", "cg")

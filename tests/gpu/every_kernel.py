@@ -1,27 +1,52 @@
-"""Every kernel of the CUDA backend once or twice at small sizes, for compute-sanitizer.
+"""Every kernel template of the CUDA backend at small sizes, for compute-sanitizer.
 
 compute-sanitizer --tool memcheck python tests/gpu/every_kernel.py
-compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py
 compute-sanitizer --tool initcheck python tests/gpu/every_kernel.py
+compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py --small --only fibres
+
+Results are compared with the CPU's. Prints the kernels of each template that were loaded; ends with
+status 1 if one of the chosen templates had none. ``--small`` cuts work as for a device of one
+multiprocessor, so that a few thread blocks go through every loop: for racecheck, which takes a
+thousand times as long, in a process for each ``--only`` and ``--dtype``.
 """
 
 from __future__ import annotations
+
+import argparse
+from collections import Counter
+from math import prod
 
 import cupy
 import numpy as np
 
 import batchkron as bk
+from batchkron.backends.cuda import device
 
-FACTORS = [
+DTYPES = ("float32", "float64", "complex64", "complex128")
+TILE_BYTES = 227 << 10  # the most that a thread block holds
+TILES = 3  # one is loaded, one multiplied, one stored
+
+REGISTERS = [
     [(1, 1)],
     [(3, 2), (2, 4)],
     [(2, 2)] * 6,
     [(8, 8)] * 4,
+    [(8, 8)] * 5,
     [(5, 5)] * 3,
+    [(12, 9), (10, 11)],
+]
+FIBRES = [
+    [(16, 16)] * 3,
     [(40, 33), (3, 2)],
     [(32, 32), (20, 24)],
     [(64, 64)],
+    [(50, 52), (18, 5), (3, 3)],
+    [(101, 103)],
+    [(130, 120), (3, 3)],
+]
+MODES = [
     [(2, 20_000)],
+    [(2, 2)] * 13,
 ]
 BATCHES = [
     [(1, 1)],
@@ -35,6 +60,7 @@ BATCHES = [
     [(2, 2)] * 13,
     [(130, 120), (3, 3)],
 ]
+LISTS = [(23, 6, 5), (60, 6, 1), (50, 6, 70)]  # products, inputs, outputs
 EXPLICIT = [
     ((90, 7), (3, 3)),
     ((64, 8), (4, 64)),
@@ -58,60 +84,141 @@ def random_array(rng, shape, dtype):
     return values.astype(dtype)
 
 
-def kron_matmuls(rng, dtype):
-    for shapes in FACTORS:
+def rows_of(shapes, dtype, small):
+    """One row, and as many as make several tiles of every thread block."""
+    if not small:
+        return 1, 37, 300
+    block = max(prod(p for p, _ in shapes), prod(q for _, q in shapes))
+    return 1, -(-TILES * TILE_BYTES // (block * np.dtype(dtype).itemsize))
+
+
+def kron_matmuls(rng, dtype, small, all_shapes, precision=None):
+    for shapes in all_shapes:
         host = [random_array(rng, shape, dtype) for shape in shapes]
         factors = [cupy.asarray(factor) for factor in host]
-        for count in (1, 37, 300):
-            x = random_array(rng, (count, int(np.prod([q for _, q in shapes]))), dtype)
-            y = random_array(rng, (count, int(np.prod([p for p, _ in shapes]))), dtype)
-            options = {"alpha": 2, "beta": -1, "transpose": True}
+        product = bk.KroneckerProduct(host, precision=precision)
+        on_device = product.to("cuda")
+        for count in rows_of(shapes, dtype, small):
+            x = random_array(rng, (count, prod(q for _, q in shapes)), dtype)
+            y = random_array(rng, (count, prod(p for p, _ in shapes)), dtype)
+            options = {"alpha": 2, "beta": -1, "transpose": True, "precision": precision}
             expected = bk.gemkm(x, host, y=y, **options)
             result = bk.gemkm(cupy.asarray(x), factors, y=cupy.asarray(y), **options)
             check(result, expected, (shapes, count))
-            product = bk.KroneckerProduct(host)
-            check(product.to("cuda").apply(cupy.asarray(x)), product.apply(x), (shapes, count))
-        x = random_array(rng, (int(np.prod([q for _, q in shapes])), 35), dtype)
-        check(bk.gekmm(factors, cupy.asarray(x)), bk.gekmm(host, x), shapes)
+            check(on_device.apply(cupy.asarray(x)), product.apply(x), (shapes, count))
+        x = random_array(rng, (prod(q for _, q in shapes), 5 if small else 35), dtype)
+        result = bk.gekmm(factors, cupy.asarray(x), precision=precision)
+        check(result, bk.gekmm(host, x), shapes)
 
 
-def batches(rng, dtype):
+def registers(rng, dtype, small):
+    kron_matmuls(rng, dtype, small, REGISTERS)
+
+
+def fibres(rng, dtype, small):
+    kron_matmuls(rng, dtype, small, FIBRES)
+    if dtype == "float32":
+        kron_matmuls(rng, dtype, small, FIBRES, "tf32x3")
+
+
+def modes(rng, dtype, small):
+    """Complex factors from 17 up go this way as well."""
+    kron_matmuls(rng, dtype, small, MODES + (FIBRES if np.dtype(dtype).kind == "c" else []))
+
+
+def batches(rng, dtype, small):
     for shapes in BATCHES:
-        pools = [random_array(rng, (4, *shape), dtype) for shape in shapes]
-        ids = rng.integers(0, 4, (23, len(shapes)))
-        lists = ids, rng.integers(0, 6, 23), rng.integers(0, 5, 23)
-        for accumulation in ("owner", "atomic"):
-            op = bk.BatchedKron(
-                pools, *lists, num_inputs=6, num_outputs=5, accumulation=accumulation
-            )
-            for count in (1, 3, 33):
-                if count > 1 and len(shapes) > 8:
-                    continue
-                x = random_array(rng, (op.shape[1], count), dtype)
-                check(op.to("cuda") @ cupy.asarray(x), op @ x, (shapes, accumulation, count))
+        pools = [random_array(rng, (5, *shape), dtype) for shape in shapes]
+        for pool in pools:
+            if pool.shape[1] == pool.shape[2]:
+                pool[0] = np.eye(pool.shape[1])
+        for first, (products, num_inputs, num_outputs) in enumerate(LISTS):
+            if max(map(max, shapes)) > 8 and first:
+                continue
+            ids = rng.integers(first % 2, 5, (products, len(shapes)))  # with identities, and none
+            lists = ids, rng.integers(0, num_inputs, products)
+            lists += (rng.integers(0, num_outputs, products),)
+            weights = random_array(rng, products, dtype) if first else None
+            counts = {"num_inputs": num_inputs, "num_outputs": num_outputs, "weights": weights}
+            for accumulation in ("owner", "atomic"):
+                op = bk.BatchedKron(pools, *lists, accumulation=accumulation, **counts)
+                for count in (1, 3) if small else (1, 3, 33):
+                    if count > 1 and (len(shapes) > 8 or first):
+                        continue
+                    x = random_array(rng, (op.shape[1], count), dtype)
+                    what = shapes, accumulation, count
+                    check(op.to("cuda") @ cupy.asarray(x), op @ x, what)
+    left, right = random_array(rng, (4, 9, 5), dtype), random_array(rng, (4, 5, 17), dtype)
+    expected = bk.batched_gemm(left, right, c_ids=[0, 1, 1, 0])
+    given = cupy.asarray(left), cupy.asarray(right)
+    check(bk.batched_gemm(*given, c_ids=[0, 1, 1, 0]), expected, "batched_gemm")
 
 
-def others(rng, dtype):
+def explicit(rng, dtype, small):
     a, b = random_array(rng, (7, 5), dtype), random_array(rng, (3, 300), dtype)
     c = random_array(rng, (2, 2), dtype)
     check(bk.kron(*map(cupy.asarray, (c, a, b))), bk.kron(c, a, b), "kron")
     for first, second in EXPLICIT:
         a, b = random_array(rng, first, dtype), random_array(rng, second, dtype)
         check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
-    left, right = random_array(rng, (4, 9, 5), dtype), random_array(rng, (4, 5, 17), dtype)
-    expected = bk.batched_gemm(left, right, c_ids=[0, 1, 1, 0])
-    device = cupy.asarray(left), cupy.asarray(right)
-    check(bk.batched_gemm(*device, c_ids=[0, 1, 1, 0]), expected, "batched_gemm")
+
+
+# what each part runs, and the templates that it must have reached
+PARTS = {
+    "registers": (registers, {"kron_registers.cuh"}),
+    "fibres": (fibres, {"kron_fibres.cuh"}),
+    "modes": (modes, {"kron_group.cuh"}),
+    "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
+    "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
+}
+
+
+def count_kernels():
+    """Count the kernels that are loaded from now on, by their templates."""
+    counts, load = Counter(), device._load
+
+    def counted(program, number):
+        counts[program.header] += 1
+        return load(program, number)
+
+    device._load = counted
+    return counts
+
+
+def pretend_one_multiprocessor():
+    """Cut all work as for a device that has one."""
+    ask = device.runtime.deviceGetAttribute
+
+    def answer(attribute, number):
+        count = device.runtime.cudaDevAttrMultiProcessorCount
+        return 1 if attribute == count else ask(attribute, number)
+
+    device.runtime.deviceGetAttribute = answer
 
 
 def main():
+    parser = argparse.ArgumentParser(description="Run every kernel template once or more.")
+    parser.add_argument("--small", action="store_true", help="with few thread blocks")
+    parser.add_argument("--only", choices=PARTS, action="append", help="all parts by default")
+    parser.add_argument("--dtype", choices=DTYPES, action="append", help="two of them by default")
+    options = parser.parse_args()
+    if options.small:
+        pretend_one_multiprocessor()
+    counts, missing = count_kernels(), []
     rng = np.random.default_rng(0)
-    for dtype in ("float64", "complex64"):
-        kron_matmuls(rng, dtype)
-        batches(rng, dtype)
-        others(rng, dtype)
-    cupy.cuda.Device().synchronize()
-    print("all results are right")
+    for dtype in options.dtype or ("float64", "complex64"):
+        for part in options.only or PARTS:
+            if part == "fibres" and np.dtype(dtype).kind == "c":
+                continue
+            counts.clear()
+            run, templates = PARTS[part]
+            run(rng, dtype, options.small)
+            cupy.cuda.Device().synchronize()
+            for template, count in sorted(counts.items()):
+                print(f"{part} {dtype}: {count} kernels of {template}", flush=True)
+            missing += [f"{part} {dtype}: none of {one}" for one in templates - set(counts)]
+    print("\n".join(missing) or "all results are right")
+    raise SystemExit(bool(missing))
 
 
 if __name__ == "__main__":

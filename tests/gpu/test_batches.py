@@ -63,13 +63,32 @@ def test_apply_and_accumulate_equal_the_reference(
     assert op.validate(samples=2).ok
 
 
+@pytest.mark.parametrize("shapes", SHAPES[:9], ids=str)
+def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes, monkeypatch):
+    """The kernel of long lists, on a short one."""
+    from batchkron.backends.cuda import register_batch
+
+    monkeypatch.setattr(register_batch, "slice_tiling", lambda *_: None)
+    pools, lists, options = random_batch(rng, shapes, dtype, products=400)
+    op = bk.BatchedKron(pools, *lists, **options)
+    x = random_array(rng, (2, 7, op._spec.input_size), dtype)
+    expected = op.apply(x)
+    out = poisoned_on_device(expected.shape, dtype)
+    result = op.to("cuda").apply(cupy.asarray(x), out=out).get()
+    np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 33, 100])
-def test_many_vectors_at_once(cupy, rng, dtype, count):
-    pools, lists, options = random_batch(rng, [(3, 3), (2, 4)], dtype)
+@pytest.mark.parametrize("products", [9, 60])
+def test_many_vectors_at_once(cupy, rng, dtype, count, products):
+    """Vectors are read where they are, or turned where the list has more products."""
+    pools, lists, options = random_batch(rng, [(3, 3), (2, 4)], dtype, products)
     op = bk.BatchedKron(pools, *lists, **options)
     X = random_array(rng, (op.shape[1], count), dtype)
     expected = op @ X
     device = op.to("cuda")
+    several = (device + 2 * device) @ cupy.asarray(X)  # the second one adds
+    np.testing.assert_allclose(several.get(), 3 * expected, **tolerance(dtype, 3 * expected))
     np.testing.assert_allclose(
         (device @ cupy.asarray(X)).get(), expected, **tolerance(dtype, expected)
     )
@@ -77,13 +96,41 @@ def test_many_vectors_at_once(cupy, rng, dtype, count):
     np.testing.assert_allclose((device @ columns).get(), expected, **tolerance(dtype, expected))
 
 
-def test_owner_gives_the_same_bits_every_time(cupy, rng):
-    pools, lists, options = random_batch(rng, [(3, 3)] * 3, np.float64, products=4000)
-    op = bk.BatchedKron(pools, *lists, **options).to("cuda")
-    x = cupy.asarray(rng.standard_normal((7, 27)))
-    first = op.apply(x).get()
-    for _ in range(20):
-        np.testing.assert_array_equal(op.apply(x).get(), first)
+@pytest.mark.parametrize("shapes", [[(4, 4)], [(3, 3)] * 3, [(2, 2)] * 6, [(3, 3)] * 6], ids=str)
+@pytest.mark.parametrize("skew", [False, True])
+@pytest.mark.parametrize("identities", [False, True])
+def test_few_outputs_whose_products_are_shared(
+    cupy, poisoned_on_device, rng, dtype, shapes, skew, identities
+):
+    """Many threads for the products of an output, where all have as many or one has most."""
+    pools = [random_array(rng, (9, *shape), dtype) for shape in shapes]
+    if identities:
+        for pool in pools:
+            pool[4] = np.eye(pool.shape[1])
+    products = 500
+    ids = rng.integers(0, 9, (products, len(shapes)))
+    inputs = rng.integers(0, 30, products)
+    outputs = rng.permutation(np.arange(products) % 6)
+    if skew:
+        outputs = np.where(rng.random(products) < 0.9, 2, rng.integers(0, 40, products))
+    outputs[7] = 1
+    num_outputs = 41 if skew else 7
+    inputs[(outputs != 1) & (inputs == 5)] = 6
+    inputs[outputs == 1] = 5
+    weights = random_array(rng, products, dtype)
+    options = {"num_inputs": 30, "num_outputs": num_outputs, "weights": weights}
+    op = bk.BatchedKron(pools, ids, inputs, outputs, **options)
+    device = op.to("cuda")
+    x = random_array(rng, (30, op._spec.input_size), dtype)
+    expected = op.apply(x)
+    out = poisoned_on_device(expected.shape, dtype)
+    result = device.apply(cupy.asarray(x), out=out).get()
+    np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
+    np.testing.assert_array_equal(device.apply(cupy.asarray(x)).get(), result)
+    x[5] = np.nan
+    other = device.apply(cupy.asarray(x)).get()
+    assert np.isnan(other[1]).any()
+    np.testing.assert_array_equal(np.delete(other, 1, 0), np.delete(result, 1, 0))
 
 
 def test_several_systems(cupy, rng, dtype):
@@ -164,5 +211,6 @@ def test_lists_beyond_what_the_register_kernel_counts_have_another(cupy):
     dtype, ids = np.dtype(np.float64), np.zeros((1, 2), np.int32)
     steps = plan_steps((2, 2), (2, 2), (1, 0), dtype)
     for products, inputs, fits in [(2**30, 2**30, True), (2**31, 4, False), (4, 2**31, False)]:
-        tiling = tiling_of_batch(steps, dtype, (1, products, inputs, 1), ids, 0)
+        starts = np.array([0, products])
+        tiling = tiling_of_batch(steps, dtype, (1, products, inputs, 1), ids, starts, 0)
         assert (tiling is not None) is fits

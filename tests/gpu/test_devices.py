@@ -39,15 +39,21 @@ def test_arrays_of_another_device_are_refused(cupy, rng, other):
     here = cupy.ones((3, 1))
     with other:
         there = cupy.ones((3, 1))
+        factors_there = [cupy.ones((3, 3))]
     for op in ops:
         with pytest.raises(TypeError, match="is on CUDA device 1"):
             op @ there
+        with pytest.raises(TypeError, match="is on CUDA device 1"):
+            op.matvec(here, out=there)
         with other, pytest.raises(TypeError, match="the operator is on CUDA device 0"):
             op @ there
     calls = [
         lambda: bk.gekmm(factors, there),
         lambda: bk.gekmm(factors, here, beta=1, y=there),
+        lambda: bk.gekmm(factors, here, out=there),
+        lambda: bk.gekmm(factors_there, here),
         lambda: bk.kron(factors[0], there),
+        lambda: bk.kron(factors[0], cupy.ones((1, 1)), out=factors_there[0]),
         lambda: bk.batched_gemm(pool, there[None]),
     ]
     for call in calls:

@@ -15,7 +15,7 @@ from batchkron.backends.cuda import device
 if {refuse}:
     def refuse(*arguments):
         raise AssertionError("compiled again")
-    device._compile = refuse
+    device.compile_program = refuse
 op = bk.KroneckerProduct([np.ones((3, 3)), np.ones((5, 5))]).to("cuda")
 assert (op @ cupy.ones(15)).get().tolist() == [15.0] * 15
 """
@@ -29,7 +29,7 @@ REFUSE = """
 from batchkron.backends.cuda import device
 def refuse(*arguments):
     raise AssertionError("compiled again")
-device._compile = refuse
+device.compile_program = refuse
 """
 
 FAIL = """

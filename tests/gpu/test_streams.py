@@ -103,6 +103,33 @@ def test_a_captured_batch_follows_an_update(cupy, rng):
     np.testing.assert_allclose(out.get(), op.to("cpu").apply(x.get()), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("size", "given"), [(61, "complex64"), (129, "float32"), (101, "float64")], ids=str
+)
+def test_results_between_passes_begin_at_whole_lines(cupy, rng, monkeypatch, size, given):
+    """Of up to three passes, over an odd number of elements; for chains of operators as well."""
+    from batchkron.backends.cuda.launch import Launch
+
+    launch, addresses = Launch.__call__, []
+
+    def record(self, stream, places, scalars):
+        addresses.append(places[:2])
+        launch(self, stream, places, scalars)
+
+    monkeypatch.setattr(Launch, "__call__", record)
+    op = bk.KroneckerProduct([random_array(rng, (size, size), given) / size for _ in range(3)])
+    x = random_array(rng, op.shape[1], given)
+    result = op.to("cuda") @ cupy.asarray(x)
+    passes = len(addresses)
+    cube = (op @ op @ op).to("cuda") @ cupy.asarray(x)
+    assert len(addresses) == 4 * passes > 4
+    assert not any(address % 256 for pair in addresses for address in pair)
+    expected = op @ x
+    for found, right in ((result, expected), (cube, op @ (op @ expected))):
+        scale = 1000 * np.finfo(given).eps * np.abs(right).max()
+        np.testing.assert_allclose(found.get(), right, rtol=0, atol=scale)
+
+
 def test_a_capture_without_workspace_says_what_to_do(cupy, rng, product):
     device = product.to("cuda")
     x = cupy.asarray(rng.standard_normal((64, product.shape[1])))

@@ -8,7 +8,19 @@ import json
 import cuda_kernels
 import numpy as np
 import pytest
-from cuda_kernels import SHAPES, Kernel, explicit_kernels, growth, kernels_of, label_of, resources
+from cuda_kernels import (
+    PRECISIONS,
+    SHAPES,
+    Kernel,
+    explicit_kernels,
+    growth,
+    kernels_of,
+    krylov_methods_kernels,
+    label_of,
+    precision_kernels,
+    precision_label,
+    resources,
+)
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
@@ -27,6 +39,7 @@ from batchkron.backends.device_programs import (
     has_fixed_steps,
 )
 from batchkron.backends.device_tiling import plan_steps
+from batchkron.backends.krylov import ARGUMENTS, STATE_FIELDS, Field, Flag, Progress, small_size
 
 TABLE = json.loads(cuda_kernels.TABLE.read_text())
 
@@ -72,8 +85,26 @@ def test_explicit_products_take_no_more_registers(dtype, capability, table):
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.parametrize("capability", DEVICES)
+@pytest.mark.parametrize("case", PRECISIONS, ids=precision_label)
+def test_less_precise_kernels_compile(case, capability, table):
+    kernels = precision_kernels(case, capability)
+    assert all("Tf32Pass" in kernel.name for kernel in kernels)
+    grown = list(growth(kernels, table[precision_label(case)]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_krylov_methods_compile(dtype, capability):
+    for kernel in krylov_methods_kernels(dtype, capability):
+        assert "krylov" in kernel.name
+        assert kernel.registers <= 112
+        assert kernel.stack <= 64
+
+
 def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
+    labels |= {precision_label(case) for case in PRECISIONS}
     labels |= {f"{cuda_kernels.EXPLICIT} {dtype}" for dtype in DTYPES}
     for shapes in TABLE["kernels"].values():
         assert set(shapes) == labels, AGAIN
@@ -138,6 +169,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
         runtime: steps_argument(13, False),
+        f"batchkron::device::KrylovArguments<{scalar}>": ARGUMENTS,
     }
     for k, (structure, layout) in enumerate(structures.items()):
         lines.append(f"using Structure{k} = {structure};")
@@ -145,6 +177,29 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
     lines.append("__global__ void nothing() {}")
     name, _ = compile_program("\n".join(lines), device_sources(), "nothing", compile_options("90"))
     assert "nothing" in name
+
+
+def test_krylov_methods_are_described_as_in_the_kernels(dtype):
+    scalar = {"f": "float", "d": "double", "F": "Complex<float>", "D": "Complex<double>"}[
+        dtype.char
+    ]
+    names = {"NOT_FINITE": "kNotFinite", "SPENT": "kSpent", "NORM_B": "kNormB"}
+
+    def constant(member):
+        words = member.name.title().split("_")
+        return names.get(member.name, "k" + "".join(words))
+
+    lines = ['#include "krylov_gmres.cuh"', "using namespace batchkron::device;"]
+    for member in [*Progress, *Field, *Flag]:
+        lines.append(f"static_assert({constant(member)} == {int(member)});")
+    lines.append(f"static_assert(kStateFields == {STATE_FIELDS});")
+    lines.append("__global__ void nothing() {}")
+    compile_program("\n".join(lines), device_sources(), "nothing", compile_options("90"))
+    reals = 2 if dtype.kind == "c" else 1
+    for restart in (1, 7):  # three kinds of arrays of gmres::Triangle
+        matrices, columns, real_columns = 2, 7, 2
+        wanted = reals * (matrices * restart**2 + columns * (restart + 1))
+        assert small_size(restart, dtype) == wanted + real_columns * (restart + 1), scalar
 
 
 def test_an_error_carries_the_compilers_log():

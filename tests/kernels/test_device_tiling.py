@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchkron.backends.device_batch_slices import slice_tiling
 from batchkron.backends.device_batches import LARGEST_SHORT_ID, register_tiling
 from batchkron.backends.device_tiling import (
     MOST_FIXED_MODES,
@@ -149,6 +150,38 @@ def offsets(one, size, stride):
     for count, step in axes:
         places = {place + i * step for place in places for i in range(count)}
     return places
+
+
+@pytest.mark.parametrize(("outputs", "clusters", "blocks"), [(5, 8, 8), (5, 1, 1), (500, 8, 1)])
+def test_few_outputs_are_shared_by_clusters(outputs, clusters, blocks):
+    steps = plan_steps((3,) * 6, (3,) * 6, range(5, -1, -1), np.dtype("f8"))
+    device = DeviceLimits(227 << 10, 132, clusters)
+    tiling = register_tiling(steps, 8, outputs, 64 * outputs, True, False, device)
+    assert tiling.cluster == blocks
+    assert tiling.cluster * tiling.crew <= 64
+
+
+@settings(max_examples=300, deadline=None)
+@given(small_shapes, dtypes, st.integers(1, 500), st.integers(1, 100), st.integers(1, 8), limits)
+def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
+    sizes = [[shape[axis] for shape in factors] for axis in (1, 0)]
+    steps = plan_steps(*sizes, plan_order(*sizes), dtype)
+    products, most = outputs * mean, min(skew * mean, outputs * mean)
+    tiling = slice_tiling(steps, dtype.itemsize, outputs, products, most, True, False, device)
+    if tiling is None:
+        return
+    modes = [steps[s].mode for s in (tiling.split, *tiling.exchanged)]
+    modes += [steps[mode.step].mode for mode in tiling.held]
+    assert modes == list(range(len(factors)))
+    assert tiling.team <= 32
+    assert tiling.parts & (tiling.parts - 1) == 0
+    assert tiling.team * tiling.slice_sizes[0] == math.prod(sizes[0])
+    assert steps[tiling.split].K * tiling.parts * tiling.slice_sizes[1] == math.prod(sizes[1])
+    assert tiling.block <= 256
+    assert tiling.shared_bytes <= 48 << 10
+    assert 32 // tiling.team * (tiling.warps - 1) < most
+    assert tiling.slots in (0, most)
+    assert tiling.slots * outputs <= 4 * products
 
 
 def test_ids_of_sixteen_bits_leave_one_for_identities():

@@ -283,7 +283,7 @@ def test_raise_on_failure(method):
         method(np.zeros((2, 2)), np.ones(2), raise_on_failure=True)
 
 
-@pytest.mark.parametrize("name", ["gmres", "cg", "bicgstab"])
+@pytest.mark.parametrize("name", ["gmres", "fgmres", "cg", "minres", "bicgstab"])
 def test_steppers_solve_with_each(name):
     size = 30
     second = np.diag(np.ones(size - 1), 1) + np.diag(np.ones(size - 1), -1) - 2.0 * np.eye(size)

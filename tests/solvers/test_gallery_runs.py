@@ -8,8 +8,9 @@ from batchkron.solvers import evolve, steppers
 from batchkron.storage import load_checkpoint, previous_path
 
 NAMES = steppers.names()
-IMPLICIT = [name for name in NAMES if steppers.get(name).implicit]
-STEPS = {1: 80, 2: 40, 3: 20, 4: 20}
+NOT_EXACT = [name for name in NAMES if not name.startswith("exponential")]
+STIFF = ["backward-euler", "crank-nicolson", "esdirk2", "exponential-trapezoidal"]
+STEPS = {1: 80, 2: 40, 3: 20, 4: 20, 5: 10}
 
 
 def run(problem, method, until, steps, **options):
@@ -22,8 +23,8 @@ def run(problem, method, until, steps, **options):
     ("name", "methods", "until"),
     [
         ("continuity-1d", NAMES, 0.1),  # a source that changes in time
-        ("advection-1d", NAMES, 0.1),  # inflow data
-        ("diffusion-2d", IMPLICIT, 0.02),  # boundary data that change in time, stiff
+        ("advection-1d", NOT_EXACT, 0.1),  # inflow data
+        ("diffusion-2d", STIFF, 0.02),  # boundary data that change in time, stiff
     ],
 )
 def test_order_in_time(name, methods, until):
@@ -35,7 +36,10 @@ def test_order_in_time(name, methods, until):
             np.linalg.norm(run(problem, method, until, factor * STEPS[order]).u - reference)
             for factor in (1, 2)
         ]
-        assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.1), method
+        observed = np.log2(errors[0] / errors[1])
+        assert observed > order - 0.3, method
+        # the explicit part of ark2, alone here, is of order 3 for linear problems
+        assert observed < (3.3 if method == "ark2" else order + 0.4), method
 
 
 @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson"])
@@ -74,3 +78,10 @@ def test_a_broken_checkpoint_gives_way_to_the_one_before(tmp_path):
     with pytest.warns(UserWarning, match="taking the one before it"):
         resumed = run(problem, **options, resume=path)
     np.testing.assert_array_equal(resumed.u, undisturbed.u)
+
+
+@pytest.mark.parametrize("method", ["exponential-euler", "exponential-trapezoidal"])
+def test_exponential_methods_are_exact_for_constant_data(method):
+    problem = problems.make("advection-1d", level=3, degree=2)
+    reference = run(problem, "rk4", 0.1, 1500).u
+    assert np.linalg.norm(run(problem, method, 0.1, 1).u - reference) < 1e-11

@@ -294,6 +294,13 @@ def test_singular_consistent_system_converges():
     assert true_residual(A, result.x, b) <= 1e-10 * np.linalg.norm(b)
 
 
+def test_a_singular_preconditioner():
+    A, M, b = np.diag([2.0, 3.0, 4.0]), np.diag([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 1.0])
+    result = gmres(A, b, np.array([1.0, 0.0, 0.0]), M=M, rtol=1e-15)
+    assert result.status is Status.BREAKDOWN
+    np.testing.assert_allclose(A @ result.x, [0.0, 1.0, 0.0], atol=1e-14)
+
+
 @pytest.mark.parametrize("A", [np.zeros((3, 3)), np.eye(3, k=1)], ids=["zero", "nilpotent"])
 def test_breakdown_without_any_progress(A):
     result = gmres(A, np.array([1.0, 0.0, 0.0]) if A.any() else np.ones(3))

@@ -3,9 +3,15 @@
 Arrays are CuPy arrays on the current device; a plan's `run` never waits for the device.
 """
 
-from batchkron.backends.cuda import device, explicit
-from batchkron.backends.cuda.batch import BatchPlan, batch_plan, batched_gemm
-from batchkron.backends.cuda.device import Workspaces, empty, place
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchkron.backends.cuda import device
+from batchkron.backends.cuda.device import DeviceArray, Workspaces, empty, place
 from batchkron.backends.cuda.device import cupy as array_module
 from batchkron.backends.cuda.kron import (
     KronPlan,
@@ -14,10 +20,14 @@ from batchkron.backends.cuda.kron import (
     kron_product,
     with_factors,
 )
+from batchkron.spec import Array, BatchSpec
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.batch import BatchPlan
+    from batchkron.backends.cuda.krylov import Passes, Recorder
 
 name = "cuda"
 workspace = Workspaces
-kron = explicit.kron  # the function of the protocol, not the module of that name
 
 
 def current_device() -> str:
@@ -30,11 +40,70 @@ def reserve(plan: KronProduct | BatchPlan, outer: int, inner: int) -> None:
     plan.reserve(outer, inner)
 
 
+# Half of what a process waits for before its first product is modules: the rest when asked for.
+
+
+def batch_plan(spec: BatchSpec) -> BatchPlan:
+    """Return the plan of a batch list; it holds its own copy of the pools on the device."""
+    from batchkron.backends.cuda import batch
+
+    return batch.batch_plan(spec)
+
+
+def batched_gemm(
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``."""
+    from batchkron.backends.cuda import batch
+
+    batch.batched_gemm(a, b, c, alpha, transpose_b, ids)
+
+
+def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
+    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous."""
+    from batchkron.backends.cuda import explicit
+
+    explicit.kron(factors, out)
+
+
+def krylov_passes(
+    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+) -> Passes:
+    """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.krylov_passes(names, dtype, n, systems, restart)
+
+
+def krylov_parts(n: int, systems: int) -> int:
+    """Return how many thread blocks share a system."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.krylov_parts(n, systems)
+
+
+def krylov_recorder() -> Recorder:
+    """Return what repeats work by graphs."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.Recorder()
+
+
+def address(array: DeviceArray) -> int:
+    """Return where an array lies."""
+    return int(array.data.ptr)
+
+
 __all__ = [
-    "BatchPlan",
     "KronPlan",
     "KronProduct",
     "Workspaces",
+    "address",
     "array_module",
     "batch_plan",
     "batched_gemm",
@@ -43,6 +112,9 @@ __all__ = [
     "kron",
     "kron_plan",
     "kron_product",
+    "krylov_parts",
+    "krylov_passes",
+    "krylov_recorder",
     "name",
     "place",
     "reserve",

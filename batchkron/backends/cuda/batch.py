@@ -9,6 +9,7 @@ import numpy as np
 
 from batchkron.backends.cuda.device import (
     DeviceArray,
+    Workspaces,
     check_device,
     cupy,
     current_device,
@@ -25,6 +26,8 @@ from batchkron.backends.cuda.register_batch import (
 )
 from batchkron.backends.device_batches import matrix_pitch
 from batchkron.backends.device_tiling import Step, plan_order, plan_steps
+from batchkron.backends.kernel_cache import is_tuned
+from batchkron.backends.tuning import wanted_tuning
 from batchkron.spec import Array, BatchSpec
 
 
@@ -63,8 +66,14 @@ class BatchPlan(PlainCalls):
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
         self._batch = ListBatch(shape, device, arrays)
         self._registers = self._register_batch(lists, arrays.get("starts"))
+        self._workspaces = Workspaces()
         self._bind()
         self.set_values(spec.pools, spec.weights)
+        tuning = wanted_tuning()
+        if tuning is not None and self._registers is not None:
+            from batchkron.backends.cuda.batch_tuning import tuned_batch
+
+            self._registers = tuned_batch(self._registers, shape, device, tuning)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
             self.reserve(1, 1)
 
@@ -91,11 +100,16 @@ class BatchPlan(PlainCalls):
             return None
         counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
         device = self._batch.device
-        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, lists["ids"], device)
+        ids, bounds = lists["ids"], lists["starts"]
+        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, ids, bounds, device)
         if tiling is None:
             return None
+        if is_tuned():  # else a process need not load what reads it
+            from batchkron.backends.cuda.batch_tuning import planned_tiling
+
+            tiling = planned_tiling(tiling, shape, device)
         arrays = {
-            "list": list_records(lists["ids"], lists["inputs"], tiling.short_ids),
+            "list": list_records(ids, lists["inputs"], bounds, tiling),
             "starts": starts,
             "unit_weights": self._unit_weights,
         }
@@ -143,10 +157,12 @@ class BatchPlan(PlainCalls):
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        if inner == 1 and self._registers is not None:
-            self._registers.prepare()
-        else:
+        if self._registers is None or not (inner == 1 or self._turns()):
             self._batch.reserve(outer, inner)
+            return
+        self._registers.prepare()
+        if inner > 1:
+            self._turned(outer, inner)
 
     def run(
         self,
@@ -158,13 +174,46 @@ class BatchPlan(PlainCalls):
         accumulate: bool,
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        registers = self._registers if inner == 1 and x.size and y.size else None
-        if registers is None or x.data.ptr % WORD:
+        registers = self._registers if x.size and y.size else None
+        turns = inner > 1 and self._turns()
+        if registers is None or not (turns or (inner == 1 and x.data.ptr % WORD == 0)):
             self._batch.run(x, y, outer, inner, alpha, accumulate)
             return
         check_device(self._batch.device, x, y)
         with device_errors():
-            registers.run(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
+            if not turns:
+                registers.run(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
+                return
+            source, target = self._turned(outer, inner)
+            source[...] = x.reshape(outer, -1, inner).transpose(2, 0, 1)
+            registers.run(source.data.ptr, target.data.ptr, outer * inner, alpha, False)
+            result, sums = target.transpose(1, 2, 0), y.reshape(outer, -1, inner)
+            if accumulate:
+                sums += result
+            else:
+                sums[...] = result
+
+    def _turns(self) -> bool:
+        """Whether several vectors at once go one after another through the kernel in registers.
+
+        It takes these turned to (inner, outer, blocks). The turning pays where the products read
+        more blocks than there are.
+        """
+        shape = self._batch.shape
+        blocks = shape.num_inputs * shape.input_size + shape.num_outputs * shape.output_size
+        return self._registers is not None and blocks <= shape.products * shape.input_size
+
+    def _turned(self, outer: int, inner: int) -> tuple[DeviceArray, DeviceArray]:
+        """Return workspace for vectors (inner, outer, blocks) and for their results."""
+        shape, vectors = self._batch.shape, outer * inner
+        given, results = (
+            shape.num_inputs * shape.input_size,
+            shape.num_outputs * shape.output_size,
+        )
+        begin = -(-vectors * given // WORD) * WORD  # elements: the results begin at a word as well
+        memory = self._workspaces.array(begin + vectors * results, shape.dtype)
+        source = memory[: vectors * given].reshape(inner, outer, given)
+        return source, memory[begin:].reshape(inner, outer, results)
 
     def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Vectors of one system are flat, (N,), or blocks (..., num_inputs, size)."""

@@ -36,14 +36,19 @@ __all__ = [
     "DeviceArray",
     "Workspaces",
     "check_device",
+    "compile_program",
     "cupy",
     "current_device",
     "device_errors",
     "device_limits",
+    "device_name",
     "driver",
     "empty",
+    "keep_code",
+    "load_code",
     "load_kernel",
     "matrix_factor",
+    "options_for",
     "place",
     "prefer_shared_memory",
     "ready_stream",
@@ -52,14 +57,18 @@ __all__ = [
 ]
 
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
+_CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
+_FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
 
 
 @cache
 def device_limits(device: int) -> DeviceLimits:
     """Return what a device offers."""
+    capability = int(cupy.cuda.Device(device).compute_capability)
     return DeviceLimits(
         runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device),
+        _CLUSTER if capability >= _FIRST_WITH_CLUSTERS else 1,
     )
 
 
@@ -100,7 +109,7 @@ def ready_stream(device: int) -> int:
     return address
 
 
-def _compile(program: Program, options: Sequence[str]) -> CompiledKernel:
+def compile_program(program: Program, options: Sequence[str]) -> CompiledKernel:
     """Compile one kernel by NVRTC, for the real architecture."""
     sources = device_sources()
     handle = nvrtc.createProgram(
@@ -136,13 +145,22 @@ _compiling = threading.Lock()
 
 
 def _load(program: Program, device: int) -> tuple[Any, Any]:
-    """Return the kernel as a CuPy function of one device, with all shared memory it may ask for.
+    """Return the kernel as a CuPy function of one device, and its module.
 
-    And its module, which is new: what is constant in it belongs to the caller.
+    The module is new: what is constant in it belongs to the caller.
     """
-    options = compile_options(cupy.cuda.Device(device).compute_capability)
+    options = options_for(device)
     key = program_key(program, device_sources(), options, _compiler())
-    kernel = cached_kernel(key, lambda: _compile(program, options))
+    return load_code(cached_kernel(key, lambda: compile_program(program, options)), device)
+
+
+def options_for(device: int) -> tuple[str, ...]:
+    """Return NVRTC's options for the architecture of a device."""
+    return compile_options(cupy.cuda.Device(device).compute_capability)
+
+
+def load_code(kernel: CompiledKernel, device: int) -> tuple[Any, Any]:
+    """Return machine code as a CuPy function, with all shared memory it may ask for, and module."""
     module = cupy.cuda.function.Module()
     module.load(kernel.code)
     function = module.get_function(kernel.name)
@@ -152,6 +170,20 @@ def _load(program: Program, device: int) -> tuple[Any, Any]:
         device_limits(device).shared_bytes,
     )
     return function, module
+
+
+def keep_code(program: Program, kernel: CompiledKernel, device: int) -> None:
+    """Put a program's kernel, compiled elsewhere for this device, into the cache on disk."""
+    key = program_key(program, device_sources(), options_for(device), _compiler())
+    cached_kernel(key, lambda: kernel)
+
+
+@cache
+def device_name(device: int) -> str:
+    """Return what times belong to: name, architecture and multiprocessors of a device."""
+    name = runtime.getDeviceProperties(device)["name"].decode()
+    capability = cupy.cuda.Device(device).compute_capability
+    return f"{name}, sm_{capability}, {device_limits(device).multiprocessors} multiprocessors"
 
 
 @cache
@@ -166,11 +198,12 @@ def load_kernel(program: Program, device: int) -> Any:
 
 
 class ConstantKernel:
-    """A kernel with constants of its own."""
+    """A kernel with constants of its own; ``code``: it, where it is compiled already."""
 
-    def __init__(self, program: Program, device: int) -> None:
+    def __init__(self, program: Program, device: int, code: CompiledKernel | None = None) -> None:
         with _compiling, device_errors():
-            self.function, self._module = _load(program, device)
+            loaded = _load(program, device) if code is None else load_code(code, device)
+            self.function, self._module = loaded
             self._constants = self._module.get_global_var("constant_factors")
 
     def set_constants(self, values: Array) -> None:

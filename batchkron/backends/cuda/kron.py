@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,22 +31,25 @@ from batchkron.backends.device_arguments import (
     group_arguments,
     kron_arguments,
 )
-from batchkron.backends.device_fibres import FibreGroup, fibre_groups
-from batchkron.backends.device_programs import (
-    fibre_program,
-    group_program,
-    register_program,
-)
+from batchkron.backends.device_fibres import FibreGroup
+from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
+from batchkron.backends.device_programs import group_program, register_program
 from batchkron.backends.device_registers import (
+    LARGEST_FACTOR,
     RegisterGroup,
     RegisterTile,
     factor_words,
-    register_groups,
 )
 from batchkron.backends.device_tiling import Group, kron_groups
-from batchkron.spec import Array, KronSpec
+from batchkron.backends.kernel_cache import is_tuned
+from batchkron.backends.tuning import Tuning, wanted_tuning
+from batchkron.spec import Array, KronSpec, Precision
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.kron_tuning import Load
 
 _MOST_PLANS = 64
+_ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class _KronProgram:
     """All kernels of a Kron-Matmul."""
 
     passes: tuple[_Pass, ...]
-    intermediate: int  # bytes of the largest result of all passes but the last
+    intermediate: int  # bytes for the largest result of all passes but the last, whole lines
     workspace: int  # bytes for buffers that do not fit in shared memory
 
     @property
@@ -96,21 +99,57 @@ class _KronProgram:
 
 def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _KronProgram:
     between = max((one.elements for one in passes[:-1]), default=0)
-    return _KronProgram(passes, between * spec.dtype.itemsize, workspace)
+    lines = -(-between * spec.dtype.itemsize // _ALIGNMENT)
+    return _KronProgram(passes, lines * _ALIGNMENT, workspace)
+
+
+def _groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...] | None:
+    """Return the kernels that tuning has found or that the rule chooses; None: the general ones.
+
+    ``constant``: the factors may be constants of the kernels.
+    """
+    if is_tuned():  # else a process need not load what reads it
+        from batchkron.backends.cuda.kron_tuning import planned_groups
+
+        return planned_groups(spec, constant, device)
+    shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
+    return rule_groups(*shape, constant, device_limits(device), spec.precision)
+
+
+def _shared_kernel(dtype: np.dtype[Any], device: int, group: KronGroup) -> Any:
+    """Return the kernel of a group that all products share."""
+    return load_kernel(kron_group_program(group, dtype), device)
+
+
+def _planned(spec: KronSpec, groups: Sequence[KronGroup], device: int, load: Load) -> _KronProgram:
+    return _program(spec, tuple(_group_pass(spec, group, device, load(group)) for group in groups))
+
+
+def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) -> None:
+    """Search the kernels of a product if that is wanted and was not done before."""
+    if tuning is None or _is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
+        return
+
+    def prepare(
+        groups: Sequence[KronGroup], factors: Sequence[DeviceArray], load: Load
+    ) -> Callable[[int, int], None]:
+        program = _planned(spec, groups, device, load)
+        return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
+
+    from batchkron.backends.cuda.kron_tuning import tune_kron
+
+    with device_errors():
+        if tune_kron(spec, constant, device, prepare, tuning):
+            _kron_program.cache_clear()
 
 
 @lru_cache(maxsize=1024)
 def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
-    limits = device_limits(device)
-    shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-    in_fibres = fibre_groups(*shape, limits)
-    if in_fibres is not None:
-        return _program(spec, tuple(_fibre_pass(spec, one, device) for one in in_fibres))
-    in_registers = register_groups(*shape, False, limits)
-    if in_registers is not None:
-        return _program(spec, tuple(_register_pass(spec, one, device) for one in in_registers))
-    groups = kron_groups(*shape, limits)
+    planned, limits = _groups(spec, False, device), device_limits(device)
+    if planned is not None:
+        return _planned(spec, planned, device, partial(_shared_kernel, spec.dtype, device))
+    groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
     workspace = max(
         min(group.tiles(), group.tiling.most_blocks(limits)) * group.tiling.workspace_bytes
         for group in groups
@@ -151,50 +190,36 @@ class _OwnKernels:
 
     def program(self, spec: KronSpec) -> _KronProgram | None:
         """Return the kernels of a Kron-Matmul, None where the factors are too large."""
-        shape = (spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype)
-        limits = device_limits(self._device)
-        groups = register_groups(*shape, True, limits)
-        if groups is None or fibre_groups(*shape, limits) is not None:
+        if not _may_be_constant(spec):
             return None
-        return _program(
-            spec, tuple(_register_pass(spec, one, self._device, self) for one in groups)
-        )
+        groups = _groups(spec, True, self._device)
+        if groups is None:
+            return None
+
+        def load(group: KronGroup) -> Any:
+            if isinstance(group, RegisterGroup) and group.tile.constant:
+                return self.function(group.tile, spec.dtype)
+            return _shared_kernel(spec.dtype, self._device, group)
+
+        return _planned(spec, groups, self._device, load)
 
 
-def _register_pass(
-    spec: KronSpec, group: RegisterGroup, device: int, own: _OwnKernels | None = None
-) -> _Pass:
-    """Return the kernel of a group of small factors."""
-    tile = group.tile
+def _may_be_constant(spec: KronSpec) -> bool:
+    """Whether factors of these sizes may be constants of kernels."""
+    return max(*spec.inputs, *spec.outputs) <= LARGEST_FACTOR
+
+
+def _group_pass(spec: KronSpec, group: KronGroup, device: int, kernel: Any) -> _Pass:
+    """Return a group's kernel with its arguments."""
+    tile, limits = group.tile, device_limits(device)
     arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
     arguments["L"], arguments["R"] = group.L, group.R
-    return _Pass(
-        own.function(tile, spec.dtype)
-        if own is not None and tile.constant
-        else load_kernel(register_program(spec.dtype, tile), device),
-        tile.modes,
-        group.elements,
-        min(group.tiles(), tile.blocks * device_limits(device).multiprocessors),
-        tile.threads,
-        tile.shared_bytes,
-        arguments,
-    )
-
-
-def _fibre_pass(spec: KronSpec, group: FibreGroup, device: int) -> _Pass:
-    """Return the kernel of a group of large factors."""
-    tile = group.tile
-    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
-    arguments["L"], arguments["R"] = group.L, group.R
-    return _Pass(
-        load_kernel(fibre_program(spec.dtype, tile), device),
-        tile.modes,
-        group.elements,
-        group.blocks(device_limits(device)),
-        tile.threads * tile.teams,
-        tile.shared_bytes,
-        arguments,
-    )
+    if isinstance(group, FibreGroup):
+        blocks, threads = group.blocks(limits), group.tile.threads * group.tile.teams
+    else:
+        blocks = min(group.tiles(), group.tile.blocks * limits.multiprocessors)
+        threads = group.tile.threads
+    return _Pass(kernel, tile.modes, group.elements, blocks, threads, tile.shared_bytes, arguments)
 
 
 def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
@@ -270,6 +295,7 @@ class KronPlan:
     def prepare(self) -> None:
         """Compile what `run` needs on the current device."""
         if not _is_empty(self.spec):
+            _tune(self.spec, False, current_device(), wanted_tuning())
             _kron_program(self.spec, current_device())
 
     def run(
@@ -294,6 +320,7 @@ class KronPlan:
             if _is_empty(spec):
                 out[...] = 0 if previous is None else beta * previous
                 return
+            _tune(spec, False, device, wanted_tuning())
             program = _kron_program(spec, device)
             prepared = _Prepared(program, factors, spec.dtype, device, self._workspaces)
             if previous is None:
@@ -315,8 +342,10 @@ def kron_plan(spec: KronSpec) -> KronPlan:
 class KronProduct(PlainCalls):
     """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
 
-    def __init__(self, factors: Sequence[Array]) -> None:
+    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
         super().__init__(current_device())
+        self._tuning = wanted_tuning()  # of each number of vectors, when it is first seen
+        self._precision = precision
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
         self._workspaces = Workspaces()
@@ -346,9 +375,10 @@ class KronProduct(PlainCalls):
         prepared = self._prepared.get((outer, inner))
         if prepared is None:
             dtype = self._factors[0].dtype
-            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype)
+            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
             if _is_empty(spec):
                 return None
+            _tune(spec, _may_be_constant(spec), self._device, self._tuning)
             program = self._kernels.program(spec) or _kron_program(spec, self._device)
             prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
             if len(self._prepared) >= _MOST_PLANS:
@@ -383,9 +413,9 @@ class KronProduct(PlainCalls):
                 y[...] = 0
 
 
-def kron_product(factors: Sequence[Array]) -> KronProduct:
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
     """Return a product with these factors, host arrays of one dtype."""
-    return KronProduct(factors)
+    return KronProduct(factors, precision)
 
 
 def with_factors(product: KronProduct, factors: Sequence[Array]) -> KronProduct:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
+from batchkron.backends.device_batch_slices import SliceTiling, slice_tiling
 from batchkron.backends.device_batches import (
     LARGEST_SHORT_ID,
     RegisterTiling,
     record_words,
     register_tiling,
 )
-from batchkron.backends.device_programs import register_batch_program
+from batchkron.backends.device_programs import Program, register_batch_program, slice_program
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
 
@@ -38,7 +40,7 @@ class RegisterBatch:
 
     def __init__(
         self,
-        tiling: RegisterTiling,
+        tiling: RegisterTiling | SliceTiling,
         dtype: np.dtype[Any],
         device: int,
         counts: tuple[int, int, int, int],
@@ -57,8 +59,21 @@ class RegisterBatch:
         self._arguments = np.zeros(1, register_batch_arguments(dtype, len(tiling.steps)))
         for key, array in arrays.items():
             self._arguments[key] = array.data.ptr
+        self._arguments["slots"] = tiling.slots if isinstance(tiling, SliceTiling) else 0
         self._arguments["systems"] = systems
         self._arguments["num_inputs"], self._arguments["num_outputs"] = num_inputs, num_outputs
+
+    @property
+    def tiling(self) -> RegisterTiling | SliceTiling:
+        """How the list is cut."""
+        return self._tiling
+
+    def cut_as(self, tiling: RegisterTiling, kernel: Any = None) -> RegisterBatch:
+        """Return the same list and values, cut in another way; the kernel if it is compiled."""
+        other = copy(self)
+        other._tiling, other._kernel, other._launches = tiling, kernel, {}
+        other._arguments = self._arguments.copy()
+        return other
 
     def set_values(self, pools: list[tuple[int, int]], weights: DeviceArray) -> None:
         """Take address and stride of each pool, and the weights (systems or 1, products)."""
@@ -70,18 +85,26 @@ class RegisterBatch:
     def prepare(self) -> Any:
         """Return the kernel; it is compiled when first asked for."""
         if self._kernel is None:
-            kernel = load_kernel(register_batch_program(self._dtype, self._tiling), self._device)
+            kernel = load_kernel(self._program(), self._device)
             with device_errors():
                 prefer_shared_memory(kernel, self._tiling.carveout)
             self._kernel = kernel
         return self._kernel
+
+    def _program(self) -> Program:
+        if isinstance(self._tiling, SliceTiling):
+            return slice_program(self._dtype, self._tiling)
+        return register_batch_program(self._dtype, self._tiling)
 
     def _launch(self, outer: int) -> Launch:
         launch = self._launches.get(outer)
         if launch is None:
             tiling, arguments = self._tiling, self._arguments.copy()
             arguments["outer"] = outer
-            grid = -(-self._num_outputs // tiling.outputs), min(outer, _MOST_BLOCKS_Y)
+            blocks = -(-self._num_outputs // tiling.outputs)
+            if isinstance(tiling, RegisterTiling):
+                blocks *= tiling.cluster
+            grid = blocks, min(outer, _MOST_BLOCKS_Y)
             launch = Launch(
                 self.prepare(), grid, tiling.block, tiling.shared_bytes, arguments, 2, "accumulate"
             )
@@ -104,33 +127,45 @@ def tiling_of_batch(
     dtype: np.dtype[Any],
     counts: tuple[int, int, int, int],
     ids: Array,
+    starts: Array,
     device: int,
-) -> RegisterTiling | None:
+) -> RegisterTiling | SliceTiling | None:
     """Return how a batch list runs in registers, or None where it does not.
 
-    ``ids`` are those of the kernel's steps (products, steps), -1 for identities.
+    ``ids`` are those of the kernel's steps (products, steps), -1 for identities; the products of
+    output o are ``starts[o]`` to ``starts[o + 1]``.
     """
     systems, products, num_inputs, num_outputs = counts
     if 0 in (products, num_outputs) or max(num_inputs, products) > _MOST_COUNTED:
         return None
-    return register_tiling(
-        steps,
-        dtype.itemsize,
-        systems * num_outputs,
-        systems * products,
-        bool(ids.max() <= LARGEST_SHORT_ID),
-        bool(ids.min() < 0),
-        device_limits(device),
+    kinds = bool(ids.max() <= LARGEST_SHORT_ID), bool(ids.min() < 0)
+    numbers = systems * num_outputs, systems * products
+    limits = device_limits(device)
+    most = int(np.diff(starts).max())
+    return slice_tiling(steps, dtype.itemsize, *numbers, most, *kinds, limits) or register_tiling(
+        steps, dtype.itemsize, *numbers, *kinds, limits
     )
 
 
-def list_records(ids: Array, inputs: Array, short_ids: bool) -> DeviceArray:
-    """Return the records of a list: each an input and the ids of its matrices, all ones for -1."""
+def list_records(
+    ids: Array, inputs: Array, starts: Array, tiling: RegisterTiling | SliceTiling
+) -> DeviceArray:
+    """Return the records of a list: each an input and the ids of its matrices, all ones for -1.
+
+    Those of a `SliceTiling` with slots have -1 for the input where an output has fewer products.
+    """
     products, steps = ids.shape
-    records = np.zeros((products, record_words(steps, short_ids)), np.int32)
+    records = np.zeros((products, record_words(steps, tiling.short_ids)), np.int32)
     records[:, 0] = inputs
-    if short_ids:
+    if tiling.short_ids:
         records[:, 1:].view(np.uint16)[:, :steps] = ids & 0xFFFF
     else:
         records[:, 1 : 1 + steps] = ids
+    if isinstance(tiling, SliceTiling) and tiling.slots:
+        padded = np.zeros((len(starts) - 1, tiling.slots, records.shape[1]), np.int32)
+        padded[:, :, 0] = -1
+        counts = np.diff(starts)
+        outputs = np.repeat(np.arange(len(counts)), counts)
+        padded[outputs, np.arange(products) - starts[outputs]] = records
+        return cupy.asarray(padded)
     return cupy.asarray(records)

@@ -1,0 +1,63 @@
+"""What a thread of a compiled kernel takes, read from its machine code without any device."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_REGISTERS = 0x2F  # attributes of the ELF section .nv.info: EIATTR_REGCOUNT,
+_STACK = 0x12  # EIATTR_MIN_STACK_SIZE
+_SIZED = 4  # the format of an attribute whose values follow it
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Registers and bytes of stack of a thread.
+
+    On the stack are registers that were spilled, and arrays whose indices the compiler cannot tell.
+    """
+
+    registers: int
+    stack: int
+
+
+def resources(code: bytes) -> Resources | None:
+    """Return what a cubin's only kernel takes, None where the code does not tell.
+
+    Section ``.nv.info`` is a list of attributes: format, name, and for format 4 the size of the
+    values that follow, here the number of a function and its value.
+    """
+    try:
+        found = dict(_attributes(code))
+    except (struct.error, ValueError, UnicodeDecodeError):
+        return None
+    if _REGISTERS not in found or _STACK not in found:
+        return None
+    return Resources(found[_REGISTERS], found[_STACK])
+
+
+def _attributes(code: bytes) -> Iterator[tuple[int, int]]:
+    """Yield name and value of all attributes of functions."""
+    for section, position, size in _sections(code):
+        if section != ".nv.info":
+            continue
+        end = position + size
+        while position < end:
+            form, attribute, length = struct.unpack_from("<BBH", code, position)
+            position += 4
+            if form == _SIZED:
+                if length == 8:
+                    yield attribute, struct.unpack_from("<I", code, position + 4)[0]
+                position += length
+
+
+def _sections(code: bytes) -> Iterator[tuple[str, int, int]]:
+    """Yield name, offset and size of every section of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", code, 0x28)
+    entry_size, count, names = struct.unpack_from("<HHH", code, 0x3A)
+    entries = [struct.unpack_from("<IIQQQQ", code, table + k * entry_size) for k in range(count)]
+    first_name = entries[names][4] if entries else 0
+    for name, _, _, _, offset, size in entries:
+        start = first_name + name
+        yield code[start : code.index(b"\0", start)].decode(), offset, size

@@ -1,0 +1,120 @@
+"""Passes of Krylov methods, and graphs that repeat them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.device import (
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    driver,
+    load_kernel,
+    ready_stream,
+)
+from batchkron.backends.device_krylov import krylov_kernels, parts_of
+
+# A word for the address of a launch's arguments, each in the hands of one call at a time.
+_words: list[tuple[Any, int]] = []
+
+
+def _new_word() -> tuple[Any, int]:
+    word = np.zeros(1, np.uint64)
+    return word, word.ctypes.data
+
+
+class Passes:
+    """Launches for vectors (systems, n)."""
+
+    def __init__(
+        self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+    ) -> None:
+        self._device = current_device()
+        limits = device_limits(self._device)
+        kernels = krylov_kernels(names, dtype, n, systems, restart, limits) if systems else []
+        self._launches = [
+            (load_kernel(k.program, self._device), k.blocks, k.threads, k.shared) for k in kernels
+        ]
+
+    def run(self, address: int) -> int:
+        """Launch the kernels on the current stream; CUDA copies their arguments at once."""
+        word, where = _words.pop() if _words else _new_word()
+        word[0] = address
+        stream = ready_stream(self._device)
+        for kernel, blocks, threads, shared in self._launches:
+            driver.launchKernel(kernel.ptr, blocks, 1, 1, threads, 1, 1, shared, stream, where, 0)
+        _words.append((word, where))
+        return -1
+
+
+@lru_cache(maxsize=256)
+def _passes_on(
+    device: int,
+    names: tuple[str, ...],
+    dtype: np.dtype[Any],
+    n: int,
+    systems: int,
+    restart: int,
+) -> Passes:
+    return Passes(names, dtype, n, systems, restart)
+
+
+def krylov_passes(
+    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+) -> Passes:
+    """Return passes by their names in csrc/cuda/krylov_*.cuh."""
+    return _passes_on(current_device(), names, dtype, n, systems, restart)
+
+
+def krylov_parts(n: int, systems: int) -> int:
+    """Return how many thread blocks share a system."""
+    return parts_of(n, systems, device_limits(current_device()).multiprocessors)
+
+
+class Recorder:
+    """Work that was done once is captured when it comes again, and replayed from then on.
+
+    It is done first on a stream of the recorder's own, so that operators have their workspace
+    there before the capture.
+    """
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._graphs: dict[object, Any] = {}
+
+    def run(self, key: object, work: Callable[[], None]) -> bool:
+        """Do what ``work`` does; return whether that was without calling it."""
+        with device_errors():
+            current = cupy.cuda.get_current_stream()
+            if self._stream is None:
+                self._stream = cupy.cuda.Stream(non_blocking=True)
+            if key not in self._graphs:
+                self._graphs[key] = None
+                self._order(current, self._stream)
+                with self._stream:
+                    work()
+                self._order(self._stream, current)
+                return False
+            known = self._graphs[key] is not None
+            if not known:
+                with self._stream:
+                    self._stream.begin_capture()
+                    try:
+                        work()
+                    finally:
+                        graph = self._stream.end_capture()
+                self._graphs[key] = graph
+            self._graphs[key].launch(current)
+            return known
+
+    @staticmethod
+    def _order(first: Any, second: Any) -> None:
+        """Let what is begun on the second stream from now on wait for the first."""
+        done = cupy.cuda.Event()
+        done.record(first)
+        second.wait_event(done)

@@ -1,0 +1,290 @@
+"""Ways to multiply the fibres of tiles in place, and the estimated cycles of each.
+
+A way is the size of a tile, the warps that share it and what a warp takes of its fibres, see
+``csrc/cuda/kron_fibres.cuh``. Pure arithmetic on sizes, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from batchkron.backends.device_tf32 import tf32_cut
+from batchkron.backends.device_tiling import DeviceLimits
+
+WARP = 32
+LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
+SECTOR = 32  # bytes, the least that is worth reading
+_MOST_SUMS = 128  # of a thread, single precision
+_MOST_HELD = 128  # registers of a thread for its fibres, double precision
+_MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
+_REGISTER_FILE = 65536
+_MOST_REGISTERS = 255
+_OTHER_REGISTERS = 52  # for words of factors, addresses
+_TEAMS = {  # warps of a team: numbers of teams
+    1: (4, 6, 8, 12, 16),
+    2: (2, 4, 6, 8),
+    3: (4,),
+    4: (1, 2, 3, 4, 5, 6),
+    6: (2,),
+    8: (1, 2),
+    12: (1,),
+    16: (1,),
+}
+_MOST_PADDED = 0.98  # of shared memory is filled without pads
+
+# Estimated times, in cycles of a multiprocessor of an H200: fitted to 1200 measured kernels so
+# that the fastest comes first; where resources share the time, no number alone is physical.
+_BYTES_A_CYCLE = 13.4  # of memory
+_CACHED_BYTES_A_CYCLE = 23  # of the second-level cache
+_LATENCY = 1090  # from asking the second-level cache for a tile to the last answer
+_HIDDEN = 0.11  # of these two remains where a tile is loaded while another is multiplied
+_NARROW = 74  # bytes of neighbouring columns below which memory gets slower
+_MATRIX_CYCLES = 11.3  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
+_CHAIN = 12.4  # from one such multiply-add to the next that adds to the same sums
+_TILE = 6.9  # of writing eight results
+_MORE, _LESS = 0.48, 0.44  # weights of the more and the less of multiply-adds and loads
+_LOAD = 4.1  # of a word of shared memory, which four warps share
+_STORE = 3.8  # of one result of a thread
+_ITEM = 45  # of a warp's turn to other fibres
+_IDLE = 2.2  # warps' worth of a multiprocessor that does not issue
+_NORM = 2.33  # how nearly the slowest of several resources is the time
+_LAUNCH = 4000  # of a launch, and its first loads
+_STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
+_STAGED_TOGETHER = 8  # values of such a batch
+_LAST = 0.16  # of its tiles that a team is alone with
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a group is given: sizes of its modes, L, R, bytes of an element.
+
+    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    L: int
+    R: int
+    itemsize: int
+    products: int = 0
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The room of each mode in a tile."""
+        return tuple(max(pair) for pair in zip(self.inputs, self.outputs, strict=True))
+
+    def word(self, columns: int) -> int:
+        """Return how many elements of a tile always lie together, at most 16 bytes."""
+        word = 16 // self.itemsize
+        sizes = [self.inputs[-1], self.outputs[-1]] if columns == 1 else [columns]
+        return word if all(size % word == 0 for size in sizes) else 1
+
+    def steps(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the modes in the order of least work, each with all sizes before it."""
+        modes = tuple(reversed(range(len(self.inputs))))
+        if self.inputs != self.outputs:
+            modes = min(permutations(modes), key=self._work)
+        sizes = list(self.inputs)
+        for mode in modes:
+            yield mode, tuple(sizes)
+            sizes[mode] = self.outputs[mode]
+
+    def _work(self, order: tuple[int, ...]) -> int:
+        sizes, total = list(self.inputs), 0
+        for mode in order:
+            sizes[mode] = self.outputs[mode]
+            total += math.prod(sizes) * self.inputs[mode]
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What a warp takes in a pass, see ``FibrePass`` of the kernel.
+
+    With ``products`` see ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    """
+
+    rows: int
+    columns: int
+    across: int
+    along: bool
+    staged: int  # elements of the factor in shared memory
+    split: int = 0
+    products: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A way to work on a group, and its estimated cycles."""
+
+    cycles: float
+    slices: int
+    columns: int
+    teams: int
+    warps: int  # of a team
+    stages: int
+    fragments: tuple[Fragment, ...]
+
+
+def _powers(most: int) -> list[int]:
+    """Return the powers of two up to ``most``."""
+    return [1 << bit for bit in range(most.bit_length())]
+
+
+def _single(
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in single precision on a quarter of a multiprocessor."""
+    across = 1 if along else word
+    best: tuple[float, Fragment] | None = None
+    for lanes in LANES:
+        columns = -(-K // (4 * lanes)) * 4
+        if lanes > 1 and -(-K // columns) <= lanes // 2:
+            continue
+        for rows in (1, 2, 4, 8, 12, 16):
+            sums = rows * columns
+            needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
+            if sums > _MOST_SUMS or needed > registers or rows % across:
+                continue
+            items = -(-fibres // (WARP // lanes * rows))
+            loads = _LOAD * (rows + columns)
+            step = _MORE * max(sums, loads) + _LESS * min(sums, loads)
+            cycles = -(-items // warps) * (C * step + _STORE * sums + _ITEM)
+            if best is None or cycles < best[0]:
+                best = cycles, Fragment(rows, columns, across, along, C * lanes * columns)
+    return best
+
+
+def _double(
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in double precision on a quarter of a multiprocessor."""
+    steps, tiles = -(-C // 4), -(-K // 8)
+    best: tuple[float, Fragment] | None = None
+    for rows in (2, 4, 8):
+        for together in (1, 2):
+            held = 2 * rows * steps
+            needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
+            if held > _MOST_HELD or needed > registers or tiles % together:
+                continue
+            items = -(-fibres // (8 * rows))
+            blocks = rows // 2
+            chains = max(_MATRIX_CYCLES * blocks, _CHAIN / together)
+            cycles = -(-items // warps) * (tiles * (steps * chains + _TILE / together) + _ITEM)
+            if best is None or cycles < best[0]:
+                best = (
+                    cycles,
+                    Fragment(rows, together, 1 if along else word, along, 32 * tiles * steps),
+                )
+    return best
+
+
+def _split(
+    C: int, K: int, fibres: int, warps: int, registers: int, along: bool
+) -> tuple[float, Fragment] | None:
+    """Return the same where all warps share the factor, in their registers."""
+    steps = -(-C // 4)
+    tiles = -(-K // 8)
+    mine = -(-tiles // warps)
+    best: tuple[float, Fragment] | None = None
+    for rows in (2, 4, 8):
+        if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
+            continue
+        chains = max(_MATRIX_CYCLES * (rows // 2 * mine), _LOAD * rows, 2 * _CHAIN)
+        cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
+        if best is None or cycles < best[0]:
+            best = cycles, Fragment(rows, 0, 1, along, 0, warps)
+    return best
+
+
+def _single_on_units(
+    C: int,
+    K: int,
+    fibres: int,
+    warps: int,
+    registers: int,
+    word: int,
+    along: bool,
+    products: int,
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in single precision on matrix units."""
+    cut = tf32_cut(C, K, fibres, warps, registers, products)
+    if cut is None:
+        return None
+    across = 1 if along else min(word, 2)
+    return cut.cycles, Fragment(cut.blocks, 0, across, along, cut.staged, cut.sharers, products)
+
+
+def _fragments(
+    shape: Shape, slices: int, columns: int, warps: int, registers: int
+) -> tuple[float, tuple[Fragment, ...]] | None:
+    """Return the cycles of all passes of a tile by a team, and what its warps take."""
+    word, total, found = shape.word(columns), 0.0, []
+    for mode, sizes in shape.steps():
+        C, K = shape.inputs[mode], shape.outputs[mode]
+        fibres = slices * math.prod(sizes) // C * columns
+        along = word > 1 and columns == 1 and mode == len(sizes) - 1
+        given = C, K, fibres, warps, registers, word, along
+        if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
+            one = _split(C, K, fibres, warps, registers, along)
+        else:
+            one = _double(*given) if shape.itemsize == 8 else _single(*given)
+            if shape.products:
+                other = _single_on_units(*given, shape.products)
+                one = min(filter(None, (one, other)), key=lambda way: way[0], default=None)
+        if one is None:
+            return None
+        total += one[0]
+        found.append(one[1])
+    return total, tuple(found)
+
+
+def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield slices and columns that a tile may have."""
+    if shape.R <= 64:
+        for slices in _powers(min(128, shape.L)):
+            yield slices, shape.R
+    for columns in (128, 64, 32, 16, 8, 4):
+        if columns < shape.R and columns * shape.itemsize >= SECTOR:
+            yield 1, columns
+
+
+def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
+    """Yield all ways to work on a group, with estimated cycles."""
+    block = math.prod(shape.extents)
+    moved = math.prod(shape.inputs) + math.prod(shape.outputs)
+    shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
+    for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2)):
+        buffer = slices * block * columns
+        if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
+            continue
+        registers = min(_MOST_REGISTERS, _REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+        passes = _fragments(shape, slices, columns, warps, registers)
+        if passes is None:
+            continue
+        cycles, fragments = passes
+        staged = sum(one.staged for one in fragments)
+        if (staged + teams * stages * buffer) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
+            continue
+        width = columns * shape.itemsize
+        narrow = max(1.0, _NARROW / width) if columns < shape.R else 1.0
+        moving = slices * moved * width * narrow
+        memory = moving / _BYTES_A_CYCLE
+        waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
+        tiles = -(-shape.L // slices) * -(-shape.R // columns)
+        rounds = -(-tiles // limits.multiprocessors)
+        busy_teams = min(teams, rounds)
+        turns = -(-rounds // teams)
+        alone = cycles + waiting * (1 if stages == 1 or turns == 1 else _HIDDEN)
+        together = busy_teams * warps
+        uneven = -(-together // 4) * 4 / together
+        busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
+        each = sum(part**_NORM for part in (busy, memory, alone / busy_teams)) ** (1 / _NORM)
+        last = alone * max(1, _LAST * turns)
+        staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
+        staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
+        total = staging + memory + max(rounds * each, last)
+        yield Cut(total, slices, columns, teams, warps, stages, fragments)

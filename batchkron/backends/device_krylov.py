@@ -1,0 +1,105 @@
+"""How passes of Krylov methods are cut into kernels and thread blocks. Nothing here needs a device.
+
+A thread block owns a system where systems are small or many; its passes, as far as they are over
+single elements, are one kernel. Otherwise each pass is a kernel of its own, and a system's blocks
+leave sums of their parts, which the last one adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.device_programs import BASIS_PASSES, Program, krylov_program
+from batchkron.backends.device_tiling import DeviceLimits
+
+_SMALL = 8192  # unknowns for which one block is quicker than several kernels
+_PART_THREADS = 256
+_LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
+_BLOCKS_PER_PROCESSOR = 4
+_MOST_SUMS = 5
+_HELD = 4  # kHeld of krylov_basis.cuh
+
+
+@dataclass(frozen=True, slots=True)
+class KrylovKernel:
+    """One launch: its program, blocks and threads, and how much shared memory it asks for."""
+
+    program: Program
+    blocks: int
+    threads: int
+    shared: int
+
+
+def parts_of(n: int, systems: int, processors: int) -> int:
+    """Return how many thread blocks share a system: 1 where one block owns it."""
+    wanted = _BLOCKS_PER_PROCESSOR * processors
+    if n <= _SMALL or systems >= wanted:
+        return 1
+    useful = -(-n // (_PART_THREADS * _LEAST_PER_THREAD))
+    return max(1, min(useful, wanted // max(systems, 1)))
+
+
+def _threads(n: int, per_thread: int, most: int) -> int:
+    wanted = -(-n // per_thread)
+    return max(32, min(most, -(-wanted // 32) * 32))
+
+
+def _basis_room(name: str, dtype: np.dtype[np.generic], threads: int, restart: int) -> int:
+    """Return the bytes of shared memory of a pass over the basis."""
+    warps, reals = threads // 32, 2 if dtype.kind == "c" else 1
+    if name == "GmresProject":
+        return 8 * (warps * (2 * restart * reals + 2 + reals) + 1)
+    return 8 * (warps + 3) + 2 * restart * dtype.itemsize
+
+
+def krylov_kernels(
+    names: Sequence[str],
+    dtype: np.dtype[np.generic],
+    n: int,
+    systems: int,
+    restart: int,
+    limits: DeviceLimits,
+) -> list[KrylovKernel]:
+    """Return the launches that passes take, in their order.
+
+    Raises
+    ------
+    ValueError
+        If sums over a basis of ``restart`` vectors do not fit in shared memory.
+    """
+    parts = parts_of(n, systems, limits.multiprocessors)
+    kernels: list[KrylovKernel] = []
+    waiting: list[str] = []
+
+    def launch_waiting() -> None:
+        if waiting:
+            threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
+            program = krylov_program(dtype, waiting, threads, parts == 1)
+            shared = 8 * ((threads // 32 + 1) * _MOST_SUMS + 1)
+            kernels.append(KrylovKernel(program, systems * parts, threads, shared))
+            waiting.clear()
+
+    for name in names:
+        if name not in BASIS_PASSES:
+            if parts > 1:
+                launch_waiting()
+            waiting.append(name)
+            continue
+        launch_waiting()
+        threads = _PART_THREADS if parts > 1 else _threads(n, _HELD, _PART_THREADS)
+        shared = _basis_room(name, dtype, threads, restart)
+        while shared > limits.shared_bytes and threads > 32:
+            threads //= 2
+            shared = _basis_room(name, dtype, threads, restart)
+        if shared > limits.shared_bytes:
+            raise ValueError(
+                f"restart is {restart}; the device has shared memory for the sums of "
+                f"{restart * limits.shared_bytes // shared} basis vectors"
+            )
+        program = krylov_program(dtype, [name], threads, parts == 1)
+        kernels.append(KrylovKernel(program, systems * parts, threads, shared))
+    launch_waiting()
+    return kernels

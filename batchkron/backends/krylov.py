@@ -1,0 +1,82 @@
+"""What the passes of Krylov methods are given: the layout of ``KrylovArguments`` of krylov.cuh."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+MOST_VECTORS = 10
+STATE_FIELDS = 32
+
+ARGUMENTS = np.dtype(
+    [
+        ("n", np.int64),
+        ("systems", np.int64),
+        ("progress", np.uint64),
+        ("vectors", np.uint64, (MOST_VECTORS,)),
+        ("state", np.uint64),
+        ("small", np.uint64),
+        ("history", np.uint64),
+        ("partial", np.uint64),
+        ("tickets", np.uint64),
+        ("parts", np.int64),
+        ("small_size", np.int64),
+        ("rows", np.int64),
+        ("column", np.int64),
+        ("restart", np.int64),
+        ("flags", np.int64),
+        ("rtol", np.float64),
+        ("atol", np.float64),
+        ("most_iterations", np.float64),
+        ("most_cycles", np.float64),
+    ]
+)
+
+
+class Progress(IntEnum):
+    """Where a system is: running, waiting for the true residual, or (from 8 on) done."""
+
+    RUNNING = 0
+    CLAIMED = 1
+    SPENT = 2
+    BROKEN = 3
+    NOT_FINITE = 4
+    INDEFINITE = 5
+    CYCLE_END = 6
+    CONVERGED = 8
+    MAX_ITERATIONS = 9
+    STAGNATED = 10
+    BREAKDOWN = 11
+    NOT_FINITE_AT_END = 12
+    INDEFINITE_AT_END = 13
+
+
+class Field(IntEnum):
+    """Scalars of a system, in its row of the state."""
+
+    RESIDUAL = 0
+    ESTIMATE = 1
+    TOLERANCE = 2
+    NORM_B = 3
+    RESTARTS = 7
+
+
+class Flag(IntFlag):
+    """Options of a method."""
+
+    RETRIES = 1
+    PRECONDITIONED = 2
+    FLEXIBLE = 4
+
+
+def small_size(restart: int, dtype: np.dtype[np.generic]) -> int:
+    """Return how many float64 a system needs for GMRES's triangles (``gmres::Triangle``)."""
+    reals = 2 if dtype.kind == "c" else 1
+    return reals * (2 * restart**2 + 7 * (restart + 1)) + 2 * (restart + 1)
+
+
+def most_sums(restart: int, dtype: np.dtype[np.generic]) -> int:
+    """Return how many sums the largest pass has, with a basis of ``restart`` vectors."""
+    reals = 2 if dtype.kind == "c" else 1
+    return max(5, 2 * restart * reals + 2 + reals)

@@ -1,0 +1,203 @@
+"""What preconditioners know of an operator: its terms, each a Kronecker product of 1-D matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators.sweep_spec import Blocks, levels_of
+from batchkron.spec import Array
+
+__all__ = ["Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]
+
+Factor: TypeAlias = Any
+"""A 1-D matrix, (n, n) or as `Blocks`; None is the identity."""
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerTerm:
+    """One term c · A_1 ⊗ … ⊗ A_d.
+
+    Attributes
+    ----------
+    coefficient : scalar
+        c.
+    factors : tuple of (ndarray (n_k, n_k), Blocks or None)
+        One per mode; None is the identity.
+    """
+
+    coefficient: Any
+    factors: tuple[Factor, ...]
+
+    @property
+    def modes(self) -> tuple[int, ...]:
+        """The modes whose factor is not the identity."""
+        return tuple(k for k, factor in enumerate(self.factors) if factor is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerTerms:
+    """The operator Σ_t c_t A_t1 ⊗ … ⊗ A_td, on a tensor product or on the cells of a sparse grid.
+
+    This is all that preconditioners know of grids and operators; `Operator.kronecker_terms`
+    returns it.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Without ``cells`` the size n_k of each mode, else the functions per 1-D cell.
+    terms : tuple of KroneckerTerm
+        Square factors of those sizes, or matrices of (1-D cells × functions) given by blocks.
+    cells : ndarray of int64, (num_cells, d), or None
+        The multi-indices of a grid's cells, 1-D hierarchical indices: 0 for level 0, else
+        2^(l-1) + position. None is a whole tensor product.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> terms = (bk.KroneckerSum([np.eye(2), np.ones((3, 3))]) * 2.0).kronecker_terms()
+    >>> terms.sizes, [term.coefficient for term in terms.terms], terms.is_sum
+    ((2, 3), [2.0, 2.0], True)
+    """
+
+    sizes: tuple[int, ...]
+    terms: tuple[KroneckerTerm, ...]
+    cells: NDArray[np.int64] | None = None
+
+    @property
+    def unknowns(self) -> int:
+        """The length of a vector."""
+        blocks = 1 if self.cells is None else len(self.cells)
+        return blocks * math.prod(self.sizes)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether every term acts on one mode at most: then the operator is a Kronecker sum."""
+        return all(len(term.modes) <= 1 for term in self.terms)
+
+    @cached_property
+    def levels(self) -> NDArray[np.int64]:
+        """The level of each cell in each mode, (num_cells, d); one row of zeros without cells."""
+        if self.cells is None:
+            return np.zeros((1, len(self.sizes)), np.int64)
+        return levels_of(self.cells)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The common dtype of all coefficients and factors, at least float64."""
+        kinds = [np.float64]
+        for term in self.terms:
+            kinds.append(np.asarray(term.coefficient).dtype.type)
+            kinds.extend(_entries(f).dtype.type for f in term.factors if f is not None)
+        return np.result_type(*kinds)
+
+    def rows(self, mode: int, level: int = 0) -> int:
+        """Return the rows of a mode's matrices up to a level."""
+        return self.sizes[mode] << level if self.cells is not None else self.sizes[mode]
+
+    def factor(self, term: int, mode: int, level: int = 0) -> Array:
+        """Return the leading part, up to a level, of one factor as a dense matrix."""
+        rows = self.rows(mode, level)
+        given = self.terms[term].factors[mode]
+        return np.eye(rows) if given is None else leading_part(given, rows)
+
+    def sum_factors(self) -> list[Array]:
+        """Return the A_k of a Kronecker sum A_1 ⊕ … ⊕ A_d on a whole tensor product.
+
+        Multiples of the identity are added to the first.
+
+        Raises
+        ------
+        ValueError
+            If a term acts on several modes, or there are cells.
+        """
+        if self.cells is not None or not self.is_sum:
+            raise ValueError("the terms are no Kronecker sum on a whole tensor product")
+        sums = [np.zeros((n, n), self.dtype) for n in self.sizes]
+        for number, term in enumerate(self.terms):
+            mode = term.modes[0] if term.modes else 0
+            sums[mode] = sums[mode] + term.coefficient * self.factor(number, mode)
+        return sums
+
+    def scaled(self, scalar: Any) -> KroneckerTerms:
+        """Return the terms of scalar · A."""
+        return replace(
+            self,
+            terms=tuple(replace(t, coefficient=scalar * t.coefficient) for t in self.terms),
+        )
+
+    def plus(self, other: KroneckerTerms) -> KroneckerTerms:
+        """Return the terms of the sum of two operators.
+
+        Raises
+        ------
+        TypeError
+            If they are laid out differently.
+        """
+        if self.cells is None or other.cells is None:
+            same = self.cells is other.cells
+        else:
+            same = np.array_equal(self.cells, other.cells)
+        if self.sizes != other.sizes or not same:
+            raise TypeError(
+                f"terms of sizes {self.sizes} and {other.sizes} are of different tensor products "
+                "or grids, so their sum has no common Kronecker terms"
+            )
+        return replace(self, terms=self.terms + other.terms)
+
+    def shifted(self, scale: Any) -> KroneckerTerms:
+        """Return the terms of I - scale · A."""
+        identity = KroneckerTerm(1.0, (None,) * len(self.sizes))
+        return replace(self, terms=(identity, *self.scaled(-scale).terms))
+
+
+def _entries(factor: Factor) -> Array:
+    return factor if isinstance(factor, np.ndarray) else np.asarray(factor.blocks)
+
+
+def leading_part(factor: Array | Blocks, rows: int) -> Array:
+    """Return the first rows and columns of a 1-D matrix, dense.
+
+    Parameters
+    ----------
+    factor : ndarray, (n, n), or Blocks
+        The matrix.
+    rows : int
+        How many of both.
+
+    Returns
+    -------
+    ndarray, (rows, rows)
+        A fresh array.
+    """
+    if isinstance(factor, np.ndarray):
+        return np.array(factor[:rows, :rows])
+    n = factor.blocks.shape[-1]
+    cells = rows // n
+    kept = (factor.rows < cells) & (factor.columns < cells)
+    dense = np.zeros((cells, n, cells, n), factor.blocks.dtype)
+    dense[factor.rows[kept], :, factor.columns[kept], :] = factor.blocks[kept]
+    return dense.reshape(rows, rows)
+
+
+def product_terms(factors: Sequence[Array]) -> KroneckerTerms:
+    """Return the one term of a Kronecker product of square matrices."""
+    sizes = tuple(len(factor) for factor in factors)
+    return KroneckerTerms(sizes, (KroneckerTerm(1.0, tuple(factors)),))
+
+
+def sum_terms(factors: Sequence[Array]) -> KroneckerTerms:
+    """Return the terms of a Kronecker sum, one per factor."""
+    sizes = tuple(len(factor) for factor in factors)
+    terms = []
+    for mode, factor in enumerate(factors):
+        modes: list[Factor] = [None] * len(factors)
+        modes[mode] = factor
+        terms.append(KroneckerTerm(1.0, tuple(modes)))
+    return KroneckerTerms(sizes, tuple(terms))

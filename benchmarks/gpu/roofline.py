@@ -1,0 +1,153 @@
+"""Where Kron-Matmuls lie under the chip's roof, as a picture and a table.
+
+    python -m benchmarks.gpu.roofline benchmarks/results/h200-gpu.json docs/pictures/roofline.svg
+
+reads what `python -m benchmarks.gpu --json` has written, draws the picture, and prints the table in
+Markdown. Products whose floor is shorter than a launch are in the table only. No device is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.device_kron_groups import KronGroup, rule_groups
+from batchkron.backends.device_registers import RegisterTile
+from batchkron.backends.device_tiling import DeviceLimits, kron_groups
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.cases import DTYPES, KRON
+from benchmarks.gpu.floors import COPY, FLOPS
+from benchmarks.gpu.roofline_picture import Mark, Roof, picture
+
+H200 = DeviceLimits(227 << 10, 132)
+LAUNCH = 2.0  # µs; shorter floors say nothing
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured product.
+
+    Attributes
+    ----------
+    name, dtype : str
+        As in the file.
+    intensity : float
+        Flops for each byte that one pass over memory would read and write.
+    rate : float
+        Flops per second, as measured.
+    floor : float
+        The least time in µs.
+    moved : tuple of float
+        What each kernel reads and writes, as a multiple of that one pass.
+    """
+
+    name: str
+    dtype: str
+    intensity: float
+    rate: float
+    floor: float
+    moved: tuple[float, ...]
+
+    @property
+    def share(self) -> float:
+        """The rate over that of the roof."""
+        return self.rate / min(FLOPS, self.intensity * COPY)
+
+    @property
+    def share_of_passes(self) -> float:
+        """The rate over that of the roof for as many bytes as its kernels move."""
+        return self.rate / min(FLOPS, self.intensity / sum(self.moved) * COPY)
+
+
+def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
+    """What each kernel of an operator on an H200 reads and writes, over x and y together."""
+    inputs, outputs = zip(*shape.factors, strict=True)
+    given = inputs, outputs, shape.rows, 1, np.dtype(dtype)
+    groups = rule_groups(*given, True, H200)
+    if groups is None:
+        general = kron_groups(*given, H200)
+        sizes = [one.columns * (one.tiling.input_size + one.tiling.output_size) for one in general]
+    else:
+        sizes = [one.L * one.R * sum(block_sizes(one)) for one in groups]
+    return tuple(size / sum(shape.elements()) for size in sizes)
+
+
+def block_sizes(group: KronGroup) -> tuple[int, int]:
+    """Elements of a block's column before and after a group."""
+    tile = group.tile
+    if isinstance(tile, RegisterTile):
+        return math.prod(tile.inputs), math.prod(tile.outputs)
+    return tile.input_size, tile.output_size
+
+
+def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
+    """Yield the measured Kron-Matmuls of a report, in its order; those without a time have none."""
+    shapes = {case.name: case.shape for case in KRON}
+    for cell in report["cells"]:
+        if cell["part"] == "kron" and "tflops" in cell:
+            yield Point(
+                cell["case"],
+                cell["dtype"],
+                cell["tflops"] / cell["terabytes_per_second"],
+                1e12 * cell["tflops"],
+                cell["floor"],
+                moved(shapes[cell["case"]], cell["dtype"]),
+            )
+
+
+def figure(value: float) -> str:
+    """Two digits of a number, or all before the point."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def table(points: Sequence[Point]) -> Iterator[str]:
+    """Yield the lines of a Markdown table, a row for each product."""
+    heads = ["flops/byte", "passes", "TFLOP/s", "% of roof", "% with passes"]
+    columns = ["rows: factors"]
+    for dtype in DTYPES:
+        columns += [f"{dtype}: {heads[0]}", *heads[1:]]
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    found = {(point.name, point.dtype): point for point in points}
+    for name in dict.fromkeys(point.name for point in points):
+        texts = [name]
+        for dtype in DTYPES:
+            point = found.get((name, dtype))
+            texts += ["–"] * len(heads) if point is None else row(point)
+        yield f"| {' | '.join(texts)} |"
+
+
+def row(point: Point) -> list[str]:
+    """Return the figures of a product in one dtype."""
+    shares = [figure(100 * share) for share in (point.share, point.share_of_passes)]
+    rate = figure(point.rate / 1e12)
+    return [f"{point.intensity:.3g}", str(len(point.moved)), rate, *shares]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw the picture and print the table."""
+    if len(arguments) != 2:
+        sys.exit("usage: python -m benchmarks.gpu.roofline RESULTS.json PICTURE.svg")
+    source, target = map(Path, arguments)
+    points = list(points_of(json.loads(source.read_text())))
+    marks = [
+        Mark(one.name, one.dtype, one.intensity, one.rate / 1e12)
+        for one in points
+        if one.floor >= LAUNCH
+    ]
+    if not marks:
+        sys.exit(f"{source} has no measured Kron-Matmul; run python -m benchmarks.gpu --part kron")
+    target.write_text(picture(marks, Roof(COPY / 1e12, FLOPS / 1e12)))
+    print("\n".join(table(points)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Krylov methods beside SciPy's, CuPy's and torch's."""

@@ -1,0 +1,160 @@
+"""Solve, compare, print: `python -m benchmarks.krylov --help`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import scipy.sparse.linalg as scipy_linalg
+
+import batchkron as bk
+from batchkron import solvers
+from benchmarks.krylov.batches import batch_records
+from benchmarks.krylov.cases import (
+    DEVICE_UNKNOWNS,
+    ITERATIONS,
+    METHODS,
+    OPERATORS,
+    UNKNOWNS,
+    Case,
+    operator_of,
+    right_hand_side,
+    side,
+)
+from benchmarks.krylov.timing import in_turn
+
+TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks.krylov", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--case", action="append", help="name or pattern, as --list prints them")
+    parser.add_argument("--systems", type=int, help="of the batch; 4096, on the CPU 256")
+    parser.add_argument("--json", type=Path, help="file to write")
+    parser.add_argument("--list", action="store_true", help="print the cases")
+    return parser.parse_args(given)
+
+
+def cases_on(device: str) -> list[Case]:
+    unknowns = UNKNOWNS if device == "cpu" else DEVICE_UNKNOWNS
+    return [Case(m, o, n) for n in unknowns for o in OPERATORS for m in METHODS]
+
+
+def peer_of(device: str) -> tuple[str, Any]:
+    if device == "cpu":
+        return "SciPy", scipy_linalg
+    import cupyx.scipy.sparse.linalg as cupy_linalg
+
+    return "CuPy", cupy_linalg
+
+
+def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
+    """Times of the same number of iterations, of a solver object, of our function, of the peer."""
+    A, b = operator_of(case, module), right_hand_side(side(case), module)
+    options: dict[str, Any] = {"rtol": 1e-15, "maxiter": ITERATIONS}
+    peer_options = {("rtol" if device == "cpu" else "tol"): 1e-15, "maxiter": ITERATIONS}
+    if case.method == "gmres":
+        options |= {"maxiter": 2, "restart": ITERATIONS // 2}
+        cycles = 2 if device == "cpu" else ITERATIONS
+        peer_options |= {"maxiter": cycles, "restart": ITERATIONS // 2}
+    ours = getattr(solvers, case.method)
+    solver = getattr(solvers, case.method.capitalize())(
+        side(case), like=b, **({"restart": options.pop("restart")} if "restart" in options else {})
+    )
+    contenders: dict[str, Callable[[], Any]] = {
+        "batchkron, kept": lambda: solver.solve(A, b, **options),
+    }
+    if case.method != "gmres":
+        contenders["batchkron"] = lambda: ours(A, b, **options)
+    else:
+        contenders["batchkron"] = lambda: ours(A, b, restart=ITERATIONS // 2, **options)
+    name, library = peer_of(device)
+    peer = getattr(library, case.method, None)
+    if peer is not None:
+        contenders[name] = lambda: peer(A, b, **peer_options)
+    result = contenders["batchkron"]()
+    residual = float(np.linalg.norm(to_host(b - A @ result.x)))
+    right = abs(residual - result.residual_norm) <= 1e-6 * float(np.linalg.norm(to_host(b)))
+    wait = (lambda: None) if module is np else module.cuda.Device().synchronize
+    seconds = in_turn(contenders, wait)
+    ratio = seconds[name] / seconds["batchkron"] if name in seconds else None
+    target = 1.0 if case.method == "gmres" and case.unknowns > 100_000 else TARGETS[device](case)
+    return {
+        "case": case.name,
+        "seconds": seconds,
+        "iterations": int(result.iterations),
+        "right": right,
+        "ratio": ratio,
+        "target": target,
+    }
+
+
+def to_host(array: Any) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def records(options: argparse.Namespace, module: Any) -> Iterator[dict[str, Any]]:
+    patterns = options.case or ["*"]
+    for case in cases_on(options.device):
+        if any(fnmatch.fnmatch(case.name, pattern) for pattern in patterns):
+            yield solve_record(case, options.device, module)
+    if any(fnmatch.fnmatch("batch", pattern) for pattern in patterns):
+        systems = options.systems or (4096 if module is not np else 256)
+        yield from batch_records(systems, module)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the command; the status is 1 if a result of ours was wrong."""
+    options = arguments(given)
+    if options.list:
+        print(*[case.name for case in cases_on(options.device)], "batch", sep="\n")
+        return 0
+    module: Any = np
+    if options.device == "cuda":
+        import cupy as module
+    machine = {
+        "python": platform.python_version(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": bk.get_num_threads(),
+        "instruction_set": bk.instruction_set(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "batchkron": bk.__version__,
+    }
+    if module is not np:
+        machine["device"] = module.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        machine["cupy"] = module.__version__
+    print(json.dumps(machine))
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for record in records(options, module):
+            found.append(record)
+            show(record)
+            if options.json is not None:
+                report = {"machine": machine, "cells": found}
+                options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return int(any(not record["right"] for record in found))
+
+
+def show(record: dict[str, Any]) -> None:
+    times = ", ".join(f"{name} {1e6 * each:.0f} µs" for name, each in record["seconds"].items())
+    ratio = record["ratio"]
+    verdict = "no peer" if ratio is None else f"{ratio:.2f} of {record['target']:g}"
+    missed = " MISSED" if ratio is not None and ratio < record["target"] else ""
+    wrong = "" if record["right"] else " WRONG"
+    print(f"{record['case']}: {times}: {verdict}{missed}{wrong}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

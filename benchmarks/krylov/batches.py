@@ -1,0 +1,104 @@
+"""Many small systems at once, beside a loop of solves and dense factorisations."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse.linalg as scipy_linalg
+
+import batchkron as bk
+from batchkron.solvers import Cg, Gmres
+from benchmarks.krylov.cases import batch, bytes_of_an_iteration, dense
+from benchmarks.krylov.timing import in_turn
+
+RTOL = 1e-8
+SAMPLED = 16  # systems of the loop that are solved; it is taken to be as long for the others
+TARGET = 3000.0  # on a device, of a loop of solves over ours
+TARGET_ON_CPU = 1.0
+TARGET_OF_FLOOR = 0.4
+
+
+def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
+    """Times of both methods, of the loop, and of torch's batched LU where there is torch."""
+    op, factors, b = batch(systems, module)
+    size = b.shape[1]
+    wait = (lambda: None) if module is np else module.cuda.Device().synchronize
+    matrices = module.asarray(dense(factors[:SAMPLED]))
+    for workspace, loop in ((Cg, "cg"), (Gmres, "gmres")):
+        solver = workspace(size, like=b, batched="leading")
+        result = solver.solve(op, b, rtol=RTOL)
+        sampled = b[:SAMPLED] - (matrices @ result.x[:SAMPLED, :, None])[..., 0]
+        errors = module.linalg.norm(sampled, axis=1) / module.linalg.norm(b[:SAMPLED], axis=1)
+        right = bool(result.converged and float(errors.max()) <= 2 * RTOL)
+        contenders: dict[str, Callable[[], Any]] = {
+            "batchkron": lambda solver=solver: solver.solve(op, b, rtol=RTOL)
+        }
+        seconds = in_turn(contenders, wait)
+        seconds[f"a loop of {loop}"] = loop_seconds(loop, factors, b, module, wait) * systems
+        lu = torch_seconds(factors, b, module)
+        if lu is not None:
+            seconds["torch's batched LU"] = lu
+        record = {
+            "case": f"{systems} systems of {size}, {loop}",
+            "seconds": seconds,
+            "iterations": [int(result.iterations.min()), int(result.iterations.max())],
+            "right": right,
+            "ratio": seconds[f"a loop of {loop}"] / seconds["batchkron"],
+            "target": TARGET_ON_CPU if module is np else TARGET,
+        }
+        if module is not np and workspace is Cg:
+            moved = bytes_of_an_iteration(size) * int(result.iterations.sum())
+            floor = moved / bandwidth(module)
+            record["of_floor"] = floor / seconds["batchkron"]
+            record["of_floor_target"] = TARGET_OF_FLOOR
+        yield record
+
+
+def loop_seconds(name: str, factors: np.ndarray, b: Any, module: Any, wait: Any) -> float:
+    """Seconds of one solve, the mean over a few of the systems."""
+    library = scipy_linalg
+    if module is not np:
+        import cupyx.scipy.sparse.linalg as library
+    solve, tolerance = getattr(library, name), "rtol" if module is np else "tol"
+    ops = [bk.KroneckerSum(list(each)) for each in factors[:SAMPLED]]
+    if module is not np:
+        ops = [op.to("cuda") for op in ops]
+    solve(ops[0], b[0], **{tolerance: RTOL})
+    wait()
+    began = time.perf_counter()
+    for op, each in zip(ops, b, strict=False):
+        solve(op, each, **{tolerance: RTOL})
+    wait()
+    return (time.perf_counter() - began) / len(ops)
+
+
+def torch_seconds(factors: np.ndarray, b: Any, module: Any) -> float | None:
+    """Seconds of a batched LU and its solves, None without torch or on the CPU."""
+    if module is np or importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    few = torch.from_numpy(dense(factors[:64])).cuda()
+    matrices = few.repeat(-(-len(b) // 64), 1, 1)[: len(b)]
+    rhs = torch.from_dlpack(b)[..., None]
+
+    def solve() -> Any:
+        return torch.linalg.solve(matrices, rhs)
+
+    return in_turn({"torch": solve}, torch.cuda.synchronize)["torch"]
+
+
+def bandwidth(module: Any) -> float:
+    """Bytes a second that a copy of 1 GiB moves."""
+    source = module.zeros(1 << 27)
+    target = module.empty_like(source)
+
+    def copy() -> None:
+        module.copyto(target, source)
+
+    seconds = in_turn({"copy": copy}, module.cuda.Device().synchronize)["copy"]
+    return 2 * source.nbytes / seconds

@@ -1,0 +1,103 @@
+"""What is solved: operators and right-hand sides, on NumPy's or CuPy's arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse.linalg as scipy_linalg
+
+import batchkron as bk
+
+METHODS = ("cg", "minres", "bicgstab", "gmres")
+OPERATORS = ("diagonal", "kronecker sum")
+UNKNOWNS = (100, 1_000, 10_000, 100_000, 1_000_000)
+DEVICE_UNKNOWNS = (1_000, 100_000, 10_000_000)
+ITERATIONS = 40  # of each solve, whatever the residual is
+FACTOR = 8  # unknowns of each of the three modes of a system of a batch
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method on one operator with about ``unknowns`` unknowns."""
+
+    method: str
+    operator: str
+    unknowns: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}, {self.operator}, {self.unknowns}"
+
+
+def second_difference(n: int) -> np.ndarray:
+    return 2.0 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+
+
+def operator_of(case: Case, module: Any) -> Any:
+    """The operator, for arrays of a module: nothing but a product with a vector."""
+    if case.operator == "diagonal":
+        entries = module.asarray(np.geomspace(1.0, 1e4, case.unknowns))
+
+        def product(x: Any) -> Any:
+            return entries * x
+
+        library = scipy_linalg
+        if module is not np:
+            import cupyx.scipy.sparse.linalg as library
+        shape = (case.unknowns, case.unknowns)
+        return library.LinearOperator(shape, matvec=product, dtype=np.float64)
+    modes = 2 if case.unknowns < 1_000_000 else 3
+    n = round(case.unknowns ** (1 / modes))
+    op = bk.KroneckerSum([second_difference(n)] * modes)
+    return op if module is np else op.to("cuda")
+
+
+def right_hand_side(size: int, module: Any) -> Any:
+    return module.asarray(np.random.default_rng(1).standard_normal(size))
+
+
+def batch(systems: int, module: Any) -> tuple[Any, np.ndarray, Any]:
+    """Systems of 512 unknowns, each its own Kronecker sum: operator, factors, right-hand sides.
+
+    The factors are symmetric and positive definite, of condition 10 at most.
+    """
+    rng = np.random.default_rng(2)
+    columns = np.linalg.qr(rng.standard_normal((systems, 3, FACTOR, FACTOR)))[0]
+    values = rng.uniform(1.0, 10.0, (systems, 3, 1, FACTOR))
+    factors = (columns * values) @ columns.swapaxes(-1, -2)
+    identity = np.broadcast_to(np.eye(FACTOR), (systems, 1, FACTOR, FACTOR))
+    pools = np.concatenate([factors, identity], axis=1)
+    ids = np.where(np.eye(3, dtype=bool), np.arange(3), 3)
+    op = bk.BatchedKron(pools, ids, [0] * 3, [0] * 3)
+    b = module.asarray(rng.standard_normal((systems, FACTOR**3)))
+    return (op if module is np else op.to("cuda")), factors, b
+
+
+def dense(factors: np.ndarray) -> np.ndarray:
+    """The matrices of some systems of `batch`, (systems, 512, 512)."""
+    size = FACTOR**3
+    result = np.zeros((len(factors), size, size))
+    for mode in range(3):
+        before, after = FACTOR**mode, FACTOR ** (2 - mode)
+        for system, factor in enumerate(factors[:, mode]):
+            result[system] += np.kron(np.kron(np.eye(before), factor), np.eye(after))
+    return result
+
+
+def bytes_of_an_iteration(size: int) -> int:
+    """What an iteration of cg moves at least, in float64, where a system stays in cache.
+
+    It reads x, r, p and writes them, and the product reads p and writes q, which is read again.
+    """
+    return 9 * 8 * size
+
+
+def side(case: Case) -> int:
+    """The unknowns that the operator really has."""
+    if case.operator == "diagonal":
+        return case.unknowns
+    modes = 2 if case.unknowns < 1_000_000 else 3
+    return int(math.pow(round(case.unknowns ** (1 / modes)), modes))

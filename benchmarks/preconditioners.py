@@ -1,0 +1,165 @@
+"""Iterations of GMRES with each preconditioner: ``python -m benchmarks.preconditioners``.
+
+Solves (I - c A) x = b for the operators A of a few equations on sparse grids, one line per equation
+and level, one column per preconditioner. Counts, no times: any machine gives the same figures, up
+to an iteration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import erf
+
+import batchkron as bk
+from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Problem
+from batchkron.problems.terms import div, grad, laplacian, mass
+from batchkron.solvers import gmres, preconditioners
+
+RTOL = 1e-6
+MOST = 400
+
+
+def diffusion() -> PDE:
+    """Return f_t = Δf, f = 0 on the boundary of the unit square."""
+    axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
+    return PDE(axes, laplacian(axes), boundary=Dirichlet(), name="diffusion")
+
+
+def diffusion_3d() -> PDE:
+    """Return f_t = Δf, f = 0 on the boundary of the unit cube."""
+    axes = [Axis("x", 0, 1), Axis("y", 0, 1), Axis("z", 0, 1)]
+    return PDE(axes, laplacian(axes), boundary=Dirichlet(), name="diffusion, 3-D")
+
+
+def anisotropic() -> PDE:
+    """Return f_t = 10⁴ f_xx + f_yy."""
+    x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
+    terms = [1e4 * div(x) @ grad(x), div(y) @ grad(y)]
+    return PDE(axes, terms, boundary=Dirichlet(), name="anisotropic, 10⁴")
+
+
+def advection_diffusion() -> PDE:
+    """Return f_t = 0.01 Δf - v·∇f, v = (1, 0.5), entering at the left and lower sides."""
+    x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
+    own = {"boundary": (Dirichlet(), Neumann())}
+    terms = [*laplacian(axes, 0.01), div(x, -1.0, **own), div(y, -0.5, **own)]
+    return PDE(axes, terms, boundary=Dirichlet(), name="advection-diffusion")
+
+
+def periodic_advection() -> PDE:
+    """Return f_t = 10⁻³ Δf - (1, 1)·∇f on a torus."""
+    x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
+    terms = [*laplacian(axes, 1e-3), div(x, -1.0), div(y, -1.0)]
+    return PDE(axes, terms, boundary="periodic", name="advection, periodic")
+
+
+def variable() -> PDE:
+    """Return f_t = ∇·(k ∇f), k = (1 + ¾ sin 2πx) (1 + 10 y²)."""
+    x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
+
+    def along_x(s: np.ndarray) -> np.ndarray:
+        return 1 + 0.75 * np.sin(2 * np.pi * s)
+
+    def along_y(s: np.ndarray) -> np.ndarray:
+        return 1 + 10 * s**2
+
+    terms = [
+        div(x) @ mass(x, along_x) @ grad(x) @ mass(y, along_y),
+        mass(x, along_x) @ div(y) @ mass(y, along_y) @ grad(y),
+    ]
+    return PDE(axes, terms, boundary=Dirichlet(), name="variable coefficients")
+
+
+def lenard_bernstein() -> PDE:
+    """Return f_t = 100 ∂((v - u) f + θ ∂f/∂v)/∂v, u = 0.3 sin x, θ = 1 + 0.2 cos x."""
+    x, v = axes = [Axis("x", -np.pi, np.pi), Axis("v", -6, 6)]
+    terms = [
+        100.0 * div(v, lambda s: s, boundary=Dirichlet()),
+        div(v, 1.0, others={x: lambda s: -30.0 * np.sin(s)}, boundary=Dirichlet()),
+        mass(x, lambda s: 100.0 + 20.0 * np.cos(s)) @ div(v) @ grad(v),
+    ]
+    ends = {x: "periodic", v: Neumann()}
+    return PDE(axes, terms, boundary=ends, name="collisions (x, v)")
+
+
+def runaway() -> PDE:
+    """Return the collisions of runaway electrons in momentum p and pitch z = cos θ."""
+    p, z = axes = [Axis("p", 0.1, 10), Axis("z", -1, 1)]
+
+    def chandrasekhar(s: np.ndarray) -> np.ndarray:
+        return (erf(s) - 2 * s * np.exp(-(s**2)) / np.sqrt(np.pi)) / (2 * s**2)
+
+    def scattering(s: np.ndarray) -> np.ndarray:
+        return (1 + erf(s) - chandrasekhar(s)) / (2 * s**3)
+
+    terms = [
+        div(p) @ mass(p, lambda s: chandrasekhar(s) / s) @ grad(p),
+        div(p, lambda s: 2 * chandrasekhar(s), boundary=(Neumann(), Dirichlet())),
+        mass(p, scattering) @ div(z) @ mass(z, lambda s: 1 - s**2) @ grad(z),
+    ]
+    ends = {p: Neumann(), z: Neumann()}
+    return PDE(axes, terms, boundary=ends, volume={p: lambda s: s**2}, name="collisions (p, z)")
+
+
+CASES: tuple[tuple[Callable[[], PDE], float, tuple[int, ...]], ...] = (
+    (diffusion, 0.005, (4, 5, 6, 7, 8)),
+    (diffusion_3d, 0.005, (3, 4, 5)),
+    (anisotropic, 0.005, (4, 6, 8)),
+    (advection_diffusion, 0.05, (4, 6, 8)),
+    (periodic_advection, 0.05, (4, 6, 8)),
+    (variable, 0.005, (4, 6, 7)),
+    (lenard_bernstein, 0.01, (4, 6, 7)),
+    (runaway, 0.5, (4, 6, 7)),
+)
+NAMES = ("none", "block-jacobi", "kronecker-product", "kronecker-sum", "combination")
+
+
+def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) -> int | None:
+    """Return GMRES's iterations for (I - scale · A) x = b with b random; None beyond 400.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its operator is A.
+    scale : float
+        The step, or half of it.
+    name : str
+        Of the preconditioner.
+    rtol : float
+        Of GMRES, which restarts after 50.
+    """
+    A = problem.operator
+    b = np.random.default_rng(0).standard_normal(problem.unknowns)
+    M = preconditioners.make(name, A, scale)
+    shifted = bk.Identity(problem.unknowns) - scale * A
+    result = gmres(shifted, b, M=M, rtol=rtol, restart=50, maxiter=MOST // 50)
+    return result.iterations if result.converged else None
+
+
+def main(words: list[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=99, help="the finest level")
+    parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")
+    options = parser.parse_args(words)
+    print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
+    print("| equation | c | level | unknowns | " + " | ".join(NAMES) + " |")
+    print("| --- | --- " + "| --- " * (len(NAMES) + 2) + "|")
+    for build, scale, levels in CASES:
+        pde = build()
+        for level in levels:
+            if level > options.most:
+                continue
+            problem = pde.discretize(level=level, degree=2)
+            counts = [iterations(problem, scale, name, options.rtol) for name in NAMES]
+            cells = [f"> {MOST}" if count is None else str(count) for count in counts]
+            row = [pde.name, str(scale), str(level), str(problem.unknowns), *cells]
+            print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

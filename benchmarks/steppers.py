@@ -1,0 +1,123 @@
+"""Products with the operator at equal error: ``python -m benchmarks.steppers``.
+
+Each problem of the gallery is run by a method that chooses its steps, at a tolerance of 1e-6, and
+by third-order Runge-Kutta with the fewest equal steps whose error is no larger. The error is that
+of time alone, against a run of far smaller tolerance. Counts, no times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems import Problem, gallery
+from batchkron.solvers import EvolveStatus, evolve
+
+RTOL = 1e-6
+CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
+    ("continuity-1d", 5, "dormand-prince", {}),
+    ("continuity-2d", 4, "dormand-prince", {}),
+    ("continuity-3d", 3, "dormand-prince", {}),
+    ("advection-1d", 5, "ssp-rk43", {}),
+    ("diffusion-1d", 5, "esdirk3", {"preconditioner": "auto", "solver": {"rtol": 1e-4}}),
+    ("diffusion-2d", 4, "esdirk3", {"preconditioner": "auto", "solver": {"rtol": 1e-4}}),
+    ("pitch-angle-c", 5, "esdirk3", {"preconditioner": "auto", "solver": {"rtol": 1e-4}}),
+)
+
+
+class Counted:
+    """A problem whose products with the operator are counted.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem; ``products`` counts those of right-hand sides and solves.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self.products = problem, 0
+        self.initial, self.t0 = problem.initial, problem.t0
+        self._operator = _CountedOperator(problem.operator, self)
+
+    def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write A u + s(t)."""
+        self.products += 1
+        self._problem.rhs(t, u, out)
+
+    def operator_at(self, t: float) -> Any:
+        """Return A."""
+        return self._operator
+
+
+class _CountedOperator:
+    def __init__(self, operator: Any, counter: Counted) -> None:
+        self._operator, self._counter = operator, counter
+        self.shape, self.dtype = operator.shape, operator.dtype
+        self.kronecker_terms = operator.kronecker_terms
+
+    def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        self._counter.products += 1
+        return self._operator.matvec(x, out=out)
+
+
+def chosen(
+    problem: Problem, until: float, method: str, rtol: float, options: dict[str, Any]
+) -> tuple[NDArray[Any], int, int]:
+    """Return the state, products and steps of a run that chooses its steps."""
+    counted = Counted(problem)
+    result = evolve(
+        counted, until=until, method=method, rtol=rtol, raise_on_failure=True, **options
+    )
+    return result.u, counted.products, result.steps
+
+
+def equal(problem: Problem, until: float, steps: int) -> NDArray[Any] | None:
+    """Return the state after so many steps of third-order Runge-Kutta; None if it blew up."""
+    result = evolve(problem, until=until, method="ssp-rk3", dt=(until - problem.t0) / steps)
+    return result.u if result.status is EvolveStatus.COMPLETED else None
+
+
+def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float) -> int:
+    """Return the fewest steps of third-order Runge-Kutta with at most an error."""
+
+    def good(steps: int) -> bool:
+        u = equal(problem, until, steps)
+        with np.errstate(over="ignore"):
+            return u is not None and float(np.linalg.norm(u - reference)) <= error
+
+    high = 4
+    while not good(high):  # unstable runs overflow
+        high *= 2
+    low = high // 2
+    while high - low > max(1, high // 100):
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(middle) else (middle, high)
+    return high
+
+
+def main(words: list[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two problems at a coarse level")
+    options = parser.parse_args(words)
+    cases = [(n, 3, m, o) for n, _, m, o in CASES[0:6:5]] if options.quick else CASES
+    print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")
+    print("| problem | level | method | steps | products | error | ssp-rk3 | factor |")
+    print("| --- " * 8 + "|")
+    for name, level, method, given in cases:
+        problem = gallery.make(name, level=level, degree=2)
+        until = problem.stepper.until
+        reference = chosen(problem, until, "dormand-prince", 1e-11, {})[0]
+        u, products, steps = chosen(problem, until, method, RTOL, given)
+        error = float(np.linalg.norm(u - reference))
+        rk3 = 3 * fewest(problem, until, reference, error)
+        row = [name, str(level), method, str(steps), str(products), f"{error:.1e}", str(rk3)]
+        print("| " + " | ".join([*row, f"{rk3 / products:.1f}"]) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,31 @@
+// The passes of Krylov methods.
+#include <pybind11/stl.h>
+
+#include "bindings/register.hpp"
+#include "engine/krylov_run.hpp"
+
+namespace batchkron {
+
+namespace py = pybind11;
+
+namespace {
+
+constexpr Index kWorthReleasing = 20000;  // elements; a release of the lock takes 0.1 us
+
+Index run(const KrylovSequence& sequence, std::uintptr_t address) {
+  const void* arguments = reinterpret_cast<const void*>(address);
+  const KrylovHead& head = *static_cast<const KrylovHead*>(arguments);
+  if (head.n * head.systems < kWorthReleasing) return sequence.run(arguments);
+  py::gil_scoped_release unlocked;
+  return sequence.run(arguments);
+}
+
+}  // namespace
+
+void register_krylov(py::module_& module) {
+  py::class_<KrylovSequence>(module, "KrylovSequence")
+      .def(py::init<const std::vector<std::string>&, int>(), py::arg("names"), py::arg("dtype"))
+      .def("run", &run, py::arg("address"));
+}
+
+}  // namespace batchkron

@@ -1,0 +1,58 @@
+// What kernels of batch lists in registers share: pools, records of the list, arguments.
+#pragma once
+
+#include "scalar.cuh"
+
+namespace batchkron {
+
+// Pool of one step: matrix `id` of system s begins at data + s * system + id * (its whole sectors),
+// [c][k], and is 16-byte aligned.
+template <class T>
+struct Pool {
+  const T* data;
+  Index system;
+};
+
+// Bytes from one matrix of a pool to the next: each touches as few sectors as possible.
+template <class T>
+constexpr int matrix_pitch(int elements) {
+  const int bytes = (elements * int(sizeof(T)) + 15) / 16 * 16;
+  return bytes <= 16 ? 16 : (bytes + 31) / 32 * 32;
+}
+
+// x is (outer, num_inputs, input size) and y likewise; entry e of outer is of system e mod systems.
+// The products of output o are starts[o] to starts[o + 1], in order. `list` holds for each product a
+// record of whole words: its input and the ids of its steps' matrices. With slots > 0 it holds so many
+// records for each output, those beyond its products of input -1. y is overwritten unless
+// `accumulate`.
+template <class T, int steps>
+struct RegisterBatchArguments {
+  const T* x;
+  T* y;
+  const int* list;
+  const Index* starts;
+  const T* weights;         // (systems or 1, products)
+  const int* unit_weights;  // on the device: whether all weights are 1
+  Pool<T> pools[steps];
+  Index outer, systems, num_inputs, num_outputs, slots, weight_system, accumulate;
+  T alpha;
+};
+
+// A product's record of the list. Ids are of 16 bits or 32; an identity's are all ones.
+template <int steps, bool short_ids>
+struct ListRecord {
+  static constexpr int bytes = 4 + steps * (short_ids ? 2 : 4);
+  static constexpr int words = bytes <= 8 ? 2 : (bytes + 15) / 16 * 4;
+
+  __device__ static int input(const int* record) { return record[0]; }
+  __device__ static int id(const int* record, int s) {
+    if constexpr (short_ids) {
+      const int value = reinterpret_cast<const unsigned short*>(record + 1)[s];
+      return value == 0xffff ? -1 : value;
+    } else {
+      return record[1 + s];
+    }
+  }
+};
+
+}  // namespace batchkron

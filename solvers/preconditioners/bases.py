@@ -1,0 +1,287 @@
+"""Bases in which the 1-D matrices of an operator's terms are diagonal, mode by mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from batchkron.operators import KroneckerTerm, KroneckerTerms
+from batchkron.operators.kronecker_terms import leading_part
+
+Matrix = NDArray[Any]
+
+_MOST_CONDITION = 1e6  # of eigenvectors; what a preconditioner loses by them is 1e-10
+NEGLIGIBLE = 1e-8  # a relative defect that is rounding
+
+
+class MatrixSum:
+    """Σ_i c_i A_i of 1-D matrices, whose leading parts are made when they are asked for.
+
+    Parameters
+    ----------
+    parts : sequence of (scalar, ndarray or Blocks)
+        The c_i and A_i.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Any, Any]]) -> None:
+        self.parts = tuple(parts)
+
+    def leading(self, rows: int) -> Matrix:
+        """Return the first rows and columns, dense and fresh."""
+        total = np.zeros((rows, rows))
+        for scalar, factor in self.parts:
+            total = total + scalar * leading_part(factor, rows)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class ModeBasis:
+    """V and F with F A_f V ≈ diag(values[f]) for all matrices A_f of one mode, and for I.
+
+    Attributes
+    ----------
+    vectors, forward : ndarray, (rows, rows)
+        V and F: V⁻¹, or Vᴴ where V is a congruence.
+    values : ndarray, (matrices, rows)
+        The diagonals.
+    ones : ndarray, (rows,)
+        That of the identity.
+    defect : float
+        What is left beside the diagonals, relative to the matrices in the Frobenius norm; inf
+        where V is too ill-conditioned, and V is that of the Hermitian part.
+    """
+
+    vectors: Matrix
+    forward: Matrix
+    values: Matrix
+    ones: Matrix
+    defect: float
+
+
+class ModeBases:
+    """The distinct 1-D matrices of an operator's terms, with a basis for each mode and level.
+
+    Terms that differ in one mode alone are merged first.
+
+    Parameters
+    ----------
+    terms : KroneckerTerms
+        The operator.
+
+    Attributes
+    ----------
+    terms : KroneckerTerms
+        The operator.
+    numbers : list of list of int
+        For each merged term and mode the number of its matrix in the mode's family, -1 for the
+        identity.
+    coefficients : list
+        Of the merged terms.
+    """
+
+    def __init__(self, terms: KroneckerTerms) -> None:
+        self.terms = terms
+        self._families: list[list[MatrixSum]] = [[] for _ in terms.sizes]
+        self.numbers: list[list[int]] = []
+        self.coefficients: list[Any] = []
+        self._bases: dict[tuple[int, int], ModeBasis] = {}
+        self._congruences: dict[tuple[int, int], ModeBasis | None] = {}
+        self._matrices: dict[tuple[int, int], list[Matrix]] = {}
+        places: list[dict[Any, int]] = [{} for _ in terms.sizes]
+        for coefficient, factors in _merged(terms.terms):
+            self.coefficients.append(coefficient)
+            numbers = []
+            for mode, factor in enumerate(factors):
+                if factor is None:
+                    numbers.append(-1)
+                    continue
+                key = tuple((scalar, id(part)) for scalar, part in factor.parts)
+                if key not in places[mode]:
+                    places[mode][key] = len(self._families[mode])
+                    self._families[mode].append(factor)
+                numbers.append(places[mode][key])
+            self.numbers.append(numbers)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether every merged term acts on one mode at most."""
+        return all(sum(n >= 0 for n in numbers) <= 1 for numbers in self.numbers)
+
+    def matrices(self, mode: int, level: int) -> list[Matrix]:
+        """Return the leading parts of the matrices of a mode's family, (rows, rows) each."""
+        key = (mode, level)
+        if key not in self._matrices:
+            rows = self.terms.rows(mode, level)
+            self._matrices[key] = [matrix.leading(rows) for matrix in self._families[mode]]
+        return self._matrices[key]
+
+    def basis(self, mode: int, level: int) -> ModeBasis:
+        """Return the basis of a mode up to a level; made once, also for equal modes."""
+        key = (mode, level)
+        if key not in self._bases:
+            matrices = self.matrices(mode, level)
+            for other, height in self._bases:
+                if height == level and _equal(self.matrices(other, level), matrices):
+                    self._bases[key] = self._bases[other, level]
+                    break
+            else:
+                self._bases[key] = joint_basis(matrices, self.terms.rows(mode, level))
+        return self._bases[key]
+
+    def congruence(self, mode: int, level: int) -> ModeBasis | None:
+        """Return `congruence_basis` of a mode up to a level; made at the first call."""
+        key = (mode, level)
+        if key not in self._congruences:
+            self._congruences[key] = congruence_basis(self.matrices(mode, level))
+        return self._congruences[key]
+
+
+def _equal(first: Sequence[Matrix], second: Sequence[Matrix]) -> bool:
+    """Whether two families have the same matrices in the same order."""
+    if len(first) != len(second) or not first:
+        return False
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _merged(terms: Sequence[KroneckerTerm]) -> list[tuple[Any, list[MatrixSum | None]]]:
+    """Merge terms of one mode each, and terms that are equal in all modes but one."""
+    single: dict[int, list[tuple[Any, Any]]] = {}
+    identity: Any = 0.0
+    several: dict[Any, tuple[int, KroneckerTerm, list[tuple[Any, Any]]]] = {}
+    count = len(terms[0].factors) if terms else 0
+    for term in terms:
+        modes = term.modes
+        if not modes:
+            identity = identity + term.coefficient
+        elif len(modes) == 1:
+            single.setdefault(modes[0], []).append((term.coefficient, term.factors[modes[0]]))
+        else:
+            _join(several, term)
+    found: list[tuple[Any, list[MatrixSum | None]]] = []
+    if identity != 0.0:
+        found.append((identity, [None] * count))
+    for mode, parts in single.items():
+        factors: list[MatrixSum | None] = [None] * count
+        factors[mode] = MatrixSum(parts)
+        found.append((1.0, factors))
+    for mode, term, parts in several.values():
+        factors = [None if f is None else MatrixSum([(1.0, f)]) for f in term.factors]
+        factors[mode] = MatrixSum(parts)
+        found.append((1.0, factors))
+    return found
+
+
+def _join(several: dict[Any, tuple[int, KroneckerTerm, list[Any]]], term: KroneckerTerm) -> None:
+    """Add a term to another one that differs in one mode, or as a new one."""
+    for mode in term.modes:
+        key = (mode, *(id(f) if k != mode else 0 for k, f in enumerate(term.factors)))
+        if key in several:
+            several[key][2].append((term.coefficient, term.factors[mode]))
+            return
+    mode = term.modes[-1]
+    key = (mode, *(id(f) if k != mode else 0 for k, f in enumerate(term.factors)))
+    several[key] = (mode, term, [(term.coefficient, term.factors[mode])])
+
+
+def joint_basis(matrices: Sequence[Matrix], rows: int) -> ModeBasis:
+    """Return a basis in which all matrices are as diagonal as one eigenvalue problem makes them.
+
+    Parameters
+    ----------
+    matrices : sequence of ndarray, (rows, rows)
+        None at all gives the identity.
+    rows : int
+        Their size.
+
+    Returns
+    -------
+    ModeBasis
+        From the eigenvectors of one combination of the matrices, which diagonalise all that
+        commute.
+    """
+    if not matrices:
+        return trivial_basis(rows)
+    norms = [float(np.linalg.norm(matrix)) or 1.0 for matrix in matrices]
+    mixed = sum(
+        (0.6180339887498949**k / norm) * matrix
+        for k, (matrix, norm) in enumerate(zip(matrices, norms, strict=True))
+    )
+    vectors, inverse, ill = _eigenvectors(np.asarray(mixed))
+    images = [inverse @ matrix @ vectors for matrix in matrices]
+    values = np.stack([image.diagonal() for image in images])
+    left = [
+        float(np.linalg.norm(image - np.diag(image.diagonal()))) / norm
+        for image, norm in zip(images, norms, strict=True)
+    ]
+    return ModeBasis(vectors, inverse, values, np.ones(rows), np.inf if ill else max(left))
+
+
+def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
+    """Return V with Vᴴ A V and Vᴴ S V diagonal, of Hermitian A and a definite S of a family.
+
+    Where coefficients vary, A ⊗ S' + S ⊗ A' is diagonal in such bases, though A and S do not
+    commute; the identity is replaced by its diagonal.
+
+    Parameters
+    ----------
+    matrices : sequence of ndarray, (rows, rows)
+        The family.
+
+    Returns
+    -------
+    ModeBasis or None
+        None if there are no two such matrices. S is the one of least condition, A the largest of
+        the others.
+    """
+    if len(matrices) < 2 or not all(_is_hermitian(matrix) for matrix in matrices):
+        return None
+    spectra = [np.linalg.eigvalsh(matrix) for matrix in matrices]
+    conditions = [
+        np.abs(w).max() / max(np.abs(w).min(), np.finfo(np.float64).tiny)
+        if w[0] * w[-1] > 0
+        else np.inf
+        for w in spectra
+    ]
+    weight = int(np.argmin(conditions))
+    if not conditions[weight] < _MOST_CONDITION:
+        return None
+    others = [k for k in range(len(matrices)) if k != weight]
+    largest = max(others, key=lambda k: float(np.linalg.norm(matrices[k])))
+    sign = np.sign(spectra[weight][0])
+    vectors = scipy.linalg.eigh(matrices[largest], sign * matrices[weight])[1]
+    forward = vectors.conj().T
+    images = [forward @ matrix @ vectors for matrix in matrices]
+    values = np.stack([image.diagonal() for image in images])
+    ones = (np.abs(vectors) ** 2).sum(axis=0)
+    return ModeBasis(vectors, forward, values, ones, 0.0)
+
+
+def trivial_basis(rows: int) -> ModeBasis:
+    """Return the identity as the basis of no matrix at all."""
+    one = np.eye(rows)
+    return ModeBasis(one, one, np.zeros((0, rows)), np.ones(rows), 0.0)
+
+
+def _is_hermitian(matrix: Matrix) -> bool:
+    difference = np.abs(matrix - matrix.conj().T).max(initial=0.0)
+    return bool(difference <= 1e-12 * np.abs(matrix).max(initial=0.0))
+
+
+def _eigenvectors(matrix: Matrix) -> tuple[Matrix, Matrix, bool]:
+    """Return V, V⁻¹ and whether V is only that of the Hermitian part."""
+    adjoint = matrix.conj().T
+    if _is_hermitian(matrix):
+        vectors = np.linalg.eigh(0.5 * (matrix + adjoint))[1]
+        return vectors, vectors.conj().T, False
+    values, vectors = np.linalg.eig(matrix)
+    if np.linalg.cond(vectors) <= _MOST_CONDITION:
+        if not np.iscomplexobj(matrix) and not np.any(values.imag):
+            vectors = vectors.real
+        return vectors, np.linalg.inv(vectors), False
+    vectors = np.linalg.eigh(0.5 * (matrix + adjoint))[1]
+    return vectors, vectors.conj().T, True

@@ -1,0 +1,129 @@
+"""Preconditioners by name, as `evolve` and the command line take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from batchkron.solvers.preconditioners.block_jacobi import block_jacobi
+from batchkron.solvers.preconditioners.combination import CombinationPreconditioner
+
+__all__ = ["NamedPreconditioner", "make", "names"]
+
+_LOCALS: dict[str, Any] = {
+    "combination": "exact",
+    "kronecker-sum": "sum",
+    "kronecker-product": "product",
+}
+_NAMES = ("auto", *_LOCALS, "block-jacobi", "none")
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the preconditioners.
+
+    Examples
+    --------
+    >>> from batchkron.solvers import preconditioners
+    >>> preconditioners.names()
+    ('auto', 'combination', 'kronecker-sum', 'kronecker-product', 'block-jacobi', 'none')
+    """
+    return _NAMES
+
+
+def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> Any:
+    """Return a preconditioner of I - scale · A, or of A.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`. "auto" is "combination" where its 1-D matrices can be factorised, else
+        "block-jacobi"; for an operator that does not know its Kronecker terms it is "none".
+    operator : Operator or KroneckerTerms
+        A.
+    scale : scalar, optional
+        None is for A itself.
+    dtype : dtype, optional
+        Of the vectors.
+
+    Returns
+    -------
+    object with ``shape``, ``dtype`` and ``matvec(x, out=None)``, or None
+        What every solver takes as ``M``; None for "none".
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name, or it does not fit the operator.
+    TypeError
+        If the operator does not know its Kronecker terms.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> from batchkron.solvers import preconditioners
+    >>> M = preconditioners.make("auto", bk.KroneckerSum([np.diag([1.0, 2.0])] * 2))
+    >>> print(M.matvec(np.ones(4)).round(3))
+    [0.5   0.333 0.333 0.25 ]
+    """
+    _check(name)
+    if name == "none":
+        return None
+    if name == "auto":
+        return _automatic(operator, scale, dtype)
+    if name == "block-jacobi":
+        return block_jacobi(operator, scale, dtype=dtype)
+    return CombinationPreconditioner(operator, scale, local=_LOCALS[name], dtype=dtype)
+
+
+class NamedPreconditioner:
+    """A function (A, c) -> M ≈ (I - c A)⁻¹ that keeps what does not depend on c.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+    dtype : dtype, optional
+        Of the vectors.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name.
+    """
+
+    def __init__(self, name: str, dtype: Any = None) -> None:
+        _check(name)
+        self.name, self._dtype = name, dtype
+        self._operator: Any = None
+        self._made: Any = None
+
+    def __call__(self, operator: Any, scale: Any) -> Any:
+        """Return M for the operator A and the number c."""
+        if isinstance(self._made, CombinationPreconditioner) and operator is self._operator:
+            return self._made.shifted(scale)
+        self._operator = operator
+        self._made = make(self.name, operator, scale, dtype=self._dtype)
+        return self._made
+
+
+def _check(name: Any) -> None:
+    if name in _NAMES:
+        return
+    close = get_close_matches(str(name).lower().replace("_", "-"), _NAMES, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
+    raise ValueError(f"preconditioner is {name!r}; expected one of {', '.join(_NAMES)}.{hint}")
+
+
+def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
+    known: Callable[[], Any] | None = getattr(operator, "kronecker_terms", None)
+    if known is None:
+        return None
+    try:
+        known()
+    except TypeError:
+        return None
+    try:
+        return CombinationPreconditioner(operator, scale, dtype=dtype)
+    except ValueError:  # too large to factorise
+        return block_jacobi(operator, scale, dtype=dtype)

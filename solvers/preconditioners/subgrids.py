@@ -1,0 +1,127 @@
+"""The full grids that a sparse grid is combined from, and where their unknowns are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import KroneckerTerms
+
+__all__ = ["Subgrid", "combination_coefficients", "subgrids"]
+
+
+@dataclass(frozen=True, eq=False)
+class Subgrid:
+    """One full grid of the combination.
+
+    Attributes
+    ----------
+    levels : tuple of int
+        The finest level of each mode.
+    coefficient : int
+        What its solution is multiplied by.
+    places : ndarray of int64, (unknowns,), or None
+        Where the unknowns of its tensor product, last mode fastest, are in the grid's vector; the
+        vector's length for those that the grid lacks. None where it is the whole vector in order.
+    complete : bool
+        Whether the grid lacks none.
+    """
+
+    levels: tuple[int, ...]
+    coefficient: int
+    places: NDArray[np.int64] | None
+    complete: bool
+
+
+def combination_coefficients(levels: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
+    """Return the coefficients c_l of the combination technique on a set of level multi-indices.
+
+    Parameters
+    ----------
+    levels : ndarray of int, (count, d)
+        The multi-indices; all that are below one of them count as well.
+
+    Returns
+    -------
+    dict
+        c_l = Σ_z (-1)^|z| [l + z in the set], z in {0, 1}^d, where that is not zero.
+
+    Notes
+    -----
+    Source: M. Griebel, M. Schneider, C. Zenger, A combination technique for the solution of sparse
+    grid problems (1992); for general sets M. Hegland, ANZIAM J. 44 (2003).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(combination_coefficients(np.array([[1, 0], [0, 1]])))
+    {(0, 0): -1, (0, 1): 1, (1, 0): 1}
+    """
+    known: set[tuple[int, ...]] = set()
+    waiting = [tuple(int(v) for v in row) for row in np.unique(levels, axis=0)]
+    while waiting:
+        level = waiting.pop()
+        if level in known:
+            continue
+        known.add(level)
+        for k, value in enumerate(level):
+            if value:
+                waiting.append((*level[:k], value - 1, *level[k + 1 :]))
+    corners = list(product((0, 1), repeat=levels.shape[1]))
+    found = {}
+    for level in sorted(known):
+        number = sum(
+            (-1) ** sum(z) for z in corners if tuple(map(sum, zip(level, z, strict=True))) in known
+        )
+        if number:
+            found[level] = number
+    return found
+
+
+def subgrids(terms: KroneckerTerms) -> list[Subgrid]:
+    """Return the full grids whose signed sum is the grid of an operator.
+
+    Parameters
+    ----------
+    terms : KroneckerTerms
+        The operator; without cells it is one full grid.
+
+    Returns
+    -------
+    list of Subgrid
+    """
+    if terms.cells is None:
+        return [Subgrid((0,) * len(terms.sizes), 1, None, True)]
+    widths = 1 << terms.levels.max(axis=0)
+    keys = np.ravel_multi_index(tuple(terms.cells.T), tuple(widths))
+    order = np.argsort(keys)
+    sorted_keys = keys[order]
+    found = []
+    for levels, coefficient in combination_coefficients(terms.levels).items():
+        cells = np.indices([1 << level for level in levels]).reshape(len(levels), -1)
+        wanted = np.ravel_multi_index(tuple(cells), tuple(widths))
+        at = np.minimum(np.searchsorted(sorted_keys, wanted), len(keys) - 1)
+        present = sorted_keys[at] == wanted
+        cell = np.where(present, order[at], len(keys))
+        places = _unknowns(cell, levels, terms.sizes)
+        np.minimum(places, terms.unknowns, out=places)
+        found.append(Subgrid(levels, coefficient, places, bool(present.all())))
+    return found
+
+
+def _unknowns(
+    cells: NDArray[np.int64], levels: tuple[int, ...], sizes: tuple[int, ...]
+) -> NDArray[Any]:
+    """Return the place of each unknown: cell and function of mode 1, then of mode 2, …."""
+    d = len(sizes)
+    block = math.prod(sizes)
+    inner = np.arange(block).reshape(sizes)
+    boxes = cells.reshape([1 << level for level in levels])
+    wide = boxes.reshape(*boxes.shape, *(1,) * d) * block + inner
+    axes = [axis for k in range(d) for axis in (k, d + k)]
+    return np.ascontiguousarray(wide.transpose(axes).ravel())

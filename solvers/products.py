@@ -1,0 +1,208 @@
+"""Products with operators of all kinds, written into given arrays."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module, as_array, is_sparse
+from batchkron.operators import Operator
+
+Vector: TypeAlias = NDArray[Any]
+Product: TypeAlias = Callable[[Vector, Vector], object]
+
+_PRECISIONS = "fdFD"
+
+
+def norm(x: Vector) -> float:
+    """Return ‖x‖₂ = (Σ |x_i|²)^½, also where the squares leave the range of the dtype.
+
+    Parameters
+    ----------
+    x : ndarray, shape (N,)
+        A vector; NaN and infinity propagate.
+
+    Returns
+    -------
+    float
+        The norm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(f"{norm(np.array([3e200, 4e200])):.6g}")
+    5e+200
+    """
+    limits = np.finfo(x.dtype)
+    square = float(np.vdot(x, x).real)
+    if limits.tiny / limits.eps < square < math.inf:
+        return math.sqrt(square)
+    largest = float(np.abs(x).max()) if x.size else 0.0
+    if largest == 0.0 or not math.isfinite(largest):
+        return largest
+    scaled = x / largest
+    return largest * math.sqrt(float(np.vdot(scaled, scaled).real))
+
+
+def working_dtype(*operands: Any) -> np.dtype[Any]:
+    """Return the dtype to solve in: ``np.result_type``, integers as float64, halves as float32.
+
+    Parameters
+    ----------
+    *operands : object
+        Operators and arrays; those without a ``dtype`` do not count.
+
+    Returns
+    -------
+    numpy.dtype
+        float32, float64, complex64 or complex128.
+
+    Raises
+    ------
+    TypeError
+        If the common dtype is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(working_dtype(np.ones(2, dtype=np.float32), np.ones(2, dtype=np.complex64)))
+    complex64
+    """
+    dtypes = [o.dtype for o in operands if getattr(o, "dtype", None) is not None]
+    common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+    if common.kind in "biu":
+        return np.dtype(np.float64)
+    if common == np.float16:
+        return np.dtype(np.float32)
+    if common.char not in _PRECISIONS:
+        raise TypeError(
+            f"A and b have the common dtype {common}; expected float32, float64, complex64 or "
+            "complex128. Convert them before the solve."
+        )
+    return common
+
+
+def refuse_complex(name: str, given: object, dtype: np.dtype[Any]) -> None:
+    """Raise TypeError if an operand is complex and the system is real.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls it.
+    given : dtype or None
+        The operand's dtype, if it has one.
+    dtype : numpy.dtype
+        That of the system.
+
+    Raises
+    ------
+    TypeError
+        If so.
+    """
+    if given is not None and np.dtype(given).kind == "c" and dtype.kind != "c":  # type: ignore[call-overload]
+        raise TypeError(
+            f"{name} has dtype {given}, but the system is real ({dtype}). Pass its real part, or "
+            "A or b as complex arrays to solve in complex numbers."
+        )
+
+
+def as_product(operator: Any, name: str, like: Vector) -> Product:
+    """Return ``product(x, out)`` that writes operator · x into ``out``.
+
+    Parameters
+    ----------
+    operator : object
+        An array (N, N), or one matrix for each system; a SciPy sparse array, a
+        ``LinearOperator``, or an object with ``matvec(x)``, ``matvec(x, out=None)`` or
+        ``apply(x, out=None)``. For several vectors, where it has no ``apply``, its ``matmat`` is
+        taken, else ``matvec`` for each.
+    name : str
+        What errors call it, ``"A"`` or ``"M"``.
+    like : ndarray, shape (..., N)
+        An array such as ``x`` and ``out``: NumPy's or CuPy's; the leading axes are systems.
+
+    Returns
+    -------
+    callable
+        ``product(x, out)``, x and out of the shape of ``like``; it allocates nothing where the
+        operator takes ``out=``, or is a dense array.
+
+    Raises
+    ------
+    TypeError
+        If the object has no product, or is complex where the system is real.
+    ValueError
+        If its shape is not (N, N).
+    """
+    size, dtype = like.shape[-1], like.dtype
+    shape = tuple(getattr(operator, "shape", (size, size)))
+    if shape != (size, size) and shape != (*like.shape, size):
+        raise ValueError(
+            f"{name} has shape {shape}; expected ({size}, {size}), square and as long as b."
+        )
+    own = getattr(operator, "dtype", None)
+    refuse_complex(name, own, dtype)
+    if isinstance(operator, array_module(operator).ndarray):
+        return _dense(as_array(operator, name, array_module(like)).astype(dtype, copy=False), like)
+    if is_sparse(operator):
+        return lambda x, out: np.copyto(out.T, operator @ x.T, casting="same_kind")
+    if isinstance(operator, Operator) and np.result_type(operator.dtype, dtype) == dtype:
+        return operator.apply_flat if like.ndim > 1 else operator.matvec
+    apply, matvec = (getattr(operator, part, None) for part in ("apply", "matvec"))
+    product = apply if callable(apply) and (like.ndim > 1 or not callable(matvec)) else matvec
+    if not callable(product):
+        raise TypeError(
+            f"{name} is a {type(operator).__name__}; expected an array, a sparse array, a "
+            "LinearOperator or an object with matvec. Wrap a function in "
+            "scipy.sparse.linalg.LinearOperator((N, N), matvec=function)."
+        )
+    if like.ndim > 1 and product is matvec:
+        return _for_systems(operator, size)
+    if _takes_out(product) and (own is None or np.dtype(own) == dtype):
+        return lambda x, out: _take(product(x, out=out), out)
+    return lambda x, out: np.copyto(out, np.reshape(product(x), out.shape), casting="same_kind")
+
+
+def _dense(matrix: Vector, like: Vector) -> Product:
+    if like.ndim == 1:
+        return lambda x, out: np.dot(matrix, x, out=out)
+    if matrix.ndim == 2:
+        return lambda x, out: np.matmul(x, matrix.T, out=out)
+    return lambda x, out: np.matmul(matrix, x[..., None], out=out[..., None])
+
+
+def _for_systems(operator: Any, size: int) -> Product:
+    """Return the product with one operator for several vectors, of an object without `apply`."""
+    matmat = getattr(operator, "matmat", None)
+
+    def each(x: Vector, out: Vector) -> None:
+        rows, targets = x.reshape(-1, size), out.reshape(-1, size)
+        for row, target in zip(rows, targets, strict=True):
+            np.copyto(target, np.reshape(operator.matvec(row), -1), casting="same_kind")
+
+    def together(x: Vector, out: Vector) -> None:
+        product = matmat(x.reshape(-1, size).T)  # type: ignore[misc]
+        np.copyto(out.reshape(-1, size), product.T, casting="same_kind")
+
+    return together if callable(matmat) else each
+
+
+def _takes_out(function: Callable[..., Any]) -> bool:
+    code = getattr(function, "__code__", None)
+    if code is not None and not hasattr(function, "__wrapped__"):  # quicker than its signature
+        return "out" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    try:
+        return "out" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _take(product: Any, out: Vector) -> None:
+    """Copy a product into ``out``, unless it was written there as asked."""
+    if product is not None and product is not out:
+        np.copyto(out, np.reshape(product, out.shape), casting="same_kind")

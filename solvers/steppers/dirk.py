@@ -1,0 +1,124 @@
+"""Diagonally implicit Runge-Kutta methods, and IMEX ones, whatever their tableau."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.protocols import TimeProblem, implicit_operator_of, operator_of
+from batchkron.solvers.steppers.embedded import EmbeddedStepper
+from batchkron.solvers.steppers.runge_kutta import combine
+from batchkron.solvers.steppers.stage_solver import StageSolver
+from batchkron.solvers.steppers.tableau import Tableau
+
+
+class DiagonallyImplicit(EmbeddedStepper):
+    """Stages U_i = u + dt Σ_{j≤i} a_ij k_j, k_i = f(t + c_i dt, U_i), for f = A(t) u + s(t).
+
+    Each is solved for its increment: with w = u + dt Σ_{j<i} a_ij k_j and c = a_ii dt,
+    (I - c A(t_i)) δ = c f(t_i, w), k_i = δ / c. An IMEX method does so for A_I w in place of f, and
+    takes the rest, f - A_I u, explicitly.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``operator`` or ``operator_at(t)``; IMEX methods take ``implicit_operator`` or
+        ``implicit_operator_at(t)`` for A_I where there is one, else all of A.
+    dt : float
+        The step.
+    t0 : float
+        Where the run begins: what a preconditioner is built for.
+    solver, preconditioner : object
+        See `StageSolver`.
+
+    Notes
+    -----
+    Storage: a vector for each stage (two with IMEX), 5 beside u (6 with an error estimate), and
+    those of the solver.
+    """
+
+    implicit = True
+    tableau: ClassVar[Tableau]
+
+    def __init__(
+        self,
+        problem: TimeProblem,
+        dt: float,
+        *,
+        t0: float = 0.0,
+        solver: Any = None,
+        preconditioner: Any = None,
+    ) -> None:
+        super().__init__(problem, dt)
+        count = self.stages
+        self._slopes = [self._vector() for _ in range(count)]
+        self._others = [self._vector() for _ in range(count)] if self.tableau.is_imex else []
+        self._work, self._right, self._increment = (self._vector() for _ in range(3))
+        self.error = None if self.tableau.embedded is None else self._vector()
+        find = implicit_operator_of if self.tableau.is_imex else operator_of
+        self._solver = StageSolver(
+            lambda t: find(problem, t),
+            self._increment,
+            self.tableau.diagonal * self.dt,
+            t0 + self.dt,
+            solver=solver,
+            preconditioner=preconditioner,
+        )
+
+    def attempt(
+        self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Compute the state at t_next into ``out``, and `error`; return the solve if it failed."""
+        tableau = self.tableau
+        nodes = tableau.nodes
+        for i in range(self.stages):
+            combine(u, dt * tableau.implicit[i, :i], self._slopes, out, self._work)
+            if self._others:
+                self._add(dt * tableau.explicit[i, :i], self._others, out)
+            now = t_next if abs(nodes[i] - 1.0) < 1e-14 else t + float(nodes[i]) * dt
+            failed = self._stage(i, now, dt * float(tableau.implicit[i, i]), out)
+            if failed is not None:
+                return failed
+        self._sum(u, dt * tableau.weights, out)
+        if self.error is not None and self.estimates:
+            self._sum(None, dt * (tableau.weights - tableau.embedded), self.error)
+        return None
+
+    def _stage(self, i: int, t: float, scale: float, stage: NDArray[Any]) -> KrylovResult | None:
+        """From w in ``stage`` compute the stage there, and its slopes."""
+        slope = self._slopes[i]
+        self._slope(t, stage, slope)
+        if scale != 0.0:
+            np.multiply(slope, scale, out=self._right)
+            solve = self._solver.solve(t, scale, self._right, self._increment)
+            self.last_solve = solve
+            if not solve.converged:
+                return solve
+            np.add(stage, self._increment, out=stage)
+            np.multiply(self._increment, 1.0 / scale, out=slope)
+        if self._others:
+            self.problem.rhs(t, stage, self._others[i])
+            np.subtract(self._others[i], slope, out=self._others[i])
+        return None
+
+    def _slope(self, t: float, stage: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write the implicit part of f into ``out``."""
+        if self._others:
+            self._solver.multiply(t, stage, out)
+        else:
+            self.problem.rhs(t, stage, out)
+
+    def _sum(self, u: NDArray[Any] | None, weights: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write u + Σ_i weights[i] k_i into ``out``, both parts of k."""
+        combine(u, weights, self._slopes, out, self._work)
+        if self._others:
+            self._add(weights, self._others, out)
+
+    def _add(self, weights: NDArray[Any], vectors: list[NDArray[Any]], out: NDArray[Any]) -> None:
+        for weight, vector in zip(weights, vectors, strict=False):
+            if weight != 0.0:
+                np.multiply(vector, float(weight), out=self._work)
+                np.add(out, self._work, out=out)

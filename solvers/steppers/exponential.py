@@ -1,0 +1,236 @@
+"""Exponential integrators: exact for constant sources, for A of any stiffness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators.sum_propagator import SumPropagator
+from batchkron.solvers.krylov_phi import KrylovPhi
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.products import as_product
+from batchkron.solvers.protocols import TimeProblem, operator_of
+from batchkron.solvers.steppers.embedded import EmbeddedStepper
+
+_OPTIONS = ("name", "rtol", "dimension")
+_ENGINES = ("auto", "krylov", "kronecker")
+_DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
+_KEPT = 4  # propagators, one for each dt
+
+
+class PhiEngine:
+    """dt φ_1(dt A) v_1 + dt² φ_2(dt A) v_2 + …, by Krylov spaces or by the factors of a sum.
+
+    Parameters
+    ----------
+    like : ndarray, shape (N,)
+        A vector of the run.
+    solver : str, mapping or None
+        "krylov", "kronecker", or "auto" (the default): by the factors where the operator is a
+        Kronecker sum on a whole tensor product, else by `KrylovPhi`, whose ``rtol`` (1e-9, or 1e-5
+        in single precision) and ``dimension`` (30) a mapping may bring.
+
+    Raises
+    ------
+    ValueError
+        If the name or an option is unknown.
+    TypeError
+        If the solver is of another kind.
+    """
+
+    def __init__(self, like: NDArray[Any], solver: Any) -> None:
+        named = solver is None or isinstance(solver, str)
+        options = {"name": solver or "auto"} if named else solver
+        if not isinstance(options, Mapping):
+            raise TypeError(
+                f"solver is a {type(solver).__name__}; expected a name or a mapping of options."
+            )
+        unknown = [key for key in options if key not in _OPTIONS]
+        name = options.get("name", "auto")
+        if unknown or name not in _ENGINES:
+            raise ValueError(
+                f"solver is {dict(options)!r}; expected name, one of {', '.join(_ENGINES)}, and at "
+                "most rtol and dimension, because an exponential method solves no system."
+            )
+        self._name = name
+        rtol = float(options.get("rtol", _DEFAULT_RTOL[like.dtype.char]))
+        self._krylov = KrylovPhi(like, rtol, int(options.get("dimension", 30)))
+        self._like = like
+        self._propagators: dict[float, SumPropagator] = {}
+        self._of: Any = None
+        self._factors: list[NDArray[Any]] | None = None
+        self._product: Any = None
+
+    def solve(
+        self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Write Σ_k dt^k φ_k(dt A) v_k into ``out``; return what the Krylov method says of it."""
+        if operator is not self._of:
+            self._take(operator)
+        if self._factors is None:
+            return self._krylov.solve(self._product, vectors, dt, out)
+        if dt not in self._propagators:
+            if len(self._propagators) == _KEPT:
+                self._propagators.pop(next(iter(self._propagators)))
+            device = getattr(operator, "device", "cpu")
+            self._propagators[dt] = SumPropagator(self._factors, dt, device)
+        np.copyto(out, self._propagators[dt].apply(vectors), casting="same_kind")
+        return None
+
+    def _take(self, operator: Any) -> None:
+        """Look at a new operator."""
+        self._of, self._factors = operator, None
+        self._propagators.clear()
+        if self._name != "krylov":
+            self._factors = _sum_factors(operator)
+        if self._name == "kronecker" and self._factors is None:
+            raise ValueError(
+                "solver is 'kronecker', but the operator is no Kronecker sum on a whole tensor "
+                "product; take 'krylov'."
+            )
+        self._product = as_product(operator, "problem.operator", self._like)
+
+
+def _sum_factors(operator: Any) -> list[NDArray[Any]] | None:
+    """Return the factors of a Kronecker sum, or None."""
+    try:
+        terms = operator.kronecker_terms()
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return terms.sum_factors() if terms.cells is None and terms.is_sum else None
+
+
+class ExponentialStepper(EmbeddedStepper):
+    """What exponential methods share.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``operator`` or ``operator_at(t)``, the stiff linear part of f.
+    dt : float
+        The step.
+    t0 : float
+        Not used: there is no preconditioner to build.
+    solver : str, mapping or None
+        See `PhiEngine`.
+    preconditioner : None
+        There is none.
+    """
+
+    implicit = True
+    real_limit = np.inf
+    imaginary_limit = np.inf
+
+    def __init__(
+        self,
+        problem: TimeProblem,
+        dt: float,
+        *,
+        t0: float = 0.0,
+        solver: Any = None,
+        preconditioner: Any = None,
+    ) -> None:
+        super().__init__(problem, dt)
+        if preconditioner is not None:
+            raise ValueError(
+                f"method {self.name!r} solves no system and takes no preconditioner; leave it out."
+            )
+        self._slope = self._vector()
+        self._engine = PhiEngine(self._slope, solver)
+        operator_of(problem, t0)
+
+    def _phi(
+        self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Write a combination into ``out``; return the result if it failed."""
+        result = self._engine.solve(operator, vectors, dt, out)
+        self.last_solve = result or self.last_solve
+        return result if result is not None and not result.converged else None
+
+
+class ExponentialEuler(ExponentialStepper):
+    """u_next = u + dt φ_1(dt A(t)) f(t, u); order 1, exact for f = A u + s with constant A and s.
+
+    Parameters
+    ----------
+    problem, dt, t0, solver, preconditioner
+        As for `ExponentialStepper`.
+
+    Notes
+    -----
+    Storage: 3 vectors beside u and those of `KrylovPhi`. Source: M. Hochbruck, A. Ostermann,
+    Exponential integrators, Acta Numerica 19 (2010), eq. (2.9).
+    """
+
+    name = "exponential-euler"
+    order = 1
+    stages = 1
+
+    def attempt(
+        self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Compute the state at t_next into ``out``; return what failed."""
+        self.problem.rhs(t, u, self._slope)
+        failed = self._phi(operator_of(self.problem, t), [None, self._slope], dt, out)
+        np.add(out, u, out=out)
+        return failed
+
+
+class ExponentialTrapezoidal(ExponentialStepper):
+    """u_next = u + dt φ_1(dt A) f(t, u) + dt φ_2(dt A) (g(t_next) - g(t)), A = A(t + dt/2).
+
+    g(τ) = f(τ, u) - A u; order 2, exact for f = A u + s_0 + t s_1 with constant A.
+
+    Parameters
+    ----------
+    problem, dt, t0, solver, preconditioner
+        As for `ExponentialStepper`.
+
+    Notes
+    -----
+    The error estimate is what a parabola through g(t), g(t + dt/2) and g(t_next) would change,
+    dt (4 φ_3(dt A) - 2 φ_2(dt A)) (g(t) - 2 g(t + dt/2) + g(t_next)): of order 2, and 0 where g is
+    linear in time. It takes a Krylov space of its own, which a run of equal steps saves. Stiff
+    sources and boundary data cost no order.
+
+    Storage: 6 vectors beside u and those of `KrylovPhi`. Source: the exponential quadrature rule
+    with nodes 0 and 1 of M. Hochbruck, A. Ostermann, Exponential integrators, Acta Numerica 19
+    (2010), section 2.2.
+    """
+
+    name = "exponential-trapezoidal"
+    order = 2
+    stages = 2
+    error_order = 2
+
+    def __init__(self, problem: TimeProblem, dt: float, **options: Any) -> None:
+        super().__init__(problem, dt, **options)
+        self._change, self._bend, self.error = self._vector(), self._vector(), self._vector()
+
+    def attempt(
+        self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Compute the state at t_next into ``out``, and `error`."""
+        slope, change, bend = self._slope, self._change, self._bend
+        self.problem.rhs(t, u, slope)
+        self.problem.rhs(t_next, u, change)
+        operator = operator_of(self.problem, t + 0.5 * dt)
+        if self.estimates:
+            assert self.error is not None
+            self.problem.rhs(t + 0.5 * dt, u, bend)
+            np.multiply(bend, -2.0, out=bend)
+            np.add(bend, slope, out=bend)
+            np.add(bend, change, out=bend)
+            np.multiply(bend, 4.0 / dt**2, out=bend)
+            np.multiply(bend, -0.5 * dt, out=out)
+            failed = self._phi(operator, [None, None, out, bend], dt, self.error)
+            if failed is not None:
+                return failed
+        np.subtract(change, slope, out=change)
+        np.multiply(change, 1.0 / dt, out=change)
+        failed = self._phi(operator, [None, slope, change], dt, out)
+        np.add(out, u, out=out)
+        return failed

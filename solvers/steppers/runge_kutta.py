@@ -1,0 +1,123 @@
+"""Explicit Runge-Kutta methods, whatever their tableau."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.protocols import TimeProblem
+from batchkron.solvers.steppers.embedded import EmbeddedStepper
+from batchkron.solvers.steppers.tableau import Tableau
+
+
+class RungeKutta(EmbeddedStepper):
+    """u_next = u + dt Σ_i b_i k_i, k_i = f(t + c_i dt, u + dt Σ_{j<i} a_ij k_j).
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial`` and ``rhs``.
+    dt : float
+        The step.
+
+    Notes
+    -----
+    Storage: a vector for each stage and 2 (3 with an error estimate) beside u. A method whose last
+    stage is the next one's first evaluates f once less for each step that is accepted; at t of a
+    rejected one f is not evaluated again.
+    """
+
+    tableau: ClassVar[Tableau]
+
+    def __init__(self, problem: TimeProblem, dt: float) -> None:
+        super().__init__(problem, dt)
+        self._slopes = [self._vector() for _ in range(self.stages)]
+        self._work = self._vector()
+        self.error = None if self.tableau.embedded is None else self._vector()
+        self._dt = self.dt
+        self._known: float | None = None
+
+    def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
+        """Advance ``u`` in place from t to t_next; return None."""
+        self._known = None  # u may be another state than the last step's
+        return super().step(u, t, t_next)
+
+    def attempt(
+        self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
+    ) -> None:
+        """Compute the state at t_next into ``out``, and `error`."""
+        tableau, slopes, rhs = self.tableau, self._slopes, self.problem.rhs
+        nodes = tableau.nodes
+        self._dt = dt
+        if self._known != t:
+            rhs(t, u, slopes[0])
+            self._known = t
+        for i in range(1, self.stages):
+            combine(u, dt * tableau.explicit[i, :i], slopes, out, self._work)
+            rhs(t_next if nodes[i] == 1.0 else t + float(nodes[i]) * dt, out, slopes[i])
+        if not tableau.first_is_last:
+            combine(u, dt * tableau.weights, slopes, out, self._work)
+        if self.error is not None and self.estimates:
+            difference = dt * (tableau.weights - tableau.embedded)
+            combine(None, difference, slopes, self.error, self._work)
+        self._end = t_next
+
+    def accept(self) -> None:
+        """Take the last attempt; its last slope may be the next one's first."""
+        if self.tableau.first_is_last:
+            self._slopes[0], self._slopes[-1] = self._slopes[-1], self._slopes[0]
+            self._known = self._end
+        else:
+            self._known = None
+
+    def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
+        """Write the state at t + θ dt by the tableau's continuous weights, if it has them."""
+        if self.tableau.dense is None:
+            return False
+        powers = theta ** np.arange(1, self.tableau.dense.shape[1] + 1)
+        combine(u, self._dt * (self.tableau.dense @ powers), self._slopes, out, self._work)
+        return True
+
+    def end_slope(self) -> NDArray[Any] | None:
+        """Return the last stage's slope where that is f at the end."""
+        return self._slopes[-1] if self.tableau.first_is_last else None
+
+
+def combine(
+    u: NDArray[Any] | None,
+    weights: Sequence[float] | NDArray[Any],
+    vectors: Sequence[NDArray[Any]],
+    out: NDArray[Any],
+    work: NDArray[Any],
+) -> None:
+    """Write u + Σ_i weights[i] vectors[i] into ``out``; None for u is zero.
+
+    Parameters
+    ----------
+    u : ndarray, shape (N,), or None
+        It may not be ``out``.
+    weights : sequence of float
+        Vectors of weight 0 are not read.
+    vectors : sequence of ndarray, shape (N,)
+        At least as many.
+    out, work : ndarray, shape (N,)
+        Overwritten.
+    """
+    begun = u is not None
+    if u is not None:
+        np.copyto(out, u)
+    for weight, vector in zip(weights, vectors, strict=False):
+        if weight == 0.0:
+            continue
+        if not begun:
+            np.multiply(vector, float(weight), out=out)
+            begun = True
+            continue
+        np.multiply(vector, float(weight), out=work)
+        np.add(out, work, out=out)
+    if not begun:
+        out[...] = 0.0

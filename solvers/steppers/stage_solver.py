@@ -1,0 +1,86 @@
+"""The linear solves of implicit methods: (I - c A(t)) δ = r, with a preconditioner kept for c."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.linear_solver import LinearSolver, ShiftedOperator
+from batchkron.solvers.preconditioners import NamedPreconditioner
+from batchkron.solvers.products import as_product
+
+
+class StageSolver:
+    """Solves (I - c A(t)) δ = r for one problem, again and again.
+
+    Parameters
+    ----------
+    operator_at : callable
+        ``operator_at(t)`` returns A(t), the same object as long as A is the same.
+    like : ndarray, shape (N,)
+        A vector of the run.
+    scale : float
+        c, until `solve` brings another.
+    t : float
+        A time to build the preconditioner for.
+    solver : str, mapping, callable or None
+        See `LinearSolver`.
+    preconditioner : str, object, callable or None
+        A name of `preconditioners.names`; M ≈ (I - c A)⁻¹ as `gmres` takes it; or a function
+        ``(A, c) -> M``, called for A at ``t`` and whenever c changes.
+
+    Attributes
+    ----------
+    last : KrylovResult or None
+        The latest solve.
+    """
+
+    def __init__(
+        self,
+        operator_at: Callable[[float], Any],
+        like: NDArray[Any],
+        scale: float,
+        t: float,
+        *,
+        solver: Any = None,
+        preconditioner: Any = None,
+    ) -> None:
+        self._operator_at, self._like = operator_at, like
+        self._solver = LinearSolver(solver, like)
+        operator = operator_at(t)
+        self._first = operator
+        self._shifted = ShiftedOperator(operator, scale, like)
+        self._make: Callable[[Any, float], Any] | None = None
+        if isinstance(preconditioner, str):
+            self._make = NamedPreconditioner(preconditioner, like.dtype)
+        elif callable(preconditioner) and not hasattr(preconditioner, "shape"):
+            self._make = preconditioner
+        self._preconditioner = preconditioner
+        if self._make is not None:
+            self._preconditioner = self._make(operator, scale)
+        if self._preconditioner is not None:
+            as_product(self._preconditioner, "preconditioner", like)
+        self.last: KrylovResult | None = None
+
+    def multiply(self, t: float, x: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write A(t) x into ``out``."""
+        self._at(t, self._shifted.scale)
+        self._shifted.multiply(x, out)
+
+    def solve(self, t: float, scale: float, right: NDArray[Any], out: NDArray[Any]) -> KrylovResult:
+        """Solve (I - scale · A(t)) δ = right from δ = 0, and write δ into ``out``."""
+        self._at(t, scale)
+        self.last = self._solver.solve(self._shifted, right, self._preconditioner, out)
+        return self.last
+
+    def _at(self, t: float, scale: float) -> None:
+        """Take A(t) and c, and a preconditioner for this c."""
+        operator = self._operator_at(t)
+        changed = scale != self._shifted.scale
+        if changed or operator is not self._shifted.operator:
+            self._shifted = ShiftedOperator(operator, scale, self._like)
+        if changed and self._make is not None:
+            self._preconditioner = self._make(self._first, scale)

@@ -1,0 +1,179 @@
+"""A Runge-Kutta method as data: Butcher's tableau, with what an error estimate needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Tableau"]
+
+_STEP = 1e-2  # of the search for the end of a stability interval
+_FARTHEST = 40.0
+_ROUNDING = 1e-12
+_CONSISTENT = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Tableau:
+    """The coefficients of a Runge-Kutta method, explicit, diagonally implicit, or both (IMEX).
+
+    k_i = f(t + c_i dt, u + dt Σ_j a_ij k_j), u_next = u + dt Σ_i b_i k_i; an IMEX method has one
+    matrix for the part that is treated explicitly and one for the rest, and the same b and c.
+
+    Parameters
+    ----------
+    name : str
+        What `evolve` and its records call the method.
+    order : int
+        The order of the error in dt.
+    weights : array_like, (s,)
+        b.
+    explicit : array_like, (s, s), optional
+        Strictly lower triangular: a of f, or of its explicit part.
+    implicit : array_like, (s, s), optional
+        Lower triangular: a of f = A u + s(t), or of its implicit part A_I u. The entries on the
+        diagonal that are not 0 are equal, so that all stages solve with one matrix.
+    embedded : array_like, (s,), optional
+        The weights of a second method, of order ``embedded_order``: the difference estimates the
+        error.
+    embedded_order : int
+        Its order.
+    dense : array_like, (s, m), optional
+        Continuous weights: u(t + θ dt) = u + dt Σ_i (Σ_j dense[i, j] θ^(j + 1)) k_i. Cubic Hermite
+        interpolation by default.
+    source : str
+        Where the coefficients are from.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, a matrix is not triangular, the weights do not sum to 1, or the
+        diagonal has two values.
+
+    Examples
+    --------
+    >>> from batchkron.solvers.steppers import Tableau
+    >>> heun = Tableau("heun", 2, [0.5, 0.5], explicit=[[0, 0], [1, 0]])
+    >>> heun.stages, heun.nodes
+    (2, array([0., 1.]))
+    """
+
+    name: str
+    order: int
+    weights: Any
+    explicit: Any = None
+    implicit: Any = None
+    embedded: Any = None
+    embedded_order: int = 0
+    dense: Any = field(default=None, repr=False)
+    source: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "explicit", "implicit", "embedded", "dense"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _frozen(value))
+        s = self.stages
+        for name, shape in (("explicit", (s, s)), ("implicit", (s, s)), ("embedded", (s,))):
+            value = getattr(self, name)
+            if value is not None and value.shape != shape:
+                raise ValueError(f"{name} has shape {value.shape}; expected {shape}")
+        if self.explicit is None and self.implicit is None:
+            raise ValueError("neither explicit nor implicit is given; a method needs one at least")
+        self._check()
+
+    def _check(self) -> None:
+        """Check the triangles, the diagonal and the sums."""
+        if self.explicit is not None and np.triu(self.explicit).any():
+            raise ValueError("explicit has entries on or above the diagonal; expected none there")
+        if self.implicit is not None and np.triu(self.implicit, 1).any():
+            raise ValueError(
+                "implicit has entries above the diagonal, so that stages depend on "
+                "later ones; expected a diagonally implicit method"
+            )
+        if self.implicit is not None:
+            diagonal = self.implicit.diagonal()
+            used = diagonal[diagonal != 0.0]
+            if used.size and np.ptp(used) > _CONSISTENT:
+                raise ValueError(
+                    f"implicit has the diagonal {diagonal.tolist()}; expected one value beside 0"
+                )
+        for name in ("weights", "embedded"):
+            value = getattr(self, name)
+            if value is not None and abs(value.sum() - 1.0) > _CONSISTENT:
+                raise ValueError(f"{name} sum to {value.sum()}; expected 1")
+        if self.is_imex and np.abs(self.explicit.sum(1) - self.implicit.sum(1)).max() > 1e-9:
+            raise ValueError("explicit and implicit have other row sums; expected the same times")
+        if self.embedded is not None and self.embedded_order < 1:
+            raise ValueError("embedded is given without embedded_order, the order of its method")
+
+    @property
+    def stages(self) -> int:
+        """s, the number of stages."""
+        return len(self.weights)
+
+    @property
+    def nodes(self) -> NDArray[np.float64]:
+        """c, the row sums, (s,)."""
+        matrix = self.explicit if self.explicit is not None else self.implicit
+        return np.asarray(matrix.sum(axis=1))
+
+    @property
+    def is_imex(self) -> bool:
+        """Whether f is split in two parts."""
+        return self.explicit is not None and self.implicit is not None
+
+    @property
+    def diagonal(self) -> float:
+        """The value on the diagonal of ``implicit``; 0 for an explicit method."""
+        return 0.0 if self.implicit is None else float(self.implicit.diagonal().max())
+
+    @property
+    def first_is_last(self) -> bool:
+        """Whether the last stage's k is the first one of the next step, for explicit methods."""
+        return (
+            self.implicit is None
+            and self.stages > 1
+            and bool(np.array_equal(self.explicit[-1], self.weights))
+        )
+
+    def growth(self, z: complex) -> complex:
+        """Return R(z), by which a step multiplies u for u' = λ u, z = dt λ.
+
+        Of an IMEX method it is that of the implicit part.
+        """
+        matrix = self.explicit if self.implicit is None else self.implicit
+        ones = np.ones(self.stages)
+        inner = np.linalg.solve(np.eye(self.stages) - z * matrix, ones)
+        return complex(1.0 + z * (self.weights @ inner))
+
+    def stable_until(self, direction: complex) -> float:
+        """Return the largest x with |R(y · direction)| ≤ 1 for all 0 ≤ y ≤ x; inf if there is none.
+
+        Parameters
+        ----------
+        direction : complex
+            -1 for decay, 1j for oscillation.
+        """
+        if self.implicit is not None and abs(self.growth(1e8 * direction)) <= 1.0 + 1e-6:
+            return np.inf
+        good = 0.0
+        while good < _FARTHEST and self._is_stable((good + _STEP) * direction):
+            good += _STEP
+        bad = good + _STEP
+        for _ in range(60):
+            middle = 0.5 * (good + bad)
+            good, bad = (middle, bad) if self._is_stable(middle * direction) else (good, middle)
+        return good if good > _STEP else 0.0  # rounding makes 0 a little more
+
+    def _is_stable(self, z: complex) -> bool:
+        return abs(self.growth(z)) <= 1.0 + _ROUNDING
+
+
+def _frozen(value: ArrayLike) -> NDArray[np.float64]:
+    array = np.array(value, dtype=np.float64)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,91 @@
+"""Preconditioners and time steppers with their vectors on a device, against the CPU."""
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron.problems import PDE, Axis, Dirichlet, Neumann, gallery
+from batchkron.problems.terms import div, grad, mass
+from batchkron.solvers import evolve, gmres, preconditioners, steppers
+
+pytestmark = pytest.mark.gpu
+
+
+def with_pitch():
+    """A mode that is solved densely, with coefficients of p in front of an operator of z."""
+    axes = p, z = [Axis("p", 0.5, 2), Axis("z", -1, 1)]
+    terms = [
+        div(p, -1.0, boundary=(Dirichlet(), Neumann())),
+        mass(p, lambda s: 1 / s) @ div(z) @ mass(z, lambda s: 1 - s**2) @ grad(z),
+    ]
+    return PDE(axes, terms, boundary=Neumann(), initial=1.0)
+
+
+@pytest.mark.parametrize("name", [n for n in preconditioners.names() if n != "none"])
+@pytest.mark.parametrize("make", ["diffusion-2d", with_pitch])
+@pytest.mark.parametrize("size", [(1, 1), (3, 2)])
+def test_preconditioners_give_what_they_give_on_the_cpu(cupy, rng, name, make, size):
+    level, degree = size
+    if isinstance(make, str):
+        problem = gallery.make(make, level=level, degree=degree)
+    else:
+        problem = make().discretize(level=level, degree=degree)
+    x = rng.standard_normal(problem.unknowns)
+    expected = preconditioners.make(name, problem.operator, 1e-3).matvec(x)
+    M = preconditioners.make(name, problem.to("cuda").operator, 1e-3)
+    out = cupy.full(x.size, np.nan)
+    found = M.matvec(cupy.asarray(x), out=out)
+    assert found is out
+    np.testing.assert_allclose(out.get(), expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_gmres_with_the_combination_technique(cupy, rng):
+    problem = gallery.make("diffusion-2d", level=4).to("cuda")
+    B = bk.Identity(problem.unknowns).to("cuda") - 0.005 * problem.operator
+    b = cupy.asarray(rng.standard_normal(problem.unknowns))
+    M = preconditioners.make("auto", problem.operator, 0.005)
+    result = gmres(B, b, M=M, rtol=1e-6)
+    assert result.converged
+    assert result.iterations <= 15
+
+
+@pytest.mark.parametrize("method", steppers.names())
+def test_every_stepper_runs_as_on_the_cpu(cupy, method):
+    problem = gallery.make("diffusion-1d", level=3)
+    options = {"until": 2e-4, "method": method, "dt": 5e-5}
+    expected = evolve(problem, **options).u
+    found = evolve(problem.to("cuda"), **options)
+    np.testing.assert_allclose(found.u.get(), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["dormand-prince", "esdirk3", "exponential-trapezoidal"])
+def test_chosen_steps_events_and_states_between_steps(cupy, method):
+    problem = gallery.make("diffusion-1d", level=1)
+    start = float(np.linalg.norm(problem.initial))
+
+    def shrunk(t, u):
+        return float(abs(u.dot(u)) ** 0.5) - 0.9 * start
+
+    options = {"until": 0.02, "method": method, "rtol": 1e-4, "at": [0.001], "events": shrunk}
+    if method == "esdirk3":
+        options["preconditioner"] = "auto"
+    expected, found = evolve(problem, **options), evolve(problem.to("cuda"), **options)
+    assert found.steps == expected.steps
+    np.testing.assert_allclose(found.u.get(), expected.u, atol=1e-6)
+    np.testing.assert_allclose(found.samples[0][1].get(), expected.samples[0][1], atol=1e-6)
+    assert found.events[0].t == pytest.approx(expected.events[0].t, rel=1e-5)
+
+
+def test_factorised_sums_and_phi_functions(cupy, rng):
+    factors = [np.diag([-1.0, -3.0, -20.0]), -np.eye(2) - np.ones((2, 2))]
+    host = bk.KroneckerSum(factors)
+    device = host.to("cuda")
+    b = rng.standard_normal(6)
+    found = device.factorise().solve_shifted(cupy.asarray(b), [0.0, -1.0])
+    np.testing.assert_allclose(found.get(), host.factorise().solve_shifted(b, [0.0, -1.0]))
+    vectors = [rng.standard_normal(6) for _ in range(3)]
+    phi = device.phi_apply([cupy.asarray(v) for v in vectors], 0.5)
+    np.testing.assert_allclose(phi.get(), host.phi_apply(vectors, 0.5), rtol=1e-12)
+    turned = bk.KroneckerSum([np.array([[1.0, 5.0], [0.0, 1.0]])]).to("cuda")
+    with pytest.raises(TypeError, match="factorised on the CPU"):
+        turned.factorise()

@@ -1,0 +1,72 @@
+"""The argument ``tune``: validated, kept by relatives and pickles, without effect on the CPU."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron.backends import tuning
+
+FACTORS = [np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [2.0, 5.0]])]
+LIST = [[[0, 1], [1, 0]], [0, 1], [1, 0]]
+
+
+@pytest.fixture
+def wanted(monkeypatch):
+    """How often a backend was asked for a plan inside of a block of tuned plans."""
+    seen = []
+    chosen = bk.backends.backend()
+    for name in ("kron_product", "batch_plan", "kron_plan"):
+        make = getattr(chosen, name)
+
+        def noting(*arguments, make=make):
+            seen.append(tuning.wanted_tuning() is not None)
+            return make(*arguments)
+
+        monkeypatch.setattr(chosen, name, noting)
+    return seen
+
+
+def test_plans_are_built_as_asked_for(wanted):
+    x = np.arange(4.0)
+    for tune in (False, True):
+        del wanted[:]
+        bk.KroneckerProduct(FACTORS, tune=tune)
+        bk.BatchedKron(np.stack(FACTORS), *LIST, tune=tune)
+        bk.gekmm(FACTORS, x, tune=tune)
+        bk.gemkm(x, FACTORS, tune=tune)
+        assert wanted == [tune] * 4
+
+
+def test_relatives_and_pickles_are_tuned_too(wanted):
+    product = bk.KroneckerProduct(FACTORS, tune=True)
+    batch = bk.BatchedKron(np.stack(FACTORS), *LIST, tune=True)
+    for op in (product, batch):
+        assert op.T._tune
+        again = pickle.loads(pickle.dumps(op))
+        assert again.T._tune
+        assert (again.to_dense() == op.to_dense()).all()
+    assert all(wanted)
+    assert len(wanted) >= 8
+
+
+def test_results_on_the_cpu_are_the_same():
+    x = np.arange(4.0)
+    np.testing.assert_array_equal(bk.gekmm(FACTORS, x, tune=True), bk.gekmm(FACTORS, x))
+    np.testing.assert_array_equal(bk.gemkm(x, FACTORS, tune=True), bk.gemkm(x, FACTORS))
+    op = bk.KroneckerProduct(FACTORS, tune=True)
+    np.testing.assert_array_equal(op @ x, bk.KroneckerProduct(FACTORS) @ x)
+
+
+@pytest.mark.parametrize("wrong", [1, None, "yes", [True]], ids=repr)
+def test_anything_but_a_bool_is_refused(wrong):
+    x = np.arange(4.0)
+    for call in (
+        lambda: bk.gekmm(FACTORS, x, tune=wrong),
+        lambda: bk.gemkm(x, FACTORS, tune=wrong),
+        lambda: bk.KroneckerProduct(FACTORS, tune=wrong),
+        lambda: bk.BatchedKron(np.stack(FACTORS), *LIST, tune=wrong),
+    ):
+        with pytest.raises(TypeError, match=r"tune is .*; expected a bool"):
+            call()
