@@ -18,10 +18,12 @@ LAYERS = {
     "batchkron.batch_spec": 1,
     "batchkron.gemm_spec": 1,
     "batchkron.segmented_spec": 1,
+    "batchkron.sweep_list": 1,
     "batchkron.backends": 1,
     "batchkron.storage": 1,
     "batchkron.kron": 2,
     "batchkron.segmented": 2,
+    "batchkron.vector_sum": 2,
     "batchkron.operators": 3,
     "batchkron": 3,  # the public names, as solvers and problems see them
     "batchkron.solvers": 4,

@@ -18,11 +18,16 @@ from batchkron._core import (
     SegmentedPlanComplex128,
     SegmentedPlanFloat32,
     SegmentedPlanFloat64,
+    SweepPlanComplex64,
+    SweepPlanComplex128,
+    SweepPlanFloat32,
+    SweepPlanFloat64,
     batched_gemm,
     get_num_threads,
     instruction_set,
     kron,
     set_num_threads,
+    sum_vectors,
 )
 
 __all__ = [
@@ -43,9 +48,14 @@ __all__ = [
     "SegmentedPlanComplex128",
     "SegmentedPlanFloat32",
     "SegmentedPlanFloat64",
+    "SweepPlanComplex64",
+    "SweepPlanComplex128",
+    "SweepPlanFloat32",
+    "SweepPlanFloat64",
     "batched_gemm",
     "get_num_threads",
     "instruction_set",
     "kron",
     "set_num_threads",
+    "sum_vectors",
 ]

@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.protocol import BatchPlan, KronProduct, KrylovPasses, SegmentedPlan
+from batchkron.backends.protocol import (
+    BatchPlan,
+    KronProduct,
+    KrylovPasses,
+    SegmentedPlan,
+    SweepPlan,
+)
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec, Precision
+from batchkron.sweep_list import SweepList
 
 name = "cpu"
 array_module = np
@@ -47,6 +54,12 @@ _SEGMENTED_PLANS = {
     np.dtype(np.float64): _native.SegmentedPlanFloat64,
     np.dtype(np.complex64): _native.SegmentedPlanComplex64,
     np.dtype(np.complex128): _native.SegmentedPlanComplex128,
+}
+_SWEEP_PLANS = {
+    np.dtype(np.float32): _native.SweepPlanFloat32,
+    np.dtype(np.float64): _native.SweepPlanFloat64,
+    np.dtype(np.complex64): _native.SweepPlanComplex64,
+    np.dtype(np.complex128): _native.SweepPlanComplex128,
 }
 
 
@@ -174,6 +187,12 @@ def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
     )
 
 
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    steps = [(step.target, step.adds, list(step.parts)) for step in sweeps.steps]
+    return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
+
+
 def kron(factors: Sequence[Array], out: Array) -> None:
     """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
 
@@ -191,6 +210,11 @@ def kron(factors: Sequence[Array], out: Array) -> None:
         _native.kron(left, right, product)
         right = product
     _native.kron(matrices[0], right, out)
+
+
+def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+    """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
+    _native.sum_vectors(factors, vectors, out)
 
 
 def batched_gemm(

@@ -84,7 +84,7 @@ class Fibres:
                 outputs, inputs = pair if half == "upper" else pair[::-1]
                 found.append((outputs, inputs, blocks[here]))
         outputs, inputs, blocks = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        order = np.lexsort((inputs, outputs))
+        order = np.argsort(outputs * np.int64(len(self._cells)) + inputs)  # no pair is there twice
         return Edges(outputs[order], inputs[order], blocks[order])
 
     def missing(self, rows: Ids, columns: Ids, part: Part) -> Ids:

@@ -152,14 +152,28 @@ class _Builder:
         for matrix in matrices:
             if matrix < 0:
                 diagonal = np.unique(self._hull.cells[:, mode])
-                ends.append(np.column_stack((diagonal, diagonal)))
+                ends.append((diagonal, diagonal))
             else:
                 blocks = self._spec.matrices[matrix]
-                ends.append(np.column_stack((blocks.rows, blocks.columns)))
-        union, places = np.unique(np.concatenate(ends), axis=0, return_inverse=True)
-        stops = np.cumsum([len(pair) for pair in ends])
-        edges = self._hull.fibres(mode).edges(union[:, 0], union[:, 1], part)
-        return edges, tuple(np.split(places.reshape(-1), stops[:-1]))
+                ends.append((blocks.rows, blocks.columns))
+        fibres = self._hull.fibres(mode)
+        if len(ends) == 1:
+            return fibres.edges(*ends[0], part), (np.arange(len(ends[0][0])),)
+        rows, columns, places = _union(ends)
+        stops = np.cumsum([len(pair[0]) for pair in ends])
+        return fibres.edges(rows, columns, part), tuple(np.split(places, stops[:-1]))
+
+
+def _union(ends: Sequence[tuple[Ids, Ids]]) -> tuple[Ids, Ids, Ids]:
+    """Return the distinct pairs of lists of pairs, and the place of each pair among these."""
+    rows, columns = (np.concatenate(part) for part in zip(*ends, strict=True))
+    order = np.lexsort((columns, rows))
+    rows, columns = rows[order], columns[order]
+    opens = np.ones(len(order), dtype=np.bool_)
+    opens[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.cumsum(opens) - 1
+    return rows[opens], columns[opens], places
 
 
 def _stage(node: _Node, given: Mask, wanted: Mask) -> Stage:
