@@ -1,39 +1,126 @@
-"""The terms of a problem as batched Kronecker operators, one per function of time."""
+"""The terms of a problem as operators on its grid, one per function of time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from batchkron.operators import BatchedKron, ValidationReport
+from batchkron.operators import (
+    BatchedKron,
+    KroneckerProduct,
+    Operator,
+    SparseGridOperator,
+    ValidationReport,
+)
 from batchkron.problems.batch_list import batch_list
 from batchkron.problems.grid import SparseGrid
+from batchkron.problems.mode_operator import ModeOperator
 from batchkron.problems.problem_parts import OperatorTerm
 from batchkron.problems.time import constant
 from batchkron.problems.time_functions import TimeFunction, split_number
 
-__all__ = ["TermGroup", "group_terms", "validate_groups"]
+__all__ = [
+    "OPERATOR_FORMS",
+    "OperatorForm",
+    "TermGroup",
+    "choose_form",
+    "group_terms",
+    "validate_groups",
+]
+
+OperatorForm: TypeAlias = Literal["auto", "sweep", "batch", "dense"]
+OPERATOR_FORMS = ("auto", "sweep", "batch", "dense")
+LARGEST_DENSE = 8192  # unknowns; half a GiB
 
 
-class TermGroup(NamedTuple):
-    """All terms that share one function of time."""
+def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
+    """Return how a problem's operator is applied on a device.
+
+    Parameters
+    ----------
+    form : str
+        What is asked for; "auto" takes sweeps on the CPU, and a batch list elsewhere.
+    device : str
+        "cpu" or "cuda".
+    unknowns : int
+        Length of its vectors.
+
+    Returns
+    -------
+    {"sweep", "batch", "dense"}
+
+    Raises
+    ------
+    ValueError
+        If there is no such form, there or at all, or the vectors are too long for a dense matrix.
+    """
+    if form not in OPERATOR_FORMS:
+        raise ValueError(
+            f"the operator's form is {form!r}; expected one of {', '.join(OPERATOR_FORMS)}"
+        )
+    if form == "auto":
+        return "sweep" if device == "cpu" else "batch"
+    if form != "batch" and device != "cpu":
+        raise ValueError(
+            f"operators of form {form!r} run on the CPU only; on {device} use 'batch', the default"
+        )
+    if form == "dense" and unknowns > LARGEST_DENSE:
+        raise ValueError(
+            f"the problem has {unknowns} unknowns; a dense operator is for at most {LARGEST_DENSE}"
+        )
+    return form  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class TermGroup:
+    """All terms that share one function of time.
+
+    Parameters
+    ----------
+    time : TimeFunction
+        The function, without a number in front; one for the terms that are constant.
+    operator : Operator
+        The terms on the grid, with the numbers in front of their functions of time.
+    source : SparseGridOperator, optional
+        What a dense operator was made of.
+    """
 
     time: TimeFunction
-    """The function, without a number in front; one for the terms that are constant."""
-    operator: BatchedKron
-    """The terms on the grid, with the numbers in front of their functions of time."""
+    operator: Operator
+    source: SparseGridOperator | None = None
 
     def to(self, device: str) -> TermGroup:
         """Return the group with its operator on a device."""
-        return self._replace(operator=cast(BatchedKron, self.operator.to(device)))
+        return TermGroup(self.time, self.operator.to(device), self.source)
+
+    def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Add the group's A(t) u to ``out``."""
+        alpha = 1.0 if self.time.is_constant else self.time(t)
+        if isinstance(self.operator, (BatchedKron, SparseGridOperator)):
+            shape = (self.operator.num_inputs, -1)
+            self.operator.accumulate(u.reshape(shape), out.reshape(shape), alpha=alpha)
+        else:
+            self.operator.accumulate(u, out, alpha=alpha)
+
+    def validate(self, samples: int | None, seed: int) -> ValidationReport:
+        """Compare the operator with dense Kronecker products."""
+        operator = self.operator
+        if isinstance(operator, (BatchedKron, SparseGridOperator)):
+            return operator.validate(samples, seed)
+        assert self.source is not None
+        return self.source.validate(
+            samples, seed, apply=lambda x: operator.matvec(x.reshape(-1)).reshape(x.shape)
+        )
 
 
 def group_terms(
-    terms: Sequence[OperatorTerm], grid: SparseGrid, degree: int
+    terms: Sequence[OperatorTerm], grid: SparseGrid, degree: int, form: OperatorForm = "sweep"
 ) -> tuple[TermGroup, ...]:
-    """Assemble terms on a grid, those of equal time in one batch.
+    """Assemble terms on a grid, those of equal time in one operator.
 
     Parameters
     ----------
@@ -43,6 +130,9 @@ def group_terms(
         The grid.
     degree : int
         Polynomial degree.
+    form : {"sweep", "batch", "dense"}
+        How operators are applied: by sweeps along the grid's fibres, as a list of all coupled pairs
+        of cells, or as a matrix.
 
     Returns
     -------
@@ -55,16 +145,36 @@ def group_terms(
         collected.setdefault(function, []).append((number, term))
     functions = sorted(collected, key=lambda key: not key.is_constant) or [constant()]
     return tuple(
-        TermGroup(function, _assemble(collected.get(function, []), grid, degree))
+        _assemble(function, collected.get(function, []), grid, degree, form)
         for function in functions
     )
 
 
 def _assemble(
-    terms: Sequence[tuple[float, OperatorTerm]], grid: SparseGrid, degree: int
-) -> BatchedKron:
-    products = batch_list(grid, [term.modes for _, term in terms], degree)
+    function: TimeFunction,
+    terms: Sequence[tuple[float, OperatorTerm]],
+    grid: SparseGrid,
+    degree: int,
+    form: OperatorForm,
+) -> TermGroup:
     numbers = np.array([number for number, _ in terms], dtype=np.float64)
+    modes = [term.modes for _, term in terms]
+    if form == "batch":
+        return TermGroup(function, _listed(numbers, modes, grid, degree))
+    sweeps = SparseGridOperator(grid, modes, degree + 1, coefficients=numbers)
+    if form == "sweep":
+        return TermGroup(function, sweeps)
+    return TermGroup(function, KroneckerProduct([sweeps.to_dense()]), sweeps)
+
+
+def _listed(
+    numbers: NDArray[np.float64],
+    modes: Sequence[Sequence[ModeOperator | None]],
+    grid: SparseGrid,
+    degree: int,
+) -> BatchedKron:
+    """Return the terms as a list of all coupled pairs of cells."""
+    products = batch_list(grid, modes, degree)
     weights = np.repeat(numbers, np.diff(products.term_offsets))
     return BatchedKron(
         products.pools,
@@ -94,7 +204,7 @@ def validate_groups(
     ValidationReport
         Counts added up, errors the largest.
     """
-    reports = [group.operator.validate(samples, seed) for group in groups]
+    reports = [group.validate(samples, seed) for group in groups]
     return ValidationReport(
         samples=sum(report.samples for report in reports),
         products=sum(report.products for report in reports),

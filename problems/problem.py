@@ -19,7 +19,13 @@ from batchkron.problems.basis import check_degree
 from batchkron.problems.evaluation import evaluate_on_grid
 from batchkron.problems.exact_function import ExactFunction, FunctionOnGrid
 from batchkron.problems.grid import SparseGrid
-from batchkron.problems.grid_operator import TermGroup, group_terms, validate_groups
+from batchkron.problems.grid_operator import (
+    OperatorForm,
+    TermGroup,
+    choose_form,
+    group_terms,
+    validate_groups,
+)
 from batchkron.problems.problem_checks import (
     check_axes,
     check_masses,
@@ -38,7 +44,6 @@ from batchkron.problems.separable_solution import SeparableSolution
 from batchkron.problems.time_combination import TimeCombination
 from batchkron.problems.vector_checks import check_content, check_vector
 from batchkron.problems.weighted_norm import Masses
-from batchkron.problems.workspace import Workspace
 
 __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
 
@@ -84,6 +89,11 @@ class Problem:
     device : {"cpu", "cuda"}
         Where its operators and vectors are; no part of its content. "cuda" is CuPy's current
         device: `initial` is a CuPy array there, and so are all states.
+    form : {"auto", "sweep", "batch", "dense"}
+        How its operators are applied; no part of its content. "sweep": mode by mode along the
+        grid's fibres, a `batchkron.SparseGridOperator`. "batch": as a list of all coupled pairs of
+        cells, a `batchkron.BatchedKron`. "dense": as a matrix, for at most 8192 unknowns. "auto"
+        takes sweeps on the CPU and a batch list on a device, where there is no other.
 
     Raises
     ------
@@ -112,7 +122,7 @@ class Problem:
     masses: Masses = field(default=(), kw_only=True)
     provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     device: str = field(default="cpu", kw_only=True)
-    _workspace: Workspace = field(default_factory=Workspace, init=False, repr=False)
+    form: str = field(default="auto", kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("axes", "terms", "sources", "masses"):
@@ -123,6 +133,7 @@ class Problem:
         for name in ("units", "provenance"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         self._check()
+        choose_form(self.form, self.device, self.unknowns)
         object.__setattr__(self, "t0", float(self.t0))
 
     def _check(self) -> None:
@@ -169,10 +180,35 @@ class Problem:
             If CuPy is not installed, or there is no usable device; the text says what to do.
         """
         moved = self if device == self.device else replace(self, device=device)
-        if moved is not self and "_groups" in self.__dict__:
+        if moved is not self and "_groups" in self.__dict__ and self._form == moved._form:
             groups = tuple(group.to(device) for group in self._groups)
             moved.__dict__["_groups"] = groups
         return moved
+
+    def with_form(self, form: str) -> Problem:
+        """Return the problem with operators that are applied in another way.
+
+        Parameters
+        ----------
+        form : {"auto", "sweep", "batch", "dense"}
+            As of the class.
+
+        Returns
+        -------
+        Problem
+            ``self`` if it has this form already; of the same content.
+
+        Raises
+        ------
+        ValueError
+            If there is no such form, or none on the problem's device, or the problem is too large
+            for a dense matrix.
+        """
+        return self if form == self.form else replace(self, form=form)
+
+    @property
+    def _form(self) -> OperatorForm:
+        return choose_form(self.form, self.device, self.unknowns)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone; operators are assembled anew where they are needed."""
@@ -206,7 +242,7 @@ class Problem:
 
     @cached_property
     def _groups(self) -> tuple[TermGroup, ...]:
-        groups = group_terms(self.terms, self.grid, self.degree)
+        groups = group_terms(self.terms, self.grid, self.degree, self._form)
         return tuple(group.to(self.device) for group in groups)
 
     @property
@@ -289,16 +325,8 @@ class Problem:
         self._accumulate(t, u, out)
 
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        shape = (self.grid.num_cells, self.block_size)
-        blocks, result = u.reshape(shape), out.reshape(shape)
         for group in self._groups:
-            if group.time.is_constant:
-                group.operator.accumulate(blocks, result)
-                continue
-            work = self._workspace.array(shape, like=out)
-            group.operator.apply(blocks, out=work)
-            np.multiply(work, group.time(t), out=work)
-            np.add(result, work, out=result)
+            group.accumulate(t, u, out)
 
     def source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite `out` with s(t), sources and boundary data together.

@@ -18,6 +18,7 @@ LAYERS = {
     "batchkron.batch_spec": 1,
     "batchkron.gemm_spec": 1,
     "batchkron.segmented_spec": 1,
+    "batchkron.sweep_list": 1,
     "batchkron.backends": 1,
     "batchkron.storage": 1,
     "batchkron.kron": 2,

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
-from batchkron.backends.protocol import BatchPlan, KronProduct, SegmentedPlan
+from batchkron.backends.protocol import BatchPlan, KronProduct, SegmentedPlan, SweepPlan
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.sweep_list import SweepList
 
 name = "cpu"
 array_module = np
@@ -47,6 +48,12 @@ _SEGMENTED_PLANS = {
     np.dtype(np.float64): _native.SegmentedPlanFloat64,
     np.dtype(np.complex64): _native.SegmentedPlanComplex64,
     np.dtype(np.complex128): _native.SegmentedPlanComplex128,
+}
+_SWEEP_PLANS = {
+    np.dtype(np.float32): _native.SweepPlanFloat32,
+    np.dtype(np.float64): _native.SweepPlanFloat64,
+    np.dtype(np.complex64): _native.SweepPlanComplex64,
+    np.dtype(np.complex128): _native.SweepPlanComplex128,
 }
 
 
@@ -143,6 +150,12 @@ def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
         spec.factor_ids,
         spec.children,
     )
+
+
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    steps = [(step.target, step.adds, list(step.parts)) for step in sweeps.steps]
+    return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.sweep_list import SweepList
 
 
 class KronPlan(Protocol):
@@ -60,6 +61,18 @@ class SegmentedPlan(Protocol):
         """Map x (num_inputs, block) to alpha A x, added to y or overwriting it."""
 
 
+class SweepPlan(Protocol):
+    """A list of sweeps along fibres, of fixed structure."""
+
+    def set_values(self, matrices: Sequence[Array]) -> None:
+        """Copy new matrices (count, n, n), one array per part; runs under way keep the old ones."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, blocks, elements, inner) to alpha A x, added to y or overwriting it."""
+
+
 class Backend(Protocol):
     """One place where work runs."""
 
@@ -100,6 +113,9 @@ class Backend(Protocol):
 
     def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
         """Return the plan of a segmented mode multiply."""
+
+    def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+        """Return the plan of a list of sweeps, with an array of matrices for each part."""
 
     def kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec
+from batchkron.sweep_list import SweepList
 
 name = "reference"
 array_module = np
@@ -127,6 +128,47 @@ class SegmentedPlan:
                 target[node] += alpha * np.einsum("pq,lqr->lpr", matrix, block)
 
 
+@dataclass(slots=True)
+class SweepPlan:
+    """Each step's sum of mode multiplies, part by part and edge by edge."""
+
+    sweeps: SweepList
+    matrices: list[Array]
+
+    def set_values(self, matrices: Sequence[Array]) -> None:
+        """Copy new matrices."""
+        self.matrices = [array.copy() for array in matrices]
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Add to y, or overwrite it."""
+        shape = (self.sweeps.block_size, inner)
+        counts = [vector.blocks for vector in self.sweeps.vectors]
+        result: Array = np.zeros((outer, counts[1], *shape), y.dtype)
+        for place in range(outer):
+            source = x.reshape(outer, counts[0], *shape)[place]
+            vectors = [source, result[place]]
+            vectors += [np.empty((count, *shape), y.dtype) for count in counts[2:]]
+            self._take_steps(vectors, inner)
+        product: Array = (alpha * result).reshape(y.shape)
+        y[...] = y + product if accumulate else product
+
+    def _take_steps(self, vectors: list[Array], inner: int) -> None:
+        sizes, matrices = self.sweeps.sizes, iter(self.matrices)
+        for step in self.sweeps.steps:
+            target = vectors[step.target]
+            if not step.adds:
+                target[...] = 0
+            for part in step.parts:
+                middle = (-1, math.prod(sizes[: part.mode]), sizes[part.mode])
+                shape = (*middle, math.prod(sizes[part.mode + 1 :]) * inner)
+                given = vectors[part.source].reshape(shape)[part.children]
+                nodes = np.repeat(np.arange(len(target)), np.diff(part.starts))
+                products = np.einsum("epq,elqr->elpr", next(matrices)[part.ids], given)
+                np.add.at(target.reshape(shape), nodes, products)
+
+
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product."""
     return KronPlan(spec)
@@ -173,6 +215,11 @@ def workspace() -> None:
 def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
     """Return the plan of a segmented mode multiply."""
     return SegmentedPlan(spec, spec.matrices.copy())
+
+
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps."""
+    return SweepPlan(sweeps, [array.copy() for array in matrices])
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

@@ -19,7 +19,7 @@ from batchkron.cli.outputs import check_outputs
 from batchkron.cli.parameters import finite_number, level_list, positive_number
 from batchkron.cli.pictures import require_plotting, save_figure
 from batchkron.cli.printing import print_line
-from batchkron.cli.problem_argument import chosen_problem
+from batchkron.cli.problem_argument import chosen_problem, operator_option
 from batchkron.cli.stopping import StopOnSignal, exit_code_of
 from batchkron.cli.text import one_line, printable
 from batchkron.problems import Problem, gallery
@@ -55,6 +55,7 @@ _LEVELS_BY_DEFAULT = 4
     help="The longest time step, the same on all levels; by default it falls with the cell width.",
 )
 @click.option("--stepper", type=click.Choice(steppers.names()), help="The time stepper.")
+@operator_option
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
 @click.option(
     "--plot",
@@ -112,8 +113,9 @@ def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -
         finest = gallery.get(name).level
         levels = tuple(range(max(finest - _LEVELS_BY_DEFAULT + 1, 0), finest + 1))
     settings["method"] = settings.pop("stepper")
+    form = settings.pop("operator") or "auto"
     with usage_errors():
-        problems = [gallery.make(name, level, **settings) for level in levels]
+        problems = [gallery.make(name, level, **settings).with_form(form) for level in levels]
         for problem in problems:
             plan_run(problem, until=problem.stepper.until, method=None, dt=None, resume=None)
     if problems[0].exact is None:

@@ -43,6 +43,7 @@ class RunOptions:
     stepper: str | None
     threads: int | None
     device: str
+    operator: str | None
     plot: Path | None
     output: Path | None
     force: bool
@@ -89,7 +90,7 @@ def execute(
     resumed = None if files.resume is None else load_checkpoint(files.resume)
     # a gallery's problem is another one with another stepper
     method = resumed.method if options.stepper is None and resumed is not None else options.stepper
-    problem = chosen.read(method, options.device)
+    problem = chosen.read(method, options.device, options.operator)
     plan = _plan(problem, options, files, resumed)
     if not options.quiet:
         _announce(problem, plan)

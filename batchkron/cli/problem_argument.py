@@ -17,7 +17,7 @@ from batchkron.cli.parameters import levels
 from batchkron.operators import on_device
 from batchkron.problems import Problem, gallery, load_problem
 
-__all__ = ["ProblemArgument", "chosen_problem", "gallery_options"]
+__all__ = ["ProblemArgument", "chosen_problem", "gallery_options", "operator_option"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -57,7 +57,9 @@ class ProblemArgument:
             return Path(self.word + suffix)
         return self.path.with_name(self.path.stem + suffix)
 
-    def read(self, method: str | None = None, device: str = "cpu") -> Problem:
+    def read(
+        self, method: str | None = None, device: str = "cpu", form: str | None = None
+    ) -> Problem:
         """Load or make the problem.
 
         Parameters
@@ -66,6 +68,8 @@ class ProblemArgument:
             The time stepper that an entry of the gallery is to choose its step for.
         device : {"cpu", "cuda"}
             Where the problem is to run.
+        form : {"sweep", "batch", "dense"}, optional
+            How its operator is to be applied.
 
         Returns
         -------
@@ -74,17 +78,24 @@ class ProblemArgument:
         Raises
         ------
         CommandError
-            If the settings do not fit the entry of the gallery.
+            If the settings do not fit the entry of the gallery, or the form not the problem.
         ProblemFileError, OSError
             If the file is not sound, or cannot be read.
         BackendUnavailableError
             If there is no such device.
         """
         if self.path is not None:
-            return load_problem(self.path, device=device)
+            return _of_form(load_problem(self.path, device=device), form)
         on_device(np.zeros(0), device)  # refuses before any work
         with usage_errors():
-            return gallery.make(self.word, **self.settings, method=method).to(device)
+            made = gallery.make(self.word, **self.settings, method=method).to(device)
+        return _of_form(made, form)
+
+
+def _of_form(problem: Problem, form: str | None) -> Problem:
+    """Return the problem with an operator of a form, if one is asked for."""
+    with usage_errors((ValueError,)):
+        return problem if form is None else problem.with_form(form)
 
 
 def chosen_problem(
@@ -141,6 +152,16 @@ def _unknown(word: str, files: bool) -> str:
         f"{word!r} is neither a file nor a name of the gallery; see 'batchkron list' for the "
         f"names.{hint}"
     )
+
+
+def operator_option(command: _Function) -> _Function:
+    """Add the option --operator to a command."""
+    return click.option(
+        "--operator",
+        type=click.Choice(["sweep", "batch", "dense"]),
+        help="How the operator is applied: along the fibres of the grid (the default on the CPU), "
+        "pair by pair of coupled cells (on a device), or as a matrix.",
+    )(command)
 
 
 def gallery_options(command: _Function) -> _Function:

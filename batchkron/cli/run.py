@@ -12,7 +12,7 @@ from batchkron.cli.execution import RunOptions, execute
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.parameters import checkpoint_interval, finite_number, positive_number
 from batchkron.cli.printing import print_line
-from batchkron.cli.problem_argument import chosen_problem, gallery_options
+from batchkron.cli.problem_argument import chosen_problem, gallery_options, operator_option
 from batchkron.cli.text import table
 from batchkron.solvers import steppers
 
@@ -52,6 +52,7 @@ class RunCommand(click.Command):
     default="cpu",
     help="Where the run has its vectors; cuda is the current CUDA device and needs CuPy.",
 )
+@operator_option
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the CPU's kernels.")
 @click.option("--plot", type=_PATH, metavar="PNG", help="Draw the solution; needs Matplotlib.")
 @click.option(

@@ -6,7 +6,7 @@ import click
 
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.gallery import describe_size
-from batchkron.cli.problem_argument import chosen_problem, gallery_options
+from batchkron.cli.problem_argument import chosen_problem, gallery_options, operator_option
 from batchkron.cli.text import printable, table
 
 __all__ = ["validate"]
@@ -15,6 +15,7 @@ __all__ = ["validate"]
 @click.command()
 @click.argument("problem", metavar="FILE-or-NAME")
 @gallery_options
+@operator_option
 @click.option(
     "--samples",
     type=click.IntRange(min=1),
@@ -25,6 +26,7 @@ def validate(
     degree: int | None,
     level: int | tuple[int, ...] | None,
     grid: str | None,
+    operator: str | None,
     samples: int | None,
 ) -> ExitCode:
     """Compare a problem's operator with dense Kronecker products.
@@ -34,7 +36,7 @@ def validate(
     within, and 1 if not.
     """
     chosen = chosen_problem(problem, degree, level, grid)
-    content = chosen.read()
+    content = chosen.read(form=operator)
     report = content.validate(samples)
     rows = [
         ("problem", f"{content.name}, {describe_size(content)}"),

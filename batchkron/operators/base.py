@@ -268,6 +268,49 @@ class Operator(LinearOperator):  # type: ignore[misc]
         outer = self._outer(vectors.shape, 1)
         return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
 
+    def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
+        """Compute y[..., :] += alpha A x[..., :], in place.
+
+        Parameters
+        ----------
+        x : array_like, (..., N), or (..., *batch_shape, N)
+            Vectors along the last axis.
+        y : ndarray, (..., M)
+            Written; of the dtype that A x has.
+        alpha : scalar
+            Scales the product; a number for this call, not part of the operator.
+
+        Returns
+        -------
+        ndarray
+            y itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`; also for a complex alpha where y is real.
+        """
+        vectors = as_array(x, "x", self._arrays)
+        rows, columns = self.shape
+        if vectors.ndim == 0 or vectors.shape[-1] != columns:
+            raise ValueError(f"x has shape {vectors.shape}; expected (..., {columns})")
+        outer = self._outer(vectors.shape, 1)
+        return self._add(vectors, y, (*vectors.shape[:-1], rows), outer, alpha)
+
+    def _add(self, x: Array, y: Array, shape: tuple[int, ...], outer: int, alpha: complex) -> Array:
+        """Add alpha A x to y, of a shape, for x of (outer, N) elements."""
+        scale = as_scalar(alpha, "alpha")
+        dtype = np.result_type(self.dtype, compute_dtype(x))
+        if isinstance(scale, complex) and dtype.kind != "c":
+            raise TypeError(f"alpha is {scale}; expected a real number for {dtype}")
+        check_output(y, shape, dtype, (x,), "y")
+        if dtype == x.dtype == self.dtype and is_plain(y):
+            self._run(ready(x, dtype), y, outer, 1, scale, True)
+        else:
+            product = self._dispatch(x, None, shape, outer, 1)
+            y += product if scale == 1 else scale * product
+        return y
+
     def matvec(self, x: ArrayLike, out: Array | None = None) -> Array:
         """Compute A x.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import as_array, is_plain
+from batchkron.arrays import as_array
 from batchkron.operators.base import ValuedOperator
-from batchkron.spec import Array, check_output, ready
+from batchkron.spec import Array
 
 
 class BlockOperator(ValuedOperator):
@@ -54,14 +54,16 @@ class BlockOperator(ValuedOperator):
         blocks, outer, shape = self._blocks(x)
         return self._dispatch(blocks, out, shape, outer, 1)
 
-    def accumulate(self, x: ArrayLike, y: Array) -> Array:
-        """Compute y += A x on blocks, in place.
+    def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
+        """Compute y += alpha A x on blocks, in place.
 
         Parameters
         ----------
         x : array_like, (..., *batch_shape, num_inputs, ΠQ)
         y : ndarray, (..., *batch_shape, num_outputs, ΠP)
             Written; of the dtype that A x has.
+        alpha : scalar
+            Scales the product; a number for this call, not part of the operator.
 
         Returns
         -------
@@ -71,15 +73,7 @@ class BlockOperator(ValuedOperator):
         Raises
         ------
         ValueError, TypeError
-            As `Operator.matvec`.
+            As `Operator.accumulate`.
         """
         blocks, outer, shape = self._blocks(x)
-        same = blocks.dtype == self.dtype and isinstance(y, self._arrays.ndarray)
-        if same and is_plain(y):
-            check_output(y, shape, self.dtype, (blocks,), "y")
-            self._run(ready(blocks, self.dtype), y, outer, 1, 1, True)
-            return y
-        product = self.apply(blocks)
-        check_output(y, shape, product.dtype, (blocks,), "y")
-        y += product
-        return y
+        return self._add(blocks, y, shape, outer, alpha)

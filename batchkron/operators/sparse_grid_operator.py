@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
 from batchkron.operators.sweep_tree import needed_sweeps
 from batchkron.operators.sweeps import SweepProgram
 from batchkron.operators.validation import ValidationReport, validate_batch
-from batchkron.operators.workspace import Workspace
 from batchkron.spec import Array, check_replacement, same_shapes
 
 
@@ -114,7 +113,6 @@ class SparseGridOperator(BlockOperator):
         self._spec = spec
         stage = needed_sweeps(spec, ordered, hull, len(grid))
         self._program = SweepProgram(spec, stage)
-        self._workspace = Workspace()
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape
         self.num_added_cells = len(hull) - len(grid)
@@ -122,6 +120,11 @@ class SparseGridOperator(BlockOperator):
 
     def _recipe(self) -> tuple[Any, ...]:
         return SparseGridOperator._from_spec, (self._spec,)
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of cells."""
+        return self._input_shape[0]
 
     @property
     def num_sweeps(self) -> int:
@@ -136,27 +139,7 @@ class SparseGridOperator(BlockOperator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        cells, size = self._input_shape
-        scratch = self._program.scratch * size
-        if inner == 1:
-            memory = self._workspace.array(scratch, self.dtype)
-            for place in range(outer):
-                source = x.reshape(outer, cells, size)[place]
-                target = y.reshape(outer, cells, size)[place]
-                self._program.run(source, target, alpha, accumulate, memory)
-            return
-        memory = self._workspace.array(scratch + 2 * cells * size, self.dtype)
-        column, result = memory[scratch:].reshape(2, cells, size)
-        for place in range(outer):
-            source = x.reshape(outer, cells, size, inner)[place]
-            target = y.reshape(outer, cells, size, inner)[place]
-            for k in range(inner):
-                column[...] = source[..., k]
-                self._program.run(column, result, alpha, False, memory)
-                if accumulate:
-                    target[..., k] += result
-                else:
-                    target[..., k] = result
+        self._program.run(x, y, outer, inner, alpha, accumulate)
 
     def update(
         self,
@@ -165,8 +148,8 @@ class SparseGridOperator(BlockOperator):
     ) -> None:
         """Replace blocks or coefficients by others of the same shapes, in place.
 
-        Takes effect in .T, .H, converted and composed operators too. Not while another thread
-        applies the operator.
+        Takes effect in .T, .H, converted and composed operators too. A product that another thread
+        is computing ends with the values that it began with.
 
         Parameters
         ----------
@@ -226,7 +209,13 @@ class SparseGridOperator(BlockOperator):
         """Return the diagonal, (N,), from the factors' diagonals."""
         return diagonal(self._spec).reshape(-1)
 
-    def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
+    def validate(
+        self,
+        samples: int | None = None,
+        seed: int = 0,
+        *,
+        apply: Callable[[Array], Array] | None = None,
+    ) -> ValidationReport:
         """Compare the sweeps with dense Kronecker products of coupled cells on random vectors.
 
         Parameters
@@ -236,6 +225,9 @@ class SparseGridOperator(BlockOperator):
             every cell of the grid.
         seed : int
             Of the random vectors and of the choice of blocks.
+        apply : callable, optional
+            What is compared in place of the sweeps: another way to compute the same product of
+            blocks (cells, Π n_k).
 
         Returns
         -------
@@ -251,7 +243,8 @@ class SparseGridOperator(BlockOperator):
         if samples is not None and 0 <= samples < len(rows):
             rows = np.sort(np.random.default_rng([seed, 1]).choice(rows, samples, replace=False))
         products = rows_as_products(self._spec, rows)
-        return validate_batch(products, lambda x: self.apply(x)[rows], samples, seed)
+        compared = self.apply if apply is None else apply
+        return validate_batch(products, lambda x: compared(x)[rows], samples, seed)
 
     def describe(self) -> str:
         """Return the grid's size, the sweeps of one apply, and what they cost."""

@@ -1,19 +1,19 @@
-"""A sequence of sweeps along fibres, compiled."""
+"""The sweeps of an operator as one list for a backend, and the matrices that they multiply by."""
 
 from __future__ import annotations
 
-import math
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from batchkron.backends import backend
 from batchkron.operators.sweep_spec import Ids, SweepSpec
-from batchkron.operators.sweep_tree import Pattern, Stage
-from batchkron.segmented_spec import segmented_spec
+from batchkron.operators.sweep_tree import Branch, Pattern, Stage
 from batchkron.spec import Array
+from batchkron.sweep_list import SweepList, SweepPart, SweepStep, SweepVector
 
-__all__ = ["Sweep", "SweepProgram"]
+__all__ = ["SweepProgram"]
 
 
 class _Share(NamedTuple):
@@ -25,59 +25,23 @@ class _Share(NamedTuple):
     target: Ids
 
 
-class Sweep:
-    """One mode's multiply along fibres by a sum of 1-D operators, from some cells to others.
+class _Sum(NamedTuple):
+    """The matrices that one sweep multiplies by, Σ c_t A_t block by block."""
 
-    Parameters
-    ----------
-    spec : SweepSpec
-        The operator.
-    pattern : Pattern
-        Which cells it joins, and by what.
-    inputs, outputs : ndarray of int64
-        The cells of the vector that is read, and of the one that is written, ascending.
-    """
+    number: int
+    size: int
+    shares: tuple[_Share, ...]
 
-    def __init__(self, spec: SweepSpec, pattern: Pattern, inputs: Ids, outputs: Ids) -> None:
-        mode, edges = pattern.mode, pattern.edges
-        used, ids = np.unique(edges.blocks, return_inverse=True)
-        self._count, self._size = len(used), spec.sizes[mode]
-        self._shares = [
-            _share(matrix, term, place, used)
-            for (matrix, term), place in zip(pattern.pairs, pattern.places, strict=True)
-        ]
-        self.num_edges = len(ids)
-        self.multiply_adds = self.num_edges * spec.block_size * self._size
-        self._plan = backend().segmented_plan(
-            segmented_spec(
-                self._blocks(spec),
-                np.searchsorted(edges.outputs, np.append(outputs, outputs[-1] + 1)),
-                ids,
-                np.searchsorted(inputs, edges.inputs),
-                before=math.prod(spec.sizes[:mode]),
-                behind=math.prod(spec.sizes[mode + 1 :]),
-                num_inputs=len(inputs),
-            )
-        )
-
-    def _blocks(self, spec: SweepSpec) -> Array:
-        """Return Σ c_t A_t, block by block."""
-        result = np.zeros((self._count, self._size, self._size), spec.dtype)
-        for share in self._shares:
+    def blocks(self, spec: SweepSpec) -> Array:
+        """Return the sum, (number, n, n)."""
+        result = np.zeros((self.number, self.size, self.size), spec.dtype)
+        for share in self.shares:
             scale = 1 if share.term < 0 else spec.coefficients[share.term]
             if share.matrix < 0:
-                result[share.target] += scale * np.eye(self._size, dtype=spec.dtype)
+                result[share.target] += scale * np.eye(self.size, dtype=spec.dtype)
             else:
                 result[share.target] += scale * spec.matrices[share.matrix].blocks[share.source]
         return result
-
-    def set_values(self, spec: SweepSpec) -> None:
-        """Take the matrices and coefficients of an operator of the same structure."""
-        self._plan.set_values(self._blocks(spec))
-
-    def run(self, x: Array, y: Array, alpha: complex, accumulate: bool) -> None:
-        """Map x (inputs, elements) to alpha A x, added to y or overwriting it."""
-        self._plan.run(x, y, alpha, accumulate)
 
 
 def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
@@ -88,29 +52,15 @@ def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
 
 
 class _Vector(NamedTuple):
-    """A vector between sweeps: its cells, and its place in the scratch memory, in cells."""
+    """A vector between sweeps: its number, its cells, and where its memory ends, in blocks."""
 
-    kind: Literal["x", "y", "scratch"]
+    number: int
     cells: Ids
-    start: int = 0
-
-    @property
-    def stop(self) -> int:
-        return self.start + len(self.cells) * (self.kind == "scratch")
-
-
-class _Step(NamedTuple):
-    """One sweep: y = A x, or y += A x."""
-
-    sweep: Sweep
-    source: _Vector
-    target: _Vector
-    adds: bool
-    scales: bool  # of all sweeps on a path from x to y exactly one does
+    stop: int = 0
 
 
 class SweepProgram:
-    """The sum of an operator's terms as a sequence of sweeps.
+    """The sum of an operator's terms as a list of sweeps, ready to run.
 
     Parameters
     ----------
@@ -121,78 +71,91 @@ class SweepProgram:
 
     Attributes
     ----------
-    scratch : int
-        Blocks of memory that a run needs.
+    num_sweeps : int
+        How many sweeps a run takes.
+    multiply_adds : int
+        How many multiply-adds a run takes on one vector.
+    num_edges : int
+        How many pairs of cells the sweeps hold.
     """
 
     def __init__(self, spec: SweepSpec, stage: Stage) -> None:
-        self._steps: list[_Step] = []
-        self.scratch = 0
-        self._block_size = spec.block_size
-        every = np.arange(len(spec.cells))
-        self._emit(spec, stage, _Vector("x", every), _Vector("y", every), 0, False)
+        cells = np.arange(len(spec.cells))
+        self._vectors = [SweepVector(0, len(cells)), SweepVector(0, len(cells))]
+        self._steps: list[SweepStep] = []
+        self._sums: list[_Sum] = []
+        self._sizes = spec.sizes
+        self._emit(stage, _Vector(0, cells), _Vector(1, cells), 0, False)
+        listed = SweepList(spec.sizes, tuple(self._vectors), tuple(self._steps), spec.dtype)
+        self.num_sweeps = len(self._sums)
+        self.multiply_adds = listed.multiply_adds
+        self.num_edges = listed.num_edges
+        self._plan = backend().sweep_plan(listed, self._matrices(spec))
+        self._steps.clear()  # the plan has its own copy
 
-    @property
-    def num_sweeps(self) -> int:
-        """How many sweeps a run takes."""
-        return len(self._steps)
-
-    @property
-    def multiply_adds(self) -> int:
-        """How many multiply-adds a run takes."""
-        return sum(step.sweep.multiply_adds for step in self._steps)
-
-    @property
-    def num_edges(self) -> int:
-        """How many pairs of cells the sweeps hold."""
-        return sum(step.sweep.num_edges for step in self._steps)
+    def _matrices(self, spec: SweepSpec) -> list[Array]:
+        return [total.blocks(spec) for total in self._sums]
 
     def set_values(self, spec: SweepSpec) -> None:
         """Take the matrices and coefficients of an operator of the same structure."""
-        for step in self._steps:
-            step.sweep.set_values(spec)
+        self._plan.set_values(self._matrices(spec))
 
-    def run(self, x: Array, y: Array, alpha: complex, accumulate: bool, memory: Array) -> None:
-        """Map x (cells, elements) to alpha A x, added to y or overwriting it.
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, cells, elements, inner) to alpha A x, added to y or overwriting it."""
+        self._plan.run(x, y, outer, inner, alpha, accumulate)
 
-        ``memory`` has room for `scratch` blocks; nothing is allocated.
+    def _emit(self, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool) -> None:
+        """Append a stage's steps from x to y; memory is free from `free` on.
+
+        All that is read of x itself goes into one step at the end, together with the last lower
+        part: each block of y is then written once.
         """
-        if not self._steps and not accumulate:
-            y[...] = 0
-        for sweep, source, target, adds, scales in self._steps:
-            given = self._array(source, x, memory)
-            made = self._array(target, y, memory)
-            added = adds or (accumulate and target.kind == "y")
-            sweep.run(given, made, alpha if scales else 1, added)
-
-    def _array(self, vector: _Vector, outside: Array, memory: Array) -> Array:
-        """Return where a vector is: x or y, or in the scratch memory."""
-        if vector.kind != "scratch":
-            return outside
-        elements = memory[vector.start * self._block_size : vector.stop * self._block_size]
-        return elements.reshape(len(vector.cells), self._block_size)
-
-    def _emit(
-        self, spec: SweepSpec, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool
-    ) -> None:
-        """Append a stage's steps from x to y; memory is free from `free` on."""
-        for pattern in stage.sweeps:
-            self._append(spec, pattern, x, y, adds, True)
+        lowers = [branch for branch in stage.branches if branch.part == "lower"]
+        for branch in stage.branches:
+            if branch.part == "upper":
+                between = self._between(branch.rest.needed, free)
+                self._append(between, False, [self._part(branch.sweep, x, between)])
+                self._emit(branch.rest, between, y, between.stop, adds)
+                adds = True
+        for branch in lowers[:-1]:
+            self._append(y, adds, [self._lower(branch, x, y, free)])
             adds = True
-        for part, pattern, rest in stage.branches:
-            between = _Vector(
-                "scratch", np.flatnonzero(rest.needed if part == "upper" else rest.made), free
-            )
-            self.scratch = max(self.scratch, between.stop)
-            if part == "upper":
-                self._append(spec, pattern, x, between, False, False)
-                self._emit(spec, rest, between, y, between.stop, adds)
-            else:
-                self._emit(spec, rest, x, between, between.stop, False)
-                self._append(spec, pattern, between, y, adds, False)
-            adds = True
+        parts = [self._lower(branch, x, y, free) for branch in lowers[-1:]]
+        parts += [self._part(sweep, x, y) for sweep in stage.sweeps]
+        if parts:
+            self._append(y, adds, parts)
 
-    def _append(
-        self, spec: SweepSpec, pattern: Pattern, x: _Vector, y: _Vector, adds: bool, scales: bool
-    ) -> None:
-        self._steps.append(_Step(Sweep(spec, pattern, x.cells, y.cells), x, y, adds, scales))
+    def _lower(self, branch: Branch, x: _Vector, y: _Vector, free: int) -> SweepPart:
+        """Append what makes the vector that a lower part reads, and return that part."""
+        between = self._between(branch.rest.made, free)
+        self._emit(branch.rest, x, between, between.stop, False)
+        return self._part(branch.sweep, between, y)
+
+    def _between(self, cells: Array, free: int) -> _Vector:
+        """Return a new vector in the scratch memory that has the marked cells."""
+        chosen = np.flatnonzero(cells)
+        self._vectors.append(SweepVector(free, len(chosen)))
+        return _Vector(len(self._vectors) - 1, chosen, free + len(chosen))
+
+    def _part(self, pattern: Pattern, source: _Vector, target: _Vector) -> SweepPart:
+        edges, size = pattern.edges, self._sizes[pattern.mode]
+        used, ids = np.unique(edges.blocks, return_inverse=True)
+        shares = [
+            _share(matrix, term, place, used)
+            for (matrix, term), place in zip(pattern.pairs, pattern.places, strict=True)
+        ]
+        self._sums.append(_Sum(len(used), size, tuple(shares)))
+        bounds = np.append(target.cells, target.cells[-1] + 1)
+        return SweepPart(
+            source.number,
+            pattern.mode,
+            len(used),
+            np.searchsorted(edges.outputs, bounds),
+            ids,
+            np.searchsorted(source.cells, edges.inputs),
+        )
+
+    def _append(self, target: _Vector, adds: bool, parts: Sequence[SweepPart]) -> None:
+        self._steps.append(SweepStep(target.number, adds, tuple(parts)))

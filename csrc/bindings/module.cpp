@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, module) {
   batchkron::register_product(module);
   batchkron::register_batch(module);
   batchkron::register_segmented(module);
+  batchkron::register_sweeps(module);
   batchkron::register_small(module);
 }

@@ -9,6 +9,7 @@ void register_kron(pybind11::module_& module);
 void register_product(pybind11::module_& module);
 void register_batch(pybind11::module_& module);
 void register_segmented(pybind11::module_& module);
+void register_sweeps(pybind11::module_& module);
 void register_small(pybind11::module_& module);
 void register_runtime(pybind11::module_& module);
 

@@ -129,6 +129,7 @@ struct ModeKernels {
 };
 
 struct BatchKernelTable;  // batch_kernel_table.hpp
+struct SweepKernelTable;  // sweep_kernel_table.hpp
 
 struct KernelTable {
   const char* name;
@@ -137,6 +138,7 @@ struct KernelTable {
   ModeKernels<Complex<float>> c64;
   ModeKernels<Complex<double>> c128;
   const BatchKernelTable* batch;
+  const SweepKernelTable* sweeps;
 };
 
 // The table of the best instruction set that this machine has, or of the one that the environment

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from batchkron.operators import BatchedKron
+from batchkron.operators import BatchedKron, KroneckerProduct, SparseGridOperator
 from batchkron.problems import gallery, make
 
 
@@ -25,20 +25,36 @@ def test_all_blocks_by_default(cli, problem, problem_file):
     assert ratio == pytest.approx(report.max_error_over_bound, rel=1e-3)
 
 
-def test_a_wrong_product_is_found(cli, monkeypatch):
-    """One block of sixteen is off by a relative 1e-10."""
-    right = BatchedKron.apply
+@pytest.mark.parametrize(
+    ("form", "operator", "method"),
+    [
+        ("batch", BatchedKron, "apply"),
+        ("sweep", SparseGridOperator, "apply"),
+        ("dense", KroneckerProduct, "matvec"),
+    ],
+)
+def test_a_wrong_product_is_found(cli, monkeypatch, form, operator, method):
+    """One block of twenty, or one number, is off by a relative 1e-10."""
+    right = getattr(operator, method)
 
     def wrong(self, x, out=None):
         y = right(self, x, out)
         y[3] *= 1.0 + 1e-10
         return y
 
-    words = ["validate", "continuity-2d", "--level", "3"]
-    cli(*words)
-    monkeypatch.setattr(BatchedKron, "apply", wrong)
-    assert not make("continuity-2d", level=3).validate().ok
+    words = ["validate", "continuity-2d", "--level", "3", "--operator", form]
+    assert "20 compared" in cli(*words).stdout
+    monkeypatch.setattr(operator, method, wrong)
+    assert not make("continuity-2d", level=3).with_form(form).validate().ok
     assert cli(*words, expect=1).stdout.endswith("verdict           FAILED\n")
+
+
+def test_sweeps_are_the_default(cli, monkeypatch):
+    def fails(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(BatchedKron, "apply", fails)
+    cli("validate", "continuity-2d", "--level", "3")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +63,8 @@ def test_a_wrong_product_is_found(cli, monkeypatch):
         (["c2.h5", "--degree", "1"], "--degree"),
         (["continuity-9d"], "neither a file nor a name"),
         (["c2.h5", "--samples", "0"], "--samples"),
+        (["c2.h5", "--operator", "tree"], "--operator"),
+        (["continuity-2d", "--level", "10", "--operator", "dense"], "at most 8192"),
     ],
 )
 def test_refusals(refused, problem_file, words, expected):

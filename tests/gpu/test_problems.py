@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from batchkron.cli import main
+from batchkron.operators import BatchedKron, SparseGridOperator
 from batchkron.problems import gallery, load_problem, make, save_problem
 from batchkron.solvers import ResumeWarning, evolve
 
@@ -50,8 +51,18 @@ def test_moving_keeps_the_content(cupy):
 
 
 def test_operators_that_were_built_already_are_shared(cupy, rng):
-    problem = make("continuity-2d", level=2, degree=1)
+    problem = make("continuity-2d", level=2, degree=1).with_form("batch")
     assert problem.operator.to("cuda") is problem.to("cuda").operator
+
+
+def test_sweeps_stay_on_the_cpu(cupy):
+    problem = make("continuity-2d", level=2, degree=1)
+    assert isinstance(problem.operator, SparseGridOperator)
+    device = problem.to("cuda")
+    assert isinstance(device.operator, BatchedKron)
+    assert device.to("cpu").operator.device == "cpu"
+    with pytest.raises(ValueError, match="on cuda use 'batch'"):
+        problem.with_form("sweep").to("cuda")
 
 
 def test_vectors_elsewhere_are_refused(cupy):

@@ -1,0 +1,130 @@
+#include <pybind11/complex.h>
+#include <pybind11/stl.h>
+
+#include <limits>
+#include <tuple>
+
+#include "bindings/arrays.hpp"
+#include "bindings/register.hpp"
+#include "engine/sweep_plan.hpp"
+
+namespace batchkron {
+namespace {
+
+using Indices = py::array_t<Index, py::array::c_style>;
+
+// source, mode, number of matrices, starts, ids, children
+using GivenPart = std::tuple<Index, Index, Index, Indices, Indices, Indices>;
+// target, whether it adds, parts
+using GivenStep = std::tuple<Index, bool, std::vector<GivenPart>>;
+
+void expect_below(Index value, Index stop, const char* name) {
+  if (value < 0 || value >= stop) fail(name, "in range");
+}
+
+SweepPart checked_part(const GivenPart& given, const SweepShape& shape, Index nodes) {
+  constexpr Index most = std::numeric_limits<std::int32_t>::max();
+  const auto& [source, mode, num_matrices, starts, ids, children] = given;
+  expect_below(source, Index(shape.vectors.size()), "a source");
+  expect_below(mode, Index(shape.sizes.size()), "a mode");
+  const Index count = ids.size(), inputs = shape.vectors[source].count;
+  if (starts.size() != nodes + 1 || children.size() != count || count > most || inputs > most)
+    fail("the edges", "of one length, below 2^31");
+  SweepPart part{source, mode, num_matrices, 1, 1, {}, {}};
+  part.starts.reserve(std::size_t(nodes + 1));
+  part.edges.reserve(std::size_t(count));
+  for (Index i = 0; i <= nodes; ++i) {
+    const Index start = starts.data()[i];
+    if (start < (i ? part.starts.back() : 0) || start > count) fail("starts", "ascending");
+    part.starts.push_back(std::int32_t(start));
+  }
+  if (part.starts.front() != 0 || part.starts.back() != count) fail("starts", "of all edges");
+  for (Index e = 0; e < count; ++e) {
+    expect_below(ids.data()[e], std::min(num_matrices, most), "an id");
+    expect_below(children.data()[e], inputs, "a child");
+    part.edges.push_back({std::int32_t(ids.data()[e]), std::int32_t(children.data()[e])});
+  }
+  return part;
+}
+
+SweepShape checked_shape(const std::vector<Index>& sizes,
+                         const std::vector<std::pair<Index, Index>>& vectors,
+                         const std::vector<GivenStep>& steps) {
+  SweepShape shape;
+  shape.sizes = sizes;
+  for (const Index size : sizes)
+    if (size < 1) fail("sizes", "positive");
+  for (const auto& [start, count] : vectors) {
+    if (start < 0 || count < 0) fail("a vector", "of non-negative place and size");
+    shape.vectors.push_back({start, count});
+  }
+  if (vectors.size() < 2) fail("vectors", "at least two");
+  for (const auto& [target, adds, parts] : steps) {
+    expect_below(target - 1, Index(vectors.size()) - 1, "a target");
+    SweepStep step{target, adds, {}};
+    for (const GivenPart& part : parts) {
+      if (std::get<0>(part) == target) fail("a source", "another vector than the target");
+      step.parts.push_back(checked_part(part, shape, shape.vectors[target].count));
+    }
+    shape.steps.push_back(std::move(step));
+  }
+  return shape;
+}
+
+template <class T>
+struct BoundSweeps {
+  SweepPlan<T> plan;
+
+  BoundSweeps(const std::vector<Index>& sizes, const std::vector<std::pair<Index, Index>>& vectors,
+              const std::vector<GivenStep>& steps, const std::vector<py::array>& matrices)
+      : plan(checked_shape(sizes, vectors, steps)) {
+    set_values(matrices);
+  }
+
+  void set_values(const std::vector<py::array>& matrices) {
+    std::vector<const T*> values;
+    std::size_t next = 0;
+    for (const SweepStep& step : plan.shape().steps)
+      for (const SweepPart& part : step.parts) {
+        if (next == matrices.size()) fail("matrices", "one array per part");
+        const Index n = plan.shape().sizes[part.mode];
+        values.push_back(read<T>(matrices[next++], part.num_matrices * n * n, "matrices"));
+      }
+    if (next != matrices.size()) fail("matrices", "one array per part");
+    plan.set_values(values);
+  }
+
+  void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
+           bool accumulate) const {
+    const T* source = read<T>(x, checked_product({plan.elements(0), outer, inner}), "x");
+    T* target = write<T>(y, checked_product({plan.elements(1), outer, inner}), "y");
+    const T factor = scalar<T>(alpha);
+    py::gil_scoped_release unlocked;
+    plan.run(source, target, outer, inner, factor, accumulate);
+  }
+};
+
+template <class T>
+void register_plan(py::module_& module, const char* name) {
+  using Plan = BoundSweeps<T>;
+  py::class_<Plan>(module, name)
+      .def(py::init<const std::vector<Index>&, const std::vector<std::pair<Index, Index>>&,
+                    const std::vector<GivenStep>&, const std::vector<py::array>&>(),
+           py::arg("sizes"), py::arg("vectors"), py::arg("steps"), py::arg("matrices"))
+      .def("set_values", &Plan::set_values, py::arg("matrices"))
+      .def("run", &Plan::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
+           py::arg("alpha"), py::arg("accumulate"))
+      .def_property_readonly("multiply_adds",
+                             [](const Plan& bound) { return bound.plan.multiply_adds(); });
+}
+
+}  // namespace
+
+void register_sweeps(py::module_& module) {
+  register_plan<float>(module, "SweepPlanFloat32");
+  register_plan<double>(module, "SweepPlanFloat64");
+  register_plan<Complex<float>>(module, "SweepPlanComplex64");
+  register_plan<Complex<double>>(module, "SweepPlanComplex128");
+}
+
+}  // namespace batchkron

@@ -1,0 +1,193 @@
+// A sequence of sweeps along fibres: y = alpha A x, or +=, for a sum of Kronecker products on a sparse
+// grid. Each step makes one vector of blocks from others, node by node.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/aligned.hpp"
+#include "engine/steps.hpp"
+#include "engine/sweep_kernel_table.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+
+namespace batchkron {
+
+// What one mode's multiply adds to each block of a step's target. Node i has the edges starts[i] ...
+// starts[i + 1] - 1; all indices are known to be in range.
+struct SweepPart {
+  Index source;  // vector
+  Index mode;
+  Index num_matrices;
+  Index L = 1, R = 1;  // elements of a block before and behind the mode, set by the plan
+  std::vector<std::int32_t> starts;
+  std::vector<SweepEdge> edges;
+};
+
+struct SweepStep {
+  Index target;  // vector
+  bool adds;     // to what the target has, which is overwritten otherwise
+  std::vector<SweepPart> parts;
+};
+
+// Vector 0 is x, 1 is y; the others lie in scratch memory, where they may share room.
+struct SweepVector {
+  Index start, count;  // in blocks
+};
+
+struct SweepShape {
+  std::vector<Index> sizes;  // of a block's modes
+  std::vector<SweepVector> vectors;
+  std::vector<SweepStep> steps;
+};
+
+// Safe to run from several threads at once, also while another one sets new values: each run has the
+// values of its beginning. One thread owns a node; what it adds in which order does not depend on
+// the number of threads.
+template <class T>
+class SweepPlan {
+ public:
+  explicit SweepPlan(SweepShape shape) : shape_(std::move(shape)) {
+    block_ = checked_product(shape_.sizes);
+    for (std::size_t v = 2; v < shape_.vectors.size(); ++v)
+      scratch_ = std::max(scratch_, shape_.vectors[v].start + shape_.vectors[v].count);
+    for (SweepStep& step : shape_.steps)
+      for (SweepPart& part : step.parts) {
+        const auto mode = shape_.sizes.begin() + part.mode;
+        part.L = checked_product({shape_.sizes.begin(), mode});
+        part.R = checked_product({mode + 1, shape_.sizes.end()});
+        multiply_adds_ += double(part.edges.size()) * double(block_) * double(*mode);
+      }
+    elements(0);
+    elements(1);
+  }
+
+  const SweepShape& shape() const { return shape_; }
+  Index block() const { return block_; }
+  Index elements(Index vector) const {
+    return checked_product({shape_.vectors[vector].count, block_});
+  }
+  double multiply_adds() const { return multiply_adds_; }
+
+  // Of each part of each step the matrices, (num_matrices, n, n).
+  void set_values(const std::vector<const T*>& matrices) {
+    auto fresh = std::make_shared<std::vector<Matrices>>();
+    for (const SweepStep& step : shape_.steps)
+      for (const SweepPart& part : step.parts)
+        fresh->push_back(laid_out(part, matrices[fresh->size()]));
+    std::atomic_store(&values_, std::shared_ptr<const std::vector<Matrices>>(std::move(fresh)));
+  }
+
+  // Maps x (outer, cells, block, inner) to y of the same shape. y does not alias x.
+  void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
+    Run run{std::atomic_load(&values_), inner, block_ * inner, alpha, accumulate, nullptr, nullptr};
+    const Index size = elements(1) * inner;
+    if (size == 0 || outer == 0) return;
+    if (shape_.steps.empty()) {
+      if (!accumulate) std::fill_n(y, outer * size, T{});
+      return;
+    }
+    kernels();  // throws for an unknown instruction set, which no thread of a region may
+    const int threads = threads_for(multiply_adds_ * double(inner));
+    const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
+    const Index sums = padded<T>(nodes_at_once(run) * run.block);
+    thread_local Workspace workspace;
+    run.scratch = static_cast<T*>(
+        workspace.reserve(bytes_of<T>(scratch, 1) + bytes_of<T>(sums, threads)));
+    run.sums = run.scratch + scratch;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    for (Index i = 0; i < outer; ++i) {
+      std::size_t first = 0;
+      for (const SweepStep& step : shape_.steps) {
+        take(run, step, first, x + i * size, y + i * size, run.sums + sums * thread_index());
+        first += step.parts.size();
+      }
+    }
+  }
+
+ private:
+  // As the kernels take them: of one vector, and of several at once.
+  struct Matrices {
+    AlignedVector<T> own, plain;  // the latter empty if it is the same
+  };
+
+  struct Run {
+    std::shared_ptr<const std::vector<Matrices>> values;
+    Index inner, block;
+    T alpha;
+    bool accumulate;
+    T* scratch;
+    T* sums;
+  };
+
+  SweepKernel<T> kernel_of(const SweepPart& part, Index inner) const {
+    return find_sweep_kernel<T>(part.L, shape_.sizes[part.mode], part.R * inner, inner > 1);
+  }
+
+  Matrices laid_out(const SweepPart& part, const T* a) const {
+    const Index n = shape_.sizes[part.mode];
+    const auto copy = [&](const SweepKernel<T>& kernel) {
+      AlignedVector<T> result(std::size_t(part.num_matrices * kernel.matrix));
+      for (Index i = 0; i < part.num_matrices; ++i)
+        kernel.lay_out(a + i * n * n, n, result.data() + i * kernel.matrix);
+      return result;
+    };
+    const SweepKernel<T> own = kernel_of(part, 1), plain = find_sweep_kernel<T>(1, n, 1, true);
+    if (own.lay_out == plain.lay_out) return {copy(own), {}};
+    return {copy(own), copy(plain)};
+  }
+
+  // So many blocks of y are written part by part that they stay in the fastest cache.
+  static Index nodes_at_once(const Run& run) {
+    constexpr Index kBytes = 8192;
+    return std::max<Index>(1, kBytes / (Index(sizeof(T)) * run.block));
+  }
+
+  // One step, by all threads of the region.
+  void take(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
+            T* sums) const {
+    const Index count = shape_.vectors[step.target].count, chunk = nodes_at_once(run);
+    T* target = step.target == 1 ? y : run.scratch + shape_.vectors[step.target].start * run.block;
+    const bool adds = step.adds || (run.accumulate && step.target == 1);
+    const bool scales = step.target == 1 && !(run.alpha == T(1));
+#pragma omp for schedule(dynamic, 1)
+    for (Index begin = 0; begin < count; begin += chunk) {
+      const Index end = std::min(begin + chunk, count);
+      T* made = target + begin * run.block;
+      add_parts(run, step, first, x, scales ? sums : made, begin, end, adds && !scales);
+      if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
+    }
+  }
+
+  void add_parts(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
+                 Index begin, Index end, bool adds) const {
+    for (const SweepPart& part : step.parts) {
+      const Matrices& matrices = (*run.values)[first++];
+      const SweepKernel<T> kernel = kernel_of(part, run.inner);
+      const AlignedVector<T>& values =
+          run.inner > 1 && !matrices.plain.empty() ? matrices.plain : matrices.own;
+      const T* source =
+          part.source == 0 ? x : run.scratch + shape_.vectors[part.source].start * run.block;
+      kernel.add_edges({y, source, part.L, shape_.sizes[part.mode], part.R * run.inner,
+                        values.data(), part.starts.data(), part.edges.data(), begin, end, adds});
+      adds = true;
+    }
+  }
+
+  static void scale(const T* sums, T* y, Index count, T alpha, bool adds) {
+    if (adds)
+      for (Index i = 0; i < count; ++i) y[i] = multiply_add(y[i], sums[i], alpha);
+    else
+      for (Index i = 0; i < count; ++i) y[i] = sums[i] * alpha;
+  }
+
+  SweepShape shape_;
+  Index block_ = 1;
+  Index scratch_ = 0;  // blocks
+  double multiply_adds_ = 0;
+  std::shared_ptr<const std::vector<Matrices>> values_;
+};
+
+}  // namespace batchkron

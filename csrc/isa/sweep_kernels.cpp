@@ -1,0 +1,16 @@
+// The kernels of sweeps for one instruction set; compiled like kernels.cpp.
+#include "engine/sweep_kernels.hpp"
+#include "isa/tables.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+extern const SweepKernelTable sweep_table = {
+    sweeps::find<float>,
+    sweeps::find<double>,
+    sweeps::find<Complex<float>>,
+    sweeps::find<Complex<double>>,
+};
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

@@ -1,0 +1,101 @@
+"""The ways to apply a problem's operator give the same problem."""
+
+import pickle
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from batchkron.operators import BatchedKron, KroneckerProduct, SparseGridOperator
+from batchkron.problems import PDE, Axis, div, gallery, grad, make, mass, time
+from batchkron.problems.grid_operator import choose_form
+
+CLASSES = {"sweep": SparseGridOperator, "batch": BatchedKron, "dense": KroneckerProduct}
+
+
+def moving_problem(level=3, kind="sparse"):
+    """Terms that act in two modes, with three functions of time."""
+    x, y = Axis("x", 0, 1), Axis("y", -1, 1)
+    terms = [
+        div(x, 1.0, others={y: np.exp}, time=time.exp(-1.0)),
+        2.0 * div(y, 1.0, time=time.sin(2.0)),
+        div(x) @ mass(x, lambda s: 2 + s) @ grad(x),
+    ]
+    return PDE([x, y], terms, boundary="periodic").discretize(level, 2, kind)
+
+
+@pytest.mark.parametrize("form", ["sweep", "batch", "dense"])
+@pytest.mark.parametrize("name", gallery.names())
+def test_the_gallery_in_every_form(rng, name, form):
+    problem = make(name, 1 if name.endswith("6d") else 2, 1)
+    other = problem.with_form(form)
+    assert isinstance(other._groups[0].operator, CLASSES[form])
+    assert isinstance(problem._groups[0].operator, SparseGridOperator)
+    u = rng.standard_normal(problem.unknowns)
+    expected, result = np.full((2, u.size), np.nan)
+    problem.rhs(0.3, u, expected)
+    other.rhs(0.3, u, result)
+    np.testing.assert_allclose(result, expected, atol=1e-12 * np.abs(expected).max())
+    assert other.validate().ok
+    assert other.content_hash == problem.content_hash
+
+
+@pytest.mark.parametrize("form", ["sweep", "batch", "dense"])
+def test_functions_of_time(rng, form):
+    problem = moving_problem().with_form(form)
+    u, out = rng.standard_normal((2, problem.unknowns))
+    for t in (0.0, 0.4, 1.3):
+        dense = sum(group.time(t) * group.operator.to_dense() for group in moving_problem()._groups)
+        expected = out + dense @ u
+        result = out.copy()
+        problem.accumulate(t, u, result)
+        np.testing.assert_allclose(result, expected, atol=1e-12 * np.abs(expected).max())
+        np.testing.assert_allclose(problem.operator_at(t) @ u, dense @ u, atol=1e-10)
+    problem.rhs(0.3, u, out)
+    tracemalloc.start()
+    try:
+        problem.rhs(0.4, u, out)
+        assert tracemalloc.get_traced_memory()[1] < 4096
+    finally:
+        tracemalloc.stop()
+
+
+def test_threads_at_different_times(rng):
+    """A coefficient belongs to its call, not to the operator."""
+    problem = moving_problem(5)
+    u = rng.standard_normal(problem.unknowns)
+
+    def slope(t):
+        out = np.full_like(u, np.nan)
+        problem.rhs(t, u, out)
+        return out
+
+    times = np.linspace(0, 1, 40)
+    expected = [slope(t) for t in times]
+    with ThreadPoolExecutor(4) as pool:
+        for result, right in zip(pool.map(slope, times), expected, strict=True):
+            np.testing.assert_array_equal(result, right)
+
+
+def test_a_form_is_no_content():
+    problem = moving_problem()
+    other = problem.with_form("batch")
+    assert other.with_form("batch") is other
+    assert (other.form, problem.form) == ("batch", "auto")
+    assert other.initial is not None
+    assert pickle.loads(pickle.dumps(other)).form == "batch"
+
+
+def test_the_choice():
+    assert choose_form("auto", "cpu", 10**9) == "sweep"
+    assert choose_form("auto", "cuda", 10) == "batch"
+    assert choose_form("dense", "cpu", 8192) == "dense"
+    with pytest.raises(ValueError, match="8193 unknowns; a dense operator is for at most 8192"):
+        choose_form("dense", "cpu", 8193)
+    with pytest.raises(ValueError, match="'sweep' run on the CPU only; on cuda use 'batch'"):
+        choose_form("sweep", "cuda", 10)
+    with pytest.raises(ValueError, match="form is 'tree'; expected one of auto, sweep"):
+        moving_problem().with_form("tree")
+    with pytest.raises(ValueError, match="at most 8192"):
+        make("continuity-2d", level=10).with_form("dense")
