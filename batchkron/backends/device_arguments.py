@@ -86,3 +86,11 @@ def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     pool = np.dtype([*_pointers("data"), *_sizes("system")])
     sizes = _sizes("outer", "systems", "num_inputs", "num_outputs", "weight_system", "accumulate")
     return np.dtype([*pointers, ("pools", pool, (modes,)), *sizes, ("alpha", dtype)], align=True)
+
+
+@cache
+def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return SegmentedArguments."""
+    pointers = _pointers("x", "y", "scratch", "starts", "edges", "targets", "matrices")
+    sizes = _sizes("nodes", "crews", "outer", "inner", "num_inputs", "num_outputs", "num_scratch")
+    return np.dtype([*pointers, *sizes, *_sizes("accumulate"), ("alpha", dtype)], align=True)

@@ -8,7 +8,16 @@ import json
 import cuda_kernels
 import numpy as np
 import pytest
-from cuda_kernels import SHAPES, Kernel, explicit_kernels, growth, kernels_of, label_of, resources
+from cuda_kernels import (
+    SHAPES,
+    Kernel,
+    explicit_kernels,
+    growth,
+    kernels_of,
+    label_of,
+    resources,
+    segmented_kernels,
+)
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
@@ -18,6 +27,7 @@ from batchkron.backends.device_arguments import (
     group_arguments,
     kron_arguments,
     register_batch_arguments,
+    segmented_arguments,
     segments_arguments,
     steps_argument,
 )
@@ -72,9 +82,19 @@ def test_explicit_products_take_no_more_registers(dtype, capability, table):
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.parametrize("capability", DEVICES)
+def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, table):
+    kernels = segmented_kernels(dtype, capability)
+    for kernel in kernels:
+        assert kernel.header.removesuffix(".cuh") in kernel.name
+    grown = list(growth(kernels, table[f"{cuda_kernels.SEGMENTED} {dtype}"]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
 def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
-    labels |= {f"{cuda_kernels.EXPLICIT} {dtype}" for dtype in DTYPES}
+    others = (cuda_kernels.EXPLICIT, cuda_kernels.SEGMENTED)
+    labels |= {f"{kind} {dtype}" for kind in others for dtype in DTYPES}
     for shapes in TABLE["kernels"].values():
         assert set(shapes) == labels, AGAIN
 
@@ -137,6 +157,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
+        f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         runtime: steps_argument(13, False),
     }
     for k, (structure, layout) in enumerate(structures.items()):
