@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,9 +35,12 @@ _RESULT_REGISTERS = 20  # of a thread, for its sums
 _MOST_ITEMS = 4
 _ITEMS_OF_FEW = 2  # where a team is part of a warp: its threads should read whole sectors
 _MOST_TEAM = 512
+_MOST_BLOCK = 1024
 _THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
 _SHARED_TARGET = 48 << 10  # of a thread block
-_LONG = 24  # edges from which on the teams of a thread block share a node
+_LONG = 32  # edges from which on the teams of a thread block share a node
+_LONGER = 4  # times as many as the mean, at least
+_TEAMS = 8  # of a thread block, that read the same blocks through the first-level cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,21 @@ def segment_tiling(
     )
     size = cut[0].L * cut[0].K * cut[0].R * width * itemsize
     in_shared = size <= (limits.shared_bytes if len(cut) > 1 else _SHARED_TARGET)
-    teams = max(1, (128 if team <= _WARP else 256) // team)
+    most_threads = _MOST_BLOCK if width == 1 and itemsize <= 8 else _MOST_BLOCK // 2  # registers
+    teams = _teams(team, most_threads, nodes * slabs, limits)
     while teams > 1 and teams * size > _SHARED_TARGET:
         teams //= 2
     return SegmentTiling(cut, team, teams if in_shared else 1, width, in_shared, itemsize)
+
+
+def _teams(team: int, most_threads: int, nodes: int, limits: DeviceLimits) -> int:
+    """Return the teams of a thread block: up to eight large ones, if all processors have work."""
+    if team <= _WARP:
+        return 128 // team
+    teams = max(1, min(_TEAMS, most_threads // team))
+    while teams > 1 and nodes < 4 * teams * limits.multiprocessors:
+        teams //= 2
+    return teams
 
 
 def _width(mode: SegmentMode, itemsize: int, inner: int, limits: DeviceLimits) -> int:
@@ -230,26 +243,20 @@ class EdgeTable:
     Attributes
     ----------
     targets : ndarray of int32, (nodes,)
-        Those with many edges first, else in order, so that neighbours are made at the same time.
+        Those with many edges first, else in order: neighbours have edges to the same blocks, and
+        are made by one thread block.
     starts : ndarray of int64, (nodes * modes + 1,)
         Edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``.
     edges : ndarray of int32, (edges, 2)
         Child and matrix of each.
-    modes : int
+    num_long : int
+        How many of the first nodes have so many edges that several teams should share them.
     """
 
     targets: NDArray[np.int32]
     starts: _Ids
     edges: NDArray[np.int32]
-    modes: int
-
-    @cached_property
-    def num_long(self) -> int:
-        """How many of the first nodes have so many edges that several teams should share them."""
-        counts = np.diff(self.starts[:: self.modes])
-        bound = max(_LONG, 2 * int(counts.mean())) if counts.size else 0
-        is_long = counts >= 1 << bound.bit_length()  # a whole number of the table's groups
-        return int(np.count_nonzero(is_long))
+    num_long: int
 
 
 def edge_table(
@@ -281,7 +288,8 @@ def edge_table(
             )
     places = np.searchsorted(blocks, outputs)
     counts = np.bincount(places, minlength=len(blocks))
-    order = np.argsort(-np.frexp(counts)[1], kind="stable")
+    is_long = counts >= max(_LONG, _LONGER * counts.mean())
+    order = np.argsort(~is_long, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     keys = rank[places] * modes + mode
@@ -289,7 +297,8 @@ def edge_table(
     np.cumsum(np.bincount(keys, minlength=len(blocks) * modes), out=starts[1:])
     by_key = np.argsort(keys, kind="stable")
     edges = np.stack([children[by_key], words[by_key]], axis=1).astype(np.int32)
-    return EdgeTable(blocks[order].astype(np.int32), starts, edges, modes)
+    targets = blocks[order].astype(np.int32)
+    return EdgeTable(targets, starts, edges, int(np.count_nonzero(is_long)))
 
 
 def _columns(one: EdgeList) -> tuple[_Ids, ...]:

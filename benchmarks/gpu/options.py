@@ -12,8 +12,9 @@ from typing import Any
 from benchmarks.cpu.shapes import squares
 from benchmarks.gpu.cases import ABLATION, BATCHES, DTYPES, EXPLICIT, KRON, PDE, SMALL_BATCHES
 from benchmarks.gpu.list_cases import LISTS
+from benchmarks.gpu.sweep_cases import SWEEPS
 
-PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "explicit", "ablation")
+PARTS = ("start", "latency", "kron", "pde", "batches", "lists", "sweeps", "explicit", "ablation")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def all_choices() -> list[Choice]:
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
         *(("lists", case.name, case, DTYPES) for case in LISTS),
+        *(("sweeps", case.name, case, DTYPES) for case in SWEEPS),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
     ]

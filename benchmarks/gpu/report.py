@@ -14,6 +14,7 @@ NOTES = {
     "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
     "small batch": f"ASGarD: {RECORDED}.",
     "list": "32M: the floor has random gathers from memory as measured in this run.",
+    "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
     "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
 }
 

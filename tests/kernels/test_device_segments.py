@@ -49,7 +49,7 @@ def test_tilings_fit_the_device(sizes, capability):
     for itemsize, nodes, inner in itertools.product((4, 8, 16), (1, 1700, 10**6), (1, 3, 64)):
         tiling = segment_tiling(sweep_modes(sizes), itemsize, nodes, 1, inner, limits)
         assert tiling.team & (tiling.team - 1) == tiling.width & (tiling.width - 1) == 0
-        assert 1 <= tiling.block <= 512
+        assert 1 <= tiling.block <= 1024
         assert tiling.team == 32 or tiling.team % 32 == 0 or 32 % tiling.team == 0
         assert tiling.teams < 16 or tiling.team <= 32  # named barriers
         assert tiling.shared_bytes <= limits.shared_bytes
