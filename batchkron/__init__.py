@@ -14,6 +14,7 @@ from batchkron.operators import (
     ValidationReport,
 )
 from batchkron.segmented import SegmentedModeMultiply
+from batchkron.vector_sum import linear_combination
 
 __version__ = "0.1.0"
 
@@ -37,5 +38,6 @@ __all__ = [
     "get_num_threads",
     "instruction_set",
     "kron",
+    "linear_combination",
     "set_num_threads",
 ]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron import linear_combination
+from batchkron.arrays import array_module
 from batchkron.operators import on_device
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.problem_parts import SeparableVector
@@ -97,11 +99,10 @@ class TimeCombination:
         if not self._parts:
             out[...] = 0.0
             return out
-        for k, (function, vector) in enumerate(self._parts):
-            if k == 0:
-                np.multiply(vector, function(t), out=out)
-            else:
-                work = self._workspace.array(vector.shape, like=out)
-                np.multiply(vector, function(t), out=work)
-                np.add(out, work, out=out)
-        return out
+        several = len(self._parts) > 1 and array_module(out) is not np
+        return linear_combination(
+            [function(t) for function, _ in self._parts],
+            [vector for _, vector in self._parts],
+            out,
+            scratch=self._workspace.array(out.shape, like=out) if several else None,
+        )

@@ -2,6 +2,8 @@
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,13 @@ def test_links_lead_somewhere():
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_pictures_are_those_that_the_script_draws(tmp_path):
+    folder = ROOT / "docs" / "pictures"
+    copy = tmp_path / "draw.py"
+    copy.write_text((folder / "draw.py").read_text())
+    subprocess.run([sys.executable, str(copy)], check=True)
+    drawn = {path.name: path.read_bytes() for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name: path.read_bytes() for path in folder.glob("sweeps-*.svg")}
+    assert len(drawn) == 3

@@ -23,6 +23,7 @@ LAYERS = {
     "batchkron.storage": 1,
     "batchkron.kron": 2,
     "batchkron.segmented": 2,
+    "batchkron.vector_sum": 2,
     "batchkron.operators": 3,
     "batchkron": 3,  # the public names, as solvers and problems see them
     "batchkron.solvers": 4,

@@ -26,6 +26,7 @@ from batchkron._core import (
     instruction_set,
     kron,
     set_num_threads,
+    sum_vectors,
 )
 
 __all__ = [
@@ -54,4 +55,5 @@ __all__ = [
     "instruction_set",
     "kron",
     "set_num_threads",
+    "sum_vectors",
 ]

@@ -177,6 +177,11 @@ def kron(factors: Sequence[Array], out: Array) -> None:
     _native.kron(matrices[0], right, out)
 
 
+def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+    """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
+    _native.sum_vectors(factors, vectors, out)
+
+
 def batched_gemm(
     a: Array,
     b: Array,

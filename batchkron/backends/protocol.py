@@ -120,6 +120,9 @@ class Backend(Protocol):
     def kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype."""
 
+    def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+        """Write Σ factors[k] vectors[k] to ``out``, which may be one of the real vectors."""
+
     def batched_gemm(
         self,
         a: Array,

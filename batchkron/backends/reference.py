@@ -231,6 +231,12 @@ def kron(factors: Sequence[Array], out: Array) -> None:
     out[...] = product
 
 
+def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+    """Write Σ factors[k] vectors[k] to ``out``."""
+    total = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
+    out[...] = total
+
+
 def batched_gemm(
     a: Array,
     b: Array,

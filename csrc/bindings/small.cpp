@@ -1,10 +1,12 @@
-// The explicit Kronecker product and the batched small multiply.
+// The explicit Kronecker product, the batched small multiply, and sums of vectors.
 #include <pybind11/complex.h>
+#include <pybind11/stl.h>
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
 #include "engine/batched_gemm.hpp"
 #include "engine/explicit_kron.hpp"
+#include "engine/vector_sum.hpp"
 
 namespace batchkron {
 namespace {
@@ -48,6 +50,25 @@ void bound_gemm(const py::array& a, const py::array& b, py::array c, const py::o
   });
 }
 
+// Real numbers only; out may be one of the vectors.
+void bound_sum(const std::vector<double>& factors, const std::vector<py::array>& vectors,
+               py::array out) {
+  if (factors.empty() || factors.size() != vectors.size()) fail("factors", "one per vector");
+  const auto sum = [&](auto zero) {
+    using T = decltype(zero);
+    const std::vector<T> converted(factors.begin(), factors.end());
+    std::vector<const T*> sources;
+    for (const py::array& vector : vectors)
+      sources.push_back(read<T>(vector, out.size(), "a vector"));
+    T* target = write<T>(out, out.size(), "out");
+    py::gil_scoped_release unlocked;
+    sum_vectors<T>(target, sources.data(), converted.data(), Index(sources.size()), out.size());
+  };
+  if (py::isinstance<Array<double>>(out)) return sum(double{});
+  if (py::isinstance<Array<float>>(out)) return sum(float{});
+  fail("out", "float32 or float64");
+}
+
 }  // namespace
 
 void register_small(py::module_& module) {
@@ -55,6 +76,7 @@ void register_small(py::module_& module) {
   module.def("batched_gemm", &bound_gemm, py::arg("a"), py::arg("b"), py::arg("c"),
              py::arg("alpha"), py::arg("transpose_b"), py::arg("a_ids"), py::arg("b_ids"),
              py::arg("starts"));
+  module.def("sum_vectors", &bound_sum, py::arg("factors"), py::arg("vectors"), py::arg("out"));
 }
 
 }  // namespace batchkron

@@ -30,9 +30,10 @@ SweepPart checked_part(const GivenPart& given, const SweepShape& shape, Index no
   const Index count = ids.size(), inputs = shape.vectors[source].count;
   if (starts.size() != nodes + 1 || children.size() != count || count > most || inputs > most)
     fail("the edges", "of one length, below 2^31");
-  SweepPart part{source, mode, num_matrices, 1, 1, {}, {}};
+  SweepPart part{source, mode, num_matrices, 1, 1, {}, {}, {}};
   part.starts.reserve(std::size_t(nodes + 1));
-  part.edges.reserve(std::size_t(count));
+  part.ids.reserve(std::size_t(count));
+  part.children.reserve(std::size_t(count));
   for (Index i = 0; i <= nodes; ++i) {
     const Index start = starts.data()[i];
     if (start < (i ? part.starts.back() : 0) || start > count) fail("starts", "ascending");
@@ -42,7 +43,8 @@ SweepPart checked_part(const GivenPart& given, const SweepShape& shape, Index no
   for (Index e = 0; e < count; ++e) {
     expect_below(ids.data()[e], std::min(num_matrices, most), "an id");
     expect_below(children.data()[e], inputs, "a child");
-    part.edges.push_back({std::int32_t(ids.data()[e]), std::int32_t(children.data()[e])});
+    part.ids.push_back(std::int32_t(ids.data()[e]));
+    part.children.push_back(std::int32_t(children.data()[e]));
   }
   return part;
 }

@@ -130,6 +130,7 @@ struct ModeKernels {
 
 struct BatchKernelTable;  // batch_kernel_table.hpp
 struct SweepKernelTable;  // sweep_kernel_table.hpp
+struct VectorSumTable;    // vector_sum_table.hpp
 
 struct KernelTable {
   const char* name;
@@ -139,6 +140,7 @@ struct KernelTable {
   ModeKernels<Complex<double>> c128;
   const BatchKernelTable* batch;
   const SweepKernelTable* sweeps;
+  const VectorSumTable* vector_sums;
 };
 
 // The table of the best instruction set that this machine has, or of the one that the environment

@@ -5,14 +5,9 @@
 
 namespace batchkron {
 
-// Matrix `id`, applied to block `child` of the input.
-struct SweepEdge {
-  std::int32_t id, child;
-};
-
 // One mode's multiply, summed over the edges of each node in [begin, end):
 //
-//   y[node][l, k, r] = sum over its edges of sum over c of A_id[k, c] * x[child][l, c, r]
+//   y[node][l, k, r] = sum over its edges e, sum over c: A_ids[e][k, c] * x[children[e]][l, c, r]
 //
 // or +=  if `adds`. Blocks of x and y are (L, n, R), contiguous; node i has the edges starts[i] ...
 // starts[i + 1] - 1, and y is block `begin`. Without `adds` y is never read, and a node without
@@ -25,7 +20,8 @@ struct SweepTask {
   Index L, n, R;
   const T* matrices;  // each as the kernel's `lay_out` has made it
   const std::int32_t* starts;
-  const SweepEdge* edges;
+  const std::int32_t* ids;
+  const std::int32_t* children;
   Index begin, end;
   bool adds;
 };

@@ -1,5 +1,5 @@
-// Sums of single-mode multiplies over the edges of nodes (contract: sweep_kernel_table.hpp). Included
-// by isa/sweep_kernels.cpp only.
+// Sums of single-mode multiplies over the edges of nodes (contract: sweep_kernel_table.hpp).
+// Included by isa/sweep_kernels.cpp only.
 #pragma once
 
 #include "engine/first_lanes.hpp"
@@ -69,8 +69,7 @@ template <class T>
 struct Node {
   const SweepTask<T>& task;
   T* y;
-  const SweepEdge* first;
-  const SweepEdge* stop;
+  Index first, stop;
 };
 
 // Calls `add` with each node that has edges.
@@ -79,7 +78,7 @@ inline void for_nodes(const SweepTask<T>& task, Add add) {
   const Index block = task.L * task.n * task.R;
   T* y = task.y;
   for (Index node = task.begin; node < task.end; ++node, y += block) {
-    const Node<T> here{task, y, task.edges + task.starts[node], task.edges + task.starts[node + 1]};
+    const Node<T> here{task, y, task.starts[node], task.starts[node + 1]};
     if (here.first != here.stop)
       add(here);
     else if (!task.adds)
@@ -115,9 +114,9 @@ inline void add_panel(const Node<T>& node, Index l, Index k, Index r, int rest) 
   for (int i = 0; i < rows; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
-  for (const SweepEdge* edge = node.first; edge != node.stop; ++edge) {
-    const T* x = task.x + edge->child * block + offset;
-    const T* f = task.matrices + edge->id * C * C + k;
+  for (Index e = node.first; e < node.stop; ++e) {
+    const T* x = task.x + task.children[e] * block + offset;
+    const T* f = task.matrices + task.ids[e] * C * C + k;
     const auto add_row = [&](Index c) __attribute__((always_inline)) {
       V in[vectors];
       BATCHKRON_UNROLL
@@ -191,8 +190,8 @@ void panels(const SweepTask<T>& task) {
   for_nodes(task, [](const Node<T>& node) { add_panels<T, n>(node); });
 }
 
-// --- Shared vectors: a row of R elements fills a part of `part` lanes; the parts of a vector belong
-// to as many l. ---
+// --- Shared vectors: a row of R elements fills a part of `part` lanes; the parts of a vector
+// belong to as many l. ---
 
 template <class T, int part, int parts>
 inline Pack<T, part * parts> load_parts(const T* x, Index stride, int count) {
@@ -235,9 +234,9 @@ inline void add_shared(const Node<T>& node, Index l) {
   for (int i = 0; i < n; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
-  for (const SweepEdge* edge = node.first; edge != node.stop; ++edge) {
-    const T* x = task.x + edge->child * block + l * stride;
-    const T* f = task.matrices + edge->id * (n * n);
+  for (Index e = node.first; e < node.stop; ++e) {
+    const T* x = task.x + task.children[e] * block + l * stride;
+    const T* f = task.matrices + task.ids[e] * (n * n);
     BATCHKRON_UNROLL
     for (int c = 0; c < n; ++c) {
       V in[vectors];
@@ -290,9 +289,9 @@ inline void add_flat(const Node<T>& node, Index p, int rest) {
   for (int t = 0; t < n; ++t)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[t][v] = V{};
-  for (const SweepEdge* edge = node.first; edge != node.stop; ++edge) {
-    const T* x = task.x + edge->child * block + p;
-    const T* f = task.matrices + edge->id * matrix;
+  for (Index e = node.first; e < node.stop; ++e) {
+    const T* x = task.x + task.children[e] * block + p;
+    const T* f = task.matrices + task.ids[e] * matrix;
     V factor[n];
     BATCHKRON_UNROLL
     for (int t = 0; t < n; ++t) factor[t] = repeated<T, G::pattern, width>(f + t * G::pattern);
@@ -356,9 +355,9 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
   for (int i = 0; i < rows; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
-  for (const SweepEdge* edge = node.first; edge != node.stop; ++edge) {
-    const T* x = task.x + edge->child * block + l * n;
-    const T* f = task.matrices + edge->id * n * n + k;
+  for (Index e = node.first; e < node.stop; ++e) {
+    const T* x = task.x + task.children[e] * block + l * n;
+    const T* f = task.matrices + task.ids[e] * n * n + k;
     for (Index c = 0; c < n; ++c, f += n) {
       V factor[vectors];
       BATCHKRON_UNROLL

@@ -1,9 +1,11 @@
-// A sequence of sweeps along fibres: y = alpha A x, or +=, for a sum of Kronecker products on a sparse
-// grid. Each step makes one vector of blocks from others, node by node.
+// A sequence of sweeps along fibres: y = alpha A x, or +=, for a sum of Kronecker products on a
+// sparse grid. Each step makes one vector of blocks from others, node by node.
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -15,15 +17,14 @@
 
 namespace batchkron {
 
-// What one mode's multiply adds to each block of a step's target. Node i has the edges starts[i] ...
-// starts[i + 1] - 1; all indices are known to be in range.
+// What one mode's multiply adds to each block of a step's target. Node i has the edges starts[i]
+// ... starts[i + 1] - 1; all indices are known to be in range.
 struct SweepPart {
   Index source;  // vector
   Index mode;
   Index num_matrices;
   Index L = 1, R = 1;  // elements of a block before and behind the mode, set by the plan
-  std::vector<std::int32_t> starts;
-  std::vector<SweepEdge> edges;
+  std::vector<std::int32_t> starts, ids, children;
 };
 
 struct SweepStep {
@@ -43,9 +44,9 @@ struct SweepShape {
   std::vector<SweepStep> steps;
 };
 
-// Safe to run from several threads at once, also while another one sets new values: each run has the
-// values of its beginning. One thread owns a node; what it adds in which order does not depend on
-// the number of threads.
+// Safe to run from several threads at once, also while another one sets new values: each run has
+// the values of its beginning. One thread owns a node; what it adds in which order does not depend
+// on the number of threads.
 template <class T>
 class SweepPlan {
  public:
@@ -58,7 +59,7 @@ class SweepPlan {
         const auto mode = shape_.sizes.begin() + part.mode;
         part.L = checked_product({shape_.sizes.begin(), mode});
         part.R = checked_product({mode + 1, shape_.sizes.end()});
-        multiply_adds_ += double(part.edges.size()) * double(block_) * double(*mode);
+        multiply_adds_ += double(part.ids.size()) * double(block_) * double(*mode);
       }
     elements(0);
     elements(1);
@@ -108,9 +109,10 @@ class SweepPlan {
   }
 
  private:
-  // As the kernels take them: of one vector, and of several at once.
+  // Distinct ones as the kernels take them: for one vector, and for several at once.
   struct Matrices {
-    AlignedVector<T> own, plain;  // the latter empty if it is the same
+    AlignedVector<T> own, plain;    // the latter empty if it is the same
+    std::vector<std::int32_t> ids;  // of the edges; empty if they are the part's
   };
 
   struct Run {
@@ -128,15 +130,39 @@ class SweepPlan {
 
   Matrices laid_out(const SweepPart& part, const T* a) const {
     const Index n = shape_.sizes[part.mode];
+    std::vector<std::int32_t> places(std::size_t(part.num_matrices));
+    const std::vector<Index> distinct = distinct_of(a, n * n, places);
     const auto copy = [&](const SweepKernel<T>& kernel) {
-      AlignedVector<T> result(std::size_t(part.num_matrices * kernel.matrix));
-      for (Index i = 0; i < part.num_matrices; ++i)
-        kernel.lay_out(a + i * n * n, n, result.data() + i * kernel.matrix);
+      AlignedVector<T> result(distinct.size() * std::size_t(kernel.matrix));
+      T* target = result.data();
+      for (const Index i : distinct) {
+        kernel.lay_out(a + i * n * n, n, target);
+        target += kernel.matrix;
+      }
       return result;
     };
     const SweepKernel<T> own = kernel_of(part, 1), plain = find_sweep_kernel<T>(1, n, 1, true);
-    if (own.lay_out == plain.lay_out) return {copy(own), {}};
-    return {copy(own), copy(plain)};
+    Matrices result{copy(own), {}, {}};
+    if (own.lay_out != plain.lay_out) result.plain = copy(plain);
+    if (distinct.size() == places.size()) return result;
+    result.ids = part.ids;
+    for (std::int32_t& id : result.ids) id = places[id];
+    return result;
+  }
+
+  // Which of the matrices, `size` elements each, are not equal to an earlier one bit by bit; place
+  // i becomes that of matrix i among these. Operators with constant coefficients have few.
+  static std::vector<Index> distinct_of(const T* a, Index size, std::vector<std::int32_t>& places) {
+    const std::size_t bytes = std::size_t(size) * sizeof(T);
+    std::unordered_map<std::string_view, std::int32_t> found;
+    std::vector<Index> distinct;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const std::string_view bits(reinterpret_cast<const char*>(a + Index(i) * size), bytes);
+      const auto [entry, is_new] = found.emplace(bits, std::int32_t(distinct.size()));
+      if (is_new) distinct.push_back(Index(i));
+      places[i] = entry->second;
+    }
+    return distinct;
   }
 
   // So many blocks of y are written part by part that they stay in the fastest cache.
@@ -168,10 +194,12 @@ class SweepPlan {
       const SweepKernel<T> kernel = kernel_of(part, run.inner);
       const AlignedVector<T>& values =
           run.inner > 1 && !matrices.plain.empty() ? matrices.plain : matrices.own;
+      const auto& ids = matrices.ids.empty() ? part.ids : matrices.ids;
       const T* source =
           part.source == 0 ? x : run.scratch + shape_.vectors[part.source].start * run.block;
       kernel.add_edges({y, source, part.L, shape_.sizes[part.mode], part.R * run.inner,
-                        values.data(), part.starts.data(), part.edges.data(), begin, end, adds});
+                        values.data(), part.starts.data(), ids.data(),
+                        part.children.data(), begin, end, adds});
       adds = true;
     }
   }

@@ -1,6 +1,5 @@
 // The kernels of sweeps for one instruction set; compiled like kernels.cpp.
 #include "engine/sweep_kernels.hpp"
-#include "isa/tables.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

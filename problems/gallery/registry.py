@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from batchkron.problems.gallery import advection, continuity, diffusion, pitch_angle
+from batchkron.problems.gallery import (
+    advection,
+    continuity,
+    diffusion,
+    pitch_angle,
+    runaway,
+    transport,
+)
 from batchkron.problems.gallery.entry import GalleryEntry
 from batchkron.problems.grid_choice import GridChoice
 from batchkron.problems.problem import Problem
@@ -14,7 +21,7 @@ __all__ = ["get", "make", "names"]
 
 _ENTRIES: dict[str, GalleryEntry] = {
     entry.name: entry
-    for module in (continuity, advection, diffusion, pitch_angle)
+    for module in (continuity, advection, diffusion, transport, pitch_angle, runaway)
     for entry in module.ENTRIES
 }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from batchkron import linear_combination
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.stepper import Stepper
 
@@ -40,5 +40,4 @@ class ForwardEuler(Stepper):
         """Advance ``u`` in place from t to t_next."""
         slope = self._slope
         self.problem.rhs(t, u, slope)
-        np.multiply(slope, self.dt, out=slope)
-        np.add(u, slope, out=u)
+        linear_combination([1.0, self.dt], [u, slope], u, scratch=slope)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron import linear_combination
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.stepper import Stepper
 
@@ -52,13 +53,11 @@ class Rk4(Stepper):
         self.problem.rhs(middle, self._stage, self._slope)
         self._advance(u, 1.0 / 3.0, 1.0)
         self.problem.rhs(t_next, self._stage, self._slope)
-        np.multiply(self._slope, self.dt / 6.0, out=self._slope)
-        np.add(self._total, self._slope, out=u)
+        vectors = [self._total, self._slope]
+        linear_combination([1.0, self.dt / 6.0], vectors, u, scratch=self._slope)
 
     def _advance(self, u: NDArray[Any], weight: float, node: float) -> None:
         """Add weight dt slope to the total; set the stage to u + node dt slope."""
         slope, stage, total = self._slope, self._stage, self._total
-        np.multiply(slope, weight * self.dt, out=stage)
-        np.add(total, stage, out=total)
-        np.multiply(slope, node * self.dt, out=slope)
-        np.add(u, slope, out=stage)
+        linear_combination([1.0, weight * self.dt], [total, slope], total, scratch=stage)
+        linear_combination([1.0, node * self.dt], [u, slope], stage, scratch=slope)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from batchkron import linear_combination
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.stepper import Stepper
 
@@ -44,21 +44,12 @@ class SspRk3(Stepper):
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> None:
         """Advance ``u`` in place from t to t_next."""
-        slope, stage = self._slope, self._stage
+        slope, stage, dt = self._slope, self._stage, self.dt
         self.problem.rhs(t, u, slope)
-        self._euler(u, slope, stage)
+        linear_combination([1.0, dt], [u, slope], stage, scratch=slope)
         self.problem.rhs(t_next, stage, slope)
-        self._euler(stage, slope, stage)
-        np.multiply(stage, 0.25, out=stage)
-        np.multiply(u, 0.75, out=slope)
-        np.add(stage, slope, out=stage)
-        self.problem.rhs(t + 0.5 * self.dt, stage, slope)
-        self._euler(stage, slope, stage)
-        np.multiply(stage, 2.0 / 3.0, out=stage)
-        np.multiply(u, 1.0 / 3.0, out=u)
-        np.add(u, stage, out=u)
-
-    def _euler(self, v: NDArray[Any], slope: NDArray[Any], out: NDArray[Any]) -> None:
-        """Set out to v + dt slope; the slope is overwritten."""
-        np.multiply(slope, self.dt, out=slope)
-        np.add(v, slope, out=out)
+        vectors = [stage, u, slope]
+        linear_combination([0.25, 0.75, 0.25 * dt], vectors, stage, scratch=slope)
+        self.problem.rhs(t + 0.5 * dt, stage, slope)
+        thirds = [2.0 / 3.0, 1.0 / 3.0, 2.0 / 3.0 * dt]
+        linear_combination(thirds, vectors, u, scratch=slope)

@@ -1,0 +1,166 @@
+"""ASGarD, called in this process through a small driver that is compiled against its build."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from ctypes import POINTER, c_double, c_int, c_long, c_void_p
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.sparse_grid.cases import Case
+
+DRIVER = Path(__file__).with_name("asgard_driver.cpp")
+LIBRARY = "libasgard.so"
+
+
+class Asgard:
+    """The build of one version.
+
+    Parameters
+    ----------
+    build : Path or None
+        The folder that CMake has built it in.
+    """
+
+    def __init__(self, build: Path | None) -> None:
+        self.build = None if build is None else build.resolve()
+
+    def missing(self) -> str | None:
+        """Why it cannot be measured, or None."""
+        if self.build is None:
+            return "no --asgard BUILD"
+        if not (self.build / LIBRARY).exists():
+            return f"no {LIBRARY} in {self.build}"
+        try:
+            self.library  # noqa: B018
+        except (subprocess.CalledProcessError, OSError, KeyError) as error:
+            return f"the driver does not compile: {getattr(error, 'stderr', '') or error}"[-400:]
+        return None
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """What CMake was told: names and values of its cache."""
+        assert self.build is not None
+        found = {}
+        for line in (self.build / "CMakeCache.txt").read_text().splitlines():
+            key, separator, value = line.partition("=")
+            if separator and not line.startswith(("#", "/")):
+                found[key.partition(":")[0]] = value
+        return found
+
+    @property
+    def version(self) -> str:
+        """Version, flags and BLAS."""
+        settings = self.settings
+        flags = " ".join((settings["CMAKE_CXX_FLAGS"], settings["CMAKE_CXX_FLAGS_RELEASE"]))
+        openmp = settings.get("ASGARD_USE_OPENMP", "OFF")
+        return f"{settings['CMAKE_PROJECT_VERSION']} ({flags.strip()}, OpenMP {openmp})"
+
+    @cached_property
+    def library(self) -> ctypes.CDLL:
+        """The driver, compiled with ASGarD's own flags when it is newer."""
+        assert self.build is not None
+        target = self.build / "batchkron_driver.so"
+        newest = max(DRIVER.stat().st_mtime, (self.build / LIBRARY).stat().st_mtime)
+        if not target.exists() or target.stat().st_mtime < newest:
+            self._compile(target)
+        library = ctypes.CDLL(str(target))
+        doubles = POINTER(c_double)
+        library.make_problem.restype = c_void_p
+        library.make_problem.argtypes = [
+            *([c_int] * 3),
+            *([doubles] * 3),
+            POINTER(c_int),
+            c_double,
+            c_double,
+        ]
+        library.unknowns.restype = c_long
+        for name in ("argument", "result", "state"):
+            getattr(library, name).restype = doubles
+        for name in ("free_problem", "unknowns", "argument", "result", "state"):
+            getattr(library, name).argtypes = [c_void_p]
+        library.right_hand_side.argtypes = [c_void_p, c_double]
+        library.advance.argtypes = [c_void_p, c_long]
+        return library
+
+    def _compile(self, target: Path) -> None:
+        assert self.build is not None
+        settings = self.settings
+        compiler = settings.get("CMAKE_CXX_COMPILER") or shutil.which("g++") or "c++"
+        flags = [
+            *settings["CMAKE_CXX_FLAGS"].split(),
+            *settings["CMAKE_CXX_FLAGS_RELEASE"].split(),
+        ]
+        source = Path(settings["CMAKE_HOME_DIRECTORY"])
+        command = [compiler, "-std=c++17", *flags, "-fopenmp", "-fPIC", "-shared", str(DRIVER)]
+        command += [f"-I{source / 'src'}", f"-I{self.build}", f"-L{self.build}", "-lasgard"]
+        command += [f"-Wl,-rpath,{self.build}", "-o", f"{target}.partly"]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        os.replace(f"{target}.partly", target)
+
+    def problem(self, case: Case, dt: float) -> AsgardProblem:
+        """Return a case's problem, which steps by dt."""
+        return AsgardProblem(self.library, case, dt)
+
+
+class AsgardProblem:
+    """One problem of ASGarD's."""
+
+    def __init__(self, library: ctypes.CDLL, case: Case, dt: float) -> None:
+        box, dims = case.box, len(case.box.numbers)
+
+        def doubles(values: tuple[float, ...]) -> ctypes.Array[c_double]:
+            return (c_double * dims)(*values)
+
+        self._library = library
+        self._handle = library.make_problem(
+            dims,
+            case.level,
+            case.degree,
+            doubles(box.half_widths),
+            doubles(box.velocities),
+            doubles(box.numbers),
+            (c_int * dims)(*map(int, box.sines)),
+            box.omega,
+            dt,
+        )
+        if not self._handle:
+            raise ValueError(f"ASGarD refuses {case.label}")
+        self.unknowns = int(library.unknowns(self._handle))
+
+    def close(self) -> None:
+        """Free its memory."""
+        self._library.free_problem(self._handle)
+
+    def _vector(self, name: str) -> NDArray[np.float64]:
+        pointer = getattr(self._library, name)(self._handle)
+        return np.ctypeslib.as_array(pointer, (self.unknowns,))
+
+    @property
+    def argument(self) -> NDArray[np.float64]:
+        """What the right-hand side is taken of; may be written to."""
+        return self._vector("argument")
+
+    @property
+    def result(self) -> NDArray[np.float64]:
+        """The right-hand side."""
+        return self._vector("result")
+
+    @property
+    def state(self) -> NDArray[np.float64]:
+        """The state, a copy."""
+        return self._vector("state").copy()
+
+    def right_hand_side(self, t: float) -> None:
+        """Compute it."""
+        self._library.right_hand_side(self._handle, t)
+
+    def advance(self, steps: int) -> None:
+        """Take explicit Runge-Kutta steps of order 3."""
+        self._library.advance(self._handle, steps)

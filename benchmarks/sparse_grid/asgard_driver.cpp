@@ -1,0 +1,117 @@
+// f_t + sum v_i df/dx_i = s on a periodic box with ASGarD, for callers in C. The solution is
+// sin(omega t) times a cosine or a sine of each coordinate; s has d + 1 separable terms.
+#include <memory>
+#include <string>
+#include <vector>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "asgard.hpp"
+
+namespace {
+
+using Values = std::vector<double>;
+
+struct Wave {
+  double number;
+  bool is_sine;
+
+  // The derivative of order 0 or 1, times `scale`.
+  asgard::sfixed_func1d<double> function(int order, double scale) const {
+    const Wave w = *this;
+    return [=](Values const &x, Values &fx) -> void {
+      for (size_t i = 0; i < x.size(); i++) {
+        double const arg = w.number * x[i];
+        double const cosine = std::cos(arg), sine = std::sin(arg);
+        fx[i] = scale * (order == 0 ? (w.is_sine ? sine : cosine)
+                                    : w.number * (w.is_sine ? cosine : -sine));
+      }
+    };
+  }
+};
+
+struct Problem {
+  std::unique_ptr<asgard::discretization_manager<double>> disc;
+  Values x, y;
+};
+
+asgard::pde_scheme<double> make_pde(int dims, int level, int degree, double const *half,
+                                    double const *speed, double const *numbers,
+                                    int const *is_sine, double omega, double dt) {
+  std::string const words = "-l " + std::to_string(level) + " -d " + std::to_string(degree) +
+                            " -s rk3 -n 1000000";
+  asgard::prog_opts options = asgard::make_opts(words);
+  options.default_dt = dt;
+  std::vector<asgard::domain_range> ranges;
+  for (int i = 0; i < dims; i++) ranges.push_back({-half[i], half[i]});
+  asgard::pde_scheme<double> pde(options, asgard::pde_domain<double>(ranges));
+
+  std::vector<asgard::term_1d<double>> ops(dims, asgard::term_identity{});
+  std::vector<asgard::sfixed_func1d<double>> waves;
+  for (int i = 0; i < dims; i++) waves.push_back(Wave{numbers[i], is_sine[i] != 0}.function(0, 1));
+  auto const sine = [=](double t) -> double { return std::sin(omega * t); };
+  auto const cosine = [=](double t) -> double { return omega * std::cos(omega * t); };
+  pde.add_initial(asgard::separable_func<double>(waves, sine));
+  pde += asgard::source<double>(asgard::separable_func<double>(waves, cosine));
+  for (int i = 0; i < dims; i++) {
+    ops[i] = asgard::term_div<double>(speed[i], asgard::flux_type::upwind,
+                                      asgard::boundary_type::periodic);
+    pde += asgard::term_md<double>(ops);
+    ops[i] = asgard::term_identity{};
+    auto derived = waves;
+    derived[i] = Wave{numbers[i], is_sine[i] != 0}.function(1, speed[i]);
+    pde += asgard::source<double>(asgard::separable_func<double>(derived, sine));
+  }
+  return pde;
+}
+
+}  // namespace
+
+extern "C" {
+
+// Null if ASGarD refuses the problem.
+void *make_problem(int dims, int level, int degree, double const *half, double const *speed,
+                   double const *numbers, int const *is_sine, double omega, double dt) {
+  try {
+    auto made = std::make_unique<Problem>();
+    made->disc = std::make_unique<asgard::discretization_manager<double>>(
+        make_pde(dims, level, degree, half, speed, numbers, is_sine, omega, dt),
+        asgard::verbosity_level::quiet);
+    made->x.assign(made->disc->num_dof(), 0);
+    made->y.assign(made->disc->num_dof(), 0);
+    return made.release();
+  } catch (std::exception const &) {
+    return nullptr;
+  }
+}
+
+void free_problem(void *problem) { delete static_cast<Problem *>(problem); }
+
+long unknowns(void *problem) { return static_cast<Problem *>(problem)->disc->num_dof(); }
+
+// Where the argument and the result of `right_hand_side` are.
+double *argument(void *problem) { return static_cast<Problem *>(problem)->x.data(); }
+double const *result(void *problem) { return static_cast<Problem *>(problem)->y.data(); }
+double const *state(void *problem) {
+  return static_cast<Problem *>(problem)->disc->current_state().data();
+}
+
+// y = A x + s(t).
+void right_hand_side(void *problem, double t) {
+  Problem &own = *static_cast<Problem *>(problem);
+  own.disc->ode_rhs(t, own.x, own.y);
+}
+
+// Explicit steps of third order from wherever the state is.
+void advance(void *problem, long steps) {
+  static_cast<Problem *>(problem)->disc->advance_time(steps);
+}
+
+void set_threads([[maybe_unused]] int count) {
+#ifdef _OPENMP
+  omp_set_num_threads(count);
+#endif
+}
+}

@@ -1,0 +1,80 @@
+"""The cases: problems of the gallery on sparse grids."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from batchkron.problems import Problem, gallery
+
+PI = math.pi
+
+
+@dataclass(frozen=True)
+class Box:
+    """A continuity problem in numbers: half-widths, velocities and waves of the axes."""
+
+    half_widths: tuple[float, ...]
+    velocities: tuple[float, ...]
+    numbers: tuple[float, ...]
+    sines: tuple[bool, ...]
+    omega: float = 2.0
+
+
+BOXES = {
+    "continuity-2d": Box((1, 2), (1, 1), (PI, 2 * PI), (False, True)),
+    "continuity-3d": Box((1, 2, 3), (1, 1, 1), (PI, 2 * PI, 2 * PI / 3), (False, True, False)),
+    "continuity-6d": Box(
+        (1, 2, 3, 10, 20, 30),
+        (1, 1, 3, 4, 3, 2),
+        (PI, PI / 2, PI / 3, PI / 10, PI / 20, PI / 30),
+        (False, True, False, False, True, False),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem of the gallery, a level and a degree."""
+
+    name: str
+    level: int
+    degree: int
+
+    @property
+    def label(self) -> str:
+        """Name, level and degree."""
+        return f"{self.name}, level {self.level}, degree {self.degree}"
+
+    @property
+    def box(self) -> Box:
+        """Its equation."""
+        return BOXES[self.name]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem, discretized anew for each case object."""
+        return gallery.make(self.name, self.level, self.degree)
+
+
+CASES = (
+    Case("continuity-2d", 8, 2),
+    Case("continuity-2d", 8, 3),
+    Case("continuity-3d", 7, 2),
+    Case("continuity-6d", 3, 2),
+    Case("continuity-6d", 4, 2),
+    Case("continuity-6d", 5, 2),
+)
+QUICK = (Case("continuity-2d", 5, 2), Case("continuity-3d", 4, 2), Case("continuity-6d", 2, 2))
+
+# how the time grows with the grid
+GROWTH = tuple(
+    Case(name, level, 2)
+    for name, levels in (
+        ("continuity-2d", range(4, 15)),
+        ("continuity-3d", range(4, 12)),
+        ("continuity-6d", range(2, 7)),
+    )
+    for level in levels
+)

@@ -1,0 +1,84 @@
+"""What is timed: a right-hand side and a step, ours and ASGarD's, after both are found right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.problems import Problem
+from batchkron.solvers.steppers.ssp_rk3 import SspRk3
+from benchmarks.sparse_grid.asgard import AsgardProblem
+from benchmarks.sparse_grid.cases import Case
+
+TIME = 0.1  # of a right-hand side
+CHECKED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to compute something.
+
+    Attributes
+    ----------
+    name : str
+    work : str
+        "right-hand side" or "step".
+    call : callable
+        Computes it once.
+    """
+
+    name: str
+    work: str
+    call: Callable[[], object]
+
+
+def ours(problem: Problem, name: str = "batchkron") -> list[Contender]:
+    """Return our contenders: sources included, as `evolve` calls them."""
+    u = np.array(problem.exact_coefficients(TIME))
+    out = np.empty_like(u)
+    stepper = SspRk3(problem, problem.stepper.dt)
+    state = u.copy()
+    t, after = TIME, TIME + problem.stepper.dt
+    return [
+        Contender(name, "right-hand side", lambda: problem.rhs(TIME, u, out)),
+        Contender(name, "step", lambda: stepper.step(state, t, after)),
+    ]
+
+
+def asgards(problem: AsgardProblem) -> list[Contender]:
+    """Return ASGarD's contenders."""
+    return [
+        Contender("ASGarD", "right-hand side", lambda: problem.right_hand_side(TIME)),
+        Contender("ASGarD", "step", lambda: problem.advance(1)),
+    ]
+
+
+def disagreement(case: Case, theirs: AsgardProblem) -> str | None:
+    """Return what is not the same problem, or None.
+
+    The bases differ, but span the same space and are orthonormal: norms are the same. Compared are
+    the unknowns, the norm of the state after a few steps from t = 0 (where the solution vanishes:
+    sources, operator and steps all count), and that of the right-hand side of that state.
+    """
+    problem = case.problem
+    if theirs.unknowns != problem.unknowns:
+        return f"ASGarD has {theirs.unknowns} unknowns, batchkron {problem.unknowns}"
+    dt = problem.stepper.dt
+    stepper, state = SspRk3(problem, dt), np.array(problem.initial)
+    for step in range(CHECKED_STEPS):
+        stepper.step(state, step * dt, (step + 1) * dt)
+    theirs.advance(CHECKED_STEPS)
+    own, other = np.linalg.norm(state), np.linalg.norm(theirs.state)
+    # the two methods of order 3 differ by their errors in time
+    if not np.isclose(own, other, rtol=1e-4):
+        return f"after {CHECKED_STEPS} steps the norm is {other:.8e}, batchkron's {own:.8e}"
+    theirs.argument[...] = theirs.state
+    theirs.right_hand_side(TIME)
+    slope = np.empty_like(state)
+    problem.rhs(TIME, state, slope)
+    own, other = np.linalg.norm(slope), np.linalg.norm(theirs.result)
+    if not np.isclose(own, other, rtol=1e-4):
+        return f"the right-hand side's norm is {other:.8e}, batchkron's {own:.8e}"
+    return None

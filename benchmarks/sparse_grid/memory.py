@@ -1,0 +1,64 @@
+"""Peak memory of one case in a process of its own: `python -m benchmarks.sparse_grid.memory`.
+
+Arguments: "batchkron" or "asgard", name, level, degree, and for ASGarD its build. Prints the bytes
+that the process had with everything loaded and a tiny case run, and the peak after the case: its
+problem, right-hand sides, steps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import batchkron as bk
+from benchmarks.sparse_grid.asgard import Asgard
+from benchmarks.sparse_grid.cases import Case
+from benchmarks.sparse_grid.contenders import asgards, ours
+
+STEPS = 3
+
+
+def peak() -> int:
+    """Bytes that the process had at most so far; getrusage would count what its parent had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) << 10
+
+
+def run(case: Case, build: Path | None) -> None:
+    """Go through a case."""
+    if build is None:
+        contenders = ours(case.problem)
+    else:
+        contenders = asgards(Asgard(build).problem(case, 1e-6))
+    for contender in contenders:
+        for _ in range(STEPS):
+            contender.call()
+
+
+def measure(case: Case, build: Path | None) -> tuple[int, int]:
+    """Return (loaded, peak) of a case in a new process."""
+    words = ["asgard" if build else "batchkron", case.name, str(case.level), str(case.degree)]
+    command = [sys.executable, "-m", "benchmarks.sparse_grid.memory", *words]
+    command += [str(build)] if build else []
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    loaded, most = json.loads(done.stdout)
+    return loaded, most
+
+
+def main() -> None:
+    """Run the command."""
+    _, name, level, degree, *build = sys.argv[1:]
+    bk.set_num_threads(1)
+    folder = Path(build[0]) if build else None
+    run(Case(name, 2, int(degree)), folder)
+    loaded = peak()
+    run(Case(name, int(level), int(degree)), folder)
+    print(json.dumps([loaded, peak()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The tables and the plot of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+GOAL = 3.0  # times ASGarD's speed
+SPREAD = 0.3  # of the time per unknown, from a linear growth
+
+
+def seconds(value: float | None) -> str:
+    """Return a time with a unit."""
+    if value is None:
+        return "–"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if value * factor >= 1.0 or unit == "µs":
+            return f"{value * factor:.3g} {unit}"
+    raise AssertionError
+
+
+def mebibytes(value: float | None) -> str:
+    """Return a size in MiB."""
+    return "–" if value is None else f"{value / 2**20:.1f}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def times_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the right-hand sides and steps, a row for each number of threads."""
+    heads = ["case", "unknowns", "threads", "work", "batchkron", "ASGarD", "ratio", "goal met"]
+    rows = []
+    for record in records:
+        for entry in record["times"]:
+            ratio = entry["ratio"]
+            rows.append(
+                [
+                    record["label"],
+                    str(record["unknowns"]),
+                    str(entry["threads"]),
+                    entry["work"],
+                    seconds(entry["batchkron"]["median"]),
+                    seconds(entry["ASGarD"]["median"] if entry["ASGarD"] else None),
+                    "–" if ratio is None else f"{ratio:.2f}",
+                    "not measured" if ratio is None else "yes" if ratio >= GOAL else "**no**",
+                ]
+            )
+    return table(heads, rows)
+
+
+def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a case adds to the memory of a process that has all libraries loaded."""
+    heads = ["case", "one vector, MiB", "batchkron, MiB", "ASGarD, MiB", "not more"]
+    rows = []
+    for record in records:
+        own, other = record["memory"]["batchkron"], record["memory"]["ASGarD"]
+        verdict = "not measured" if other is None else "yes" if own <= other else "**no**"
+        rows.append(
+            [
+                record["label"],
+                mebibytes(8 * record["unknowns"]),
+                mebibytes(own),
+                mebibytes(other),
+                verdict,
+            ]
+        )
+    return table(heads, rows)
+
+
+def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the time per unknown and per multiply-add as grids grow."""
+    heads = [
+        "problem",
+        "level",
+        "unknowns",
+        "product",
+        "ns per unknown",
+        "multiply-adds per unknown",
+        "ps per multiply-add",
+        "setup",
+    ]
+    rows = [
+        [
+            record["name"],
+            str(record["level"]),
+            str(record["unknowns"]),
+            seconds(record["product"]),
+            f"{1e9 * record['product'] / record['unknowns']:.2f}",
+            f"{record['multiply_adds'] / record['unknowns']:.1f}",
+            f"{1e12 * record['product'] / record['multiply_adds']:.0f}",
+            seconds(record["setup"]),
+        ]
+        for record in records
+    ]
+    return table(heads, rows)
+
+
+def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw time over unknowns, with a line of slope one, and the time per unknown."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (above, below) = pyplot.subplots(
+        2, 1, figsize=(6.4, 6.4), sharex=True, layout="constrained"
+    )
+    for name in dict.fromkeys(record["name"] for record in records):
+        own = [record for record in records if record["name"] == name]
+        unknowns = [record["unknowns"] for record in own]
+        times = [record["product"] for record in own]
+        (line,) = above.loglog(unknowns, times, "o-", label=name)
+        linear = [times[-1] * count / unknowns[-1] for count in unknowns]
+        above.loglog(unknowns, linear, "--", color=line.get_color(), linewidth=0.8)
+        each = [1e9 * t / count for t, count in zip(times, unknowns, strict=True)]
+        below.semilogx(unknowns, each, "o-", color=line.get_color())
+    above.set_ylabel("seconds of one product")
+    above.legend(title="dashed: linear")
+    below.set_ylabel("nanoseconds per unknown")
+    below.set_xlabel("unknowns")
+    below.set_ylim(bottom=0)
+    for axis in (above, below):
+        axis.grid(True, alpha=0.3)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)

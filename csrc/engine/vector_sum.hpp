@@ -1,0 +1,32 @@
+// A linear combination of vectors in one pass over memory.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/threads.hpp"
+#include "engine/vector_sum_table.hpp"
+
+namespace batchkron {
+
+template <class T>
+auto vector_sum_kernel();
+template <>
+inline auto vector_sum_kernel<float>() { return kernels().vector_sums->f32; }
+template <>
+inline auto vector_sum_kernel<double>() { return kernels().vector_sums->f64; }
+
+// y = sum over k of factors[k] * vectors[k], as VectorSum has it. No element depends on the number
+// of threads.
+template <class T>
+void sum_vectors(T* y, const T* const* vectors, const T* factors, Index count, Index size) {
+  const auto kernel = vector_sum_kernel<T>();
+  const int threads = threads_for(double(size) * double(count));
+  if (threads == 1) return kernel({y, vectors, factors, count, 0, size});
+  constexpr Index kLine = 64 / Index(sizeof(T));  // of a cache: written by one thread
+  const Index part = (size / threads / kLine + 1) * kLine;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Index t = 0; t < threads; ++t)
+    kernel({y, vectors, factors, count, std::min(t * part, size), std::min((t + 1) * part, size)});
+}
+
+}  // namespace batchkron

@@ -1,0 +1,117 @@
+"""Collisions of runaway electrons with a plasma, in momentum p and z = cos(pitch angle).
+
+The test-particle operator of Fokker-Planck equations: energy diffusion, drag, and scattering of the
+pitch angle. Momentum is in units of m c; the plasma's temperature is m c². With v = p/√(1+p²):
+
+    f_t = (1/p²) ∂(p² (C_A ∂f/∂p + C_F f))/∂p + ν ∂((1 - z²) ∂f/∂z)/∂z,
+    C_A = 1/√(1+p²),    C_F = C_A v = p/(1+p²),    ν = 1/(1+p²).
+
+Drag and diffusion cancel for exp(-√(1+p²)), the equilibrium (Maxwell and Jüttner's). Nothing flows
+through the ends: ∫∫ f p² dp dz is conserved.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems import time
+from batchkron.problems.axis import Axis
+from batchkron.problems.boundary import Dirichlet, Neumann
+from batchkron.problems.gallery.entry import GalleryEntry
+from batchkron.problems.pde import PDE
+from batchkron.problems.separable import Separable, SeparableSum
+from batchkron.problems.terms import Term, div, grad, mass
+
+__all__ = ["ENTRIES", "collision_terms"]
+
+_LARGEST = 10.0  # momentum
+
+
+def _diffusivity(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1.0 / np.sqrt(1.0 + p**2))
+
+
+def _drag(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(p / (1.0 + p**2))
+
+
+def _scattering(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1.0 / (1.0 + p**2))
+
+
+def _inside(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1.0 - z**2
+
+
+def _square(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return p**2
+
+
+def _equilibrium(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.exp(-np.sqrt(1.0 + p**2)))
+
+
+def _cosine(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(z, dtype=np.float64)
+
+
+def collision_terms(p: Axis, z: Axis) -> tuple[Term, ...]:
+    """Return energy diffusion, drag and pitch-angle scattering.
+
+    Parameters
+    ----------
+    p, z : Axis
+        Momentum, with the volume element p², and the cosine of the pitch angle.
+
+    Returns
+    -------
+    tuple of Term
+        Drag lets nothing flow through the ends of p, wherever it is upwind.
+    """
+    return (
+        div(p) @ mass(p, _diffusivity) @ grad(p),
+        div(p, _drag, boundary=Dirichlet(0.0)),
+        mass(p, _scattering) @ div(z) @ mass(z, _inside) @ grad(z),
+    )
+
+
+def _collisions() -> PDE:
+    """Return the equation with a source that makes exp(-√(1+p²)) (1 + z exp(-t)) its solution."""
+    p, z = Axis("p", 0.0, _LARGEST), Axis("z", -1.0, 1.0)
+    exact = SeparableSum(
+        (
+            Separable(p=_equilibrium),
+            Separable(p=_equilibrium, z=_cosine, t=time.exp(-1.0)),
+        )
+    )
+    return PDE(
+        [p, z],
+        collision_terms(p, z),
+        boundary=Neumann(),
+        exact=exact,
+        sources="from exact",
+        volume={p: _square},
+        name="runaway-collisions",
+    )
+
+
+def _step(level: int, degree: int) -> float:
+    """Return 0.5 h^((p + 1)/2) / (2p + 1) for h = 2^-level: its error falls with that in space."""
+    return float(0.5 * 0.5 ** (level * (degree + 1) / 2) / (2 * degree + 1))
+
+
+ENTRIES = (
+    GalleryEntry(
+        "runaway-collisions",
+        "p in [0, 10], z in [-1, 1], dV = p²; energy diffusion 1/√(1+p²), drag p/(1+p²), "
+        "pitch-angle scattering 1/(1+p²), with a source",
+        "exp(-√(1+p²)) (1 + z exp(-t))",
+        _collisions,
+        level=5,
+        degree=2,
+        until=0.5,
+        method="crank-nicolson",
+        step=_step,
+    ),
+)

@@ -1,0 +1,110 @@
+"""Linear combinations in one pass, and by passes where that will not do."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from oracle import poisoned, random_array
+
+import batchkron as bk
+
+
+def expected_sum(factors, vectors):
+    wide = [vector.astype(np.result_type(vector.dtype, "f8")) for vector in vectors]
+    magnitude = sum(abs(a) * np.abs(vector) for a, vector in zip(factors, wide, strict=True))
+    return sum(a * vector for a, vector in zip(factors, wide, strict=True)), magnitude
+
+
+def check(result, factors, vectors):
+    right, magnitude = expected_sum(factors, vectors)
+    eps = np.finfo(result.dtype).eps
+    assert (np.abs(result - right) <= eps * len(vectors) * magnitude).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 31, 32, 33, 64, 100, 1000])
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_sizes(rng, backend, dtype, size, count):
+    factors = rng.standard_normal(count).tolist()
+    vectors = [random_array(rng, size, dtype) for _ in range(count)]
+    out = poisoned(size, dtype)
+    assert bk.linear_combination(factors, vectors, out) is out
+    check(out, factors, vectors)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_out_may_be_one_of_them(rng, dtype, place):
+    factors = [0.5, -2.0, 3.0]
+    vectors = [random_array(rng, (4, 25), dtype) for _ in range(3)]
+    before = [vector.copy() for vector in vectors]
+    bk.linear_combination(factors, vectors, vectors[place])
+    check(vectors[place], factors, before)
+    for k in {0, 1, 2} - {place}:
+        np.testing.assert_array_equal(vectors[k], before[k])
+
+
+@pytest.mark.parametrize("place", [None, 0, 1, 2])
+@pytest.mark.parametrize("spare", [None, 0, 1, 2, "another"])
+def test_arrays_that_are_not_contiguous(rng, place, spare):
+    """Every second element, with memory to work in or without; it may be one of the vectors."""
+    if spare == place and place is not None:
+        return
+    factors = [0.5, -2.0, 3.0]
+    vectors = [rng.standard_normal(60)[::2] for _ in range(3)]
+    before = [vector.copy() for vector in vectors]
+    out = np.full(60, np.nan)[::2] if place is None else vectors[place]
+    scratch = np.empty(30) if spare == "another" else None if spare is None else vectors[spare]
+    bk.linear_combination(factors, vectors, out, scratch=scratch)
+    check(out, factors, before)
+
+
+def test_other_dtypes(rng):
+    vectors = [rng.standard_normal(5).astype("longdouble") for _ in range(2)]
+    result = bk.linear_combination([2.0, 3.0], vectors, np.empty(5, "longdouble"))
+    np.testing.assert_allclose(result, 2 * vectors[0] + 3 * vectors[1])
+
+
+def test_bits_do_not_depend_on_threads(rng, threads):
+    factors = [0.3, 0.7, -1.1]
+    vectors = [rng.standard_normal(300_001) for _ in range(3)]
+    results = []
+    for count in (1, 2, 3, 7):
+        threads(count)
+        results.append(bk.linear_combination(factors, vectors, np.full(300_001, np.nan)))
+    check(results[0], factors, vectors)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_infinities_stay_where_they_are():
+    x = np.array([1.0, np.inf, np.nan, -0.0, 2.0])
+    with np.errstate(invalid="ignore"):
+        result = bk.linear_combination([2.0, 0.0], [x, x], np.empty(5))
+    assert result[0] == 2.0
+    assert result[4] == 4.0
+    assert np.isnan(result[1:3]).all()
+
+
+def test_nothing_is_allocated(rng):
+    vectors = [rng.standard_normal(10_000) for _ in range(3)]
+    strided = [vector[::2] for vector in vectors]
+    for own in (vectors, strided):
+        tracemalloc.start()
+        try:
+            bk.linear_combination([1.0, 2.0, 3.0], own, own[0], scratch=own[2])
+            assert tracemalloc.get_traced_memory()[1] < 4096
+        finally:
+            tracemalloc.stop()
+
+
+def test_wrong_arguments_are_named():
+    x, y = np.ones(3), np.ones(4)
+    with pytest.raises(ValueError, match="2 factors and 1 vectors"):
+        bk.linear_combination([1.0, 2.0], [x], np.empty(3))
+    with pytest.raises(ValueError, match="0 factors and 0 vectors"):
+        bk.linear_combination([], [], np.empty(3))
+    with pytest.raises(ValueError, match=r"vectors\[1\] has shape \(4,\); out has \(3,\)"):
+        bk.linear_combination([1.0, 2.0], [x, y], np.empty(3))
+    with pytest.raises(TypeError, match=r"vectors\[0\] has dtype float64; out has float32"):
+        bk.linear_combination([1.0], [x], np.empty(3, "f4"))
+    with pytest.raises(ValueError, match="out is several of the vectors"):
+        bk.linear_combination([1.0, 2.0], [x, x], x)
