@@ -121,6 +121,10 @@ def test_vectors_in_portions_where_scratch_memory_is_short(cupy, rng, monkeypatc
     together = launches_of(monkeypatch, lambda: device.apply(cupy.asarray(x[:3])))
     assert launches_of(monkeypatch, lambda: device.apply(cupy.asarray(x))) == 3 * together
     close(device.apply(cupy.asarray(x)).get(), op.apply(x), np.float64)
+    sums = device._program._plan._sums
+    sums._launches.clear()
+    device._reserve(7, 1)
+    assert set(sums._launches) == {(3, 1), (1, 1)}
 
 
 @pytest.mark.parametrize("modes", range(1, 7))

@@ -47,7 +47,7 @@ _SCRATCH_BYTES = 1 << 30  # of several vectors; one takes what it needs
 class EdgeSums:
     """Sums over tables of edges, a launch for each, on one device.
 
-    The last table's blocks are y's; earlier ones go to scratch memory as well.
+    Blocks that a table makes are y's, or in the scratch memory and read by later ones.
     """
 
     def __init__(
@@ -78,8 +78,10 @@ class EdgeSums:
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
         if outer and inner:
-            self._prepared(self._at_once(outer, inner), inner)
-            self._workspaces.pointer(self._at_once(outer, inner) * self._scratch_bytes(inner))
+            count = self._at_once(outer, inner)
+            for portion in {count, outer % count or count}:
+                self._prepared(portion, inner)
+            self._workspaces.pointer(count * self._scratch_bytes(inner))
 
     def _scratch_bytes(self, inner: int) -> int:
         return self._blocks[2] * self.output_size * inner * self._dtype.itemsize
