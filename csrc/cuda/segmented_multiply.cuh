@@ -1,5 +1,5 @@
-// y[node] (+)= alpha sum over the edges e of node of A_e ._mode x[child_e]: multiplies of blocks along
-// one mode each, summed over a list of edges; and such sums into vectors in between.
+// y[node] (+)= alpha sum over the edges e of node of A_e ._mode x[child_e]: multiplies of blocks
+// along one mode each, summed over a list of edges; and such sums into vectors in between.
 #pragma once
 
 #include "mode_multiply.cuh"
@@ -25,9 +25,9 @@ struct SegmentColumn {
   static_assert(K <= tile || width == tile, "tiles of one column follow each other");
 };
 
-// How threads are cut: `team` of them own a node, `teams` are in a thread block. A result has `width`
-// neighbouring columns of the innermost axis, 1 where that has one. in_shared: sums are kept in shared
-// memory between modes, otherwise in the target.
+// How threads are cut: `team` of them own a node, `teams` are in a thread block. A result has
+// `width` neighbouring columns of the innermost axis, 1 where that has one. in_shared: between
+// modes sums are kept in shared memory, otherwise in the target.
 template <int team_, int teams_, int width_, bool in_shared_>
 struct SegmentCut {
   static constexpr int team = team_, teams = teams_, width = width_, block = team * teams;
@@ -50,10 +50,11 @@ struct alignas(8) SegmentEdge {
   int matrix;  // where it begins, in words of 16 bytes
 };
 
-// x is (outer, num_inputs, block, inner), y and scratch likewise, contiguous, all of their own. Edges
-// of node i and mode m: starts[i * modes + m] to starts[i * modes + m + 1] - 1. Node i makes block
-// targets[i] of y, or num_outputs + a block of scratch, which no edge reads. Of y's blocks alone:
-// they are scaled by alpha; without `accumulate` they are overwritten and never read.
+// x is (outer, num_inputs, block, inner), y and scratch likewise, contiguous, all of their own.
+// Edges of node i and mode m: starts[i * modes + m] to starts[i * modes + m + 1] - 1. Node i makes
+// block targets[i] of y, or of scratch, from num_outputs on, which no edge of this launch reads. Of
+// y's blocks alone: they are scaled by alpha, and overwritten unless `accumulate`. Any element's
+// alignment will do for x and y; what is overwritten is never read.
 template <class T>
 struct SegmentedArguments {
   const T* x;
@@ -213,8 +214,8 @@ struct SegmentTeam {
   }
 };
 
-// A node's edges are added mode by mode, in their order, by threads that have whole fibres along the
-// mode; the modes' sums meet in shared memory. The same bits from run to run.
+// A node's edges are added mode by mode, in their order, by threads that have whole fibres along
+// the mode; the modes' sums meet in shared memory. The same bits from run to run.
 template <class T, class Cut, class... Mode>
 __global__ void __launch_bounds__(Cut::block)
     segmented_multiply(const SegmentedArguments<T> a) {
