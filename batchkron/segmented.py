@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import as_array
-from batchkron.backends import backend
-from batchkron.segmented_spec import segmented_spec
+from batchkron.arrays import as_array, is_plain, to_host
+from batchkron.backends import Backend, backend, backend_on
+from batchkron.segmented_spec import SegmentedSpec, segmented_spec
 from batchkron.spec import (
     Array,
     as_scalar,
@@ -49,8 +51,8 @@ class SegmentedModeMultiply:
 
     Notes
     -----
-    One thread owns a node; the order in which it adds the edges does not depend on the number of
-    threads, nor do the bits.
+    One thread owns a node, several on a device; the order in which they add the edges does not
+    depend on the number of threads, nor do the bits.
 
     Examples
     --------
@@ -74,7 +76,7 @@ class SegmentedModeMultiply:
         behind: int,
         num_inputs: int | None = None,
     ) -> None:
-        self._spec = segmented_spec(
+        spec = segmented_spec(
             matrices,
             starts,
             factor_ids,
@@ -83,7 +85,41 @@ class SegmentedModeMultiply:
             behind=behind,
             num_inputs=num_inputs,
         )
-        self._plan = backend().segmented_plan(self._spec)
+        self._prepare(spec, backend())
+
+    def _prepare(self, spec: SegmentedSpec, chosen: Backend) -> None:
+        self._spec = spec
+        self._backend = chosen
+        self._arrays = chosen.array_module
+        self._place = chosen.current_device()
+        self._plan = chosen.segmented_plan(spec)
+
+    def to(self, device: str) -> SegmentedModeMultiply:
+        """Return the map on a device, with matrices of its own.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            "cuda" is CuPy's current device; x and y are CuPy arrays there.
+
+        Returns
+        -------
+        SegmentedModeMultiply
+            ``self`` if it is there already.
+
+        Raises
+        ------
+        ValueError
+            For any other device.
+        BackendUnavailableError
+            If CuPy is not installed; the text says what to install.
+        """
+        chosen = backend_on(device)
+        if chosen.current_device() == self._place:
+            return self
+        moved = SegmentedModeMultiply.__new__(SegmentedModeMultiply)
+        moved._prepare(self._spec, chosen)
+        return moved
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -114,9 +150,11 @@ class SegmentedModeMultiply:
         TypeError
             If the dtype cannot be converted.
         """
-        array = as_array(matrices, "matrices")
+        array = to_host(matrices, "matrices")
         check_replacement(array, self._spec.matrices.shape, self._spec.dtype, "matrices")
-        self._plan.set_values(ready(array, self._spec.dtype))
+        values = np.array(array, self._spec.dtype, order="C")
+        self._plan.set_values(values)
+        self._spec = replace(self._spec, matrices=values)
 
     def apply(self, x: ArrayLike, out: Array | None = None, *, alpha: complex = 1) -> Array:
         """Compute y = alpha A x, overwriting y.
@@ -140,10 +178,11 @@ class SegmentedModeMultiply:
         """
         blocks = self._blocks(x)
         if out is None:
-            y = np.empty(self.output_shape, self._spec.dtype)
+            y = self._backend.empty(self.output_shape, self._spec.dtype)
         else:
             check_output(out, self.output_shape, self._spec.dtype, (blocks,))
-            y = out if out.flags.carray else np.empty(self.output_shape, self._spec.dtype)
+            is_target = is_plain(out)
+            y = out if is_target else self._backend.empty(self.output_shape, self._spec.dtype)
         self._plan.run(blocks, y, self._scale(alpha), False)
         if out is None or y is out:
             return y
@@ -173,7 +212,7 @@ class SegmentedModeMultiply:
         """
         blocks = self._blocks(x)
         check_output(y, self.output_shape, self._spec.dtype, (blocks,), "y")
-        if y.flags.carray:
+        if is_plain(y):
             self._plan.run(blocks, y, self._scale(alpha), True)
         else:
             y += self.apply(blocks, alpha=alpha)
@@ -188,7 +227,7 @@ class SegmentedModeMultiply:
 
     def _blocks(self, x: ArrayLike) -> Array:
         """Return x as the plan reads it."""
-        array = as_array(x, "x")
+        array = as_array(x, "x", self._arrays)
         if array.shape != self.input_shape:
             raise ValueError(
                 f"x has shape {array.shape}; expected {self.input_shape}: (input blocks, elements "

@@ -45,7 +45,7 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
     Parameters
     ----------
     form : str
-        What is asked for; "auto" takes sweeps on the CPU, and a batch list elsewhere.
+        What is asked for; "auto" takes sweeps.
     device : str
         "cpu" or "cuda".
     unknowns : int
@@ -65,10 +65,10 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
             f"the operator's form is {form!r}; expected one of {', '.join(OPERATOR_FORMS)}"
         )
     if form == "auto":
-        return "sweep" if device == "cpu" else "batch"
-    if form != "batch" and device != "cpu":
+        return "sweep"
+    if form == "dense" and device != "cpu":
         raise ValueError(
-            f"operators of form {form!r} run on the CPU only; on {device} use 'batch', the default"
+            f"operators of form {form!r} run on the CPU only; on {device} use 'sweep', the default"
         )
     if form == "dense" and unknowns > LARGEST_DENSE:
         raise ValueError(

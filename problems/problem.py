@@ -93,7 +93,7 @@ class Problem:
         How its operators are applied; no part of its content. "sweep": mode by mode along the
         grid's fibres, a `batchkron.SparseGridOperator`. "batch": as a list of all coupled pairs of
         cells, a `batchkron.BatchedKron`. "dense": as a matrix, for at most 8192 unknowns. "auto"
-        takes sweeps on the CPU and a batch list on a device, where there is no other.
+        takes sweeps. Dense operators are on the CPU.
 
     Raises
     ------

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,12 @@ from batchkron.backends.device_programs import (
     group_program,
     register_batch_program,
     register_program,
+    segmented_program,
     segments_program,
     slice_program,
 )
 from batchkron.backends.device_registers import register_groups
+from batchkron.backends.device_segments import SegmentMode, segment_tiling
 from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
 
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
@@ -71,7 +74,17 @@ KRYLOV = [  # passes that follow each other
 ]
 # unknowns of a system that is one thread block's, and of one that many share; the dtypes take turns
 KRYLOV_SIZES = {"f": [500], "d": [500, 1_000_000], "F": [1_000_000], "D": [500]}
+SEGMENTED = "sums over edges"
 WIDTHS = (1, 3, 32, 60_000)  # of the right factor
+SEGMENTS = (  # modes of blocks, nodes, vectors at once
+    ([(3, 3)] * 6, 1700, 1),
+    ([(3, 3)] * 6, 100_000, 1),
+    ([(3, 3)] * 2, 1300, 4),
+    ([(8, 8)] * 3, 1000, 1),
+    ([(1, 1)], 5000, 1),
+    ([(9, 13)], 50, 1),
+    ([(170, 170), (180, 180)], 10, 1),
+)
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
 # factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; the dtypes take turns
@@ -271,6 +284,24 @@ def krylov_methods_kernels(dtype, capability):
     return [kernel.result() for kernel in begun]
 
 
+def segment_modes(sizes):
+    """The multiplies along each mode of a block of (P, Q): square ones, or the only one."""
+    numbers = [q for _, q in sizes]
+    for mode, (outputs, inputs) in enumerate(sizes):
+        yield SegmentMode(prod(numbers[:mode]), inputs, outputs, prod(numbers[mode + 1 :]))
+
+
+def segmented_kernels(dtype, capability):
+    """The kernels that sum mode multiplies over lists of edges."""
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    tilings = [
+        segment_tiling(list(segment_modes(sizes)), kind.itemsize, nodes, 1, inner, limits)
+        for sizes, nodes, inner in SEGMENTS
+    ]
+    begun = [_begun(segmented_program(kind, tiling), capability) for tiling in tilings]
+    return [kernel.result() for kernel in begun]
+
+
 def rows_of(kernels):
     """Kernels as the table has them."""
     return [[k.header.removesuffix(".cuh"), k.registers, k.stack] for k in kernels]
@@ -281,6 +312,7 @@ def all_kernels(capability):
     table = {label_of(index): kernels_of(index, capability) for index in range(len(SHAPES))}
     for dtype in DTYPES:
         table[f"{EXPLICIT} {dtype}"] = explicit_kernels(dtype, capability)
+        table[f"{SEGMENTED} {dtype}"] = segmented_kernels(dtype, capability)
     for case in PRECISIONS:
         table[precision_label(case)] = precision_kernels(case, capability)
     return table

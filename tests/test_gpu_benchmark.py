@@ -183,6 +183,24 @@ def test_floors_of_lists():
     assert cases.arithmetic_seconds(wide, "float64") == pytest.approx(wide.flops / 65e12)
 
 
+def test_floors_of_sweeps():
+    cases = gpu("sweep_cases")
+    one = cases.SweepCase(2, 3)
+    assert one.name == "2-D level 3"
+    op = one.operator("float32")
+    assert op.dtype == np.float32
+    assert op.shape[0] == 9 * op.num_inputs
+    floors = cases.sweep_floors(op, "float32")
+    edges = op._program.num_edges
+    assert op.multiply_adds == edges * 27
+    moved = 2 * op.shape[0] * 4 + 8 * edges
+    assert floors["memory"] == pytest.approx(1e6 * moved / 4.29e12)
+    assert floors["gathers"] == pytest.approx(1e6 * edges * cases.sector_bytes(9, 4) / 8.77e12)
+    product = cases.SweepCase(2, 3, product=True).operator("float64")
+    assert product.num_sweeps == 4
+    assert op.num_sweeps == 2
+
+
 @pytest.mark.parametrize("word", ["uint4", "uint2", "unsigned"])
 def test_the_measured_gathers_compile(word):
     source = (ROOT / "benchmarks" / "gpu" / "gather.cu").read_text()

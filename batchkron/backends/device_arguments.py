@@ -87,3 +87,11 @@ def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     sizes = _sizes("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
     fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
     return np.dtype([*fixed, *_sizes("accumulate"), ("alpha", dtype)], align=True)
+
+
+@cache
+def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return SegmentedArguments."""
+    pointers = _pointers("x", "y", "scratch", "starts", "edges", "targets", "matrices")
+    sizes = _sizes("nodes", "crews", "outer", "inner", "num_inputs", "num_outputs", "num_scratch")
+    return np.dtype([*pointers, *sizes, *_sizes("accumulate"), ("alpha", dtype)], align=True)

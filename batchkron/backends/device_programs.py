@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
     from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
     from batchkron.backends.device_registers import RegisterTile
+    from batchkron.backends.device_segments import SegmentTiling
 
 _TYPES = {
     np.dtype(np.float32): "float",
@@ -340,3 +341,15 @@ def krylov_program(
     passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
     kernel = "krylov_whole" if whole else "krylov_part"
     return Program("krylov_passes.cuh", _type(kernel, scalar, threads, *passes))
+
+
+def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Program:
+    """Return the kernel of mode multiplies that are summed over lists of edges."""
+    cut = _type("SegmentCut", tiling.team, tiling.teams, tiling.width, _flag(tiling.in_shared))
+    modes = (
+        _type("SegmentMode", mode.L, mode.C, mode.K, mode.R, mode.items, mode.tile)
+        for mode in tiling.modes
+    )
+    return Program(
+        "segmented_multiply.cuh", _type("segmented_multiply", _TYPES[dtype], cut, *modes)
+    )

@@ -153,7 +153,7 @@ class Backend(Protocol):
     def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the arrays where the backend works: themselves, or copies on a device."""
 
-    def reserve(self, plan: KronProduct | BatchPlan, outer: int, inner: int) -> None:
+    def reserve(self, plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
         """Allocate on a device what a plan's `run` will need, so that it cannot fail halfway."""
 
     def workspace(self) -> Any:

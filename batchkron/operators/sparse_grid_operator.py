@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
-from batchkron.errors import BackendUnavailableError
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.sweep_order import Cells, extended, words
@@ -118,6 +117,7 @@ class SparseGridOperator(BlockOperator):
         self._input_shape = self._output_shape = shape
         self.num_added_cells = len(hull) - len(grid)
         super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
+        self._apply_plain = self._program.apply_plain
 
     def _recipe(self) -> tuple[Any, ...]:
         return SparseGridOperator._from_spec, (self._spec,)
@@ -142,6 +142,9 @@ class SparseGridOperator(BlockOperator):
     ) -> None:
         self._program.run(x, y, outer, inner, alpha, accumulate)
 
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._program.reserve(outer, inner)
+
     def update(
         self,
         blocks: Sequence[ArrayLike] | None = None,
@@ -149,8 +152,9 @@ class SparseGridOperator(BlockOperator):
     ) -> None:
         """Replace blocks or coefficients by others of the same shapes, in place.
 
-        Takes effect in .T, .H, converted and composed operators too. A product that another thread
-        is computing ends with the values that it began with.
+        Takes effect in .T, .H, converted and composed operators too, and in captured graphs. A
+        product that another thread is computing ends with the values that it began with; an update
+        on a device waits for all work that was begun there.
 
         Parameters
         ----------
@@ -186,9 +190,7 @@ class SparseGridOperator(BlockOperator):
         self._program.set_values(self._spec)
 
     def _build_on(self, device: str) -> SparseGridOperator:
-        raise BackendUnavailableError(
-            "SparseGridOperator runs on the CPU only; on a device use a BatchedKron"
-        )
+        return SparseGridOperator._from_spec(self._spec)
 
     def _build_transpose(self) -> SparseGridOperator:
         matrices = tuple(matrix.transpose() for matrix in self._spec.matrices)
@@ -217,7 +219,8 @@ class SparseGridOperator(BlockOperator):
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), from the factors' diagonals."""
-        return diagonal(self._spec).reshape(-1)
+        result = diagonal(self._spec).reshape(-1)
+        return self._arrays.asarray(result)  # type: ignore[no-any-return]
 
     def validate(
         self,
@@ -253,8 +256,11 @@ class SparseGridOperator(BlockOperator):
         if samples is not None and 0 <= samples < len(rows):
             rows = np.sort(np.random.default_rng([seed, 1]).choice(rows, samples, replace=False))
         products = rows_as_products(self._spec, rows)
-        compared = self.apply if apply is None else apply
+        compared = self._apply_on_host if apply is None else apply
         return validate_batch(products, lambda x: compared(x)[rows], samples, seed)
+
+    def _apply_on_host(self, x: Array) -> Array:
+        return to_host(self.apply(self._arrays.asarray(x)), "y")
 
     def describe(self) -> str:
         """Return the grid's size, the sweeps of one apply, and what they cost."""

@@ -90,6 +90,8 @@ class SweepProgram:
         How many multiply-adds a run takes on one vector.
     num_edges : int
         How many pairs of cells the sweeps hold.
+    apply_plain : callable, optional
+        A quick `apply` of plans on a device.
     """
 
     def __init__(self, spec: SweepSpec, stage: Stage) -> None:
@@ -103,7 +105,9 @@ class SweepProgram:
         self.num_sweeps = len(self._sums)
         self.multiply_adds = listed.multiply_adds
         self.num_edges = listed.num_edges
-        self._plan = backend().sweep_plan(listed, self._matrices(spec))
+        self._backend = backend()
+        self._plan = self._backend.sweep_plan(listed, self._matrices(spec))
+        self.apply_plain = getattr(self._plan, "apply", None)
         self._steps.clear()  # the plan has its own copy
 
     def _matrices(self, spec: SweepSpec) -> list[Array]:
@@ -118,6 +122,10 @@ class SweepProgram:
     ) -> None:
         """Map x (outer, cells, elements, inner) to alpha A x, added to y or overwriting it."""
         self._plan.run(x, y, outer, inner, alpha, accumulate)
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Allocate on a device what `run` will need, so that it cannot fail halfway."""
+        self._backend.reserve(self._plan, outer, inner)
 
     def _emit(self, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool) -> None:
         """Append a stage's steps from x to y; memory is free from `free` on.

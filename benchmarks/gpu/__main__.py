@@ -94,6 +94,10 @@ def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
         from benchmarks.gpu.lists import list_cells
 
         return list_cells(choice.case, choice.dtype)
+    if choice.part == "sweeps":
+        from benchmarks.gpu.sweeps import sweep_cells
+
+        return sweep_cells(choice.case, choice.dtype)
     if choice.part == "explicit":
         from benchmarks.gpu.explicit import explicit_cells
 

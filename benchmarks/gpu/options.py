@@ -23,6 +23,7 @@ from benchmarks.gpu.cases import (
     TUNED,
 )
 from benchmarks.gpu.list_cases import LISTS
+from benchmarks.gpu.sweep_cases import SWEEPS
 
 PARTS = (
     "start",
@@ -32,6 +33,7 @@ PARTS = (
     "pde",
     "batches",
     "lists",
+    "sweeps",
     "explicit",
     "ablation",
     "tune",
@@ -58,6 +60,7 @@ def all_choices() -> list[Choice]:
         *(("pde", case.name, case, DTYPES) for case in PDE),
         *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
         *(("lists", case.name, case, DTYPES) for case in LISTS),
+        *(("sweeps", case.name, case, DTYPES) for case in SWEEPS),
         *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
         *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
         *(("tune", case.name, case, DTYPES) for case in KRON + PDE if case.name in TUNED),

@@ -17,6 +17,7 @@ NOTES = {
     "small batch": f"ASGarD: {RECORDED}.",
     "list": "32M: the floor has random gathers from memory as measured in this run.",
     "tune": "ours: the best that was found; rule: without a search.",
+    "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
     "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
 }
 

@@ -15,12 +15,15 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from math import prod
+from types import SimpleNamespace
 
 import cupy
 import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda import device
+from batchkron.problems import SparseGrid
+from batchkron.problems.mode_operator import connected
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 TILE_BYTES = 227 << 10  # the most that a thread block holds
@@ -61,6 +64,15 @@ BATCHES = [
     [(130, 120), (3, 3)],
 ]
 LISTS = [(23, 6, 5), (60, 6, 1), (50, 6, 70)]  # products, inputs, outputs
+SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
+    ((1, 1, 1, 1), 300, 9),
+    ((1, 3, 3, 3), 40, 9),
+    ((1, 3, 3, 3), 3, 300),
+    ((16, 4, 4, 16), 9, 50),
+    ((2, 9, 13, 5), 7, 5),
+    ((300, 40, 2, 1), 3, 5),
+]
+SWEEPS = [((3,) * 2, (7, 5)), ((2, 4, 3), (6, 3, 5)), ((3,) * 6, (1, 0, 1, 2, 0, 1))]
 EXPLICIT = [
     ((90, 7), (3, 3)),
     ((64, 8), (4, 64)),
@@ -163,12 +175,39 @@ def explicit(rng, dtype, small):
         check(bk.kron(cupy.asarray(a), cupy.asarray(b)), bk.kron(a, b), (first, second))
 
 
+def segmented(rng, dtype, small):
+    for sizes, nodes, most in SEGMENTS:
+        before, columns, rows, behind = sizes
+        degrees = rng.integers(0, most, nodes)
+        starts = np.concatenate([[0], np.cumsum(degrees)])
+        ids, children = rng.integers(0, 5, starts[-1]), rng.integers(0, 9, starts[-1])
+        matrices = random_array(rng, (5, rows, columns), dtype)
+        counts = {"before": before, "behind": behind, "num_inputs": 9}
+        op = bk.SegmentedModeMultiply(matrices, starts, ids, children, **counts)
+        x, y = (random_array(rng, shape, dtype) for shape in (op.input_shape, op.output_shape))
+        device, given = op.to("cuda"), cupy.asarray(x)
+        check(device.apply(given), op.apply(x), sizes)
+        check(device.accumulate(given, cupy.asarray(y)), op.accumulate(x, y), sizes)
+    for sizes, corner in SWEEPS:
+        grid = SparseGrid.custom([corner], [3] * len(corner)).closed()
+        modes = []
+        for n in sizes:
+            joined = np.nonzero(connected(3, "volume"))
+            blocks = random_array(rng, (len(joined[0]), n, n), dtype)
+            modes.append(SimpleNamespace(rows=joined[0], columns=joined[1], blocks=blocks))
+        op = bk.SparseGridOperator(grid, [modes, [*modes[:1], *[None] * (len(sizes) - 1)]], sizes)
+        for count in (1, 3) if small else (1, 3, 33):
+            X = random_array(rng, (op.shape[1], count), dtype)
+            check(op.to("cuda") @ cupy.asarray(X), op @ X, (sizes, count))
+
+
 # what each part runs, and the templates that it must have reached
 PARTS = {
     "registers": (registers, {"kron_registers.cuh"}),
     "fibres": (fibres, {"kron_fibres.cuh"}),
     "modes": (modes, {"kron_group.cuh"}),
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
+    "segmented": (segmented, {"segmented_multiply.cuh"}),
     "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
 }
 

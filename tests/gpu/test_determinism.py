@@ -1,12 +1,15 @@
 """The same call gives the same bits every time, whatever else the device does."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from oracle import random_array
 
 import batchkron as bk
+from batchkron.problems import SparseGrid
+from batchkron.problems.mode_operator import connected
 
 pytestmark = pytest.mark.gpu
 
@@ -57,6 +60,26 @@ def gemms(cupy, rng, dtype):
     return call, (20, 8, 8)
 
 
+def sweeps(cupy, rng, sizes, corner, dtype, columns=None):
+    """A term in all modes of an adaptive grid, and terms in one."""
+    level = 5
+    grid = SparseGrid.custom([corner], [level] * len(sizes)).closed()
+    rows, joined = np.nonzero(connected(level, "volume"))
+    modes = [
+        SimpleNamespace(
+            rows=rows, columns=joined, blocks=random_array(rng, (len(rows), n, n), dtype)
+        )
+        for n in sizes
+    ]
+    alone = [
+        [one if k == mode else None for k in range(len(sizes))] for mode, one in enumerate(modes)
+    ]
+    op = bk.SparseGridOperator(grid, [modes, *alone], sizes).to("cuda")
+    shape = op.shape[1] if columns is None else (op.shape[1], columns)
+    call = op.matvec if columns is None else op.matmat
+    return partial(call, cupy.asarray(random_array(rng, shape, dtype))), shape
+
+
 CASES = {
     "constants 8^4": partial(product, shapes=[(8, 8)] * 4, rows=64),
     "registers 8^5, two passes": partial(function, shapes=[(8, 8)] * 5, rows=3),
@@ -75,6 +98,9 @@ CASES = {
     ),
     "list of large factors": partial(batch, shapes=[(12, 10), (9, 14)], lists=(2000, 30, 40)),
     "list, several vectors": partial(batch, shapes=[(3, 3)] * 3, lists=(5000, 60, 70), columns=8),
+    "sweeps, parts of a warp": partial(sweeps, sizes=(3, 3), corner=(29, 22)),
+    "sweeps, several warps": partial(sweeps, sizes=(4, 4, 4), corner=(6, 9, 5)),
+    "sweeps, several vectors": partial(sweeps, sizes=(3, 2, 4), corner=(6, 9, 5), columns=5),
     "batched_gemm": gemms,
 }
 

@@ -55,14 +55,19 @@ def test_operators_that_were_built_already_are_shared(cupy, rng):
     assert problem.operator.to("cuda") is problem.to("cuda").operator
 
 
-def test_sweeps_stay_on_the_cpu(cupy):
+def test_ways_to_apply_the_operator(cupy, rng):
     problem = make("continuity-2d", level=2, degree=1)
-    assert isinstance(problem.operator, SparseGridOperator)
+    operator = problem.operator
     device = problem.to("cuda")
-    assert isinstance(device.operator, BatchedKron)
+    assert isinstance(device.operator, SparseGridOperator)
+    assert device.operator is operator.to("cuda")
     assert device.to("cpu").operator.device == "cpu"
-    with pytest.raises(ValueError, match="on cuda use 'batch'"):
-        problem.with_form("sweep").to("cuda")
+    listed = device.with_form("batch").operator
+    assert isinstance(listed, BatchedKron)
+    u = cupy.asarray(rng.standard_normal(problem.unknowns))
+    np.testing.assert_allclose((listed @ u).get(), (device.operator @ u).get(), atol=1e-11)
+    with pytest.raises(ValueError, match="on cuda use 'sweep'"):
+        problem.with_form("dense").to("cuda")
 
 
 def test_vectors_elsewhere_are_refused(cupy):

@@ -20,6 +20,7 @@ from cuda_kernels import (
     precision_kernels,
     precision_label,
     resources,
+    segmented_kernels,
 )
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
@@ -30,6 +31,7 @@ from batchkron.backends.device_arguments import (
     group_arguments,
     kron_arguments,
     register_batch_arguments,
+    segmented_arguments,
     segments_arguments,
     steps_argument,
 )
@@ -102,10 +104,20 @@ def test_krylov_methods_compile(dtype, capability):
         assert kernel.stack <= 64
 
 
+@pytest.mark.parametrize("capability", DEVICES)
+def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, table):
+    kernels = segmented_kernels(dtype, capability)
+    for kernel in kernels:
+        assert kernel.header.removesuffix(".cuh") in kernel.name
+    grown = list(growth(kernels, table[f"{cuda_kernels.SEGMENTED} {dtype}"]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
 def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
     labels |= {precision_label(case) for case in PRECISIONS}
-    labels |= {f"{cuda_kernels.EXPLICIT} {dtype}" for dtype in DTYPES}
+    others = (cuda_kernels.EXPLICIT, cuda_kernels.SEGMENTED)
+    labels |= {f"{kind} {dtype}" for kind in others for dtype in DTYPES}
     for shapes in TABLE["kernels"].values():
         assert set(shapes) == labels, AGAIN
 
@@ -168,6 +180,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
+        f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         runtime: steps_argument(13, False),
         f"batchkron::device::KrylovArguments<{scalar}>": ARGUMENTS,
     }

@@ -261,8 +261,6 @@ def test_wrong_arguments_are_named(cells, terms, n, error, text):
 def test_coefficients_are_checked():
     with pytest.raises(ValueError, match=r"coefficients has shape \(2,\); expected \(1,\)"):
         bk.SparseGridOperator([[0]], [[None]], 1, coefficients=[1.0, 2.0])
-    with pytest.raises(bk.BackendUnavailableError, match="BatchedKron"):
-        bk.SparseGridOperator([[0]], [[None]], 1)._build_on("cuda")
 
 
 def large(rng):

@@ -89,12 +89,12 @@ def test_a_form_is_no_content():
 
 def test_the_choice():
     assert choose_form("auto", "cpu", 10**9) == "sweep"
-    assert choose_form("auto", "cuda", 10) == "batch"
+    assert choose_form("auto", "cuda", 10) == choose_form("sweep", "cuda", 10) == "sweep"
     assert choose_form("dense", "cpu", 8192) == "dense"
     with pytest.raises(ValueError, match="8193 unknowns; a dense operator is for at most 8192"):
         choose_form("dense", "cpu", 8193)
-    with pytest.raises(ValueError, match="'sweep' run on the CPU only; on cuda use 'batch'"):
-        choose_form("sweep", "cuda", 10)
+    with pytest.raises(ValueError, match="'dense' run on the CPU only; on cuda use 'sweep'"):
+        choose_form("dense", "cuda", 10)
     with pytest.raises(ValueError, match="form is 'tree'; expected one of auto, sweep"):
         moving_problem().with_form("tree")
     with pytest.raises(ValueError, match="at most 8192"):

@@ -20,11 +20,14 @@ from batchkron.backends.cuda.kron import (
     kron_product,
     with_factors,
 )
+from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec
+from batchkron.sweep_list import SweepList
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch import BatchPlan
     from batchkron.backends.cuda.krylov import Passes, Recorder
+    from batchkron.backends.cuda.segmented import SegmentedPlan, SweepPlan
 
 name = "cuda"
 workspace = Workspaces
@@ -35,7 +38,7 @@ def current_device() -> str:
     return f"cuda:{device.current_device()}"
 
 
-def reserve(plan: KronProduct | BatchPlan, outer: int, inner: int) -> None:
+def reserve(plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
     """Compile and allocate what a plan's `run` will need, so that it cannot fail halfway."""
     plan.reserve(outer, inner)
 
@@ -48,6 +51,20 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
     from batchkron.backends.cuda import batch
 
     return batch.batch_plan(spec)
+
+
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    from batchkron.backends.cuda import segmented
+
+    return segmented.segmented_plan(spec)
+
+
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    from batchkron.backends.cuda import segmented
+
+    return segmented.sweep_plan(sweeps, matrices)
 
 
 def batched_gemm(
@@ -118,6 +135,8 @@ __all__ = [
     "name",
     "place",
     "reserve",
+    "segmented_plan",
+    "sweep_plan",
     "with_factors",
     "workspace",
 ]

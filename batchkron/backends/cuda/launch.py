@@ -45,7 +45,7 @@ class Launch:
     def __init__(
         self,
         kernel: Any,
-        grid: tuple[int, int],
+        grid: tuple[int, int] | tuple[int, int, int],
         threads: int,
         shared_bytes: int,
         arguments: Array,
@@ -59,9 +59,8 @@ class Launch:
         self._kernel = kernel  # its module stays loaded
         self._fixed = content[begin:end]
         self._pack = struct.Struct(f"={addresses}Q{end - begin}s{len(content) - end}s").pack_into
-        self._launch = partial(
-            driver.launchKernel, kernel.ptr, *grid, 1, threads, 1, 1, shared_bytes
-        )
+        deep = (*grid, 1)[:3]
+        self._launch = partial(driver.launchKernel, kernel.ptr, *deep, threads, 1, 1, shared_bytes)
 
     def __call__(self, stream: int, addresses: tuple[int, ...], scalars: bytes) -> None:
         """Launch the kernel on a stream of `ready_stream`."""

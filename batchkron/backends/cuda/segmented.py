@@ -1,0 +1,264 @@
+"""Mode multiplies summed over lists of edges: one such sum, and sweeps along fibres."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.device import (
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    ready_stream,
+    upload,
+)
+from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
+from batchkron.backends.device_arguments import segmented_arguments
+from batchkron.backends.device_programs import segmented_program
+from batchkron.backends.device_segments import (
+    EdgeList,
+    EdgeTable,
+    SegmentMode,
+    SegmentTiling,
+    edge_table,
+    laid_out_matrices,
+    matrix_words,
+    segment_tiling,
+)
+from batchkron.backends.device_sweeps import sweep_levels
+from batchkron.segmented_spec import SegmentedSpec
+from batchkron.spec import Array
+from batchkron.sweep_list import SweepList
+
+_MOST_BLOCKS = 65535  # along y and z of a grid
+_MOST_LAUNCHES = 64
+_SCRATCH_BYTES = 1 << 30  # of several vectors; one takes what it needs
+
+
+class EdgeSums:
+    """Sums over tables of edges, a launch for each, on one device.
+
+    Blocks that a table makes are y's, or in the scratch memory and read by later ones.
+    """
+
+    def __init__(
+        self,
+        modes: Sequence[SegmentMode],
+        tables: Sequence[EdgeTable],
+        blocks: tuple[int, int, int],
+        matrices: Array,
+    ) -> None:
+        """Take (inputs, outputs, blocks of the scratch memory), and matrices as laid out."""
+        self.device = current_device()
+        self._modes = modes
+        self._dtype = matrices.dtype
+        self._blocks = blocks
+        mode = modes[0]
+        self.input_size, self.output_size = mode.L * mode.C * mode.R, mode.L * mode.K * mode.R
+        self._workspaces = Workspaces()
+        self._launches: dict[tuple[int, int], list[Launch]] = {}
+        self._scalars = batch_scalars(self._dtype)
+        self._matrices = cupy.asarray(matrices)
+        self._tables = [(len(table.targets), table.num_long, _on_device(table)) for table in tables]
+        cupy.cuda.get_current_stream().synchronize()  # any stream may use what was copied
+
+    def set_values(self, matrices: Array) -> None:
+        """Copy new matrices, as laid out."""
+        upload([matrices], [self._matrices])
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
+        if outer and inner:
+            count = self._at_once(outer, inner)
+            for portion in {count, outer % count or count}:
+                self._prepared(portion, inner)
+            self._workspaces.pointer(count * self._scratch_bytes(inner))
+
+    def _scratch_bytes(self, inner: int) -> int:
+        return self._blocks[2] * self.output_size * inner * self._dtype.itemsize
+
+    def _at_once(self, outer: int, inner: int) -> int:
+        """Return how many of the outer vectors share a launch."""
+        return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
+
+    def _tiling(self, outer: int, inner: int) -> SegmentTiling:
+        nodes = max(count for count, _, _ in self._tables)
+        limits = device_limits(self.device)
+        return segment_tiling(self._modes, self._dtype.itemsize, nodes, outer, inner, limits)
+
+    def _prepared(self, outer: int, inner: int) -> list[Launch]:
+        """Return the launches for vectors (outer, …, inner)."""
+        launches = self._launches.get((outer, inner))
+        if launches is None:
+            tiling = self._tiling(outer, inner)
+            kernel = load_kernel(segmented_program(self._dtype, tiling), self.device)
+            launches = [
+                self._launch(kernel, tiling, number, outer, inner)
+                for number in range(len(self._tables))
+            ]
+            if len(self._launches) >= _MOST_LAUNCHES:
+                self._launches.clear()
+            self._launches[outer, inner] = launches
+        return launches
+
+    def _launch(
+        self, kernel: Any, tiling: SegmentTiling, number: int, outer: int, inner: int
+    ) -> Launch:
+        nodes, num_long, arrays = self._tables[number]
+        crews = num_long if tiling.teams > 1 else 0
+        arguments = np.zeros(1, segmented_arguments(self._dtype))
+        for key, array in arrays.items():
+            arguments[key] = array.data.ptr
+        arguments["matrices"] = self._matrices.data.ptr
+        arguments["nodes"], arguments["crews"] = nodes, crews
+        arguments["outer"], arguments["inner"] = outer, inner
+        for key, count in zip(
+            ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
+        ):
+            arguments[key] = count
+        grid = (
+            crews + -(-(nodes - crews) // tiling.teams),
+            min(outer * -(-inner // tiling.width), _MOST_BLOCKS),
+            min(tiling.pieces, _MOST_BLOCKS),
+        )
+        return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
+
+    def launch(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map vectors at the address x to alpha A x at y, neither of them empty."""
+        count = self._at_once(outer, inner)
+        memory = self._workspaces.pointer(count * self._scratch_bytes(inner))
+        stream, scalars = ready_stream(self.device), self._scalars(alpha, accumulate)
+        size = inner * self._dtype.itemsize
+        x_bytes = self._blocks[0] * self.input_size * size
+        y_bytes = self._blocks[1] * self.output_size * size
+        for first in range(0, outer, count):
+            addresses = x + first * x_bytes, y + first * y_bytes, memory
+            for launch in self._prepared(min(count, outer - first), inner):
+                launch(stream, addresses, scalars)
+
+
+def _on_device(table: EdgeTable) -> dict[str, DeviceArray]:
+    arrays = {"starts": table.starts, "edges": table.edges, "targets": table.targets}
+    return {key: cupy.asarray(array) for key, array in arrays.items()}
+
+
+def _clear(y: DeviceArray, accumulate: bool) -> None:
+    """Write, or add, zeros."""
+    if not accumulate:
+        y.data.memset_async(0, y.nbytes)
+
+
+class SegmentedPlan:
+    """y[node] += alpha sum_e A_e ._mode x[child_e], or overwritten, on one device."""
+
+    def __init__(self, spec: SegmentedSpec) -> None:
+        _, outputs, inputs = spec.matrices.shape
+        self._device = current_device()
+        self._mode = SegmentMode(spec.before, inputs, outputs, spec.behind)
+        self._sums: EdgeSums | None = None
+        if 0 in (*spec.input_shape, *spec.output_shape, len(spec.children)):
+            return
+        words = spec.factor_ids * matrix_words(self._mode, spec.dtype.itemsize)
+        nodes = len(spec.starts) - 1
+        edges = EdgeList(0, 0, spec.starts, spec.children, words)
+        table = edge_table([(0, nodes)], [edges], 1)
+        blocks = spec.num_inputs, nodes, 0
+        self._sums = EdgeSums((self._mode,), (table,), blocks, self._laid_out(spec.matrices))
+
+    def _laid_out(self, matrices: Array) -> Array:
+        return laid_out_matrices(self._mode, matrices)
+
+    def set_values(self, matrices: Array) -> None:
+        """Copy new matrices (count, P, Q) in place, after all work that was begun before."""
+        if self._sums is not None:
+            self._sums.set_values(self._laid_out(matrices))
+
+    def run(self, x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool) -> None:
+        """Map x (num_inputs, block) to alpha A x, added to y or overwriting it."""
+        check_device(self._device, x, y)
+        with device_errors():
+            if self._sums is None:
+                _clear(y, accumulate)
+            else:
+                self._sums.launch(x.data.ptr, y.data.ptr, 1, 1, alpha, accumulate)
+
+
+class SweepPlan(PlainCalls):
+    """A list of sweeps on one device: a launch for each level of vectors."""
+
+    def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
+        device = current_device()
+        super().__init__(device)
+        self._dtype = sweeps.dtype
+        self._shape = sweeps.vectors[0].blocks, sweeps.block_size
+        self._sums: EdgeSums | None = None
+        levels = sweep_levels(sweeps)
+        self._levels = replace(levels, tables=())  # the device has them
+        if levels.tables:
+            counts = self._shape[0], sweeps.vectors[1].blocks, levels.scratch
+            values = levels.laid_out(matrices)
+            self._sums = EdgeSums(levels.modes, levels.tables, counts, values)
+            self.reserve(1, 1)
+
+    def set_values(self, matrices: Sequence[Array]) -> None:
+        """Copy new matrices (count, n, n), one array per part, after all work begun before."""
+        if self._sums is not None:
+            self._sums.set_values(self._levels.laid_out(matrices))
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need."""
+        if self._sums is not None:
+            self._sums.reserve(outer, inner)
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, blocks, elements, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self._device, x, y)
+        with device_errors():
+            if self._sums is None or y.size == 0:
+                _clear(y, accumulate)
+            else:
+                self._sums.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Vectors are flat, (N,), or blocks (..., blocks, elements)."""
+        sums, shape = self._sums, self._shape
+        fits = x.shape == out.shape and (x.shape[-2:] == shape or x.shape == (math.prod(shape),))
+        if sums is None or not fits or x.dtype != self._dtype:
+            return None
+        outer = x.size // math.prod(shape)
+
+        def run(source: int, target: int) -> None:
+            sums.launch(source, target, outer, 1, 1, False)
+
+        return run
+
+
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    with device_errors():
+        return SegmentedPlan(spec)
+
+
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    with device_errors():
+        return SweepPlan(sweeps, matrices)
