@@ -20,7 +20,7 @@ from batchkron.backends.device_batch_passes import (
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
 
 LARGEST_SHORT_ID = 65534  # one more is an identity
-_LARGEST_SIZE = 8
+_LARGEST_SIZE = 32
 _LARGEST_TEAM = 512
 _MOST_MULTIPLIES = 4096  # of one thread, all unrolled: a kernel compiles in a second or two
 _MOST_HELD_BYTES = 256  # of a block in a thread's registers
