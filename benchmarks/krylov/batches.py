@@ -13,7 +13,7 @@ import scipy.sparse.linalg as scipy_linalg
 import batchkron as bk
 from batchkron.solvers import Cg, Gmres
 from benchmarks.krylov.cases import batch, bytes_of_an_iteration, dense
-from benchmarks.krylov.timing import in_turn
+from benchmarks.krylov.timing import in_turn, tolerance_name
 
 RTOL = 1e-8
 SAMPLED = 16  # systems of the loop that are solved; it is taken to be as long for the others
@@ -63,7 +63,8 @@ def loop_seconds(name: str, factors: np.ndarray, b: Any, module: Any, wait: Any)
     library = scipy_linalg
     if module is not np:
         import cupyx.scipy.sparse.linalg as library
-    solve, tolerance = getattr(library, name), "rtol" if module is np else "tol"
+    solve = getattr(library, name)
+    tolerance = tolerance_name(solve)
     ops = [bk.KroneckerSum(list(each)) for each in factors[:SAMPLED]]
     if module is not np:
         ops = [op.to("cuda") for op in ops]

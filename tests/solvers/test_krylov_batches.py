@@ -251,6 +251,30 @@ def test_a_solver_of_an_operator(workspace):
     assert columns.x.shape == (15, 2)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", [(40_000,), (300, 300), (3, 20_000)], ids=str)
+def test_bits_do_not_depend_on_the_number_of_threads(method, shape):
+    diagonal = np.linspace(1.0, 30.0, shape[-1])
+
+    class Diagonal:
+        shape, dtype = (diagonal.size, diagonal.size), diagonal.dtype
+
+        def apply(self, x, out=None):
+            return np.multiply(diagonal, x, out=out)
+
+    b = np.cos(np.arange(np.prod(shape), dtype=float)).reshape(shape)
+    before, results = bk.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            bk.set_num_threads(threads)
+            results.append(method(Diagonal(), b, batched="leading"))
+    finally:
+        bk.set_num_threads(before)
+    for other in results[1:]:
+        assert np.array_equal(results[0].x, other.x)
+        assert np.array_equal(results[0].residual_norms, other.residual_norms, equal_nan=True)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
