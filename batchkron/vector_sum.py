@@ -92,6 +92,9 @@ def _by_passes(
     first, *others = sorted(range(len(vectors)), key=rank)
     np.multiply(vectors[first], factors[first], out=out)
     for k in others:
-        np.multiply(vectors[k], factors[k], out=work)
-        np.add(out, work, out=out)
+        if factors[k] == 1.0:
+            np.add(out, vectors[k], out=out)
+        else:
+            np.multiply(vectors[k], factors[k], out=work)
+            np.add(out, work, out=out)
     return out

@@ -60,7 +60,7 @@ def test_terms_are_those_of_the_matrix(rng, kind):
 def test_terms_of_a_problem_survive_pickling_and_end_with_an_update():
     import pickle
 
-    operator = gallery.make("diffusion-2d", level=2).operator
+    operator = gallery.make("diffusion-2d", level=2).with_form("batch").operator
     copy = pickle.loads(pickle.dumps(operator))
     assert copy.kronecker_terms().unknowns == operator.shape[0]
     copy.update(weights=np.ones(copy.num_products))
