@@ -64,7 +64,7 @@ def failing(self, x, *arguments):
         stray((1,), (1,), (x,))
     return run(self, x, *arguments)
 batch.BatchPlan.run = failing
-words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet"]
+words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet", "--operator", "batch"]
 try:
     main(words, standalone_mode=False)
 except BaseException as error:
