@@ -4,6 +4,7 @@
 #pragma once
 
 #include "asynchronous_copy.cuh"
+#include "double_fibres.cuh"
 #include "fibre_multiply.cuh"
 #include "kron_arguments.cuh"
 #include "tf32_multiply.cuh"

@@ -64,7 +64,8 @@ def failing(self, x, *arguments):
         stray((1,), (1,), (x,))
     return run(self, x, *arguments)
 batch.BatchPlan.run = failing
-words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet", "--operator", "batch"]
+words = ["run", "continuity-1d", "--device", "cuda", "--until", "0.5", "--quiet"]
+words += ["--operator", "batch"]
 try:
     main(words, standalone_mode=False)
 except BaseException as error:

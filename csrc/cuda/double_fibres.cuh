@@ -1,0 +1,252 @@
+// Fibres in double precision, multiplied on matrix units by fragments of 16 x 8 x 4.
+#pragma once
+
+#include "fibre_multiply.cuh"
+
+namespace batchkron {
+
+// d += a b on the matrix units of double precision. A lane has of a: row lane / 4 (and + 8) of
+// column lane % 4; of b: row lane % 4 of column lane / 4; of d: rows as of a, columns 2 (lane % 4)
+// and + 1.
+__device__ inline void multiply_16_8_4(double (&d)[4], double a, double a8, double b) {
+#if __CUDA_ARCH__ >= 900
+  asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+      : "d"(a), "d"(a8), "d"(b));
+#else
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d[0]), "+d"(d[1])
+      : "d"(a), "d"(b));
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d[2]), "+d"(d[3])
+      : "d"(a8), "d"(b));
+#endif
+}
+
+// What lanes have of a fragment of 16 fibres by 8 results by 4 entries; rows of a are fibres.
+template <class Pass>
+struct Fragments {
+  static constexpr int halves = Pass::rows, blocks = halves / 2, fibres = 8 * halves;
+  static constexpr int steps = (Pass::C + 3) / 4, tiles = (Pass::K + 7) / 8;
+  static constexpr bool ragged = Pass::Fibres::size % fibres != 0;
+  static_assert(halves % 2 == 0 && Pass::across <= 2, "whole fragments");
+
+  // The result of column n of b: a warp writes words, or to different banks.
+  __device__ static int result(int n) { return Pass::along ? n : n / 2 + n % 2 * 4; }
+
+  __device__ static double staged(const Factor<double>& factor, int tile, int step, int lane) {
+    const int c = 4 * step + lane % 4, k = 8 * tile + result(lane / 4);
+    return c < Pass::C && k < Pass::K ? factor.data[k * factor.row + c * factor.column] : 0;
+  }
+
+  // The fibre of row lane / 4 + 8 h.
+  __device__ static int fibre(int lane, int h) {
+    return Pass::across == 2 ? h / 2 * 16 + lane / 4 * 2 + h % 2 : lane / 4 + 8 * h;
+  }
+  __device__ static bool inside(int first, int lane, int h) {
+    return !ragged || first + fibre(lane, h) < Pass::Fibres::size;
+  }
+
+  // Where a warp's fibres lie in a tile.
+  struct Rows {
+    const double* begin[halves];
+    int column;
+    bool inside[halves];
+
+    __device__ Rows(const double* tile, int first, int lane) : column(lane % 4) {
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+        inside[h] = Fragments::inside(first, lane, h);
+        begin[h] = tile + (inside[h] ? Pass::Fibres::place(first + fibre(lane, h)) : 0);
+      }
+    }
+
+    // Reads four entries of each fibre, one a lane.
+    __device__ void read(int step, double (&a)[halves]) const {
+      struct alignas(8 * Pass::across) Word {
+        double values[Pass::across];
+      };
+      const int c = 4 * step + column;
+#pragma unroll
+      for (int h = 0; h < halves; h += Pass::across) {
+        Word word{};
+        if (inside[h] && (4 * step + 3 < Pass::C || c < Pass::C))
+          word = *reinterpret_cast<const Word*>(begin[h] + c * Pass::stride);
+#pragma unroll
+        for (int j = 0; j < Pass::across; ++j) a[h + j] = word.values[j];
+      }
+    }
+  };
+
+  // Where results of a warp's fibres go.
+  template <class Target>
+  struct Writer {
+    const Target& target;
+    typename Target::Place places[halves];
+    int first, lane;
+    bool has[halves];
+
+    // k: the first tile's first result
+    __device__ Writer(const Target& to, int first_fibre, int own_lane, int k)
+        : target(to), first(first_fibre), lane(own_lane) {
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+        has[h] = inside(first, lane, h) && target.has(first + fibre(lane, h));
+        places[h] = target.place(has[h] ? first + fibre(lane, h) : 0) +
+                    target.entry(k + result(2 * (lane % 4)));
+      }
+    }
+
+    // Writes `count` tiles that begin `tile` after the first; k: the first result there.
+    template <int count>
+    __device__ void write(const double (&sums)[count][blocks][4], int tile, int k) const {
+      if (target.plain())
+        write_as<true>(sums, tile, k);
+      else
+        write_as<false>(sums, tile, k);
+    }
+
+   private:
+    template <bool plain, int count>
+    __device__ void write_as(const double (&sums)[count][blocks][4], int tile, int k) const {
+      const int column = lane % 4;
+#pragma unroll
+      for (int u = 0; u < count; ++u)
+#pragma unroll
+        for (int h = 0; h < halves; ++h) {
+          const double(&four)[4] = sums[u][h / 2];
+          if (!has[h]) continue;
+          const int fibre_number = first + fibre(lane, h);
+          if constexpr (Pass::along) {
+            if (!exists(k + 8 * u + 2 * column)) continue;
+            const double values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
+            target.template put<plain>(places[h] + target.entry(tile + 8 * u), fibre_number, values);
+          } else {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              if (!exists(k + 8 * u + column + 4 * i)) continue;
+              const auto place = places[h] + target.entry(tile + 8 * u + 4 * i);
+              if constexpr (Pass::across == 2) {
+                const double values[] = {four[i], four[2 + i]};
+                if (h % 2 == 0) target.template put<plain>(place, fibre_number, values);
+              } else {
+                const double values[] = {four[h % 2 * 2 + i]};
+                target.template put<plain>(place, fibre_number, values);
+              }
+            }
+          }
+        }
+    }
+    __device__ static bool exists(int k) { return Pass::K % 8 == 0 || k < Pass::K; }
+  };
+};
+
+// Double precision, on matrix units: a warp holds all of its fibres, and works on Pass::columns
+// tiles of eight results at a time.
+template <class Pass>
+struct FibreMultiply<double, Pass, false> {
+  using Held = NothingHeld;
+  using F = Fragments<Pass>;
+  static constexpr int together = Pass::columns;
+  static constexpr int elements = F::tiles * F::steps * 32;  // of the staged factor
+  static_assert(F::tiles % together == 0, "whole fragments");
+
+  __device__ static void stage(const Factor<double>& factor, double* target, int threads) {
+    stage_values<double>(
+        elements, threads,
+        [&](int i) { return F::staged(factor, i / 32 / F::steps, i / 32 % F::steps, i % 32); },
+        [&](int i, double value) { target[i] = value; });
+  }
+
+  template <class Target>
+  __device__ static void run(const Held&, const double* tile, const double* factor, int thread,
+                             int threads, const Target& target) {
+    const int warps = threads / 32;
+    if (thread / 32 >= items) target.release();
+#pragma unroll 1
+    for (int item = thread / 32; item < items; item += warps)
+      multiply(tile, factor, item * F::fibres, thread % 32, item + warps >= items, target);
+  }
+
+ private:
+  static constexpr int items = (Pass::Fibres::size + F::fibres - 1) / F::fibres;
+
+  template <class Target>
+  __device__ static void multiply(const double* tile, const double* factor, int first, int lane,
+                                  bool last, const Target& target) {
+    double a[F::steps][F::halves];
+    const typename F::Rows rows(tile, first, lane);
+#pragma unroll
+    for (int s = 0; s < F::steps; ++s) rows.read(s, a[s]);
+    __syncwarp();
+    if (last) target.release();
+    typename F::template Writer<Target> writer(target, first, lane, 0);
+#pragma unroll 1
+    for (int t = 0; t < F::tiles; t += together) {
+      double sums[together][F::blocks][4] = {};
+#pragma unroll
+      for (int s = 0; s < F::steps; ++s)
+#pragma unroll
+        for (int u = 0; u < together; ++u) {
+          const double b = factor[((t + u) * F::steps + s) * 32 + lane];
+#pragma unroll
+          for (int m = 0; m < F::blocks; ++m)
+            multiply_16_8_4(sums[u][m], a[s][2 * m], a[s][2 * m + 1], b);
+        }
+      writer.write(sums, 0, 8 * t);
+#pragma unroll
+      for (int h = 0; h < F::halves; ++h) writer.places[h] += target.entry(8 * together);
+    }
+    __syncwarp();
+  }
+};
+
+// The same where the factor is too large for shared memory: each warp of a team keeps its part of
+// the factor in registers, and all of them read all fibres, `rows` × 8 at a time.
+template <class Pass>
+struct FibreMultiply<double, Pass, true> {
+  using F = Fragments<Pass>;
+  static constexpr int mine = (F::tiles + Pass::split - 1) / Pass::split;  // tiles of a warp
+  static constexpr int elements = 0;                                       // in shared memory
+
+  struct Held {
+    double b[mine][F::steps];
+
+    __device__ Held(const Factor<double>& factor, int thread) {
+#pragma unroll
+      for (int u = 0; u < mine; ++u)
+#pragma unroll
+        for (int s = 0; s < F::steps; ++s)
+          b[u][s] = F::staged(factor, thread / 32 * mine + u, s, thread % 32);
+    }
+  };
+
+  __device__ static void stage(const Factor<double>&, double*, int) {}
+
+  template <class Target>
+  __device__ static void run(const Held& held, const double* tile, const double*, int thread, int,
+                             const Target& target) {
+    const int lane = thread % 32, k = 8 * (thread / 32 * mine);
+#pragma unroll 1
+    for (int first = 0; first < Pass::Fibres::size; first += F::fibres) {
+      const typename F::Rows rows(tile, first, lane);
+      double sums[mine][F::blocks][4] = {};
+#pragma unroll
+      for (int s = 0; s < F::steps; ++s) {
+        double a[F::halves];
+        rows.read(s, a);
+#pragma unroll
+        for (int u = 0; u < mine; ++u)
+#pragma unroll
+          for (int m = 0; m < F::blocks; ++m)
+            multiply_16_8_4(sums[u][m], a[2 * m], a[2 * m + 1], held.b[u][s]);
+      }
+      if constexpr (Target::in_tile) target.sync_team();
+      if (first + F::fibres >= Pass::Fibres::size) target.release();
+      typename F::template Writer<Target>(target, first, lane, k).write(sums, 0, k);
+    }
+  }
+};
+
+}  // namespace batchkron
