@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from batchkron.arrays import array_module, as_array
 from batchkron.operators.krylov_space import Flag
 from batchkron.solvers.gmres import Gmres
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
-from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.products import Vector
 
 
 def fgmres(
@@ -78,10 +77,7 @@ def fgmres(
     >>> print(result.status, result.iterations < 15)
     converged True
     """
-    rhs = as_array(b, "b", array_module(b))
-    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-    dtype = working_dtype(A, rhs)
-    return Fgmres(size, dtype, restart=restart, like=rhs, batched=batched).solve(
+    return Fgmres.for_system(A, b, batched, restart=restart).solve(
         A,
         b,
         x0,

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module, as_array
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.layouts import from_systems
 from batchkron.solvers.linear_system import LinearSystem, check_count
-from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.products import Vector
 from batchkron.solvers.solve_watch import Watch
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
@@ -125,10 +124,7 @@ def gmres(
     >>> print(x.round(12), info)
     [1. 2.] 0
     """
-    rhs = as_array(b, "b", array_module(b))
-    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-    dtype = working_dtype(A, rhs)
-    return Gmres(size, dtype, restart=restart, like=rhs, batched=batched).solve(
+    return Gmres.for_system(A, b, batched, restart=restart).solve(
         A,
         b,
         x0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -91,6 +91,13 @@ class KrylovMethod(ABC):
         self._recorder: KrylovRecorder | None = None
         self._recorded: tuple[Any, ...] = ()
         self._costs: dict[tuple[int, int], tuple[int, int]] = {}
+
+    @classmethod
+    def for_system(cls, A: Any, b: Any, batched: str | None, **options: Any) -> Self:
+        """Return a workspace for one solve of A x = b, of their dtype and where b is."""
+        rhs = as_array(b, "b", array_module(b))
+        size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
+        return cls(size, working_dtype(A, rhs), like=rhs, batched=batched, **options)
 
     # What a method says of itself.
 

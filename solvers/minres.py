@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from batchkron.arrays import array_module, as_array
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
-from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.products import Vector
 from batchkron.solvers.solve_watch import Watch
 
 
@@ -100,9 +99,7 @@ def minres(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    rhs = as_array(b, "b", array_module(b))
-    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-    return Minres(size, working_dtype(A, rhs), like=rhs, batched=batched).solve(
+    return Minres.for_system(A, b, batched).solve(
         A,
         b,
         x0,
