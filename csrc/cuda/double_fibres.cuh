@@ -98,18 +98,18 @@ struct Fragments {
       }
     }
 
-    // Writes `count` tiles that begin `tile` after the first; k: the first result there.
+    // Writes `count` tiles; k: the first result there.
     template <int count>
-    __device__ void write(const double (&sums)[count][blocks][4], int tile, int k) const {
+    __device__ void write(const double (&sums)[count][blocks][4], int k) const {
       if (target.plain())
-        write_as<true>(sums, tile, k);
+        write_as<true>(sums, k);
       else
-        write_as<false>(sums, tile, k);
+        write_as<false>(sums, k);
     }
 
    private:
     template <bool plain, int count>
-    __device__ void write_as(const double (&sums)[count][blocks][4], int tile, int k) const {
+    __device__ void write_as(const double (&sums)[count][blocks][4], int k) const {
       const int column = lane % 4;
 #pragma unroll
       for (int u = 0; u < count; ++u)
@@ -121,12 +121,12 @@ struct Fragments {
           if constexpr (Pass::along) {
             if (!exists(k + 8 * u + 2 * column)) continue;
             const double values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
-            target.template put<plain>(places[h] + target.entry(tile + 8 * u), fibre_number, values);
+            target.template put<plain>(places[h] + target.entry(8 * u), fibre_number, values);
           } else {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
               if (!exists(k + 8 * u + column + 4 * i)) continue;
-              const auto place = places[h] + target.entry(tile + 8 * u + 4 * i);
+              const auto place = places[h] + target.entry(8 * u + 4 * i);
               if constexpr (Pass::across == 2) {
                 const double values[] = {four[i], four[2 + i]};
                 if (h % 2 == 0) target.template put<plain>(place, fibre_number, values);
@@ -194,7 +194,7 @@ struct FibreMultiply<double, Pass, false> {
           for (int m = 0; m < F::blocks; ++m)
             multiply_16_8_4(sums[u][m], a[s][2 * m], a[s][2 * m + 1], b);
         }
-      writer.write(sums, 0, 8 * t);
+      writer.write(sums, 8 * t);
 #pragma unroll
       for (int h = 0; h < F::halves; ++h) writer.places[h] += target.entry(8 * together);
     }
@@ -244,7 +244,7 @@ struct FibreMultiply<double, Pass, true> {
       }
       if constexpr (Target::in_tile) target.sync_team();
       if (first + F::fibres >= Pass::Fibres::size) target.release();
-      typename F::template Writer<Target>(target, first, lane, k).write(sums, 0, k);
+      typename F::template Writer<Target>(target, first, lane, k).write(sums, k);
     }
   }
 };
