@@ -33,7 +33,9 @@ from batchkron.backends.device_explicit import (
     explicit_cut,
 )
 from batchkron.backends.device_fibres import fibre_groups
+from batchkron.backends.device_kron_groups import kron_group_program, rule_groups
 from batchkron.backends.device_krylov import krylov_kernels
+from batchkron.backends.device_panels import PanelGroup
 from batchkron.backends.device_programs import (
     batch_program,
     compile_options,
@@ -131,6 +133,11 @@ SHAPES = [
     ([(16, 16)] * 2, 1, 1),
     ([(6, 6)] * 7, 1024, 1),
     ([(16, 16)] * 4, 1024, 1),
+    ([(300, 200), (4, 4)], 3, 7),
+    ([(316, 316)] * 2, 1, 1),
+    ([(200, 200)] * 2, 1024, 1),
+    ([(130, 131), (50, 50)], 10, 1),
+    ([(40, 33), (2, 2)], 100, 1),
 ]
 
 # factors, rows and precision of Kron-Matmuls in float32
@@ -185,6 +192,9 @@ def programs_of(shapes, rows, inner, dtype, limits):
     shape = tuple(inputs), tuple(outputs), rows, inner, dtype
     for group in fibre_groups(*shape, limits) or ():
         yield fibre_program(dtype, group.tile)
+    for group in rule_groups(*shape, False, limits) or ():
+        if isinstance(group, PanelGroup):
+            yield kron_group_program(group, dtype)
     for constant in (False, True):
         for group in register_groups(*shape, constant, limits) or ():
             yield register_program(dtype, group.tile)

@@ -16,6 +16,7 @@ import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group, fibre_knobs
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
+from batchkron.backends.device_panels import PanelGroup
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_registers import RegisterKnobs, register_group, register_knobs
 from batchkron.backends.device_tf32 import PRODUCTS
@@ -85,9 +86,9 @@ class KronCase:
 
 
 def rule_choice(case: KronCase) -> KronChoice | None:
-    """Return the rule's choice, None where it takes the general kernels."""
+    """Return the rule's choice, None where it takes the general kernels or those of panels."""
     groups = case.by_the_rule()
-    if groups is None:
+    if groups is None or any(isinstance(group, PanelGroup) for group in groups):
         return None
     runs = [(min(group.tile.modes), max(group.tile.modes) + 1) for group in groups]
     kind = "fibres" if isinstance(groups[0], FibreGroup) else "registers"

@@ -1,16 +1,26 @@
-"""Which kernels a Kron-Matmul of factors up to a size has: in registers, or in place of fibres."""
+"""Which kernels a Kron-Matmul has: in registers, in place of fibres, by panels of large factors."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, fibre_groups
-from batchkron.backends.device_programs import Program, fibre_program, register_program
+from batchkron.backends.device_panels import PanelGroup, is_large, panel_group
+from batchkron.backends.device_programs import (
+    Program,
+    fibre_program,
+    panel_program,
+    register_program,
+)
 from batchkron.backends.device_registers import RegisterGroup, register_groups
-from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes, plan_order
 from batchkron.spec import Precision
 
-KronGroup = FibreGroup | RegisterGroup
+KronGroup = FibreGroup | RegisterGroup | PanelGroup
 
 
 def rule_groups(
@@ -27,13 +37,57 @@ def rule_groups(
 
     ``constant``: the factors may be constants of the kernels.
     """
+    large = [is_large(C, K, dtype) for C, K in zip(inputs, outputs, strict=True)]
     shape = inputs, outputs, outer, inner, dtype
+    if any(large):
+        found: list[KronGroup] = []
+        for part in group_shapes(_runs(inputs, outputs, large), *shape):
+            by_panels = large[part.first]
+            found += _panels(part, limits) if by_panels else _between(part, limits, precision)
+        return tuple(found)
     in_fibres = fibre_groups(*shape, limits, precision)
     return register_groups(*shape, constant, limits) if in_fibres is None else in_fibres
+
+
+def _runs(
+    inputs: tuple[int, ...], outputs: tuple[int, ...], large: list[bool]
+) -> list[tuple[int, int]]:
+    """Return large factors one by one and runs of others, in the order of least work."""
+    begins = [m for m in range(len(large)) if m == 0 or large[m] or large[m - 1]]
+    runs = list(zip(begins, [*begins[1:], len(large)], strict=True))
+    order = plan_order(
+        [math.prod(inputs[low:high]) for low, high in runs],
+        [math.prod(outputs[low:high]) for low, high in runs],
+    )
+    return [runs[number] for number in order]
+
+
+def _panels(part: GroupShape, limits: DeviceLimits) -> Iterator[KronGroup]:
+    """Yield the kernel of each mode of a run."""
+    modes = plan_order(part.inputs, part.outputs)
+    given = part.inputs, part.outputs, part.L, part.R, part.dtype
+    for one in group_shapes([(mode, mode + 1) for mode in modes], *given):
+        yield panel_group(replace(one, first=part.first + one.first), limits)
+
+
+def _between(
+    part: GroupShape, limits: DeviceLimits, precision: Precision | None
+) -> Iterator[KronGroup]:
+    """Yield the kernels of a run of modes beside large factors."""
+    given = part.inputs, part.outputs, part.L, part.R, part.dtype
+    groups = rule_groups(*given, False, limits, precision)
+    if groups is None:
+        yield from _panels(part, limits)
+        return
+    for group in groups:
+        modes = tuple(part.first + mode for mode in group.tile.modes)
+        yield replace(group, tile=replace(group.tile, modes=modes))  # type: ignore[arg-type]
 
 
 def kron_group_program(group: KronGroup, dtype: np.dtype[np.generic]) -> Program:
     """Return what is compiled for a group."""
     if isinstance(group, FibreGroup):
         return fibre_program(dtype, group.tile)
+    if isinstance(group, PanelGroup):
+        return panel_program(group.tile)
     return register_program(dtype, group.tile)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_batches import RegisterTiling
     from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
     from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
+    from batchkron.backends.device_panels import PanelTile
     from batchkron.backends.device_registers import RegisterTile
     from batchkron.backends.device_segments import SegmentTiling
 
@@ -234,6 +235,17 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
             _type("FibreTile", *shape, *room, *axes, direct),
             *map(_fibre_pass, tile.passes),
         ),
+    )
+
+
+def panel_program(tile: PanelTile) -> Program:
+    """Return the kernel of one large factor."""
+    cut = tile.cut
+    sizes = tile.C, tile.K, _flag(tile.along), cut.fibres, cut.results, cut.depth
+    share = cut.rows, cut.columns, cut.threads, cut.stages, cut.blocks
+    return Program(
+        "kron_panels.cuh",
+        _type("kron_panels", _TYPES[tile.dtype], _type("PanelCut", *sizes, *share)),
     )
 
 

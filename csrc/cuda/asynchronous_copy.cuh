@@ -16,11 +16,18 @@ __device__ void copy_asynchronously(void* shared, const void* global) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target), "l"(global), "n"(bytes));
 }
 
-// The same for 16 bytes, of which the first `count` are read and the others become zero.
-__device__ inline void copy_asynchronously_first(void* shared, const void* global, int count) {
+// The same for `bytes` of which the first `count` are read and the others become zero; `global` is an
+// address in any case.
+template <int bytes>
+__device__ void copy_asynchronously_first(void* shared, const void* global, int count) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "sizes of cp.async");
   const unsigned target = unsigned(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global),
-               "r"(count));
+  if constexpr (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global),
+                 "r"(count));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(global),
+                 "n"(bytes), "r"(count));
 }
 
 // Ends a batch of copies, maybe an empty one.

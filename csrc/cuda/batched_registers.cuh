@@ -196,7 +196,7 @@ struct GroupMemory {
           copy_asynchronously<16, false>(target + i * 16 + i * 16 / run * gap, source + i * 16);
         } else if (i * 16 < rest) {
           const int left = rest - i * 16;
-          copy_asynchronously_first(target + i * 16, source + i * 16, left < 16 ? left : 16);
+          copy_asynchronously_first<16>(target + i * 16, source + i * 16, left < 16 ? left : 16);
         }
       });
     });

@@ -45,7 +45,11 @@ FIBRES = [
     [(64, 64)],
     [(50, 52), (18, 5), (3, 3)],
     [(101, 103)],
+]
+PANELS = [
     [(130, 120), (3, 3)],
+    [(129, 33), (70, 190)],
+    [(200, 200)],
 ]
 MODES = [
     [(2, 20_000)],
@@ -133,9 +137,12 @@ def fibres(rng, dtype, small):
         kron_matmuls(rng, dtype, small, FIBRES, "tf32x3")
 
 
+def panels(rng, dtype, small):
+    kron_matmuls(rng, dtype, small, PANELS + (FIBRES if np.dtype(dtype).kind == "c" else []))
+
+
 def modes(rng, dtype, small):
-    """Complex factors from 17 up go this way as well."""
-    kron_matmuls(rng, dtype, small, MODES + (FIBRES if np.dtype(dtype).kind == "c" else []))
+    kron_matmuls(rng, dtype, small, MODES)
 
 
 def batches(rng, dtype, small):
@@ -205,6 +212,7 @@ def segmented(rng, dtype, small):
 PARTS = {
     "registers": (registers, {"kron_registers.cuh"}),
     "fibres": (fibres, {"kron_fibres.cuh"}),
+    "panels": (panels, {"kron_panels.cuh"}),
     "modes": (modes, {"kron_group.cuh"}),
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
     "segmented": (segmented, {"segmented_multiply.cuh"}),

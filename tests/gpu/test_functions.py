@@ -109,6 +109,30 @@ def test_several_passes_equal_the_cpu(cupy, rng, dtype, shapes, count):
     np.testing.assert_allclose(result, expected, rtol=0, atol=eps * scale)
 
 
+@pytest.mark.parametrize(
+    "shapes", [[(200, 129)], [(131, 257), (3, 5)], [(4, 2), (40, 140), (33, 40)]], ids=str
+)
+@pytest.mark.parametrize("count", [1, 7, 130])
+@pytest.mark.parametrize("inner", [1, 3, 64])
+def test_factors_in_panels(cupy, poisoned_on_device, rng, dtype, shapes, count, inner):
+    """Of odd and even sizes, at addresses that are no whole words, transposed, added to y."""
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    rows, columns = sizes(shapes)
+    for offset, transposed in ((0, False), (1, True)):
+        if transposed:
+            factors = [cupy.asfortranarray(factor) for factor in factors]
+        x = random_array(rng, (count, columns, inner), dtype)
+        y = random_array(rng, (count, rows, inner), dtype)
+        given = poisoned_on_device(x.size + offset, dtype)[offset:].reshape(x.shape)
+        given[...] = cupy.asarray(x)
+        out = poisoned_on_device(y.size + offset, dtype)[offset:].reshape(y.shape)
+        options = {"alpha": 2, "beta": -1}
+        bk.gekmm(factors, given, y=cupy.asarray(y), out=out, **options)
+        expected = bk.gekmm(host, x, y=y, **options)
+        scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
+        np.testing.assert_allclose(out.get(), expected, rtol=0, atol=scale)
+
+
 @pytest.mark.parametrize("shape", [(2, 20_000), (20_000, 2), (3, 40_000)])
 def test_factors_beyond_shared_memory(cupy, rng, shape):
     host, factors = factors_of(cupy, rng, [(2, 2), shape], np.float64)

@@ -1,0 +1,127 @@
+"""How one factor that is too large for shared memory is cut: panels of it and of the fibres.
+
+Its kernel is ``csrc/cuda/kron_panels.cuh``: single precision and complex numbers on ordinary cores,
+double precision on matrix units. Pure arithmetic on sizes, without any device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.device_tiling import DeviceLimits, GroupShape
+
+_SMALLEST = 16  # rows or columns of a factor: fewer would leave most of a tile empty
+_MOST_REAL = 128  # rows or columns of real factors that fibres in shared memory are better for
+_MOST_COMPLEX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCut:
+    """What a thread block works on, see ``PanelCut`` of the kernel.
+
+    ``rate``: multiply-adds a cycle of a multiprocessor, measured on an H200 with many tiles.
+    """
+
+    fibres: int
+    results: int
+    depth: int
+    rows: int
+    columns: int
+    threads: int
+    stages: int
+    blocks: int
+    rate: float
+
+
+_CUTS = {
+    np.dtype(np.float32): (
+        PanelCut(64, 64, 16, 4, 8, 128, 3, 4, 63),
+        PanelCut(32, 32, 32, 4, 4, 64, 4, 4, 50),
+    ),
+    np.dtype(np.float64): (
+        PanelCut(64, 64, 16, 32, 32, 128, 3, 3, 62),
+        PanelCut(32, 32, 32, 16, 16, 128, 3, 4, 50),
+    ),
+    np.dtype(np.complex64): (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 12),),
+    np.dtype(np.complex128): (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 6),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PanelTile:
+    """A factor K x C, the number of its mode, and the way it is cut.
+
+    ``along``: entries of a fibre lie together in memory.
+    """
+
+    mode: int
+    C: int
+    K: int
+    along: bool
+    cut: PanelCut
+    dtype: np.dtype[np.generic]
+
+    @property
+    def modes(self) -> tuple[int, ...]:
+        """The number of the mode."""
+        return (self.mode,)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a thread block."""
+        return self.cut.threads
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks of a multiprocessor."""
+        return self.cut.blocks
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a thread block."""
+        cut, itemsize = self.cut, self.dtype.itemsize
+        pad = 4 if self.dtype == np.float64 else 16 // itemsize
+        fibres = cut.fibres * (cut.depth + pad) if self.along else cut.depth * (cut.fibres + pad)
+        return cut.stages * (fibres + cut.results * (cut.depth + pad)) * itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class PanelGroup:
+    """One mode that a kernel applies to x (L, C, R)."""
+
+    tile: PanelTile
+    L: int
+    R: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of the result."""
+        return self.L * self.tile.K * self.R
+
+    def tiles(self) -> int:
+        """Return the number of tiles."""
+        return _tiles(self.L * self.R, self.tile.K, self.tile.cut)
+
+
+def is_large(C: int, K: int, dtype: np.dtype[np.generic]) -> bool:
+    """Whether panels are the way to work on a factor K x C."""
+    most = _MOST_REAL if dtype.kind == "f" else _MOST_COMPLEX
+    return max(C, K) > most and min(C, K) >= _SMALLEST
+
+
+def panel_group(part: GroupShape, limits: DeviceLimits) -> PanelGroup:
+    """Return the kernel of one mode, with the cut of the least estimated time."""
+    (C,), (K,) = part.inputs, part.outputs
+
+    def cycles(cut: PanelCut) -> float:
+        rounds = -(-_tiles(part.L * part.R, K, cut) // limits.multiprocessors)
+        return rounds * cut.fibres * cut.results / cut.rate
+
+    cut = min(_CUTS[part.dtype], key=cycles)
+    return PanelGroup(PanelTile(part.first, C, K, part.R == 1, cut, part.dtype), part.L, part.R)
+
+
+def _tiles(fibres: int, K: int, cut: PanelCut) -> int:
+    return -(-fibres // cut.fibres) * -(-K // cut.results)

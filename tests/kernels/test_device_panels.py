@@ -1,0 +1,89 @@
+"""Large factors by panels: which they are, their kernels, and what these take."""
+
+import math
+
+import numpy as np
+import pytest
+from nvrtc import DEVICES
+from oracle import DTYPES
+
+from batchkron.backends.device_kron_groups import rule_groups
+from batchkron.backends.device_panels import _CUTS, PanelGroup, PanelTile, is_large
+
+LIMITS = DEVICES["90"]
+
+
+def groups_of(shapes, rows, columns, dtype):
+    outputs, inputs = zip(*shapes, strict=True)
+    return rule_groups(inputs, outputs, rows, columns, np.dtype(dtype), False, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "large"),
+    [
+        ([(128, 128)], "f8", []),
+        ([(129, 16)], "f8", [0]),
+        ([(20_000, 3)], "f4", []),
+        ([(8, 8), (200, 200), (4, 4)], "f4", [1]),
+        ([(40, 40), (4, 4), (40, 40)], "c16", [0, 2]),
+        ([(300, 200), (200, 300)], "c8", [0, 1]),
+    ],
+    ids=str,
+)
+def test_which_factors_are_large(shapes, dtype, large):
+    groups = groups_of(shapes, 5, 1, dtype) or ()
+    assert sorted(g.tile.mode for g in groups if isinstance(g, PanelGroup)) == large
+    if large:
+        assert sorted(mode for g in groups for mode in g.tile.modes) == list(range(len(shapes)))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(200, 300)],
+        [(8, 8), (200, 150), (4, 4)],
+        [(3, 5), (140, 300), (9, 7), (150, 40), (2, 2)],
+        [(300, 140), (140, 300)],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("rows", "columns"), [(3, 1), (1, 5)])
+def test_groups_follow_each_other(shapes, rows, columns):
+    """Each group reads what the one before has written."""
+    sizes = [q for _, q in shapes]
+    for group in groups_of(shapes, rows, columns, "f8"):
+        low, high = min(group.tile.modes), max(group.tile.modes) + 1
+        assert group.L == rows * math.prod(sizes[:low])
+        assert group.R == math.prod(sizes[high:]) * columns
+        for mode in group.tile.modes:
+            sizes[mode] = shapes[mode][0]
+        assert group.elements == rows * math.prod(sizes) * columns
+    assert sizes == [p for p, _ in shapes]
+
+
+def test_a_factor_that_shrinks_goes_first():
+    first, second = groups_of([(300, 140), (140, 300)], 3, 1, "f8")
+    assert (first.tile.mode, second.tile.mode) == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_thread_blocks_fit_together(dtype):
+    dtype = np.dtype(dtype)
+    for cut in _CUTS[dtype]:
+        for along in (False, True):
+            tile = PanelTile(0, 300, 300, along, cut, dtype)
+            assert tile.blocks * (tile.shared_bytes + 1024) <= 228 << 10
+
+
+def test_few_tiles_are_small():
+    """So that all multiprocessors have some."""
+    (few,) = groups_of([(316, 316)], 1, 316, "f8")
+    (many,) = groups_of([(316, 316)], 1, 30_000, "f8")
+    assert few.tile.cut.fibres < many.tile.cut.fibres
+    assert few.tiles() <= 132 < many.tiles()
+
+
+def test_small_factors_are_not_large():
+    assert not is_large(128, 128, np.dtype("f4"))
+    assert not is_large(5000, 15, np.dtype("f8"))
+    assert not is_large(32, 32, np.dtype("c16"))
