@@ -54,6 +54,7 @@ class FibreGroup:
     tile: FibreTile
     L: int
     R: int
+    cycles: float  # estimated, of a multiprocessor
 
     @property
     def elements(self) -> int:
@@ -108,7 +109,7 @@ def fibre_groups(
     if found is None:
         return None
     return tuple(
-        FibreGroup(fibre_tile(low, shape, cut, limits), shape.L, shape.R)
+        FibreGroup(fibre_tile(low, shape, cut, limits), shape.L, shape.R, cut.cycles)
         for low, shape, cut in found
     )
 
@@ -152,7 +153,7 @@ def fibre_group(
     if not found:
         return None
     shape, cut = min(found, key=lambda way: way[1].cycles)
-    return FibreGroup(fibre_tile(part.first, shape, cut, limits), part.L, part.R)
+    return FibreGroup(fibre_tile(part.first, shape, cut, limits), part.L, part.R, cut.cycles)
 
 
 def _knobs_of(cut: Cut) -> FibreKnobs:

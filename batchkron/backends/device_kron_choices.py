@@ -90,9 +90,11 @@ def rule_choice(case: KronCase) -> KronChoice | None:
     groups = case.by_the_rule()
     if groups is None or any(isinstance(group, PanelGroup) for group in groups):
         return None
-    runs = [(min(group.tile.modes), max(group.tile.modes) + 1) for group in groups]
-    kind = "fibres" if isinstance(groups[0], FibreGroup) else "registers"
-    return _by_the_rule(case, runs, kind)
+    return tuple(
+        GroupChoice(min(group.tile.modes), max(group.tile.modes) + 1, group.knobs)
+        for group in groups
+        if not isinstance(group, PanelGroup)
+    )
 
 
 def _by_the_rule(case: KronCase, runs: list[tuple[int, int]], kind: str) -> KronChoice | None:

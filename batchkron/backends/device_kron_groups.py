@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,9 @@ from batchkron.backends.device_programs import (
 from batchkron.backends.device_registers import RegisterGroup, register_groups
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes, plan_order
 from batchkron.spec import Precision
+
+_PANELS_FROM = 64  # rows and columns of factors that panels may be better for than fibres
+_SURELY = 0.85  # of the time of fibres, as far as estimates of both go
 
 KronGroup = FibreGroup | RegisterGroup | PanelGroup
 
@@ -42,11 +45,23 @@ def rule_groups(
     if any(large):
         found: list[KronGroup] = []
         for part in group_shapes(_runs(inputs, outputs, large), *shape):
-            by_panels = large[part.first]
-            found += _panels(part, limits) if by_panels else _between(part, limits, precision)
+            if large[part.first]:
+                found += _panels(part, limits)
+            else:
+                found += _between(part, limits, precision)
         return tuple(found)
     in_fibres = fibre_groups(*shape, limits, precision)
-    return register_groups(*shape, constant, limits) if in_fibres is None else in_fibres
+    if in_fibres is None:
+        return register_groups(*shape, constant, limits)
+    if min(*inputs, *outputs) >= _PANELS_FROM and precision is None:
+        by_panels = tuple(_panels(GroupShape(0, *shape), limits))
+        if _cycles(by_panels) < _SURELY * _cycles(in_fibres):
+            return by_panels
+    return in_fibres
+
+
+def _cycles(groups: Sequence[FibreGroup] | Sequence[PanelGroup]) -> float:
+    return sum(group.cycles for group in groups)
 
 
 def _runs(
@@ -62,7 +77,7 @@ def _runs(
     return [runs[number] for number in order]
 
 
-def _panels(part: GroupShape, limits: DeviceLimits) -> Iterator[KronGroup]:
+def _panels(part: GroupShape, limits: DeviceLimits) -> Iterator[PanelGroup]:
     """Yield the kernel of each mode of a run."""
     modes = plan_order(part.inputs, part.outputs)
     given = part.inputs, part.outputs, part.L, part.R, part.dtype

@@ -13,8 +13,9 @@ import numpy as np
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 
 _SMALLEST = 16  # rows or columns of a factor: fewer would leave most of a tile empty
-_MOST_REAL = 128  # rows or columns of real factors that fibres in shared memory are better for
+_MOST_REAL = 128  # rows or columns of real factors that fibres in shared memory may be better for
 _MOST_COMPLEX = 32
+_LAUNCH = 4000  # cycles of a launch, and its first loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class PanelGroup:
     tile: PanelTile
     L: int
     R: int
+    cycles: float  # estimated, of a multiprocessor
 
     @property
     def elements(self) -> int:
@@ -117,10 +119,12 @@ def panel_group(part: GroupShape, limits: DeviceLimits) -> PanelGroup:
 
     def cycles(cut: PanelCut) -> float:
         rounds = -(-_tiles(part.L * part.R, K, cut) // limits.multiprocessors)
-        return rounds * cut.fibres * cut.results / cut.rate
+        entries = -(-C // cut.depth) * cut.depth
+        return _LAUNCH + rounds * cut.fibres * cut.results * entries / cut.rate
 
     cut = min(_CUTS[part.dtype], key=cycles)
-    return PanelGroup(PanelTile(part.first, C, K, part.R == 1, cut, part.dtype), part.L, part.R)
+    tile = PanelTile(part.first, C, K, part.R == 1, cut, part.dtype)
+    return PanelGroup(tile, part.L, part.R, cycles(cut))
 
 
 def _tiles(fibres: int, K: int, cut: PanelCut) -> int:

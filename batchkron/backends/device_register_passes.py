@@ -182,7 +182,12 @@ class TilePlanner:
         self.first, self.inputs, self.outputs = first, inputs, outputs
         self.slices, self.columns, self.itemsize = slices, columns, itemsize
         self.runs = _runs(inputs, outputs, columns, itemsize, most, cached)
-        self.most = most
+        self.most, self.cached = most, cached
+
+    def holding(self, most: int) -> TilePlanner:
+        """Return the planner of the same tile where a thread holds ``most`` elements."""
+        sizes = self.inputs, self.outputs, self.slices, self.columns, self.itemsize
+        return TilePlanner(self.first, *sizes, most, self.cached)
 
     def sizes_before(self, number: int) -> list[int]:
         """Return slices, modes and columns of the tile before pass ``number``."""

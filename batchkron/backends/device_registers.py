@@ -58,6 +58,8 @@ class RegisterTile:
         Of a tile.
     R : int
         Columns of the array, 0 if they are known only when the kernel runs.
+    held : int
+        Elements that a thread may hold.
     buffer : int
         Elements of a buffer in shared memory.
     buffers : int
@@ -75,6 +77,7 @@ class RegisterTile:
     slices: int
     columns: int
     R: int
+    held: int
     buffer: int
     buffers: int
     threads: int
@@ -126,7 +129,17 @@ class RegisterGroup:
 
     def tiles(self) -> int:
         """Return the number of tiles."""
-        return -(-self.L // self.tile.slices) * -(-self.R // self.tile.columns)
+        return _tiles(self.L, self.R, self.tile)
+
+    @property
+    def knobs(self) -> RegisterKnobs:
+        """What was chosen."""
+        tile = self.tile
+        return RegisterKnobs(tile.slices, tile.columns, tile.held, tile.threads, tile.blocks)
+
+
+def _tiles(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
+    return -(-L // tile.slices) * -(-R // tile.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +196,35 @@ def register_groups(
                 if best is None or cost < best:
                     best, found = cost, planners
         if found:
-            return tuple(
-                RegisterGroup(_tile(planner, R if inner == 1 else 0, constant, limits), L, R)
-                for planner, L, R in found
-            )
+            return _chosen(found, shape, constant, limits)
     return None
+
+
+def _chosen(
+    found: Sequence[tuple[TilePlanner, int, int]],
+    shape: _Shape,
+    constant: bool,
+    limits: DeviceLimits,
+) -> tuple[RegisterGroup, ...]:
+    """Return the kernels of planners, or quicker ones if they leave multiprocessors idle."""
+    if any(_tiles(L, R, planner) <= limits.multiprocessors for planner, L, R in found):
+        from batchkron.backends.device_few_tiles import few_tiles_groups
+
+        sizes = shape.inputs, shape.outputs, shape.outer, shape.inner, shape.dtype
+        few = few_tiles_groups(GroupShape(0, *sizes), constant, len(found) + 1, limits)
+        if few:
+            return few
+    return tuple(
+        RegisterGroup(tile_of(planner, R if shape.inner == 1 else 0, constant, limits), L, R)
+        for planner, L, R in found
+    )
 
 
 def register_knobs(part: GroupShape, constant: bool, limits: DeviceLimits) -> RegisterKnobs | None:
     """Return what the rule chooses for a group, None where no tile fits."""
     if not _may_be_held(part):
         return None
-    planner = _planner(part, limits)
+    planner = usual_planner(part, limits)
     size = planner.slices, planner.columns, planner.most
     tile = _tile_with(part, *size, 0, constant, limits)
     return None if tile is None else RegisterKnobs(*size, tile.threads, tile.blocks)
@@ -240,11 +270,14 @@ def _tile_with(
     planner = _planner_with(part, slices, columns, held)
     if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
         return None
-    return _tile(planner, R, constant, limits)
+    return tile_of(planner, R, constant, limits)
 
 
-def _tile(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) -> RegisterTile:
-    """Return what the kernel is compiled for: passes, padding, threads."""
+def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) -> RegisterTile:
+    """Return what a kernel is compiled for: passes, padding, threads.
+
+    ``R``: columns of the array, 0 if they are to be known only when the kernel runs.
+    """
     elements = staged_elements(planner.inputs, planner.outputs, planner.itemsize)
     constant = constant and elements * planner.itemsize <= _MOST_CONSTANTS
     pads = planner.pads()
@@ -270,6 +303,7 @@ def _tile(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) ->
         slices=planner.slices,
         columns=planner.columns,
         R=R,
+        held=planner.most,
         buffer=planner.buffer(pads) if planner.buffers() else 0,
         buffers=planner.buffers(),
         threads=threads,
@@ -286,14 +320,14 @@ def _planners(
     """Return a planner, L and R of each group, None if a tile does not fit in shared memory."""
     planners, vectors = [], (shape.outer, shape.inner, shape.dtype)
     for part in group_shapes(order, shape.inputs, shape.outputs, *vectors):
-        planner = _planner(part, limits)
+        planner = usual_planner(part, limits)
         if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
             return None
         planners.append((planner, part.L, part.R))
     return planners
 
 
-def _planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
+def usual_planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
     """Return the planner of a group's tile: its slices and columns, what a thread holds."""
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
     share = part.L * R * largest // (limits.multiprocessors * _FULL)
