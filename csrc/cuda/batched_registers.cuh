@@ -69,10 +69,10 @@ struct StagedFactors {
 
 // Applies all passes to the block in `from`; the last result goes to `use`. `to` is another buffer,
 // or `from` where each item's results take its inputs' places, and `other` the one to write to
-// after that. An idle thread writes nothing.
+// after that.
 template <class T, int team, class Factors, class Pass, class... Rest, class Sync, class Use>
 __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* other, int rank,
-                                    bool idle, Sync sync, Use use) {
+                                    Sync sync, Use use) {
   using Held = typename Pass::Held;
   using Spread = typename Pass::Spread;
   constexpr int items = (Spread::size + team - 1) / team;
@@ -91,14 +91,13 @@ __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* o
     } else {
 #pragma unroll
       for (int i = 0; i < items; ++i)
-        if (!idle && ((i + 1) * team <= Spread::size || rank + i * team < Spread::size))
+        if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size)
           store_held<T, Held, Spread>(to, rank + i * team, results + i * Held::outputs);
     }
   });
   if constexpr (sizeof...(Rest) > 0) {
     sync();
-    run_register_passes<T, team, Factors, Rest...>(factors, to, other, to, rank, idle, sync,
-                                                          use);
+    run_register_passes<T, team, Factors, Rest...>(factors, to, other, to, rank, sync, use);
   }
 }
 
@@ -127,10 +126,18 @@ struct RegisterCut {
   static constexpr int teams = groups * products;
   static constexpr int outputs = teams / crew;  // of a thread block at a time
   static constexpr bool crew_in_group = products % crew == 0;
+  static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes of teams
 
   __device__ static void sync_group() {
     if constexpr (group == 32)
       __syncwarp();
+    else
+      __syncthreads();
+  }
+  // Without the lanes that have no team: they read nothing that others overwrite.
+  __device__ static void sync_teams() {
+    if constexpr (group == 32)
+      __syncwarp(working);
     else
       __syncthreads();
   }
@@ -264,7 +271,8 @@ struct GroupMemory {
 
 // The crews of a cluster's blocks compute one output: their teams take the products in turn, each
 // adds its own in their order in registers, and the sums are added in the order of the teams, then
-// of the blocks: the same bits from run to run. Copies run ahead of the arithmetic by `stages` - 1 rounds, those of the list by twice that.
+// of the blocks: the same bits from run to run. Copies run ahead of the arithmetic by `stages` - 1
+// rounds, those of the list by twice that.
 template <class T, class Layout, class Cut, bool short_ids, bool identities, class... Pass>
 __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) {
   using Record = ListRecord<Layout::steps, short_ids>;
@@ -336,8 +344,9 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
       using Factors = StagedFactors<T, Layout, Record, identities>;
       const Factors factors{product, memory.record(round, slot)};
       const T weight = weighted && valid ? *memory.weight(round, slot) : FromReal<T>::make(1);
+      if (idle) continue;
       run_register_passes<T, team, Factors, Pass...>(
-          factors, block, buffer, other, rank, idle, [] { Cut::sync_group(); },
+          factors, block, buffer, other, rank, [] { Cut::sync_teams(); },
           [&](const T* results) {
             if (valid) {
 #pragma unroll
