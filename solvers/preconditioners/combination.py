@@ -12,8 +12,14 @@ from batchkron.operators import KroneckerTerms, on_device
 from batchkron.operators.kronecker_terms import sum_terms
 from batchkron.solvers.preconditioners.bases import ModeBases
 from batchkron.solvers.preconditioners.nearest import nearest_product, nearest_sum
+from batchkron.solvers.preconditioners.shared_modes import SharedModes
 from batchkron.solvers.preconditioners.subgrids import Subgrid, subgrids
-from batchkron.solvers.preconditioners.tensor_inverse import ProductInverse, tensor_inverse
+from batchkron.solvers.preconditioners.tensor_inverse import (
+    ProductInverse,
+    joint_bases,
+    joint_diagonal,
+    tensor_inverse,
+)
 
 __all__ = ["CombinationPreconditioner", "Local"]
 
@@ -107,9 +113,11 @@ class CombinationPreconditioner:
         self._local: Local = local
         self._bases = ModeBases(terms)
         self._grids = subgrids(terms)
+        self._shared, self._together = self._share()
+        self._alone = [grid for grid in self._grids if grid not in self._together]
         self._places = [
             None if grid.places is None else on_device(grid.places, self.device)
-            for grid in self._grids
+            for grid in self._alone
         ]
         self._solve_with(scale)
 
@@ -135,11 +143,30 @@ class CombinationPreconditioner:
         other._solve_with(scale)
         return other
 
-    def _solve_with(self, scale: Any) -> None:
-        self._inverses = [self._inverse(grid, scale) for grid in self._grids]
+    def _share(self) -> tuple[SharedModes | None, list[Subgrid]]:
+        """Return the inverse on the full grids whose modes can all be diagonalised, and these."""
+        if self._local != "exact" or self._grids[0].places is None:
+            return None, []
+        found = [(grid, joint_bases(self._bases, grid.levels)) for grid in self._grids]
+        kept = [(grid, joint) for grid, joint in found if joint is not None]
+        if not kept:
+            return None, []
+        grids = [grid for grid, _ in kept]
+        joints = [joint for _, joint in kept]
+        return SharedModes(grids, joints, self.dtype, self.device), grids
 
-    def _inverse(self, grid: Subgrid, scale: Any) -> Any:
+    def _solve_with(self, scale: Any) -> None:
         shift, factor = (0.0, 1.0) if scale is None else (1.0, -scale)
+        self._inverses = [self._inverse(grid, shift, factor) for grid in self._alone]
+        if self._shared is not None:
+            self._shared = self._shared.with_diagonals(
+                [
+                    joint_diagonal(self._bases, grid.levels, joint, shift, factor)
+                    for grid, joint in zip(self._together, self._shared.bases, strict=True)
+                ]
+            )
+
+    def _inverse(self, grid: Subgrid, shift: Any, factor: Any) -> Any:
         bases = self._bases
         if self._local != "exact":
             matrices = _stacked(bases.terms, grid.levels, shift, factor)
@@ -167,7 +194,7 @@ class CombinationPreconditioner:
         module = array_module(x)
         if out is None:
             out = module.empty(self.shape[0], self.dtype)
-        if self._places[0] is None:
+        if self._grids[0].places is None:
             out[...] = self._inverses[0].apply(x)
             return out
         padded = x
@@ -176,7 +203,9 @@ class CombinationPreconditioner:
             padded[:-1] = x
         target = out if padded is x else module.empty(x.size + 1, out.dtype)
         target[...] = 0
-        for grid, places, inverse in zip(self._grids, self._places, self._inverses, strict=True):
+        if self._shared is not None:
+            self._shared.add(padded, target)
+        for grid, places, inverse in zip(self._alone, self._places, self._inverses, strict=True):
             assert places is not None
             part = inverse.apply(padded.take(places))
             if grid.coefficient != 1:
