@@ -62,7 +62,7 @@ class SharedModes:
         return other
 
     def add(self, x: Vector, target: Vector) -> None:
-        """Add the product with x to ``target``, both with a zero more where a grid has gaps."""
+        """Add the product with x to ``target``, both as `GridInverses.add` takes them."""
         for run in self._runs:
             run.add(x, target)
 
