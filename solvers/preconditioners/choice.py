@@ -128,9 +128,8 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
         terms = known()
     except TypeError:
         return None
+    if not CombinationPreconditioner.fits(terms):
+        return block_jacobi(operator, scale, dtype=dtype)
     # with more modes the residuals between the parts cost more than they save
     name = "symmetric-combination" if len(terms.sizes) == 2 else "combination"
-    try:
-        return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)
-    except ValueError:  # too large to factorise
-        return block_jacobi(operator, scale, dtype=dtype)
+    return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)

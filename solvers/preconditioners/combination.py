@@ -97,6 +97,11 @@ class CombinationPreconditioner:
     True
     """
 
+    @staticmethod
+    def fits(terms: KroneckerTerms) -> bool:
+        """Return whether the 1-D matrices are small enough to be factorised."""
+        return _longest(terms)[1] <= _MOST_ROWS
+
     def __init__(
         self,
         operator: Any,
@@ -213,12 +218,18 @@ def _check(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
 
 
+def _longest(terms: KroneckerTerms) -> tuple[int, int]:
+    """Return the mode with the largest 1-D matrices, and their rows."""
+    finest = terms.levels.max(axis=0)
+    rows = [terms.rows(mode, int(level)) for mode, level in enumerate(finest)]
+    return int(np.argmax(rows)), max(rows)
+
+
 def _check_rows(terms: KroneckerTerms) -> None:
     """Refuse 1-D matrices that are too large to factorise."""
-    for mode, level in enumerate(terms.levels.max(axis=0)):
-        rows = terms.rows(mode, int(level))
-        if rows > _MOST_ROWS:
-            raise ValueError(
-                f"mode {mode} has 1-D matrices of {rows} rows, more than {_MOST_ROWS}; take block "
-                "Jacobi, which factorises nothing dense"
-            )
+    mode, rows = _longest(terms)
+    if rows > _MOST_ROWS:
+        raise ValueError(
+            f"mode {mode} has 1-D matrices of {rows} rows, more than {_MOST_ROWS}; take block "
+            "Jacobi, which factorises nothing dense"
+        )

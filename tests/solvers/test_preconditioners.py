@@ -160,7 +160,15 @@ def of_two_scales():
 
 @pytest.mark.parametrize(
     "make",
-    ["diffusion-2d", "diffusion-3d", with_flow, with_pitch, on_a_torus, of_two_scales],
+    [
+        "diffusion-1d",
+        "diffusion-2d",
+        "diffusion-3d",
+        with_flow,
+        with_pitch,
+        on_a_torus,
+        of_two_scales,
+    ],
 )
 def test_combination_is_exact_on_its_full_grids(make):
     if callable(make):
@@ -221,7 +229,8 @@ def test_composed_combination_needs_products():
 
 
 @pytest.mark.parametrize(
-    ("name", "composition"), [("diffusion-2d", "symmetric"), ("diffusion-3d", "additive")]
+    ("name", "composition"),
+    [("diffusion-1d", "additive"), ("diffusion-2d", "symmetric"), ("diffusion-3d", "additive")],
 )
 def test_auto_is_what_the_table_of_the_documentation_says(name, composition):
     A = gallery.make(name, level=3, degree=1).operator
