@@ -196,7 +196,7 @@ class CombinationPreconditioner:
     def _residual(self, b: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> None:
         """Write b - B x into the first elements of ``out``."""
         r = out[: x.size]
-        as_product(self._operator, "operator", x)(x, r)
+        as_product(self._operator, "operator", r)(x, r)
         if self._scale is None:
             r *= -1
         else:
