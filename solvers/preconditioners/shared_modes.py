@@ -163,15 +163,21 @@ class _Piece:
         stacked = np.stack(inverted, axis=1).reshape(len(inverted[0]), -1)
         self._scale = on_device(stacked.astype(kind), place)
 
-    def add(self, y: Vector, z: Vector) -> None:
-        """Add the grids' part of V D⁻¹ F y to z, (fibres, sections · n); only the short modes."""
+    def add(self, y: Vector, z: Vector | None) -> Vector:
+        """Add the grids' part of V D⁻¹ F y, the short modes' alone, to z; return z.
+
+        Without z all fibres must be the grids' own: the part itself is returned.
+        """
         part = y[self._rows]
         if self._forward is not None:
             part = self._forward.matmat(part)
         part = part * self._scale
         if self._back is not None:
             part = self._back.matmat(part)
+        if z is None:
+            return part
         z[self._rows] += part
+        return z
 
 
 def _product(factors: list[Vector], kind: Any, place: str) -> Any:
@@ -198,6 +204,8 @@ class _Run:
             _Piece(grids, rows, [diagonals[m.number] for m in grids], kind, place)
             for rows, grids in zip(bundle.rows, zip(*bundle.sections, strict=True), strict=True)
         ]
+        first = bundle.rows[0]
+        self._first_has_all = isinstance(first, slice) and first.stop == len(bundle.places)
         self._places = on_device(bundle.places, place)
         self._sections = [
             on_device(np.ascontiguousarray(bundle.places[:, k]), place)
@@ -209,8 +217,8 @@ class _Run:
         fibres = x.take(self._places).astype(self._kind, copy=False)
         shape = fibres.shape
         y = self._forward.apply(fibres).reshape(shape[0], -1)
-        z = array_module(y).zeros_like(y)
-        for piece in self._pieces:
+        z = self._pieces[0].add(y, None if self._first_has_all else array_module(y).zeros_like(y))
+        for piece in self._pieces[1:]:
             piece.add(y, z)
         w = self._back.apply(z.reshape(shape))
         w = w.real if self._real else w
