@@ -8,8 +8,11 @@ to an iteration.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import erf
@@ -109,13 +112,21 @@ CASES: tuple[tuple[Callable[[], PDE], float, tuple[int, ...]], ...] = (
     (diffusion, 0.005, (4, 5, 6, 7, 8)),
     (diffusion_3d, 0.005, (3, 4, 5)),
     (anisotropic, 0.005, (4, 6, 8)),
-    (advection_diffusion, 0.05, (4, 6, 8)),
+    (advection_diffusion, 0.05, (4, 5, 6, 7, 8)),
     (periodic_advection, 0.05, (4, 6, 8)),
     (variable, 0.005, (4, 6, 7)),
     (lenard_bernstein, 0.01, (4, 6, 7)),
-    (runaway, 0.5, (4, 6, 7)),
+    (runaway, 0.5, (4, 5, 6, 7, 8)),
 )
-NAMES = ("none", "block-jacobi", "kronecker-product", "kronecker-sum", "combination")
+NAMES = (
+    "none",
+    "block-jacobi",
+    "kronecker-product",
+    "kronecker-sum",
+    "combination",
+    "multiplicative-combination",
+    "symmetric-combination",
+)
 
 
 def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) -> int | None:
@@ -145,20 +156,27 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all counts here")
     options = parser.parse_args(words)
     print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
     print("| equation | c | level | unknowns | " + " | ".join(NAMES) + " |")
     print("| --- | --- " + "| --- " * (len(NAMES) + 2) + "|")
+    record: dict[str, Any] = {"rtol": options.rtol, "restart": 50, "most": MOST, "cases": []}
     for build, scale, levels in CASES:
         pde = build()
         for level in levels:
             if level > options.most:
                 continue
             problem = pde.discretize(level=level, degree=2)
-            counts = [iterations(problem, scale, name, options.rtol) for name in NAMES]
-            cells = [f"> {MOST}" if count is None else str(count) for count in counts]
+            counts = {name: iterations(problem, scale, name, options.rtol) for name in NAMES}
+            found = {"equation": pde.name, "c": scale, "level": level, "degree": 2}
+            found |= {"unknowns": problem.unknowns, "iterations": counts}
+            record["cases"].append(found)
+            cells = [f"> {MOST}" if n is None else str(n) for n in counts.values()]
             row = [pde.name, str(scale), str(level), str(problem.unknowns), *cells]
             print("| " + " | ".join(row) + " |", flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,21 @@ def test_ours_is_measured_and_the_peer_is_missed(quick_run):
     assert plot.read_text().startswith("<?xml")
 
 
+def test_implicit_steps_are_measured_without_the_peer(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-m", "benchmarks.sparse_grid.implicit", "--levels", "3"]
+    command += ["--rounds", "1", "--json", str(tmp_path / "steps.json")]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "ASGarD was not measured: no --asgard BUILD" in run.stdout
+    (level,) = json.loads((tmp_path / "steps.json").read_text())["levels"]
+    assert (level["level"], level["ratio"], level["ASGarD"]) == (3, None, [])
+    assert len(level["batchkron"]) == 3
+    for entry in level["batchkron"]:
+        assert 0 < entry["error"] <= 1e-6
+        assert 0 < entry["least_step"] <= entry["step"] < 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_case_in_numbers_is_the_gallerys(boxes, name):
     """Axes, waves and velocities, as the driver gives them to ASGarD."""

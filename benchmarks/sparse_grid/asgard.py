@@ -6,7 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from ctypes import POINTER, c_double, c_int, c_long, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_long, c_void_p
 from functools import cached_property
 from pathlib import Path
 
@@ -80,6 +80,8 @@ class Asgard:
             c_double,
             c_double,
         ]
+        library.make_diffusion.restype = c_void_p
+        library.make_diffusion.argtypes = [c_char_p, c_double]
         library.unknowns.restype = c_long
         for name in ("argument", "result", "state"):
             getattr(library, name).restype = doubles
@@ -106,20 +108,12 @@ class Asgard:
 
     def problem(self, case: Case, dt: float) -> AsgardProblem:
         """Return a case's problem, which steps by dt."""
-        return AsgardProblem(self.library, case, dt)
-
-
-class AsgardProblem:
-    """One problem of ASGarD's."""
-
-    def __init__(self, library: ctypes.CDLL, case: Case, dt: float) -> None:
         box, dims = case.box, len(case.box.numbers)
 
         def doubles(values: tuple[float, ...]) -> ctypes.Array[c_double]:
             return (c_double * dims)(*values)
 
-        self._library = library
-        self._handle = library.make_problem(
+        handle = self.library.make_problem(
             dims,
             case.level,
             case.degree,
@@ -130,9 +124,26 @@ class AsgardProblem:
             box.omega,
             dt,
         )
-        if not self._handle:
-            raise ValueError(f"ASGarD refuses {case.label}")
-        self.unknowns = int(library.unknowns(self._handle))
+        return AsgardProblem(self.library, handle, case.label)
+
+    def diffusion(self, level: int, degree: int, dt: float, solver: str) -> AsgardProblem:
+        """Return the heat equation on the unit square, stepped by Crank-Nicolson.
+
+        ``solver`` are options as its programs take them, such as "-sv direct".
+        """
+        words = f"-l {level} -d {degree} {solver}"
+        handle = self.library.make_diffusion(words.encode(), dt)
+        return AsgardProblem(self.library, handle, words)
+
+
+class AsgardProblem:
+    """One problem of ASGarD's."""
+
+    def __init__(self, library: ctypes.CDLL, handle: int | None, label: str) -> None:
+        if not handle:
+            raise ValueError(f"ASGarD refuses {label}")
+        self._library, self._handle = library, handle
+        self.unknowns = int(library.unknowns(handle))
 
     def close(self) -> None:
         """Free its memory."""
@@ -162,5 +173,5 @@ class AsgardProblem:
         self._library.right_hand_side(self._handle, t)
 
     def advance(self, steps: int) -> None:
-        """Take explicit Runge-Kutta steps of order 3."""
+        """Take steps."""
         self._library.advance(self._handle, steps)

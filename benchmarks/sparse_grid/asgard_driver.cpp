@@ -1,5 +1,8 @@
-// f_t + sum v_i df/dx_i = s on a periodic box with ASGarD, for callers in C. The solution is
-// sin(omega t) times a cosine or a sine of each coordinate; s has d + 1 separable terms.
+// Two equations with ASGarD, for callers in C.
+// - f_t + sum v_i df/dx_i = s on a periodic box, by explicit steps. The solution is sin(omega t)
+//   times a cosine or a sine of each coordinate; s has d + 1 separable terms.
+// - f_t = Laplacian f on the unit square, by Crank-Nicolson. The solution is
+//   exp(-2 pi^2 t) cos(pi x) cos(pi y), its values on the boundary are given.
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,6 +70,45 @@ asgard::pde_scheme<double> make_pde(int dims, int level, int degree, double cons
   return pde;
 }
 
+asgard::pde_scheme<double> make_diffusion_pde(std::string const &words, double dt) {
+  double const pi = std::acos(-1.0);
+  asgard::prog_opts options = asgard::make_opts(words + " -s cn -n 1000000");
+  options.default_dt = dt;
+  std::vector<asgard::domain_range> const ranges(2, {0, 1});
+  asgard::pde_scheme<double> pde(options, asgard::pde_domain<double>(ranges));
+
+  std::vector<asgard::sfixed_func1d<double>> const waves(2, Wave{pi, false}.function(0, 1));
+  asgard::separable_func<double> const exact(
+      waves, [=](double t) -> double { return std::exp(-2 * pi * pi * t); });
+  pde.add_initial(exact);
+  // the chain of one-dimensional operators is its faster form
+  asgard::term_1d<double> const second({
+      asgard::term_div<double>(-1, asgard::flux_type::upwind),
+      asgard::term_grad<double>(1, asgard::flux_type::upwind, asgard::boundary_type::bothsides),
+  });
+  for (int i = 0; i < 2; i++) {
+    std::vector<asgard::term_1d<double>> ops(2, asgard::term_identity{});
+    ops[i] = second;
+    asgard::term_md<double> term(ops);
+    asgard::separable_func<double> left = exact, right = exact;
+    left.set(asgard::dimension_id{i}, 1);
+    right.set(asgard::dimension_id{i}, -1);
+    term += asgard::left_boundary_flux<double>{left};
+    term += asgard::right_boundary_flux<double>{right};
+    pde += term;
+  }
+  return pde;
+}
+
+void *hold(asgard::pde_scheme<double> pde) {
+  auto made = std::make_unique<Problem>();
+  made->disc = std::make_unique<asgard::discretization_manager<double>>(
+      std::move(pde), asgard::verbosity_level::quiet);
+  made->x.assign(made->disc->num_dof(), 0);
+  made->y.assign(made->disc->num_dof(), 0);
+  return made.release();
+}
+
 }  // namespace
 
 extern "C" {
@@ -75,13 +117,16 @@ extern "C" {
 void *make_problem(int dims, int level, int degree, double const *half, double const *speed,
                    double const *numbers, int const *is_sine, double omega, double dt) {
   try {
-    auto made = std::make_unique<Problem>();
-    made->disc = std::make_unique<asgard::discretization_manager<double>>(
-        make_pde(dims, level, degree, half, speed, numbers, is_sine, omega, dt),
-        asgard::verbosity_level::quiet);
-    made->x.assign(made->disc->num_dof(), 0);
-    made->y.assign(made->disc->num_dof(), 0);
-    return made.release();
+    return hold(make_pde(dims, level, degree, half, speed, numbers, is_sine, omega, dt));
+  } catch (std::exception const &) {
+    return nullptr;
+  }
+}
+
+// Options as ASGarD's programs take them: levels, degree, solver. Null if it refuses them.
+void *make_diffusion(char const *words, double dt) {
+  try {
+    return hold(make_diffusion_pde(words, dt));
   } catch (std::exception const &) {
     return nullptr;
   }
@@ -104,7 +149,7 @@ void right_hand_side(void *problem, double t) {
   own.disc->ode_rhs(t, own.x, own.y);
 }
 
-// Explicit steps of third order from wherever the state is.
+// Steps from wherever the state is.
 void advance(void *problem, long steps) {
   static_cast<Problem *>(problem)->disc->advance_time(steps);
 }

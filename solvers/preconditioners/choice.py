@@ -11,12 +11,14 @@ from batchkron.solvers.preconditioners.combination import CombinationPreconditio
 
 __all__ = ["NamedPreconditioner", "make", "names"]
 
-_LOCALS: dict[str, Any] = {
-    "combination": "exact",
-    "kronecker-sum": "sum",
-    "kronecker-product": "product",
+_COMBINATIONS: dict[str, dict[str, Any]] = {
+    "symmetric-combination": {"composition": "symmetric"},
+    "multiplicative-combination": {"composition": "multiplicative"},
+    "combination": {},
+    "kronecker-sum": {"local": "sum"},
+    "kronecker-product": {"local": "product"},
 }
-_NAMES = ("auto", *_LOCALS, "block-jacobi", "none")
+_NAMES = ("auto", *_COMBINATIONS, "block-jacobi", "none")
 
 
 def names() -> tuple[str, ...]:
@@ -25,8 +27,10 @@ def names() -> tuple[str, ...]:
     Examples
     --------
     >>> from batchkron.solvers import preconditioners
-    >>> preconditioners.names()
-    ('auto', 'combination', 'kronecker-sum', 'kronecker-product', 'block-jacobi', 'none')
+    >>> preconditioners.names()[:3]
+    ('auto', 'symmetric-combination', 'multiplicative-combination')
+    >>> preconditioners.names()[3:]
+    ('combination', 'kronecker-sum', 'kronecker-product', 'block-jacobi', 'none')
     """
     return _NAMES
 
@@ -37,8 +41,9 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
     Parameters
     ----------
     name : str
-        One of `names`. "auto" is "combination" where its 1-D matrices can be factorised, else
-        "block-jacobi"; for an operator that does not know its Kronecker terms it is "none".
+        One of `names`. "auto" is "symmetric-combination" in two dimensions and "combination" in
+        more, where the 1-D matrices can be factorised, else "block-jacobi"; for an operator that
+        does not know its Kronecker terms it is "none".
     operator : Operator or KroneckerTerms
         A.
     scale : scalar, optional
@@ -73,7 +78,7 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
         return _automatic(operator, scale, dtype)
     if name == "block-jacobi":
         return block_jacobi(operator, scale, dtype=dtype)
-    return CombinationPreconditioner(operator, scale, local=_LOCALS[name], dtype=dtype)
+    return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)
 
 
 class NamedPreconditioner:
@@ -120,10 +125,11 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
     if known is None:
         return None
     try:
-        known()
+        terms = known()
     except TypeError:
         return None
-    try:
-        return CombinationPreconditioner(operator, scale, dtype=dtype)
-    except ValueError:  # too large to factorise
+    if not CombinationPreconditioner.fits(terms):
         return block_jacobi(operator, scale, dtype=dtype)
+    # with more modes the residuals between the parts cost more than they save
+    name = "symmetric-combination" if len(terms.sizes) == 2 else "combination"
+    return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)

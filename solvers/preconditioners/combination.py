@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.operators import KroneckerTerms, on_device
-from batchkron.operators.kronecker_terms import sum_terms
+from batchkron.operators import KroneckerTerms
 from batchkron.solvers.preconditioners.bases import ModeBases
-from batchkron.solvers.preconditioners.nearest import nearest_product, nearest_sum
-from batchkron.solvers.preconditioners.subgrids import Subgrid, subgrids
-from batchkron.solvers.preconditioners.tensor_inverse import ProductInverse, tensor_inverse
+from batchkron.solvers.preconditioners.grid_inverses import GridInverses, Local
+from batchkron.solvers.preconditioners.subgrids import Subgrid, coloured_levels, subgrids
+from batchkron.solvers.products import as_product
 
-__all__ = ["CombinationPreconditioner", "Local"]
+__all__ = ["CombinationPreconditioner", "Composition", "Local"]
 
-Local: TypeAlias = Literal["exact", "sum", "product"]
+Composition: TypeAlias = Literal["additive", "multiplicative", "symmetric"]
 _LOCALS = ("exact", "sum", "product")
+_COMPOSITIONS = ("additive", "multiplicative", "symmetric")
 _MOST_ROWS = 4096
 
 
@@ -39,6 +40,12 @@ class CombinationPreconditioner:
         How the full grids are solved. "exact": by diagonalising the terms' matrices, see Notes;
         "sum": fast diagonalisation of the nearest Kronecker sum; "product": the inverse of the
         nearest Kronecker product.
+    composition : {"additive", "multiplicative", "symmetric"}
+        "additive": M as above. The finest full grids fall into two classes by the parity of
+        their largest level; M_1 and M_2 are the sums above over the parts of the sparse grid below
+        one class. "multiplicative": M_2 is applied to the residual that M_1 leaves,
+        I - M B = (I - M_2 B) (I - M_1 B). "symmetric": and M_1 to what is left then,
+        I - M B = (I - M_1 B) (I - M_2 B) (I - M_1 B).
     dtype : dtype, optional
         Of the vectors, float64 (complex128 for complex terms) by default.
     device : {"cpu", "cuda"}, optional
@@ -56,7 +63,8 @@ class CombinationPreconditioner:
     TypeError
         If the operator does not know its terms.
     ValueError
-        If ``local`` is unknown, or a 1-D matrix has more than 4096 rows, too many to factorise.
+        If ``local`` or ``composition`` is unknown, the operator has no products where residuals
+        are needed, or a 1-D matrix has more than 4096 rows, too many to factorise.
 
     Notes
     -----
@@ -65,13 +73,14 @@ class CombinationPreconditioner:
     others; a Kronecker sum of several such modes is solved by Schur forms (on the CPU). With yet
     more such modes all but the worst are replaced by their diagonals.
 
-    For A symmetric and negative semidefinite M is symmetric and, in all cases seen, positive
-    definite, so that ``cg`` takes it as well.
+    For A symmetric and negative semidefinite "additive" and "symmetric" are symmetric and, in all
+    cases seen, positive definite, so that ``cg`` takes them as well.
 
     Storage: two dense matrices per mode and level, and one number and one index per unknown of the
     full grids, which have about d times the sparse grid's unknowns in two dimensions; with a solved
-    mode n numbers per unknown, n its 1-D functions. One product costs two Kronecker products on
-    each full grid.
+    mode n numbers per unknown, n its 1-D functions. One product costs two products with these
+    matrices for each full grid, those along its longest mode together with other grids.
+    "multiplicative" costs as much and a product with A, "symmetric" half as much again and two.
 
     Source: M. Griebel, M. Schneider, C. Zenger, A combination technique for the solution of sparse
     grid problems (1992), here as a preconditioner; the solves on full grids are those of R. E.
@@ -88,35 +97,45 @@ class CombinationPreconditioner:
     True
     """
 
+    @staticmethod
+    def fits(terms: KroneckerTerms) -> bool:
+        """Return whether the 1-D matrices are small enough to be factorised."""
+        return _longest(terms)[1] <= _MOST_ROWS
+
     def __init__(
         self,
         operator: Any,
         scale: Any = None,
         *,
         local: Local = "exact",
+        composition: Composition = "additive",
         dtype: Any = None,
         device: str | None = None,
     ) -> None:
-        if local not in _LOCALS:
-            raise ValueError(f"local is {local!r}; expected one of {', '.join(_LOCALS)}")
+        _check("local", local, _LOCALS)
+        _check("composition", composition, _COMPOSITIONS)
         terms = operator if isinstance(operator, KroneckerTerms) else operator.kronecker_terms()
         _check_rows(terms)
         self.dtype = np.dtype(terms.dtype if dtype is None else dtype)
         self.device = str(device or getattr(operator, "device", "cpu"))
         self.shape = (terms.unknowns, terms.unknowns)
-        self._local: Local = local
-        self._bases = ModeBases(terms)
-        self._grids = subgrids(terms)
-        self._places = [
-            None if grid.places is None else on_device(grid.places, self.device)
-            for grid in self._grids
+        bases = ModeBases(terms)
+        groups = _groups(terms, composition)
+        self.num_grids = sum(len(group) for group in groups)
+        self._whole = terms.cells is None
+        self._operator = operator if len(groups) > 1 else None
+        if isinstance(self._operator, KroneckerTerms):
+            raise ValueError(
+                f"composition is {composition!r}, which needs products with A; expected an "
+                "operator instead of its terms"
+            )
+        self._groups = [
+            GridInverses(bases, group, local, self.dtype, self.device) for group in groups
         ]
+        self._order = [*range(len(groups))]
+        if composition == "symmetric":
+            self._order += self._order[-2::-1]
         self._solve_with(scale)
-
-    @property
-    def num_grids(self) -> int:
-        """Full grids with a coefficient."""
-        return len(self._grids)
 
     def shifted(self, scale: Any) -> CombinationPreconditioner:
         """Return the preconditioner of I - scale · A for another scale, from the same bases.
@@ -130,25 +149,14 @@ class CombinationPreconditioner:
         -------
         CombinationPreconditioner
         """
-        other = CombinationPreconditioner.__new__(CombinationPreconditioner)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other._solve_with(scale)
         return other
 
     def _solve_with(self, scale: Any) -> None:
-        self._inverses = [self._inverse(grid, scale) for grid in self._grids]
-
-    def _inverse(self, grid: Subgrid, scale: Any) -> Any:
+        self._scale = scale
         shift, factor = (0.0, 1.0) if scale is None else (1.0, -scale)
-        bases = self._bases
-        if self._local != "exact":
-            matrices = _stacked(bases.terms, grid.levels, shift, factor)
-            if self._local == "product":
-                return ProductInverse(nearest_product(matrices), self.dtype, self.device)
-            bases = ModeBases(sum_terms(nearest_sum(matrices)))
-            levels = (0,) * len(grid.levels)
-            return tensor_inverse(bases, levels, 0.0, 1.0, self.dtype, self.device)
-        return tensor_inverse(bases, grid.levels, shift, factor, self.dtype, self.device)
+        self._groups = [group.shifted(shift, factor) for group in self._groups]
 
     def matvec(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return M x.
@@ -167,47 +175,61 @@ class CombinationPreconditioner:
         module = array_module(x)
         if out is None:
             out = module.empty(self.shape[0], self.dtype)
-        if self._places[0] is None:
-            out[...] = self._inverses[0].apply(x)
+        if self._whole:
+            out[...] = self._groups[0].solve(x)
             return out
-        padded = x
-        if not all(grid.complete for grid in self._grids):
+        extra = 0 if all(group.complete for group in self._groups) else 1
+        padded, target = x, out
+        if extra:
             padded = module.zeros(x.size + 1, x.dtype)
             padded[:-1] = x
-        target = out if padded is x else module.empty(x.size + 1, out.dtype)
+            target = module.empty(x.size + 1, out.dtype)
         target[...] = 0
-        for grid, places, inverse in zip(self._grids, self._places, self._inverses, strict=True):
-            assert places is not None
-            part = inverse.apply(padded.take(places))
-            if grid.coefficient != 1:
-                part = part * grid.coefficient
-            target[places] += part  # on one full grid no place comes twice, but the one left out
+        for turn, number in enumerate(self._order):
+            if turn:
+                self._residual(x, target[: x.size], padded := module.zeros_like(target))
+            self._groups[number].add(padded, target)
         if target is not out:
             out[...] = target[:-1]
         return out
 
+    def _residual(self, b: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write b - B x into the first elements of ``out``."""
+        r = out[: x.size]
+        as_product(self._operator, "operator", r)(x, r)
+        if self._scale is None:
+            r *= -1
+        else:
+            r *= self._scale
+            r -= x
+        r += b
+
+
+def _groups(terms: KroneckerTerms, composition: Composition) -> list[list[Subgrid]]:
+    """Return the full grids of each turn, those of the longest modes last."""
+    if terms.cells is None or composition == "additive":
+        return [subgrids(terms)]
+    groups = [subgrids(terms, tops) for tops in coloured_levels(terms.levels)]
+    return sorted(groups, key=lambda group: max(max(grid.levels) for grid in group))
+
+
+def _check(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+
+
+def _longest(terms: KroneckerTerms) -> tuple[int, int]:
+    """Return the mode with the largest 1-D matrices, and their rows."""
+    finest = terms.levels.max(axis=0)
+    rows = [terms.rows(mode, int(level)) for mode, level in enumerate(finest)]
+    return int(np.argmax(rows)), max(rows)
+
 
 def _check_rows(terms: KroneckerTerms) -> None:
     """Refuse 1-D matrices that are too large to factorise."""
-    for mode, level in enumerate(terms.levels.max(axis=0)):
-        rows = terms.rows(mode, int(level))
-        if rows > _MOST_ROWS:
-            raise ValueError(
-                f"mode {mode} has 1-D matrices of {rows} rows, more than {_MOST_ROWS}; take block "
-                "Jacobi, which factorises nothing dense"
-            )
-
-
-def _stacked(
-    terms: KroneckerTerms, levels: tuple[int, ...], shift: Any, scale: Any
-) -> list[NDArray[Any]]:
-    """Return the factors of shift · I + scale · A on one full grid, (terms, n_k, n_k) per mode."""
-    stacks = []
-    for mode, level in enumerate(levels):
-        rows = terms.rows(mode, level)
-        matrices = [np.eye(rows)] * bool(shift)
-        matrices += [terms.factor(t, mode, level) for t in range(len(terms.terms))]
-        stacks.append(np.stack(matrices))
-    weights = [shift] * bool(shift) + [scale * term.coefficient for term in terms.terms]
-    stacks[0] = stacks[0] * np.asarray(weights)[:, None, None]
-    return stacks
+    mode, rows = _longest(terms)
+    if rows > _MOST_ROWS:
+        raise ValueError(
+            f"mode {mode} has 1-D matrices of {rows} rows, more than {_MOST_ROWS}; take block "
+            "Jacobi, which factorises nothing dense"
+        )

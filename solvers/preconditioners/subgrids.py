@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.operators import KroneckerTerms
 
-__all__ = ["Subgrid", "combination_coefficients", "subgrids"]
+__all__ = ["Subgrid", "coloured_levels", "combination_coefficients", "subgrids"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +83,47 @@ def combination_coefficients(levels: NDArray[np.int64]) -> dict[tuple[int, ...],
     return found
 
 
-def subgrids(terms: KroneckerTerms) -> list[Subgrid]:
-    """Return the full grids whose signed sum is the grid of an operator.
+def coloured_levels(levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the maximal level multi-indices of a set, by the parity of their largest level.
+
+    Parameters
+    ----------
+    levels : ndarray of int, (count, d)
+        The multi-indices.
+
+    Returns
+    -------
+    list of ndarray of int, (count, d)
+        One group or two. In two dimensions neighbours, (i, j) and (i + 1, j - 1), are in different
+        ones, but for the two middle ones of an odd sum; grids with equal longest modes are in one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> for group in coloured_levels(np.array([[3, 0], [2, 1], [1, 2], [0, 3], [1, 1]])):
+    ...     print(group.tolist())
+    [[1, 2], [2, 1]]
+    [[0, 3], [3, 0]]
+    """
+    found = np.unique(levels, axis=0)
+    known = {tuple(row) for row in found.tolist()}
+    above = np.eye(found.shape[1], dtype=np.int64)
+    tops = [
+        row for row in found if not any(tuple((row + step).tolist()) in known for step in above)
+    ]
+    colours = np.array([row.max() % 2 for row in tops])
+    return [np.array(tops)[colours == colour] for colour in np.unique(colours)]
+
+
+def subgrids(terms: KroneckerTerms, tops: NDArray[np.int64] | None = None) -> list[Subgrid]:
+    """Return the full grids whose signed sum is the grid of an operator, or a part of it.
 
     Parameters
     ----------
     terms : KroneckerTerms
         The operator; without cells it is one full grid.
+    tops : ndarray of int, (count, d), optional
+        The part: all levels that are below one of these; by default all.
 
     Returns
     -------
@@ -97,12 +131,13 @@ def subgrids(terms: KroneckerTerms) -> list[Subgrid]:
     """
     if terms.cells is None:
         return [Subgrid((0,) * len(terms.sizes), 1, None, True)]
+    wanted_levels = terms.levels if tops is None else tops
     widths = 1 << terms.levels.max(axis=0)
     keys = np.ravel_multi_index(tuple(terms.cells.T), tuple(widths))
     order = np.argsort(keys)
     sorted_keys = keys[order]
     found = []
-    for levels, coefficient in combination_coefficients(terms.levels).items():
+    for levels, coefficient in combination_coefficients(wanted_levels).items():
         cells = np.indices([1 << level for level in levels]).reshape(len(levels), -1)
         wanted = np.ravel_multi_index(tuple(cells), tuple(widths))
         at = np.minimum(np.searchsorted(sorted_keys, wanted), len(keys) - 1)

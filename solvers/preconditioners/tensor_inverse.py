@@ -208,6 +208,34 @@ def tensor_inverse(
     return makers[int(np.argmin(residuals))](dtype, device)
 
 
+def joint_bases(bases: ModeBases, levels: Sequence[int]) -> list[ModeBasis] | None:
+    """Return the basis of each mode up to levels where all are exact, else None.
+
+    Parameters
+    ----------
+    bases : ModeBases
+        Of A.
+    levels : sequence of int
+        One per mode.
+
+    Returns
+    -------
+    list of ModeBasis or None
+    """
+    joint = [bases.basis(mode, level) for mode, level in enumerate(levels)]
+    return joint if all(basis.defect <= NEGLIGIBLE for basis in joint) else None
+
+
+def joint_diagonal(
+    bases: ModeBases, levels: Sequence[int], joint: Sequence[ModeBasis], shift: Any, scale: Any
+) -> Vector:
+    """Return the diagonal of shift · I + scale · A in the bases of `joint_bases`, Π n_k values.
+
+    Zeros, to rounding, are replaced by the mean modulus.
+    """
+    return _regular(_Shifted(bases, tuple(levels), shift, scale).values(joint))
+
+
 class _Shifted:
     """shift · I + scale · A up to some levels, and its approximate inverses."""
 
@@ -221,11 +249,15 @@ class _Shifted:
 
     def diagonal(self, found: Sequence[ModeBasis], dtype: Any, device: str) -> DiagonalInverse:
         """Return the inverse with every mode replaced by its diagonals."""
+        vectors, forward = [b.vectors for b in found], [b.forward for b in found]
+        return DiagonalInverse(vectors, forward, self.values(found), dtype, device)
+
+    def values(self, found: Sequence[ModeBasis]) -> Vector:
+        """Return the diagonal in some bases."""
         total: Any = np.zeros(math.prod(len(basis.ones) for basis in found))
         for coefficient, numbers in self._terms:
             total = total + coefficient * _outer(found, numbers)
-        vectors, forward = [b.vectors for b in found], [b.forward for b in found]
-        return DiagonalInverse(vectors, forward, np.asarray(total), dtype, device)
+        return np.asarray(total)
 
     def one_mode(
         self, found: Sequence[ModeBasis], mode: int, dtype: Any, device: str

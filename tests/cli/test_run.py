@@ -9,7 +9,8 @@ import pytest
 import batchkron
 from batchkron.cli.timing import TimedProblem
 from batchkron.problems import PDE, Axis, Separable, div, make, mass, save_problem, time
-from batchkron.solvers import evolve
+from batchkron.solvers import evolve, preconditioners, steppers
+from batchkron.solvers.linear_solver import solver_names
 from batchkron.storage import load_checkpoint, load_result, previous_path
 
 X = Axis("x", -1, 1)
@@ -329,6 +330,26 @@ def test_every_kind_of_method_runs(cli, tmp_path, monkeypatch, options):
     monkeypatch.chdir(tmp_path)
     words = ["run", "advection-1d", "--level", "3", "--until", "0.01", "--json"]
     assert json.loads(cli(*words, *options).stdout)["status"] == "completed"
+
+
+@pytest.mark.parametrize("option", ["--stepper", "--solver", "--preconditioner"])
+def test_every_name_that_the_library_knows_is_offered_and_runs(cli, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "--stepper": steppers.names(),
+        "--solver": solver_names(),
+        "--preconditioner": preconditioners.names(),
+    }[option]
+    words = ["run", "diffusion-2d", "--level", "2", "--degree", "1", "--until", "2e-4", "--json"]
+    words += ["--dt", "1e-4", "--force"]
+    for name in names:
+        options = [option, name]
+        if option != "--stepper":
+            options += ["--stepper", "sdirk2"]
+        if option == "--solver":
+            options += ["--preconditioner", "auto"]
+        report = json.loads(cli(*words, *options).stdout)
+        assert (report["status"], report["steps"]) == ("completed", 2), name
 
 
 def test_a_stopped_run_that_chooses_its_steps_goes_on_bitwise(cli, tmp_path, monkeypatch):

@@ -1,0 +1,267 @@
+"""Crank-Nicolson steps of diffusion-2d next to ASGarD: `python -m benchmarks.sparse_grid.implicit`.
+
+Each solves f_t = Δf on the unit square, values given at the boundary, degree 2, from t = 0 with
+equal steps. Each takes the loosest tolerance of a power of ten with which the state at the end is
+that of a far smaller tolerance, to the same relative error, and of its own solvers the fastest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import batchkron as bk
+from batchkron.problems import Problem, gallery
+from batchkron.solvers.steppers.crank_nicolson import CrankNicolson
+from benchmarks.cpu.machine import describe_machine
+from benchmarks.sparse_grid import report
+from benchmarks.sparse_grid.asgard import Asgard
+
+GOAL = 10.0  # times ASGarD's speed
+DEGREE = 2
+DT = 0.01
+STEPS = 10
+ERROR = 1e-6  # of the state at the end, relative, that a solver may cause
+TOLERANCES = tuple(10.0**-k for k in range(4, 12))
+EXACT = 1e-12
+AGREEMENT = 1e-6  # of the norms after a few short steps
+
+OURS = (("auto", "gmres"), ("auto", "cg"), ("multiplicative-combination", "gmres"))
+ASGARDS = (
+    "-sv gmres -pc jacobi -isi 2000 -isn 50",
+    "-sv gmres -pc jacobi -isi 2000 -isn 100",
+    "-sv gmres -pc jacobi -isi 2000 -isn 200",
+    "-sv gmres -pc jacobi -isi 2000 -isn 400",
+    "-sv bicgstab -pc jacobi -isi 20000",
+)
+DIRECT = "-sv direct"
+
+
+@dataclass(frozen=True)
+class Run:
+    """All steps of one run.
+
+    Attributes
+    ----------
+    state : ndarray
+        At the end.
+    setup : float
+        Seconds before the steps; of the first run of a solver also what it does in its first step.
+    steps : list of float
+        Seconds of each step.
+    """
+
+    state: NDArray[Any]
+    setup: float
+    steps: list[float]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to take the steps: ``run(tolerance)`` takes them all."""
+
+    name: str
+    run: Callable[[float], Run]
+
+
+def timed(setup: Callable[[], Any], step: Callable[[Any, int], object]) -> tuple[Any, Run]:
+    """Return what was set up, and the times; the state is still to be filled in."""
+    start = time.perf_counter()
+    made = setup()
+    ready = time.perf_counter()
+    marks = [ready]
+    for number in range(STEPS):
+        step(made, number)
+        marks.append(time.perf_counter())
+    return made, Run(np.empty(0), ready - start, np.diff(marks).tolist())
+
+
+def our_run(problem: Problem, preconditioner: str, solver: str, rtol: float, dt: float) -> Run:
+    """Take our steps."""
+    u = np.array(problem.initial)
+    options = {"name": solver, "rtol": rtol}
+
+    def setup() -> CrankNicolson:
+        return CrankNicolson(problem, dt, preconditioner=preconditioner, solver=options)
+
+    def step(stepper: CrankNicolson, number: int) -> None:
+        failed = stepper.step(u, number * dt, (number + 1) * dt)
+        if failed is not None:
+            raise RuntimeError(f"{solver} with {preconditioner}: {failed.status.advice}")
+
+    _, run = timed(setup, step)
+    return Run(u, run.setup, run.steps)
+
+
+def asgard_run(asgard: Asgard, level: int, solver: str, tolerance: float, dt: float) -> Run:
+    """Take ASGarD's steps; its tolerance is absolute, of the preconditioned residual."""
+    words = solver if solver == DIRECT else f"{solver} -ist {tolerance:g}"
+    made, run = timed(
+        lambda: asgard.diffusion(level, DEGREE, dt, words), lambda made, _: made.advance(1)
+    )
+    state = made.state
+    made.close()
+    return Run(state, run.setup, run.steps)
+
+
+def our_contenders(problem: Problem) -> list[Contender]:
+    """Return ours."""
+    return [
+        Contender(f"{s}, {name}", lambda rtol, n=name, s=s: our_run(problem, n, s, rtol, DT))
+        for name, s in OURS
+    ]
+
+
+def asgard_contenders(asgard: Asgard, level: int, direct: bool) -> list[Contender]:
+    """Return ASGarD's."""
+    return [
+        Contender(words, lambda rtol, w=words: asgard_run(asgard, level, w, rtol, DT))
+        for words in (*ASGARDS, *([DIRECT] if direct else []))
+    ]
+
+
+def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
+    """Return what is not the same problem, or None: the norms after a few short steps."""
+    short = 1e-3 * DT  # the rules for the data in time differ by its square
+    own = our_run(problem, "auto", "gmres", EXACT, short).state
+    other = asgard_run(asgard, level, ASGARDS[2], EXACT, short).state
+    if own.size != other.size:
+        return f"ASGarD has {other.size} unknowns, batchkron {own.size}"
+    norms = float(np.linalg.norm(own)), float(np.linalg.norm(other))
+    if not np.isclose(*norms, rtol=AGREEMENT):
+        return f"after {STEPS} short steps the norm is {norms[1]:.8e}, batchkron's {norms[0]:.8e}"
+    return None
+
+
+def loosest(contender: Contender) -> tuple[float, float]:
+    """Return the tolerance to take and the error that it causes."""
+    exact = contender.run(EXACT).state
+    error = np.inf
+    for tolerance in TOLERANCES:
+        state = contender.run(tolerance).state
+        error = float(np.linalg.norm(state - exact) / np.linalg.norm(exact))
+        if error <= ERROR:
+            return tolerance, error
+    raise RuntimeError(f"{contender.name} does not reach an error of {ERROR:g}: {error:.1e}")
+
+
+def measure(contenders: Sequence[Contender], rounds: int) -> list[dict[str, Any]]:
+    """Return the times of contenders that take turns, each with its own tolerance."""
+    found = [(contender, *loosest(contender)) for contender in contenders]
+    runs: list[list[Run]] = [[] for _ in found]
+    for number in range(rounds):
+        for place in range(len(found)):
+            which = (place + number) % len(found)
+            contender, tolerance, _ = found[which]
+            runs[which].append(contender.run(tolerance))
+    return [
+        {
+            "name": contender.name,
+            "tolerance": tolerance,
+            "error": error,
+            "setup": min(run.setup for run in own),
+            "step": statistics.median(step for run in own for step in run.steps),
+            "least_step": min(step for run in own for step in run.steps),
+            "first_step": statistics.median(run.steps[0] for run in own),
+        }
+        for (contender, tolerance, error), own in zip(found, runs, strict=True)
+    ]
+
+
+def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) -> dict[str, Any]:
+    """Return everything about one level."""
+    problem = gallery.make("diffusion-2d", level, DEGREE)
+    record: dict[str, Any] = {"level": level, "unknowns": problem.unknowns}
+    record["wrong"] = None if asgard is None else same_equation(problem, asgard, level)
+    own = our_contenders(problem)
+    others = [] if asgard is None else asgard_contenders(asgard, level, direct)
+    times = measure([*own, *others], rounds)
+    record["batchkron"], record["ASGarD"] = times[: len(own)], times[len(own) :]
+    iterative = [entry for entry in record["ASGarD"] if entry["name"] != DIRECT]
+    best = min((entry["step"] for entry in iterative), default=None)
+    fastest = min(entry["step"] for entry in record["batchkron"])
+    record["ratio"] = best / fastest if best else None
+    return record
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Return all times."""
+    heads = ["level", "unknowns", "who", "solver", "tolerance", "error", "set-up", "step", "ratio"]
+    rows = []
+    for record in records:
+        fastest = min(entry["step"] for entry in record["batchkron"])
+        for who in ("batchkron", "ASGarD"):
+            for entry in record[who]:
+                rows.append(
+                    [
+                        str(record["level"]),
+                        str(record["unknowns"]),
+                        who,
+                        entry["name"],
+                        "–" if entry["name"] == DIRECT else f"{entry['tolerance']:.0e}",
+                        f"{entry['error']:.0e}",
+                        report.seconds(_setup(entry)),
+                        report.seconds(entry["step"]),
+                        f"{entry['step'] / fastest:.1f}",
+                    ]
+                )
+    return report.table(heads, rows)
+
+
+def _setup(entry: dict[str, Any]) -> float:
+    """Return the time before the first step, and what it takes longer than the others."""
+    return float(entry["setup"] + max(0.0, entry["first_step"] - entry["step"]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the status is 1 if the two did not solve the same problem."""
+    name = "python -m benchmarks.sparse_grid.implicit"
+    parser = argparse.ArgumentParser(name, description=__doc__)
+    parser.add_argument("--asgard", type=Path, metavar="BUILD", help="a build of ASGarD 0.9.0")
+    parser.add_argument("--levels", default="7,8", help="such as 7,8")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each contender")
+    parser.add_argument("--direct", action="store_true", help="ASGarD's direct solver, too")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures here")
+    options = parser.parse_args(arguments)
+    asgard: Asgard | None = Asgard(options.asgard)
+    missing = asgard.missing() if asgard else None
+    if missing:
+        print(f"ASGarD was not measured: {missing}\n")
+        asgard = None
+    bk.set_num_threads(1)
+    if asgard is not None:
+        asgard.library.set_threads(1)
+    machine = describe_machine([], {} if missing is None else {"ASGarD": missing}, [])
+    machine["peers"] = {} if asgard is None else {"ASGarD": asgard.version}
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    record: dict[str, Any] = {"machine": machine, "rounds": options.rounds, "blas_threads": threads}
+    record |= {"dt": DT, "steps": STEPS, "error": ERROR, "levels": []}
+    for level in map(int, options.levels.split(",")):
+        record["levels"].append(measure_level(level, asgard, options.rounds, options.direct))
+        print(f"measured level {level}", file=sys.stderr)
+    record["load_after"] = os.getloadavg()
+    if options.json is not None:
+        options.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    print(table(record["levels"]))
+    for found in record["levels"]:
+        if found["wrong"]:
+            print(f"**wrong**: level {found['level']}: {found['wrong']}")
+        elif found["ratio"]:
+            met = "met" if found["ratio"] >= GOAL else "**not met**"
+            print(f"level {found['level']}: {found['ratio']:.1f} times, {GOAL:g} is {met}")
+    return int(any(found["wrong"] for found in record["levels"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

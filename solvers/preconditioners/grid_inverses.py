@@ -1,0 +1,126 @@
+"""Solves on some full grids of a sparse grid, signed and summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import KroneckerTerms, on_device
+from batchkron.operators.kronecker_terms import sum_terms
+from batchkron.solvers.preconditioners.bases import ModeBases
+from batchkron.solvers.preconditioners.nearest import nearest_product, nearest_sum
+from batchkron.solvers.preconditioners.shared_modes import SharedModes
+from batchkron.solvers.preconditioners.subgrids import Subgrid
+from batchkron.solvers.preconditioners.tensor_inverse import (
+    ProductInverse,
+    joint_bases,
+    joint_diagonal,
+    tensor_inverse,
+)
+
+__all__ = ["GridInverses", "Local"]
+
+Local: TypeAlias = Literal["exact", "sum", "product"]
+
+
+class GridInverses:
+    """Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over some full grids l, B = shift · I + scale · A.
+
+    Parameters
+    ----------
+    bases : ModeBases
+        Of A.
+    grids : sequence of Subgrid
+        The grids and their c_l.
+    local : {"exact", "sum", "product"}
+        How they are solved, see `CombinationPreconditioner`.
+    dtype : numpy.dtype
+        Of the vectors.
+    device : {"cpu", "cuda"}
+        Where they are.
+    """
+
+    def __init__(
+        self, bases: ModeBases, grids: Sequence[Subgrid], local: Local, dtype: Any, device: str
+    ) -> None:
+        self._bases, self._local, self._kind = bases, local, (dtype, device)
+        self.complete = all(grid.complete for grid in grids)
+        self._shared, self._together = self._share(grids)
+        self._alone = [grid for grid in grids if grid not in self._together]
+        self._places = [
+            None if grid.places is None else on_device(grid.places, device) for grid in self._alone
+        ]
+        self._inverses: list[Any] = []
+
+    def _share(self, grids: Sequence[Subgrid]) -> tuple[SharedModes | None, list[Subgrid]]:
+        """Return the inverse on the full grids whose modes can all be diagonalised, and these."""
+        if self._local != "exact" or grids[0].places is None:
+            return None, []
+        found = [(grid, joint_bases(self._bases, grid.levels)) for grid in grids]
+        kept = [(grid, joint) for grid, joint in found if joint is not None]
+        if not kept:
+            return None, []
+        together = [grid for grid, _ in kept]
+        return SharedModes(together, [joint for _, joint in kept], *self._kind), together
+
+    def shifted(self, shift: Any, scale: Any) -> GridInverses:
+        """Return the inverses for B = shift · I + scale · A."""
+        other = copy(self)
+        other._inverses = [self._inverse(grid, shift, scale) for grid in self._alone]
+        if self._shared is not None:
+            other._shared = self._shared.with_diagonals(
+                [
+                    joint_diagonal(self._bases, grid.levels, joint, shift, scale)
+                    for grid, joint in zip(self._together, self._shared.bases, strict=True)
+                ]
+            )
+        return other
+
+    def _inverse(self, grid: Subgrid, shift: Any, scale: Any) -> Any:
+        if self._local == "exact":
+            return tensor_inverse(self._bases, grid.levels, shift, scale, *self._kind)
+        matrices = _stacked(self._bases.terms, grid.levels, shift, scale)
+        if self._local == "product":
+            return ProductInverse(nearest_product(matrices), *self._kind)
+        bases = ModeBases(sum_terms(nearest_sum(matrices)))
+        return tensor_inverse(bases, (0,) * len(grid.levels), 0.0, 1.0, *self._kind)
+
+    def solve(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return B⁻¹ x, (N,), on the one grid that is the whole tensor product."""
+        return self._inverses[0].apply(x)  # type: ignore[no-any-return]
+
+    def add(self, x: NDArray[Any], target: NDArray[Any]) -> None:
+        """Add the product with x to ``target``.
+
+        Parameters
+        ----------
+        x, target : ndarray, (N,) or (N + 1,)
+            With one element more, 0 in x and anything in the target, unless ``complete``.
+        """
+        if self._shared is not None:
+            self._shared.add(x, target)
+        for grid, places, inverse in zip(self._alone, self._places, self._inverses, strict=True):
+            assert places is not None
+            part = inverse.apply(x.take(places))
+            if grid.coefficient != 1:
+                part = part * grid.coefficient
+            target[places] += part  # on one full grid no place comes twice, but the one left out
+
+
+def _stacked(
+    terms: KroneckerTerms, levels: tuple[int, ...], shift: Any, scale: Any
+) -> list[NDArray[Any]]:
+    """Return the factors of shift · I + scale · A on one full grid, (terms, n_k, n_k) per mode."""
+    stacks = []
+    for mode, level in enumerate(levels):
+        rows = terms.rows(mode, level)
+        matrices = [np.eye(rows)] * bool(shift)
+        matrices += [terms.factor(t, mode, level) for t in range(len(terms.terms))]
+        stacks.append(np.stack(matrices))
+    weights = [shift] * bool(shift) + [scale * term.coefficient for term in terms.terms]
+    stacks[0] = stacks[0] * np.asarray(weights)[:, None, None]
+    return stacks
