@@ -100,7 +100,7 @@ def test_less_precise_kernels_compile(case, capability, table):
 def test_krylov_methods_compile(dtype, capability):
     for kernel in krylov_methods_kernels(dtype, capability):
         assert "krylov" in kernel.name
-        assert kernel.registers <= 112
+        assert kernel.registers <= 128  # two thread blocks of 256 threads
         assert kernel.stack <= 64
 
 
