@@ -165,7 +165,7 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
         return _for_systems(operator, size)
     if _takes_out(product) and (own is None or np.dtype(own) == dtype):
         return lambda x, out: _take(product(x, out=out), out)
-    return lambda x, out: np.copyto(out, np.reshape(product(x), out.shape), casting="same_kind")
+    return lambda x, out: _put(product(x), out)
 
 
 def _dense(matrix: Vector, like: Vector) -> Product:
@@ -205,4 +205,12 @@ def _takes_out(function: Callable[..., Any]) -> bool:
 def _take(product: Any, out: Vector) -> None:
     """Copy a product into ``out``, unless it was written there as asked."""
     if product is not None and product is not out:
+        _put(product, out)
+
+
+def _put(product: Any, out: Vector) -> None:
+    """Copy a product into ``out``, the usual ones without going through NumPy's dispatch."""
+    if type(product) is type(out) and product.dtype == out.dtype and product.shape == out.shape:
+        out[...] = product
+    else:
         np.copyto(out, np.reshape(product, out.shape), casting="same_kind")
