@@ -149,6 +149,12 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
     )
 
 
+def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
+    """Return the kernel of products with diagonal matrices."""
+    options = _TYPES[dtype], threads, _flag(repeated)
+    return Program("diagonal.cuh", _type("diagonal_multiply", *options))
+
+
 def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     """Return the kernel of one pass of a Kron-Matmul."""
     scalar = _TYPES[dtype]
