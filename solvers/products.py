@@ -168,6 +168,29 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
     return lambda x, out: _put(product(x), out)
 
 
+def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector] | None:
+    """Return the operator's ``matvec``, if it makes an array for each product with one vector.
+
+    Parameters
+    ----------
+    operator : object
+        One that `as_product` takes.
+    like : ndarray, shape (..., N)
+        An array such as x.
+
+    Returns
+    -------
+    callable or None
+        ``product(x)``; None where `as_product` writes products without a copy.
+    """
+    if like.ndim > 1 or is_sparse(operator) or isinstance(operator, Operator):
+        return None
+    if isinstance(operator, array_module(operator).ndarray):
+        return None
+    matvec = getattr(operator, "matvec", None)
+    return matvec if callable(matvec) and not _takes_out(matvec) else None
+
+
 def _dense(matrix: Vector, like: Vector) -> Product:
     if like.ndim == 1:
         return lambda x, out: np.dot(matrix, x, out=out)
@@ -208,9 +231,16 @@ def _take(product: Any, out: Vector) -> None:
         _put(product, out)
 
 
+def is_alike(product: Any, out: Vector) -> bool:
+    """Whether a product is an array of the kind, dtype and shape of ``out``."""
+    return bool(
+        type(product) is type(out) and product.dtype == out.dtype and product.shape == out.shape
+    )
+
+
 def _put(product: Any, out: Vector) -> None:
     """Copy a product into ``out``, the usual ones without going through NumPy's dispatch."""
-    if type(product) is type(out) and product.dtype == out.dtype and product.shape == out.shape:
+    if is_alike(product, out):
         out[...] = product
     else:
         np.copyto(out, np.reshape(product, out.shape), casting="same_kind")

@@ -137,3 +137,24 @@ def test_statuses_on_the_device(cupy):
     assert bicgstab(cupy.asarray(np.eye(2)), bad).status is Status.NOT_FINITE
     few = cg(laplacian((9, 9)).to("cuda"), cupy.ones(81), maxiter=3, rtol=1e-12)
     assert (few.status, few.iterations) == (Status.MAX_ITERATIONS, 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [90, 20_000])
+def test_operators_of_others(cupy, rng, method, size):
+    """Their products are read where they are, if they are plain arrays, else copied."""
+    entries, b = np.linspace(1.0, 9.0, size), rng.standard_normal(size)
+    on_device, made = cupy.asarray(entries), []
+
+    class Function:
+        shape, dtype = (size, size), np.dtype(np.float64)
+
+        def matvec(self, x):
+            product = on_device * x
+            made.append(product)
+            return product if len(made) % 3 else product.reshape(1, size)
+
+    result = method(Function(), cupy.asarray(b), rtol=1e-9)
+    assert result.converged
+    assert result.applications == len(made)
+    np.testing.assert_allclose(result.x.get(), b / entries, rtol=1e-6, atol=1e-8)
