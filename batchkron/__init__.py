@@ -6,6 +6,7 @@ from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemF
 from batchkron.kron import batched_gemm, gekmm, gemkm, kron
 from batchkron.operators import (
     BatchedKron,
+    Diagonal,
     Identity,
     KroneckerProduct,
     KroneckerSum,
@@ -22,6 +23,7 @@ __all__ = [
     "BackendUnavailableError",
     "BatchedKron",
     "ContextLostError",
+    "Diagonal",
     "Identity",
     "KroneckerProduct",
     "KroneckerSum",

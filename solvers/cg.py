@@ -150,6 +150,7 @@ class Cg(KrylovMethod):
         x, r, p, q = (self._vector(name) for name in ("x", "r", "p", "q"))
         z = self._vector("z") if preconditioned else r
         self._five = x, r, p, q, z
+        self._image = q  # where the latest product is
         turn = ("CgProduct", "CgDirection")
         self._first = self._passes(("ScaleResidual",), [r])
         self._turn = self._passes(turn, self._five)
@@ -175,7 +176,11 @@ class Cg(KrylovMethod):
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
         _, _, p, q, _ = self._five
-        system.apply(p, q)
+        product = system.product(p, q)
+        if product is not self._image:
+            self._image = product
+            assert self._space is not None
+            self._step.set_vector(3, product, self._space.address(product))
         left = self._step.run()
         return self._next_direction(system) if left and system.preconditioned else left
 

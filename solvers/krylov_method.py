@@ -26,6 +26,8 @@ from batchkron.solvers.residual_history import ResidualHistory
 from batchkron.solvers.solve_watch import Watch
 
 _AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
+_AT_ONCE_OF_SMALL = 16  # of systems where looking takes as long as several of them
+_SMALL = 1 << 18  # unknowns
 _LEAST_RECORDED = 2  # of which a graph is worth its making
 
 _STATUS = {
@@ -91,6 +93,8 @@ class KrylovMethod(ABC):
         self._recorder: KrylovRecorder | None = None
         self._recorded: tuple[Any, ...] = ()
         self._costs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._measured = False  # whether the first product with A has been
+        self._done = 0  # iterations of the solve under way
 
     @classmethod
     def for_system(cls, A: Any, b: Any, batched: str | None, **options: Any) -> Self:
@@ -213,9 +217,10 @@ class KrylovMethod(ABC):
             running = space.running()
             while running:
                 self._sweep(system, watch, history)
+                space.changed()
                 running = space.running(self._check(system))
+                history.take()
                 watch.cycle_ended(self._solution, self.batched)
-            history.take()
             return self._result(system, history, out, raise_on_failure, tolerances)
 
     def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
@@ -246,7 +251,9 @@ class KrylovMethod(ABC):
             most_cycles=watch.most_cycles,
         )
         self._measured = False
+        self._done = 0
         self._start.run()
+        self._space.changed()
 
     def _sweep(self, system: LinearSystem, watch: Watch, history: ResidualHistory) -> None:
         """Iterate from the true residual until every system stops."""
@@ -258,6 +265,7 @@ class KrylovMethod(ABC):
             if untaken + count > space.rows:
                 history.take()
                 untaken = 0
+            space.changed()
             if count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
                 self._repeat(system, step, count)
                 step += count
@@ -268,12 +276,11 @@ class KrylovMethod(ABC):
                     if left == 0:
                         break
             untaken += count
-            running = space.running(left)
+            self._done += count
             if watch.callback is not None and history.take():
                 watch.iteration_ended(history.latest(), self._solution, self.batched)
-            if running == 0 or step == self._most_steps:
+            if step == self._most_steps or space.running(left) == 0:
                 break
-        history.take()
 
     _most_steps: int | float = math.inf
 
@@ -309,7 +316,9 @@ class KrylovMethod(ABC):
             return 1
         if self._arrays is np:  # passes say how many systems run
             return int(min(self._space.rows, most))
-        return int(min(max(1, min(step, _AT_ONCE)), most))
+        small = self._space.systems * self.size <= _SMALL
+        count = max(1, min(self._done, _AT_ONCE_OF_SMALL if small else _AT_ONCE))
+        return int(most) if most <= 1.5 * count else count
 
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
         if out is None:

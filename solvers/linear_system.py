@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, is_plain
 from batchkron.operators import Operator
 from batchkron.solvers.layouts import as_systems
-from batchkron.solvers.products import Vector, as_product
+from batchkron.solvers.products import (
+    Vector,
+    allocating_product,
+    as_product,
+    is_alike,
+)
 
 
 def check_tolerances(rtol: float, atol: float) -> None:
@@ -86,6 +91,7 @@ class LinearSystem:
         self.operators = A, M
         self.recordable = all(op is None or isinstance(op, Operator) for op in (A, M))
         self._product = as_product(A, "A", b)
+        self._allocating = allocating_product(A, b)
         self._precondition = None if M is None else as_product(M, "M", b)
         self.preconditioned = M is not None
         self.applications = 0
@@ -95,6 +101,21 @@ class LinearSystem:
         """Write A x into ``out``."""
         self.applications += 1
         self._product(x, out)
+
+    def product(self, x: Vector, out: Vector) -> Vector:
+        """Return A x: in ``out``, or where an operator left it that makes arrays of its own.
+
+        Such an array may be x itself, and is the operator's: it may only be read.
+        """
+        if self._allocating is None:
+            self.apply(x, out)
+            return out
+        self.applications += 1
+        product = self._allocating(x)
+        if is_alike(product, out) and is_plain(product) and product.device == out.device:
+            return product
+        np.copyto(out, np.reshape(product, out.shape), casting="same_kind")
+        return out
 
     def precondition(self, x: Vector, out: Vector) -> None:
         """Write M x into ``out``; without M it must be x itself, and nothing is done."""

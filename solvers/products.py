@@ -165,7 +165,30 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
         return _for_systems(operator, size)
     if _takes_out(product) and (own is None or np.dtype(own) == dtype):
         return lambda x, out: _take(product(x, out=out), out)
-    return lambda x, out: np.copyto(out, np.reshape(product(x), out.shape), casting="same_kind")
+    return lambda x, out: _put(product(x), out)
+
+
+def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector] | None:
+    """Return the operator's ``matvec``, if it makes an array for each product with one vector.
+
+    Parameters
+    ----------
+    operator : object
+        One that `as_product` takes.
+    like : ndarray, shape (..., N)
+        An array such as x.
+
+    Returns
+    -------
+    callable or None
+        ``product(x)``; None where `as_product` writes products without a copy.
+    """
+    if like.ndim > 1 or is_sparse(operator) or isinstance(operator, Operator):
+        return None
+    if isinstance(operator, array_module(operator).ndarray):
+        return None
+    matvec = getattr(operator, "matvec", None)
+    return matvec if callable(matvec) and not _takes_out(matvec) else None
 
 
 def _dense(matrix: Vector, like: Vector) -> Product:
@@ -205,4 +228,19 @@ def _takes_out(function: Callable[..., Any]) -> bool:
 def _take(product: Any, out: Vector) -> None:
     """Copy a product into ``out``, unless it was written there as asked."""
     if product is not None and product is not out:
+        _put(product, out)
+
+
+def is_alike(product: Any, out: Vector) -> bool:
+    """Whether a product is an array of the kind, dtype and shape of ``out``."""
+    return bool(
+        type(product) is type(out) and product.dtype == out.dtype and product.shape == out.shape
+    )
+
+
+def _put(product: Any, out: Vector) -> None:
+    """Copy a product into ``out``, the usual ones without going through NumPy's dispatch."""
+    if is_alike(product, out):
+        out[...] = product
+    else:
         np.copyto(out, np.reshape(product, out.shape), casting="same_kind")

@@ -40,6 +40,7 @@ from batchkron.backends.device_programs import (
     batch_program,
     compile_options,
     device_sources,
+    diagonal_program,
     explicit_program,
     fibre_program,
     group_program,
@@ -285,6 +286,15 @@ def krylov_programs(dtype, limits):
         for names in KRYLOV:
             for kernel in krylov_kernels(names, dtype, n, 1, 20, limits):
                 yield kernel.program
+
+
+def diagonal_kernels(dtype, capability):
+    """The kernels of products with diagonal matrices."""
+    kind = np.dtype(dtype)
+    begun = [
+        _begun(diagonal_program(kind, 256, repeated), capability) for repeated in (False, True)
+    ]
+    return [kernel.result() for kernel in begun]
 
 
 def krylov_methods_kernels(dtype, capability):

@@ -42,6 +42,13 @@ def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[A
 
 
 @cache
+def diagonal_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return DiagonalArguments."""
+    sizes = _sizes("count", "period", "inner", "scaled", "accumulate")
+    return np.dtype([*_pointers("x", "y", "d"), *sizes, ("alpha", dtype)], align=True)
+
+
+@cache
 def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return GroupArguments for ``modes`` factors."""
     pointers = _pointers("x", "y", "previous", "workspace")

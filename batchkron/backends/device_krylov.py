@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.device_programs import BASIS_PASSES, Program, krylov_program
+from batchkron.backends.device_programs import (
+    BASIS_KERNELS,
+    Program,
+    basis_program,
+    krylov_program,
+)
 from batchkron.backends.device_tiling import DeviceLimits
 
 _SMALL = 8192  # unknowns for which one block is quicker than several kernels
@@ -21,6 +26,7 @@ _LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
 _BLOCKS_PER_PROCESSOR = 4
 _MOST_SUMS = 5
 _HELD = 4  # kHeld of krylov_basis.cuh
+_OF_BASIS = {name for names in BASIS_KERNELS for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +53,40 @@ def _threads(n: int, per_thread: int, most: int) -> int:
     return max(32, min(most, -(-wanted // 32) * 32))
 
 
-def _basis_room(name: str, dtype: np.dtype[np.generic], threads: int, restart: int) -> int:
-    """Return the bytes of shared memory of a pass over the basis."""
+def _basis_room(
+    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, staged: bool
+) -> int:
+    """Return the bytes of shared memory of a kernel over the basis."""
     warps, reals = threads // 32, 2 if dtype.kind == "c" else 1
-    if name == "GmresProject":
-        return 8 * (warps * (2 * restart * reals + 2 + reals) + 1)
-    return 8 * (warps + 3) + 2 * restart * dtype.itemsize
+    words = warps + 3
+    if "GmresProject" in names:
+        words = warps * (2 * restart * reals + 2 + reals) + 1
+    if staged:
+        words += (7 * reals + 2) * (restart + 1)
+    return 8 * words + (0 if names == ["GmresProject"] else 2 * restart * dtype.itemsize)
+
+
+def _basis_kernel(
+    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, most: int
+) -> tuple[Program, int, int]:
+    """Return the program, threads and shared memory, of which there are ``most`` bytes.
+
+    Raises
+    ------
+    ValueError
+        If sums over a basis of ``restart`` vectors do not fit.
+    """
+    staged = _basis_room(names, dtype, 32, restart, True) <= most and names != ["GmresCombine"]
+    shared = _basis_room(names, dtype, threads, restart, staged)
+    while shared > most and threads > 32:
+        threads //= 2
+        shared = _basis_room(names, dtype, threads, restart, staged)
+    if shared > most:
+        raise ValueError(
+            f"restart is {restart}; the device has shared memory for the sums of "
+            f"{restart * most // shared} basis vectors"
+        )
+    return basis_program(dtype, names, threads, staged), threads, shared
 
 
 def krylov_kernels(
@@ -72,34 +106,28 @@ def krylov_kernels(
     """
     parts = parts_of(n, systems, limits.multiprocessors)
     kernels: list[KrylovKernel] = []
-    waiting: list[str] = []
-
-    def launch_waiting() -> None:
-        if waiting:
-            threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
-            program = krylov_program(dtype, waiting, threads, parts == 1)
-            shared = 8 * ((threads // 32 + 1) * _MOST_SUMS + 1)
-            kernels.append(KrylovKernel(program, systems * parts, threads, shared))
-            waiting.clear()
-
-    for name in names:
-        if name not in BASIS_PASSES:
-            if parts > 1:
-                launch_waiting()
-            waiting.append(name)
-            continue
-        launch_waiting()
-        threads = _PART_THREADS if parts > 1 else _threads(n, _HELD, _PART_THREADS)
-        shared = _basis_room(name, dtype, threads, restart)
-        while shared > limits.shared_bytes and threads > 32:
-            threads //= 2
-            shared = _basis_room(name, dtype, threads, restart)
-        if shared > limits.shared_bytes:
-            raise ValueError(
-                f"restart is {restart}; the device has shared memory for the sums of "
-                f"{restart * limits.shared_bytes // shared} basis vectors"
+    for group in _groups(names, parts == 1):
+        if tuple(group) in BASIS_KERNELS:
+            threads = _PART_THREADS if parts > 1 else _threads(n, _HELD, _PART_THREADS)
+            program, threads, shared = _basis_kernel(
+                group, dtype, threads, restart, limits.shared_bytes
             )
-        program = krylov_program(dtype, [name], threads, parts == 1)
+        else:
+            threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
+            program = krylov_program(dtype, group, threads, parts == 1)
+            shared = 8 * ((threads // 32 + 1) * _MOST_SUMS + 1)
         kernels.append(KrylovKernel(program, systems * parts, threads, shared))
-    launch_waiting()
     return kernels
+
+
+def _groups(names: Sequence[str], whole: bool) -> list[list[str]]:
+    """Return which passes share a kernel: neighbours of one kind where a block owns a system."""
+    groups: list[list[str]] = []
+    for name in names:
+        together = [*groups[-1], name] if groups and whole else []
+        known = tuple(together) in BASIS_KERNELS
+        if known or (together and not _OF_BASIS.intersection(together)):
+            groups[-1] = together
+        else:
+            groups.append([name])
+    return groups

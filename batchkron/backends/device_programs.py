@@ -150,6 +150,12 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
     )
 
 
+def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
+    """Return the kernel of products with diagonal matrices."""
+    options = _TYPES[dtype], threads, _flag(repeated)
+    return Program("diagonal.cuh", _type("diagonal_multiply", *options))
+
+
 def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     """Return the kernel of one pass of a Kron-Matmul."""
     scalar = _TYPES[dtype]
@@ -332,27 +338,34 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
     )
 
 
-BASIS_PASSES = {
-    "GmresProject": "krylov_project",
-    "GmresExtend": "krylov_extend",
-    "GmresCombine": "krylov_combine",
+BASIS_KERNELS = {  # of the passes of GMRES over its basis
+    ("GmresProject",): "krylov_project",
+    ("GmresExtend",): "krylov_extend",
+    ("GmresProject", "GmresExtend"): "krylov_step",
+    ("GmresCombine",): "krylov_combine",
 }
 
 
 def krylov_program(
     dtype: np.dtype[np.generic], names: Sequence[str], threads: int, whole: bool
 ) -> Program:
-    """Return the kernel of passes of a Krylov method.
+    """Return the kernel of passes of a Krylov method over single elements.
 
-    Several at once where a thread block owns a system (``whole``), else one; one of
-    ``BASIS_PASSES`` in any case.
+    Several at once where a thread block owns a system (``whole``), else one.
     """
     scalar = _TYPES[dtype]
-    if names[0] in BASIS_PASSES:
-        return Program("krylov_basis.cuh", _type(BASIS_PASSES[names[0]], scalar, threads))
     passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
     kernel = "krylov_whole" if whole else "krylov_part"
     return Program("krylov_passes.cuh", _type(kernel, scalar, threads, *passes))
+
+
+def basis_program(
+    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, staged: bool
+) -> Program:
+    """Return the kernel of passes of ``BASIS_KERNELS``; ``staged`` matters to all but the last."""
+    kernel = BASIS_KERNELS[tuple(names)]
+    options = [] if kernel == "krylov_combine" else [_flag(staged)]
+    return Program("krylov_basis.cuh", _type(kernel, _TYPES[dtype], threads, *options))
 
 
 def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Program:

@@ -39,6 +39,18 @@ class KronProduct(Protocol):
         """Write A x[..., :] to out[..., :] if both are plain arrays that fit, else return False."""
 
 
+class DiagonalProduct(Protocol):
+    """A product with diagonal matrices of entries (systems…, N) on a device."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha d x, added to y or overwriting it."""
+
+    def apply(self, x: object, out: object) -> bool:
+        """Write d x to ``out`` if both are plain arrays that fit, else return False."""
+
+
 class BatchPlan(Protocol):
     """A batch list of fixed structure, for one system or many."""
 
@@ -155,6 +167,9 @@ class Backend(Protocol):
 
     def reserve(self, plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
         """Allocate on a device what a plan's `run` will need, so that it cannot fail halfway."""
+
+    def diagonal_product(self, entries: Array) -> DiagonalProduct | None:
+        """Return the product with diagonal matrices on a device; None on the CPU."""
 
     def workspace(self) -> Any:
         """Return memory of one operator on a device, for each stream; None on the CPU."""

@@ -3,6 +3,7 @@
 from batchkron.operators.algebra import Identity
 from batchkron.operators.base import Operator
 from batchkron.operators.batched_kron import BatchedKron
+from batchkron.operators.diagonal import Diagonal
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum import KroneckerSum
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
@@ -12,6 +13,7 @@ from batchkron.operators.validation import ValidationReport
 
 __all__ = [
     "BatchedKron",
+    "Diagonal",
     "Identity",
     "KroneckerProduct",
     "KroneckerSum",

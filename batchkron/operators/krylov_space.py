@@ -31,6 +31,7 @@ _WORD = {name: offset // 8 for name, (_, offset) in ARGUMENTS.fields.items()}  #
 _ROWS = 512  # of the history, for one system
 _LEAST_ROWS = 64
 _HISTORY_BYTES = 8 << 20
+_BYTES_OF_A_LOOK = 32 << 10  # that a device sends as quickly as a few
 
 
 class Passes:
@@ -96,9 +97,10 @@ class KrylovSpace:
         systems = max(self.systems, 1)
         self.rows = min(_ROWS, max(_LEAST_ROWS, _HISTORY_BYTES // (8 * systems)))
         empty, double = self._backend.empty, np.dtype(np.float64)
-        self._state = empty((self.systems, STATE_FIELDS), double)
-        self._progress = empty((2, self.systems), np.dtype(np.int32))
-        self._history = empty((self.rows, self.systems), double)
+        self._record = empty((self.systems * (STATE_FIELDS + 1 + self.rows),), double)
+        self._state, self._progress, self._history = self._parts_of(self._record)
+        self._at_a_look = self._record.nbytes <= _BYTES_OF_A_LOOK and module is not np
+        self._seen: tuple[Any, Any, Any] | None = None
         base: dict[str, int] = {"n": self.size, "systems": self.systems, "rows": self.rows}
         self._kept = [self._state, self._progress, self._history]
         self._restart = base["restart"] = restart
@@ -122,6 +124,16 @@ class KrylovSpace:
         self._base = np.zeros(ARGUMENTS.itemsize // 8, np.uint64)
         for name, value in base.items():
             self._base[_WORD[name]] = value
+
+    def _parts_of(self, record: Any) -> tuple[Any, Any, Any]:
+        """Return state (systems, fields), progress (2, systems) and history (rows, systems)."""
+        systems = self.systems
+        state, progress = systems * STATE_FIELDS, systems * (STATE_FIELDS + 1)
+        return (
+            record[:state].reshape(systems, STATE_FIELDS),
+            record[state:progress].view(np.int32).reshape(2, systems),
+            record[progress:].reshape(self.rows, systems),
+        )
 
     def recorder(self) -> KrylovRecorder | None:
         """Return what repeats work on a device with the least effort; None on the CPU."""
@@ -188,17 +200,27 @@ class KrylovSpace:
         """Return how many systems are running: what a pass returned, if that is known."""
         return known if known >= 0 else int((self.progress()[0] == Progress.RUNNING).sum())
 
+    def changed(self) -> None:
+        """Forget what was seen of a device: passes have been launched since."""
+        self._seen = None
+
     def progress(self) -> NDArray[np.int32]:
         """Return `Progress` and iterations of each system, (2, systems), once they are there."""
-        return self._host(self._progress)
+        return self._host(1, ...)
 
     def field(self, field: Field) -> NDArray[np.float64]:
         """Return a scalar of each system, (systems,), once it is there."""
-        return self._host(self._state[:, field])
+        return self._host(0, (slice(None), field))
 
     def history(self, rows: int) -> NDArray[np.float64]:
         """Return the first rows of the history, (rows, systems)."""
-        return self._host(self._history[:rows])
+        return self._host(2, slice(rows))
 
-    def _host(self, array: Any) -> NDArray[Any]:
+    def _host(self, part: int, index: Any) -> NDArray[Any]:
+        """Return some of the state, progress or history; of a device all at once, if few."""
+        if self._at_a_look:
+            if self._seen is None:
+                self._seen = self._parts_of(self.module.asnumpy(self._record))
+            return self._seen[part][index].copy()  # type: ignore[no-any-return]
+        array = (self._state, self._progress, self._history)[part][index]
         return array.copy() if self.module is np else self.module.asnumpy(array)  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ import batchkron as bk
 from batchkron import solvers
 from benchmarks.krylov.batches import batch_records
 from benchmarks.krylov.cases import (
+    DEVICE_OPERATORS,
     DEVICE_UNKNOWNS,
     ITERATIONS,
     METHODS,
@@ -27,6 +28,7 @@ from benchmarks.krylov.cases import (
     UNKNOWNS,
     Case,
     operator_of,
+    peer_operator,
     right_hand_side,
     side,
 )
@@ -47,7 +49,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 def cases_on(device: str) -> list[Case]:
     unknowns = UNKNOWNS if device == "cpu" else DEVICE_UNKNOWNS
-    return [Case(m, o, n) for n in unknowns for o in OPERATORS for m in METHODS]
+    operators = OPERATORS if device == "cpu" else DEVICE_OPERATORS
+    return [Case(m, o, n) for n in unknowns for o in operators for m in METHODS]
 
 
 def peer_of(device: str) -> tuple[str, Any]:
@@ -83,7 +86,8 @@ def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
     else:
         contenders["batchkron"] = lambda: ours(A, b, restart=ITERATIONS // 2, **options)
     if peer is not None:
-        contenders[name] = lambda: peer(A, b, **peer_options)
+        peers = peer_operator(case, module)
+        contenders[name] = lambda: peer(peers, b, **peer_options)
     result = contenders["batchkron"]()
     residual = float(np.linalg.norm(to_host(b - A @ result.x)))
     right = abs(residual - result.residual_norm) <= 1e-6 * float(np.linalg.norm(to_host(b)))

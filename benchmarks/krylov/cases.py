@@ -13,6 +13,7 @@ import batchkron as bk
 
 METHODS = ("cg", "minres", "bicgstab", "gmres")
 OPERATORS = ("diagonal", "kronecker sum")
+DEVICE_OPERATORS = ("diagonal", "function", "kronecker sum")
 UNKNOWNS = (100, 1_000, 10_000, 100_000, 1_000_000)
 DEVICE_UNKNOWNS = (1_000, 100_000, 10_000_000)
 ITERATIONS = 40  # of each solve, whatever the residual is
@@ -37,8 +38,19 @@ def second_difference(n: int) -> np.ndarray:
 
 
 def operator_of(case: Case, module: Any) -> Any:
-    """The operator, for arrays of a module: nothing but a product with a vector."""
-    if case.operator == "diagonal":
+    """The operator that we are given, for arrays of a module.
+
+    On a device "diagonal" is batchkron's `Diagonal`, and "function" the same matrix as the peer's
+    LinearOperator, whose Python code runs in every iteration.
+    """
+    if case.operator == "diagonal" and module is not np:
+        return bk.Diagonal(np.geomspace(1.0, 1e4, case.unknowns)).to("cuda")
+    return peer_operator(case, module)
+
+
+def peer_operator(case: Case, module: Any) -> Any:
+    """The operator that the peer is given: nothing but a product with a vector."""
+    if case.operator != "kronecker sum":
         entries = module.asarray(np.geomspace(1.0, 1e4, case.unknowns))
 
         def product(x: Any) -> Any:
@@ -97,7 +109,7 @@ def bytes_of_an_iteration(size: int) -> int:
 
 def side(case: Case) -> int:
     """The unknowns that the operator really has."""
-    if case.operator == "diagonal":
+    if case.operator != "kronecker sum":
         return case.unknowns
     modes = 2 if case.unknowns < 1_000_000 else 3
     return int(math.pow(round(case.unknowns ** (1 / modes)), modes))

@@ -1,7 +1,11 @@
 // Kernels for the passes of GMRES over its basis (krylov_gmres.cuh), which is (m + 1, systems, n).
 //
 // Thread blocks have `parts` parts of every system each; the last one of a system goes on with its
-// scalars. A thread holds some elements of u and w while the basis passes by, once.
+// scalars. A thread holds some elements of u and w while the basis passes by, once, a few vectors
+// at a time, whose loads are all under way before the first is used. Where a block owns a system, a
+// step is one kernel.
+//
+// With `staged` the small arrays of a system are in shared memory while a warp works on them.
 #pragma once
 
 #include "krylov_device.cuh"
@@ -11,6 +15,10 @@ namespace batchkron {
 namespace device {
 
 constexpr int kHeld = 4;  // elements of a vector that a thread holds
+// Basis vectors whose elements it loads at once: 128 bytes, with which a chip full of threads keeps
+// the memory busy.
+template <class T>
+constexpr int kTogether = sizeof(T) > 8 ? 2 : 4;
 
 template <class T>
 using Value = Coefficient<T>;
@@ -29,35 +37,40 @@ struct BasisPart {
   }
 };
 
-// After the first exchange the lower half of a warp adds up one sum, the upper half the other.
-// Lane 0 gets the sum of a, lane 16 that of b.
-inline double sum_of_two(double a, double b) {
-  const bool upper = lane() >= 16;
-  double sum = (upper ? b : a) + __shfl_xor_sync(0xffffffffu, upper ? a : b, 16);
-  for (int distance = 8; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  return sum;
-}
+// The small arrays of a system where a warp works on them, and back to where they are kept.
+template <class T, int threads, bool staged>
+struct SmallArrays {
+  const System<T> system;
+  double* const shared;
 
-}  // namespace device
+  gmres::Triangle<T> arrays() const {
+    return {system, staged ? shared : gmres::Triangle<T>::vectors_of(system)};
+  }
+  // All threads call these; what other threads wrote is there after a barrier.
+  void fetch() const { copy(gmres::Triangle<T>::vectors_of(system), shared); }
+  void keep() const { copy(shared, gmres::Triangle<T>::vectors_of(system)); }
 
-// a_i = q_i* u and c_i = q_i* w for i < column, |u|^2, u* w and |w|^2. A warp takes 32 kHeld
-// elements at a time, and adds what it finds to sums of its own in shared memory, (warps, count).
+  void copy(const double* from, double* to) const {
+    if constexpr (staged) {
+      const Index count = gmres::Triangle<T>::vectors_size(system.arguments.restart);
+      for (Index i = threadIdx.x; i < count; i += threads) to[i] = from[i];
+    }
+  }
+};
+
+// Adds a_k = q_k* u and c_k = q_k* w for k < column, |u|^2, u* w and |w|^2 over a part of a system,
+// to room[0 … count) for all threads after the call. A warp takes 32 kHeld elements at a time, and
+// adds what it finds to sums of its own, (warps, count) of them in `room`.
 template <class T, int threads>
-__global__ void __launch_bounds__(threads) krylov_project(device::KrylovArguments<T> a) {
-  using namespace device;
-  extern __shared__ __align__(16) unsigned char shared_memory[];
+inline void project_part(const BasisPart<T>& at, Index part, Index count, double* room) {
   constexpr int reals = Field<T>::reals, warps = threads / 32;
-  const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts, j = a.column;
-  if (a.progress[system] != kRunning) return;
-  const Index count = 2 * j * reals + 2 + reals;
-  double* const room = reinterpret_cast<double*>(shared_memory);
-  double* const flag = room + warps * count;
+  constexpr int together = kTogether<T>, sums = 2 * reals * together;
+  const KrylovArguments<T>& a = at.a;
+  const Index j = a.column;
   double* const own = room + warp() * count;
   for (Index k = lane(); k < count; k += 32) own[k] = 0;
   __syncwarp();
-  const BasisPart<T> at{a, system};
-  const Real<T> unit = Real<T>(System<T>{a, system}.at(kOperator));
+  const Real<T> unit = Real<T>(System<T>{a, at.system}.at(kOperator));
   const T* const u = at.slot(gmres::Basis, j);
   const T* const w = at.slot(gmres::Basis, j + 1);
   double last[2 + reals] = {};
@@ -68,24 +81,33 @@ __global__ void __launch_bounds__(threads) krylov_project(device::KrylovArgument
       const Index i = tile + e * 32 + lane();
       held_u[e] = at.load(u, i, a.n);
       held_w[e] = times(unit, at.load(w, i, a.n));
-      const ElementCursor<T> sums{nullptr, 0, last};
-      sums.add_real_product(0, held_u[e], held_u[e]);
-      sums.add_product(1, held_u[e], held_w[e]);
-      sums.add_real_product(1 + reals, held_w[e], held_w[e]);
     }
-    for (Index k = 0; k < j; ++k) {
-      const T* const q = at.slot(gmres::Basis, k);
-      double both[2 * reals] = {};
-      const ElementCursor<T> sums{nullptr, 0, both};
-      for (int e = 0; e < kHeld; ++e) {
-        const Value<T> value = at.load(q, tile + e * 32 + lane(), a.n);
-        sums.add_product(0, value, held_u[e]);
-        sums.add_product(reals, value, held_w[e]);
+    const ElementCursor<T> ends{nullptr, 0, last};
+    for (int e = 0; e < kHeld; ++e) {
+      ends.add_real_product(0, held_u[e], held_u[e]);
+      ends.add_product(1, held_u[e], held_w[e]);
+      ends.add_real_product(1 + reals, held_w[e], held_w[e]);
+    }
+    for (Index k = 0; k < j; k += together) {
+      Value<T> q[together][kHeld];
+#pragma unroll
+      for (int s = 0; s < together; ++s) {
+        const T* const p = at.slot(gmres::Basis, k + s);
+        for (int e = 0; e < kHeld; ++e)
+          q[s][e] = at.load(p, tile + e * 32 + lane(), k + s < j ? a.n : 0);
       }
-      for (int r = 0; r < reals; ++r) {
-        const double sum = sum_of_two(both[r], both[reals + r]);
-        if (lane() % 16 == 0) own[(2 * k + lane() / 16) * reals + r] += sum;
+      double found[sums] = {};
+#pragma unroll
+      for (int s = 0; s < together; ++s) {
+        const ElementCursor<T> both{nullptr, 0, found + 2 * reals * s};
+        for (int e = 0; e < kHeld; ++e) {
+          both.add_product(0, q[s][e], held_u[e]);
+          both.add_product(reals, q[s][e], held_w[e]);
+        }
       }
+      const double sum = sums_of_warp(found);
+      const Index place = 2 * reals * k + lane() * sums / 32;
+      if (lane() % (32 / sums) == 0 && place < 2 * reals * j) own[place] += sum;
     }
   }
   for (int k = 0; k < 2 + reals; ++k) {
@@ -99,23 +121,18 @@ __global__ void __launch_bounds__(threads) krylov_project(device::KrylovArgument
     room[k] = sum;
   }
   __syncthreads();
-  if (!all_parts<T, false>(a, system, part, count, room, flag)) return;
-  if (threadIdx.x == 0) gmres::projected(System<T>{a, system}, room);
 }
 
-// q = (u - Σ a_i q_i) / alpha, u' = (w - Σ c_i q_i - d q) / alpha, |u'|^2. The coefficients lie in
-// shared memory behind the room for sums.
+// q = (u - Σ a_k q_k) / alpha, u' = (w - Σ c_k q_k - d q) / alpha over a part of a system, and |u'|^2
+// to room[0] for all threads after the call. `shares` is shared memory for 2 m coefficients.
 template <class T, int threads>
-__global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments<T> a) {
-  using namespace device;
-  extern __shared__ __align__(16) unsigned char shared_memory[];
-  const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts, j = a.column;
-  if (a.progress[system] != kRunning) return;
-  double* const room = reinterpret_cast<double*>(shared_memory);
-  Value<T>* const first = reinterpret_cast<Value<T>*>(room + room_of_sums(threads, 1) + 1);
-  Value<T>* const second = first + j;
-  const System<T> own{a, system};
-  const gmres::Triangle<T> t(own);
+inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangle<T>& t,
+                        Value<T>* shares, double* room) {
+  const KrylovArguments<T>& a = at.a;
+  const System<T> own{a, at.system};
+  const Index j = a.column;
+  Value<T>* const first = shares;
+  Value<T>* const second = shares + j;
   for (Index k = threadIdx.x; k < j; k += threads) {
     first[k] = coefficient<T>(times(-1.0, t.first[k]));
     second[k] = coefficient<T>(times(-1.0, t.second[k]));
@@ -123,7 +140,6 @@ __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments
   const Real<T> unit = Real<T>(own.at(kOperator)), inverse = Real<T>(own.at(gmres::kInverse));
   const Value<T> share = coefficient<T>(own.number(gmres::kShare));
   __syncthreads();
-  const BasisPart<T> at{a, system};
   T* const u = at.slot(gmres::Basis, j);
   T* const w = at.slot(gmres::Basis, j + 1);
   double sum[1] = {};
@@ -135,7 +151,7 @@ __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments
       held_u[e] = at.load(u, i, a.n);
       held_w[e] = times(unit, at.load(w, i, a.n));
     }
-#pragma unroll 2
+#pragma unroll 4
     for (Index k = 0; k < j; ++k) {
       const T* const q = at.slot(gmres::Basis, k);
       for (int e = 0; e < kHeld; ++e) {
@@ -156,8 +172,83 @@ __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments
     }
   }
   sum_of_block<threads, 1, false>(sum, room);
-  if (!all_parts<T, false>(a, system, part, 1, room, room + room_of_sums(threads, 1) - 1)) return;
-  if (threadIdx.x == 0) gmres::extended(own, *room);
+}
+
+// How many sums krylov_project leaves.
+template <class T>
+inline Index products(const KrylovArguments<T>& a) {
+  constexpr int reals = Field<T>::reals;
+  return 2 * a.column * reals + 2 + reals;
+}
+
+}  // namespace device
+
+// The inner products of a step, and what follows from them. Shared memory: (warps, count) sums, a
+// flag, with `staged` the small arrays.
+template <class T, int threads, bool staged>
+__global__ void __launch_bounds__(threads) krylov_project(device::KrylovArguments<T> a) {
+  using namespace device;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts, count = products(a);
+  if (a.progress[system] != kRunning) return;
+  double* const room = reinterpret_cast<double*>(shared_memory);
+  double* const flag = room + threads / 32 * count;
+  project_part<T, threads>({a, system}, part, count, room);
+  if (!all_parts<T, false>(a, system, part, count, room, flag)) return;
+  const SmallArrays<T, threads, staged> small{{a, system}, flag + 1};
+  small.fetch();
+  __syncthreads();
+  if (warp() == 0) gmres::projected(small.system, small.arrays(), room, Warp{});
+  __syncthreads();
+  small.keep();
+}
+
+// The next vectors of the basis, and what follows from their norm. Shared memory: sums of a block,
+// a flag, with `staged` the small arrays, 2 m coefficients.
+template <class T, int threads, bool staged>
+__global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments<T> a) {
+  using namespace device;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts;
+  if (a.progress[system] != kRunning) return;
+  double* const room = reinterpret_cast<double*>(shared_memory);
+  double* const flag = room + room_of_sums(threads, 1) - 1;
+  const SmallArrays<T, threads, staged> small{{a, system}, flag + 1};
+  double* const behind =
+      small.shared + (staged ? gmres::Triangle<T>::vectors_size(a.restart) : 0);
+  extend_part<T, threads>({a, system}, part, gmres::Triangle<T>(small.system),
+                          reinterpret_cast<Value<T>*>(behind), room);
+  if (!all_parts<T, false>(a, system, part, 1, room, flag)) return;
+  small.fetch();
+  __syncthreads();
+  if (warp() == 0) gmres::extended(small.system, small.arrays(), room[0], Warp{});
+  __syncthreads();
+  small.keep();
+}
+
+// Both, where a thread block owns a system. Shared memory: (warps, count) sums, a flag, with
+// `staged` the small arrays, 2 m coefficients.
+template <class T, int threads, bool staged>
+__global__ void __launch_bounds__(threads) krylov_step(device::KrylovArguments<T> a) {
+  using namespace device;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  const Index system = blockIdx.x, count = products(a);
+  if (a.progress[system] != kRunning) return;
+  double* const room = reinterpret_cast<double*>(shared_memory);
+  const SmallArrays<T, threads, staged> small{{a, system}, room + threads / 32 * count + 1};
+  double* const behind =
+      small.shared + (staged ? gmres::Triangle<T>::vectors_size(a.restart) : 0);
+  const gmres::Triangle<T> t = small.arrays();
+  small.fetch();
+  project_part<T, threads>({a, system}, 0, count, room);
+  if (warp() == 0) gmres::projected(small.system, t, room, Warp{});
+  __syncthreads();
+  if (a.progress[system] == kRunning) {
+    extend_part<T, threads>({a, system}, 0, t, reinterpret_cast<Value<T>*>(behind), room);
+    if (warp() == 0) gmres::extended(small.system, t, room[0], Warp{});
+    __syncthreads();
+  }
+  small.keep();
 }
 
 // The trial solution: x + Σ y_i q_i; with an M that is still to be applied the sum alone.
@@ -182,6 +273,7 @@ __global__ void __launch_bounds__(threads) krylov_combine(device::KrylovArgument
   const Index stride = a.parts * threads;
   for (Index i = part * threads + threadIdx.x; i < a.n; i += stride) {
     Value<T> sum = alone ? Value<T>{} : at.load(x, i, a.n);
+#pragma unroll 8
     for (Index k = 0; k < count; ++k)
       sum = sum + times(shares[k], at.load(at.slot(basis, k), i, a.n));
     ElementCursor<T>::store(y + i, sum);

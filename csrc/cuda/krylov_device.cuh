@@ -7,22 +7,71 @@
 namespace batchkron {
 namespace device {
 
-// Where a thread is in a pass: one element of each vector.
-template <class T>
+// Several numbers that a thread holds.
+template <class R, int count>
+struct Several {
+  R at[count];
+};
+
+template <class R, int count>
+inline Several<R, count> operator+(Several<R, count> a, const Several<R, count>& b) {
+  for (int e = 0; e < count; ++e) a.at[e] = a.at[e] + b.at[e];
+  return a;
+}
+template <class R, int count>
+inline Several<R, count> operator-(Several<R, count> a, const Several<R, count>& b) {
+  for (int e = 0; e < count; ++e) a.at[e] = a.at[e] - b.at[e];
+  return a;
+}
+template <class R, int count>
+inline Several<R, count> operator*(R c, Several<R, count> x) {
+  for (int e = 0; e < count; ++e) x.at[e] = c * x.at[e];
+  return x;
+}
+
+// Where a thread is in a pass: `count` elements of each vector, `stride` from one to the next. They
+// are loaded before any is used, so that the device has many loads under way.
+template <class T, int count = 1>
 struct ElementCursor {
+  using R = Real<T>;
   T* const* vectors;
   Index i;
   double* sums;
+  Index stride = 0;
 
-  static Real<T> value(Real<T> x) { return x; }
-  static Pair<Real<T>> value(Complex<Real<T>> x) { return {x.real, x.imag}; }
-  static void store(Real<T>* p, Real<T> x) { *p = x; }
-  static void store(Complex<Real<T>>* p, Pair<Real<T>> x) { *p = {x.real, x.imag}; }
+  static R value(R x) { return x; }
+  static Pair<R> value(Complex<R> x) { return {x.real, x.imag}; }
+  static void store(R* p, R x) { *p = x; }
+  static void store(Complex<R>* p, Pair<R> x) { *p = {x.real, x.imag}; }
 
-  auto get(int k) const { return value(vectors[k][i]); }
+  auto get(int k) const {
+    const T* const p = vectors[k] + i;
+    if constexpr (count == 1) {
+      return value(*p);
+    } else if constexpr (Field<T>::reals == 1) {
+      Several<R, count> x;
+      for (int e = 0; e < count; ++e) x.at[e] = p[e * stride];
+      return x;
+    } else {
+      Pair<Several<R, count>> x;
+      for (int e = 0; e < count; ++e) {
+        const T one = p[e * stride];
+        x.real.at[e] = one.real;
+        x.imag.at[e] = one.imag;
+      }
+      return x;
+    }
+  }
   template <class Value>
   void put(int k, Value x) const {
     store(vectors[k] + i, x);
+  }
+  void put(int k, Several<R, count> x) const {
+    for (int e = 0; e < count; ++e) store(vectors[k] + i + e * stride, x.at[e]);
+  }
+  void put(int k, Pair<Several<R, count>> x) const {
+    for (int e = 0; e < count; ++e)
+      store(vectors[k] + i + e * stride, Pair<R>{x.real.at[e], x.imag.at[e]});
   }
   void add_product(int k, double a, double b) const { sums[k] += a * b; }
   void add_product(int k, Pair<double> a, Pair<double> b) const {
@@ -34,21 +83,35 @@ struct ElementCursor {
   void add_product(int k, Pair<float> a, Pair<float> b) const {
     add_product(k, Pair<double>{a.real, a.imag}, Pair<double>{b.real, b.imag});
   }
+  void add_product(int k, const Several<R, count>& a, const Several<R, count>& b) const {
+    for (int e = 0; e < count; ++e) add_product(k, a.at[e], b.at[e]);
+  }
+  void add_product(int k, const Pair<Several<R, count>>& a,
+                   const Pair<Several<R, count>>& b) const {
+    for (int e = 0; e < count; ++e)
+      add_product(k, Pair<R>{a.real.at[e], a.imag.at[e]}, Pair<R>{b.real.at[e], b.imag.at[e]});
+  }
   void add_real_product(int k, double a, double b) const { sums[k] += a * b; }
-  template <class R>
-  void add_real_product(int k, Pair<R> a, Pair<R> b) const {
-    sums[k] += double(a.real) * double(b.real);
-    sums[k] += double(a.imag) * double(b.imag);
+  template <class V>
+  void add_real_product(int k, Pair<V> a, Pair<V> b) const {
+    add_real_product(k, a.real, b.real);
+    add_real_product(k, a.imag, b.imag);
+  }
+  void add_real_product(int k, const Several<R, count>& a, const Several<R, count>& b) const {
+    for (int e = 0; e < count; ++e) sums[k] += double(a.at[e]) * double(b.at[e]);
   }
   template <class Value>
   void add_square(int k, Value a) const {
     add_real_product(k, a, a);
   }
   void maximum(int k, double a) const { sums[k] = fabs(a) > sums[k] ? fabs(a) : sums[k]; }
-  template <class R>
-  void maximum(int k, Pair<R> a) const {
-    maximum(k, double(a.real));
-    maximum(k, double(a.imag));
+  void maximum(int k, const Several<R, count>& a) const {
+    for (int e = 0; e < count; ++e) maximum(k, double(a.at[e]));
+  }
+  template <class V>
+  void maximum(int k, Pair<V> a) const {
+    maximum(k, a.real);
+    maximum(k, a.imag);
   }
 };
 
@@ -67,6 +130,38 @@ inline double sum_of_warp(double value) {
   }
   return value;
 }
+
+// The sums over a warp of several numbers at once: halves of the lanes take halves of the sums as
+// long as there are several. Lane l gets number l count / 32.
+template <int count, int distance = 16>
+inline double sums_of_warp(const double (&value)[count]) {
+  if constexpr (count == 1) {
+    double sum = value[0];
+#pragma unroll
+    for (int d = distance; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    return sum;
+  } else {
+    static_assert(count % 2 == 0 && distance > 0, "a power of two, at most 32");
+    constexpr int half = count / 2;
+    const bool upper = lane() & distance;
+    double sums[half];
+#pragma unroll
+    for (int k = 0; k < half; ++k) {
+      const double given = upper ? value[k] : value[k + half];
+      const double kept = upper ? value[k + half] : value[k];
+      sums[k] = kept + __shfl_xor_sync(0xffffffffu, given, distance);
+    }
+    return sums_of_warp<half, distance / 2>(sums);
+  }
+}
+
+// The lanes of a warp as those who do the small arithmetic of a system together.
+struct Warp {
+  static constexpr Index size = 32;
+  Index index() const { return lane(); }
+  bool first() const { return lane() == 0; }
+  void wait() const { __syncwarp(); }
+};
 
 // Doubles of shared memory that the sums of a thread block take.
 constexpr int room_of_sums(int threads, int sums) { return (threads / 32 + 1) * sums + 1; }
@@ -91,14 +186,14 @@ inline void sum_of_block(const double (&value)[count], double* room) {
 }
 
 // Takes the sums of one block, room[0 … count), for those of its part of a system. Returns whether
-// the block is the last one; then room holds the sums over all parts, added in their order. `flag`
-// is a double of shared memory.
+// the block is the last one; then room holds the sums over all parts, added in the same order every
+// time. `flag` is a double of shared memory.
 template <class T, bool maxima>
 inline bool all_parts(const KrylovArguments<T>& a, Index system, Index part, Index count,
                       double* room, double* flag) {
   if (a.parts <= 1) return true;
-  double* mine = a.partial + (system * a.parts + part) * count;
-  for (Index k = threadIdx.x; k < count; k += blockDim.x) mine[k] = room[k];
+  double* const mine = a.partial + system * a.parts * count + part;
+  for (Index k = threadIdx.x; k < count; k += blockDim.x) mine[k * a.parts] = room[k];
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -109,12 +204,20 @@ inline bool all_parts(const KrylovArguments<T>& a, Index system, Index part, Ind
   __syncthreads();
   if (*flag == 0) return false;
   __threadfence();
-  const volatile double* all = a.partial + system * a.parts * count;
+  constexpr int ahead = 8;  // loads at once: one block waits for memory, and all others for it
+  const volatile double* const all = a.partial + system * a.parts * count;
   for (Index k = warp(); k < count; k += int(blockDim.x) / 32) {
     double sum = 0;
-    for (Index p = lane(); p < a.parts; p += 32) {
-      const double one = all[p * count + k];
-      sum = maxima ? (one > sum ? one : sum) : sum + one;
+    for (Index first = lane(); first < a.parts; first += 32 * ahead) {
+      double one[ahead];
+#pragma unroll
+      for (int e = 0; e < ahead; ++e) {
+        const Index p = first + 32 * e;
+        one[e] = p < a.parts ? all[k * a.parts + p] : 0;
+      }
+#pragma unroll
+      for (int e = 0; e < ahead; ++e)
+        sum = maxima ? (one[e] > sum ? one[e] : sum) : sum + one[e];
     }
     sum = sum_of_warp<maxima>(sum);
     if (lane() == 0) room[k] = sum;

@@ -34,6 +34,15 @@ enum Own {
   kOwnEnd = kShare + 2,
 };
 
+// Who does the small arithmetic of a system: one thread, or on a device a warp (krylov_basis.cuh),
+// whose members share loops and wait for each other where one reads what another wrote.
+struct Alone {
+  static constexpr Index size = 1;
+  Index index() const { return 0; }
+  bool first() const { return true; }
+  void wait() const {}
+};
+
 // The small arrays of a system, m = restart.
 template <class T>
 struct Triangle {
@@ -52,23 +61,33 @@ struct Triangle {
   double* inverses; // (m + 1,): 1 / alpha_j
   Index m;
 
-  explicit Triangle(const System<T>& system) : m(system.arguments.restart) {
-    N* p = reinterpret_cast<N*>(system.small());
-    triangle = p;
-    changes = p + m * m;
-    p = changes + m * m;
-    N** const parts[] = {&column, &rotated, &first, &second, &sines, &projected, &solution};
-    for (N** part : parts) {
-      *part = p;
-      p += m + 1;
-    }
-    cosines = reinterpret_cast<double*>(p);
+  // Where the arrays of m + 1 begin, and how many doubles they are.
+  static double* vectors_of(const System<T>& system) {
+    const Index m = system.arguments.restart;
+    return system.small() + 2 * reals * m * m;
+  }
+  static Index vectors_size(Index m) { return (7 * reals + 2) * (m + 1); }
+
+  explicit Triangle(const System<T>& system) : Triangle(system, vectors_of(system)) {}
+
+  // With the arrays of m + 1 at another place.
+  Triangle(const System<T>& system, double* vectors) : m(system.arguments.restart) {
+    triangle = reinterpret_cast<N*>(system.small());
+    changes = triangle + m * m;
+    column = reinterpret_cast<N*>(vectors);
+    rotated = column + (m + 1);
+    first = rotated + (m + 1);
+    second = first + (m + 1);
+    sines = second + (m + 1);
+    projected = sines + (m + 1);
+    solution = projected + (m + 1);
+    cosines = reinterpret_cast<double*>(solution + (m + 1));
     inverses = cosines + m + 1;
   }
 };
 
 // Applies the first `count` rotations to a column. What a rotation hands to the next one stays in
-// a register, and all loads can be made ahead: on a device one thread does this.
+// a register, and all loads can be made ahead: one thread does this.
 template <class T>
 void rotate(const Triangle<T>& t, Number<T>* __restrict__ column, Index count) {
   const double* __restrict__ cosines = t.cosines;
@@ -101,123 +120,152 @@ void find_rotation(N upper, double lower, double& cosine, N& sine, N& length) {
 }
 
 // Completes column k of the triangle from the rotated one; `below` is its entry below the diagonal.
-template <class T>
-void close_column(const Triangle<T>& t, Number<T>* column, Index k, double below) {
-  Number<T> length;
-  find_rotation(column[k], below, t.cosines[k], t.sines[k], length);
-  column[k] = length;
-  for (Index i = 0; i <= k; ++i) t.triangle[k * t.m + i] = column[i];
-  const Number<T> last = t.projected[k];
-  t.projected[k] = times(t.cosines[k], last);
-  t.projected[k + 1] = times(-1.0, times(conjugate(t.sines[k]), last));
+template <class T, class Team>
+void close_column(const Triangle<T>& t, Number<T>* column, Index k, double below, Team team) {
+  double cosine;
+  Number<T> sine, length;
+  find_rotation(column[k], below, cosine, sine, length);
+  team.wait();
+  if (team.first()) {
+    t.cosines[k] = cosine;
+    t.sines[k] = sine;
+    column[k] = length;
+    const Number<T> last = t.projected[k];
+    t.projected[k] = times(cosine, last);
+    t.projected[k + 1] = times(-1.0, times(conjugate(sine), last));
+  }
+  team.wait();
+  for (Index i = team.index(); i <= k; i += Team::size) t.triangle[k * t.m + i] = column[i];
+  team.wait();
 }
 
 // Solves the triangular system of the first `columns` columns, without the last ones if these are
 // singular to working precision, and turns the result into coefficients of the basis.
-template <class T>
-void solve(const System<T>& system, const Triangle<T>& t, Index columns) {
-  const Index m = t.m;
+template <class T, class Team>
+void solve(const System<T>& system, const Triangle<T>& t, Index columns, Team team) {
+  const Index m = t.m, own = team.index();
   double largest = 0;
   for (Index k = 0; k < columns; ++k)
     largest = fmax(largest, size_of(t.triangle[k * m + k]));
   const double singular = 10 * rounding<T>() * largest;  // a few operations make an entry
   Index kept = columns;
   while (kept > 0 && !(size_of(t.triangle[(kept - 1) * m + kept - 1]) > singular)) --kept;
-  for (Index k = 0; k < kept; ++k) t.solution[k] = t.projected[k];
-  Number<T>* __restrict__ solution = t.solution;
+  Number<T>* const solution = t.solution;
+  for (Index k = own; k < kept; k += Team::size) solution[k] = t.projected[k];
+  team.wait();
   for (Index k = kept - 1; k >= 0; --k) {
     const Number<T>* __restrict__ column = t.triangle + k * m;
-    const Number<T> y = solution[k] = quotient(solution[k], column[k]);
-    for (Index i = 0; i < k; ++i) solution[i] = solution[i] - times(y, column[i]);
+    const Number<T> y = quotient(solution[k], column[k]);
+    team.wait();
+    if (team.first()) solution[k] = y;
+    for (Index i = own; i < k; i += Team::size) solution[i] = solution[i] - times(y, column[i]);
+    team.wait();
   }
-  const double unit = system.at(kScale) * system.at(kOperator);
-  bool finite = true;
-  for (Index k = 0; k < kept; ++k) {
-    if (system.has(kFlexible)) {
-      t.solution[k] = times(t.inverses[k], t.solution[k]);
-    } else {
-      for (Index i = 0; i < k; ++i)
-        t.solution[i] = t.solution[i] + times(t.solution[k], t.changes[k * m + i]);
+  if (system.has(kFlexible)) {
+    for (Index k = own; k < kept; k += Team::size)
+      solution[k] = times(t.inverses[k], solution[k]);
+  } else {
+    for (Index k = 0; k < kept; ++k) {
+      for (Index i = own; i < k; i += Team::size)
+        solution[i] = solution[i] + times(solution[k], t.changes[k * m + i]);
+      team.wait();
     }
   }
-  for (Index k = 0; k < kept; ++k) {
-    t.solution[k] = times(unit, t.solution[k]);
-    finite = finite && is_finite(t.solution[k]);
+  team.wait();
+  const double unit = system.at(kScale) * system.at(kOperator);
+  for (Index k = own; k < kept; k += Team::size) solution[k] = times(unit, solution[k]);
+  team.wait();
+  bool finite = true;
+  for (Index k = 0; k < kept; ++k) finite = finite && is_finite(solution[k]);
+  if (team.first()) {
+    system.at(kColumns) = double(columns);
+    system.at(kKept) = finite ? double(kept) : 0;
   }
-  system.at(kColumns) = double(columns);
-  system.at(kKept) = finite ? double(kept) : 0;
+  team.wait();
 }
 
 // After the inner products, which are a_i, c_i in turn for i < j, then |u|^2, u* w, |w|^2.
-template <class T>
-void projected(const System<T>& system, const double* sums) {
+template <class T, class Team>
+void projected(const System<T>& system, const Triangle<T>& t, const double* sums, Team team) {
   constexpr Index reals = Field<T>::reals;
-  const Triangle<T> t(system);
-  const Index j = system.arguments.column;
+  const Index j = system.arguments.column, own = team.index();
   const double* last = sums + 2 * j * reals;
   const double square = last[0], image = sqrt(last[1 + reals]);
   Number<T> share = number_at<Number<T>>(last + 1);
   double inside = 0;
   for (Index i = 0; i < j; ++i) {
-    const Number<T> a = t.first[i] = number_at<Number<T>>(sums + 2 * i * reals);
-    const Number<T> c = t.second[i] = number_at<Number<T>>(sums + (2 * i + 1) * reals);
+    const Number<T> a = number_at<Number<T>>(sums + 2 * i * reals);
     inside += square_of(a);
-    share = share - times(conjugate(a), c);
+    share = share - times(conjugate(a), number_at<Number<T>>(sums + (2 * i + 1) * reals));
   }
-  if (j == 0) system.at(kKept) = system.at(kColumns) = 0;
+  for (Index i = own; i < j; i += Team::size) {
+    t.first[i] = number_at<Number<T>>(sums + 2 * i * reals);
+    t.second[i] = number_at<Number<T>>(sums + (2 * i + 1) * reals);
+    t.column[i] = t.column[i] + t.first[i];
+  }
+  const double last_image = system.at(kImage);
+  team.wait();
+  if (j == 0 && team.first()) system.at(kKept) = system.at(kColumns) = 0;
   if (!is_finite(square) || !is_finite(image) || !is_finite(inside) || !is_finite(share)) {
-    system.status() = kNotFinite;
+    if (team.first()) system.status() = kNotFinite;
     return;
   }
   const double left = square - inside;
   double alpha = left > 0 ? sqrt(left) : 0;
   if (j > 0) {
-    for (Index i = 0; i < j; ++i) t.column[i] = t.column[i] + t.first[i];
-    if (alpha <= rounding<T>() * system.at(kImage)) alpha = 0;
-    rotate(t, t.column, j - 1);
-    close_column(t, t.column, j - 1, alpha);
-  } else {
+    if (alpha <= rounding<T>() * last_image) alpha = 0;
+    if (team.first()) rotate(t, t.column, j - 1);
+    team.wait();
+    close_column(t, t.column, j - 1, alpha, team);
+  } else if (team.first()) {
     t.projected[0] = from_real(alpha, Number<T>{});
   }
   if (alpha == 0) {  // the space is exhausted
-    solve(system, t, j);
-    system.status() = kBroken;
+    solve(system, t, j, team);
+    if (team.first()) system.status() = kBroken;
     return;
   }
   const double inverse = 1 / alpha;
   share = times(inverse, share);
-  for (Index i = 0; i < j; ++i) {
+  for (Index i = own; i < j; i += Team::size) {
     t.changes[j * t.m + i] = times(inverse, t.first[i]);
     t.column[i] = times(inverse, t.second[i]);
   }
-  t.column[j] = times(inverse, share);
-  t.inverses[j] = inverse;
-  system.at(kInverse) = inverse;
-  system.at(kImage) = image * inverse;
-  system.set(kShare, share);
+  if (team.first()) {
+    t.column[j] = times(inverse, share);
+    t.inverses[j] = inverse;
+    system.at(kInverse) = inverse;
+    system.at(kImage) = image * inverse;
+    system.set(kShare, share);
+  }
 }
 
 // After the next u, of which `square` is the square of the norm.
-template <class T>
-void extended(const System<T>& system, double square) {
-  const Triangle<T> t(system);
+template <class T, class Team>
+void extended(const System<T>& system, const Triangle<T>& t, double square, Team team) {
   const Index j = system.arguments.column;
   double below = sqrt(square);
   const bool exhausted = below <= rounding<T>() * system.at(kImage);
   if (exhausted) below = 0;
-  for (Index i = 0; i <= j; ++i) t.rotated[i] = t.column[i];
+  for (Index i = team.index(); i <= j; i += Team::size) t.rotated[i] = t.column[i];
+  team.wait();
   // rotation k mixes entries k and k + 1, which up to j are there
-  rotate(t, t.rotated, j);
-  double cosine;
-  Number<T> sine, length;
-  find_rotation(t.rotated[j], below, cosine, sine, length);
-  system.record(size_of(sine) * size_of(t.projected[j]));
+  if (team.first()) rotate(t, t.rotated, j);
+  team.wait();
+  if (team.first()) {
+    double cosine;
+    Number<T> sine, length;
+    find_rotation(t.rotated[j], below, cosine, sine, length);
+    system.record(size_of(sine) * size_of(t.projected[j]));
+  }
+  team.wait();
+  const int status = system.status();
   const bool whole = j + 1 == t.m;
-  if (system.status() == kNotFinite) return;
-  if (system.status() == kRunning && !exhausted && !whole) return;
-  close_column(t, t.rotated, j, below);
-  solve(system, t, j + 1);
-  if (system.status() == kRunning) system.status() = exhausted ? kBroken : kCycleEnd;
+  if (status == kNotFinite) return;
+  if (status == kRunning && !exhausted && !whole) return;
+  close_column(t, t.rotated, j, below, team);
+  solve(system, t, j + 1, team);
+  if (team.first() && status == kRunning) system.status() = exhausted ? kBroken : kCycleEnd;
 }
 
 }  // namespace gmres

@@ -25,8 +25,17 @@ void do_elements(const KrylovArguments<T>& a, Index system, Index first, Index s
   T* vectors[kVectors];
   for (int k = 0; k < kVectors; ++k) vectors[k] = a.vectors[k] + system * a.n;
   double sum[sums] = {};
-#pragma unroll 4
-  for (Index i = first; i < a.n; i += stride) {
+  Index i = first;
+  for (; i + 3 * stride < a.n; i += 4 * stride) {
+    ElementCursor<T, 4> at{vectors, i, sum, stride};
+    Pass::each(coefficients, at);
+  }
+  if (i + stride < a.n) {
+    ElementCursor<T, 2> at{vectors, i, sum, stride};
+    Pass::each(coefficients, at);
+    i += 2 * stride;
+  }
+  if (i < a.n) {
     ElementCursor<T> at{vectors, i, sum};
     Pass::each(coefficients, at);
   }

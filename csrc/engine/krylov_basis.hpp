@@ -100,7 +100,8 @@ struct BasisPasses {
   }
 
   static void project_after(const void* given, Index system, const double* sums) {
-    gmres::projected(System<T>{of(given), system}, sums);
+    const System<T> own{of(given), system};
+    gmres::projected(own, gmres::Triangle<T>(own), sums, gmres::Alone{});
   }
 
   // y += Σ_k c_k q_k for `count` of them over `width` elements
@@ -181,7 +182,8 @@ struct BasisPasses {
   }
 
   static void extend_after(const void* given, Index system, const double* sums) {
-    gmres::extended(System<T>{of(given), system}, *sums);
+    const System<T> own{of(given), system};
+    gmres::extended(own, gmres::Triangle<T>(own), *sums, gmres::Alone{});
   }
 
   // The trial solution: x + (the correction), with an M that is still to be applied the latter.

@@ -49,8 +49,9 @@ def check(op, b, result, expected, rtol):
     x = result.x.get()
     residual = np.linalg.norm(b - op.apply(x), axis=-1)
     assert (residual <= 2 * rtol * np.linalg.norm(b, axis=-1)).all()
+    rounded = 10 * np.finfo(b.dtype).eps * np.linalg.norm(b)
     np.testing.assert_allclose(
-        np.linalg.norm(residual), np.linalg.norm(result.residual_norm), rtol=0.2, atol=1e-12
+        np.linalg.norm(residual), np.linalg.norm(result.residual_norm), rtol=0.2, atol=rounded
     )
 
 
@@ -95,7 +96,7 @@ def test_graphs_are_replayed(cupy, rng, workspace, preconditioned):
     options = {"restart": 40} if workspace in (Gmres, Fgmres) else {}
     given = {"M": device_m} if preconditioned else {}
     solver = workspace(device, **given, **options)
-    for _ in range(4):
+    for _ in range(8):
         b = rng.standard_normal(81)
         result = solver(cupy.asarray(b), rtol=1e-9)
         assert result.converged
@@ -103,7 +104,16 @@ def test_graphs_are_replayed(cupy, rng, workspace, preconditioned):
         assert result.applications >= result.iterations
         np.testing.assert_allclose(op @ result.x.get(), b, atol=1e-7)
         assert len(result.residual_norms) == result.iterations + 1
-    assert any(graph is not None for graph in solver._recorder._graphs.values())
+    assert solver._recorder._graphs
+
+
+def test_a_short_solve_makes_no_graph(cupy, rng):
+    """One takes as long to make as many iterations."""
+    op, b = laplacian((9, 9)), rng.standard_normal(81)
+    solver = Cg(op.to("cuda"))
+    result = solver(cupy.asarray(b), rtol=1e-9)
+    assert result.converged
+    assert not solver._recorder._graphs
 
 
 def test_a_device_is_asked_seldom(cupy, rng, monkeypatch):
@@ -111,13 +121,11 @@ def test_a_device_is_asked_seldom(cupy, rng, monkeypatch):
     solver = Cg(op)
     b = cupy.asarray(rng.standard_normal(81))
     solver(b, rtol=1e-10)
-    asked = []
-    space = type(solver._space)
-    original = space.progress
-    monkeypatch.setattr(space, "progress", lambda self: asked.append(1) or original(self))
+    asked, original = [], cupy.asnumpy
+    monkeypatch.setattr(cupy, "asnumpy", lambda array: asked.append(1) or original(array))
     result = solver(b, rtol=1e-10)
     assert result.iterations >= 24
-    assert len(asked) < 5 + result.iterations / 4
+    assert 0 < len(asked) < 5 + result.iterations / 4
 
 
 def test_statuses_on_the_device(cupy):
@@ -129,3 +137,24 @@ def test_statuses_on_the_device(cupy):
     assert bicgstab(cupy.asarray(np.eye(2)), bad).status is Status.NOT_FINITE
     few = cg(laplacian((9, 9)).to("cuda"), cupy.ones(81), maxiter=3, rtol=1e-12)
     assert (few.status, few.iterations) == (Status.MAX_ITERATIONS, 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [90, 20_000])
+def test_operators_of_others(cupy, rng, method, size):
+    """Their products are read where they are, if they are plain arrays, else copied."""
+    entries, b = np.linspace(1.0, 9.0, size), rng.standard_normal(size)
+    on_device, made = cupy.asarray(entries), []
+
+    class Function:
+        shape, dtype = (size, size), np.dtype(np.float64)
+
+        def matvec(self, x):
+            product = on_device * x
+            made.append(product)
+            return product if len(made) % 3 else product.reshape(1, size)
+
+    result = method(Function(), cupy.asarray(b), rtol=1e-9)
+    assert result.converged
+    assert result.applications == len(made)
+    np.testing.assert_allclose(result.x.get(), b / entries, rtol=1e-6, atol=1e-8)

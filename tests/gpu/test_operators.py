@@ -29,11 +29,14 @@ def make(kind, rng, dtype=np.float64):
         return symmetric_batch(rng).astype(dtype)
     if kind == "identity":
         return bk.Identity(27, dtype)
+    if kind == "diagonal":
+        return bk.Diagonal(random_array(rng, 27, dtype))
     product, total = make("product", rng, dtype), make("sum", rng, dtype)
-    return 2 * product + total @ product - bk.Identity(27, dtype) + total**2
+    rest = bk.Diagonal(random_array(rng, 27, dtype)) - bk.Identity(27, dtype)
+    return 2 * product + total @ product + 3 * rest + total**2
 
 
-@pytest.mark.parametrize("kind", ["product", "sum", "batch", "identity", "algebra"])
+@pytest.mark.parametrize("kind", ["product", "sum", "batch", "identity", "diagonal", "algebra"])
 def test_equals_the_operator_on_the_cpu(cupy, rng, dtype, kind):
     op = make(kind, rng, dtype)
     device = op.to("cuda")

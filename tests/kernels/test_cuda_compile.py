@@ -12,6 +12,7 @@ from cuda_kernels import (
     PRECISIONS,
     SHAPES,
     Kernel,
+    diagonal_kernels,
     explicit_kernels,
     growth,
     kernels_of,
@@ -27,6 +28,7 @@ from oracle import DTYPES
 
 from batchkron.backends.device_arguments import (
     batch_arguments,
+    diagonal_arguments,
     explicit_arguments,
     group_arguments,
     kron_arguments,
@@ -100,8 +102,16 @@ def test_less_precise_kernels_compile(case, capability, table):
 def test_krylov_methods_compile(dtype, capability):
     for kernel in krylov_methods_kernels(dtype, capability):
         assert "krylov" in kernel.name
-        assert kernel.registers <= 112
+        assert kernel.registers <= 128  # two thread blocks of 256 threads
         assert kernel.stack <= 64
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_diagonal_products_compile(dtype, capability):
+    for kernel in diagonal_kernels(dtype, capability):
+        assert "diagonal_multiply" in kernel.name
+        assert kernel.registers <= 80
+        assert kernel.stack == 0
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -180,6 +190,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::RegisterBatchArguments<{scalar}, 3>": register_batch_arguments(dtype, 3),
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
+        f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         runtime: steps_argument(13, False),
         f"batchkron::device::KrylovArguments<{scalar}>": ARGUMENTS,

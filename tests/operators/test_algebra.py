@@ -30,12 +30,13 @@ def batch(rng, dtype, blocks=4):
 
 @pytest.fixture
 def operators(rng, dtype, backend):
-    """Three operators of one shape, with their matrices."""
+    """Operators of one shape, with their matrices."""
     ops = [
         bk.KroneckerProduct(random_array(rng, (2, 4, 4), dtype)),
         bk.KroneckerSum([random_array(rng, (2, 2), dtype), random_array(rng, (8, 8), dtype)]),
         batch(rng, dtype),
         bk.Identity(16, dtype),
+        bk.Diagonal(random_array(rng, 16, dtype)),
     ]
     return [(op, op.to_dense()) for op in ops]
 
@@ -64,7 +65,7 @@ def check(op, dense, rng, dtype):
 
 
 def test_the_whole_algebra(operators, rng, dtype):
-    (a, A), (b, B), (c, C), (i, eye) = operators
+    (a, A), (b, B), (c, C), (i, eye), (d, diag) = operators
     np.testing.assert_allclose(B, dense_sum(b.factors), rtol=0, atol=1e-5)
     for op, dense in [
         *operators,
@@ -79,6 +80,7 @@ def test_the_whole_algebra(operators, rng, dtype):
         ((a + b) @ (c - 3 * i), (A + B) @ (C - 3 * eye)),
         (c**3, C @ C @ C),
         (b**0, eye),
+        (a @ d + 2 * d, A @ diag + 2 * diag),
         ((a @ b).T, (A @ B).T),
         ((a + 2 * b).H, (A + 2 * B).conj().T),
     ]:

@@ -2,6 +2,7 @@
 
 import itertools
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -300,3 +301,28 @@ def test_steppers_solve_with_each(name):
         np.linalg.solve(np.eye(size) - 0.25 * second, np.eye(size) + 0.25 * second), 10
     )
     np.testing.assert_allclose(result.u, exact @ Diffusion.initial, atol=1e-8)
+
+
+def test_products_are_read_where_the_operator_leaves_them():
+    """In arrays of its own, new or the same ones, in other layouts, and in x itself."""
+    rng = np.random.default_rng(8)
+    d, b = np.linspace(1.0, 5.0, 30), rng.standard_normal(30)
+    kept, wide = np.empty(30), np.full((30, 2), np.nan)
+
+    def in_one_array(x):
+        return np.multiply(d, x, out=kept)
+
+    def in_a_column(x):
+        wide[:, 0] = d * x
+        return wide[:, 0]
+
+    for product in (lambda x: d * x, in_one_array, in_a_column, lambda x: (d * x)[:, None]):
+        operator = SimpleNamespace(shape=(30, 30), dtype=np.dtype(float), matvec=product)
+        solver = Cg(30)
+        for _ in range(2):
+            result = solver.solve(operator, b, rtol=1e-10)
+            assert result.converged
+            np.testing.assert_allclose(result.x, b / d, rtol=1e-8)
+        np.testing.assert_allclose(solver.solve(np.diag(d), b, rtol=1e-10).x, b / d, rtol=1e-8)
+    identity = SimpleNamespace(shape=(30, 30), dtype=np.dtype(float), matvec=lambda x: x)
+    np.testing.assert_allclose(cg(identity, b).x, b)

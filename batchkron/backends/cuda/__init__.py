@@ -26,6 +26,7 @@ from batchkron.sweep_list import SweepList
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch import BatchPlan
+    from batchkron.backends.cuda.diagonal import DiagonalProduct
     from batchkron.backends.cuda.krylov import Passes, Recorder
     from batchkron.backends.cuda.segmented import SegmentedPlan, SweepPlan
 
@@ -88,6 +89,13 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     explicit.kron(factors, out)
 
 
+def diagonal_product(entries: DeviceArray) -> DiagonalProduct:
+    """Return the product with diagonal matrices of entries (systems…, N) on the device."""
+    from batchkron.backends.cuda import diagonal
+
+    return diagonal.diagonal_product(entries)
+
+
 def krylov_passes(
     names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
 ) -> Passes:
@@ -125,6 +133,7 @@ __all__ = [
     "batch_plan",
     "batched_gemm",
     "current_device",
+    "diagonal_product",
     "empty",
     "kron",
     "kron_plan",

@@ -19,6 +19,8 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.device_krylov import krylov_kernels, parts_of
 
+_RUNS_BEFORE_A_GRAPH = 5
+
 # A word for the address of a launch's arguments, each in the hands of one call at a time.
 _words: list[tuple[Any, int]] = []
 
@@ -77,40 +79,47 @@ def krylov_parts(n: int, systems: int) -> int:
 
 
 class Recorder:
-    """Work that was done once is captured when it comes again, and replayed from then on.
+    """Work that is done again and again: launched by its operators at first, then by a graph.
 
-    It is done first on a stream of the recorder's own, so that operators have their workspace
-    there before the capture.
+    A graph takes about as long to make as five such runs of 8 iterations (0.9 ms on an H200). One
+    more run is on a stream of the recorder's own, so that operators have their workspace there
+    before the capture.
     """
 
     def __init__(self) -> None:
         self._stream: Any = None
+        self._runs: dict[object, int] = {}
         self._graphs: dict[object, Any] = {}
 
     def run(self, key: object, work: Callable[[], None]) -> bool:
         """Do what ``work`` does; return whether that was without calling it."""
+        graph = self._graphs.get(key)
+        if graph is not None:
+            graph.launch(cupy.cuda.get_current_stream())
+            return True
+        runs = self._runs[key] = self._runs.get(key, 0) + 1
+        if runs < _RUNS_BEFORE_A_GRAPH:
+            work()
+            return False
         with device_errors():
-            current = cupy.cuda.get_current_stream()
             if self._stream is None:
                 self._stream = cupy.cuda.Stream(non_blocking=True)
-            if key not in self._graphs:
-                self._graphs[key] = None
+            current = cupy.cuda.get_current_stream()
+            if runs == _RUNS_BEFORE_A_GRAPH:
                 self._order(current, self._stream)
                 with self._stream:
                     work()
                 self._order(self._stream, current)
                 return False
-            known = self._graphs[key] is not None
-            if not known:
-                with self._stream:
-                    self._stream.begin_capture()
-                    try:
-                        work()
-                    finally:
-                        graph = self._stream.end_capture()
-                self._graphs[key] = graph
-            self._graphs[key].launch(current)
-            return known
+            with self._stream:
+                self._stream.begin_capture()
+                try:
+                    work()
+                finally:
+                    graph = self._stream.end_capture()
+            self._graphs[key] = graph
+            graph.launch(current)
+            return False
 
     @staticmethod
     def _order(first: Any, second: Any) -> None:

@@ -1,0 +1,95 @@
+"""Diagonal matrices: mass matrices, coefficients, the simplest preconditioners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import to_host
+from batchkron.operators.base import Operator
+from batchkron.operators.workspace import Workspace
+from batchkron.spec import Array, check_dtype
+
+
+class Diagonal(Operator):
+    """The operator (A x)_i = d_i x_i.
+
+    Parameters
+    ----------
+    entries : array_like, (N,) or (*batch_shape, N)
+        d; it is copied. With leading axes each of these systems has a diagonal of its own.
+
+    Raises
+    ------
+    TypeError
+        If the entries are not numbers of one of the four dtypes, integers or booleans.
+    ValueError
+        If they have no axis.
+
+    Notes
+    -----
+    Integers and booleans become float64. The operator is on the CPU, wherever the entries were;
+    ``to("cuda")`` returns it on a device, where a product is one kernel.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> op = bk.Diagonal([1.0, 2.0]) + bk.KroneckerProduct([np.ones((2, 2))])
+    >>> op @ [1.0, 2.0]
+    array([4., 7.])
+    """
+
+    def __init__(self, entries: ArrayLike) -> None:
+        given = to_host(entries, "entries")
+        if given.ndim == 0:
+            raise ValueError("entries has no axis; expected shape (N,) or (*batch_shape, N)")
+        dtype = check_dtype(np.float64 if given.dtype.kind in "biu" else given.dtype)
+        size = given.shape[-1]
+        super().__init__((size, size), dtype, given.shape[:-1])
+        copied = np.array(given, dtype, order="C")
+        (self._entries,) = self._backend.place([copied])
+        self._workspace = self._backend.workspace() or Workspace()
+        self._product = self._backend.diagonal_product(self._entries)
+        if self._product is not None:
+            self._apply_plain = self._product.apply
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return Diagonal, (to_host(self._entries, "entries"),)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        if self._product is not None:
+            self._product.run(x, y, outer, inner, alpha, accumulate)
+            return
+        if x.size == 0:
+            return
+        shape = (-1, *self._entries.shape, inner)
+        source, target = x.reshape(shape), y.reshape(shape)
+        result = target
+        if accumulate:
+            result = self._workspace.array(x.size, self.dtype).reshape(shape)
+        np.multiply(source, self._entries[..., None], out=result)
+        if alpha != 1:
+            result *= alpha
+        if accumulate:
+            target += result
+
+    def _build_transpose(self) -> Diagonal:
+        return self
+
+    def _build_conjugate(self) -> Diagonal:
+        return Diagonal(self._entries.conj())
+
+    def _build_as(self, dtype: np.dtype[Any]) -> Diagonal:
+        return Diagonal(self._entries.astype(dtype))
+
+    def _build_on(self, device: str) -> Diagonal:
+        return Diagonal(self._entries)
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (N,)."""
+        self._refuse_batch("diagonal")
+        return self._entries.copy()

@@ -1,0 +1,47 @@
+// y = alpha d x or y += alpha d x, element by element: products with diagonal matrices.
+//
+// x and y are contiguous, `count` elements each, of which every `inner` neighbours share an entry
+// of d; d is (period,) and begins again as often as needed. y may not overlap x or d. Without
+// `repeated`, inner is 1 and period is count. Elements need their own alignment only.
+#pragma once
+
+#include "scalar.cuh"
+
+namespace batchkron {
+
+template <class T>
+struct DiagonalArguments {
+  const T* x;
+  T* y;
+  const T* d;
+  Index count, period, inner;
+  Index scaled;      // whether alpha is not 1
+  Index accumulate;  // whether to add to y
+  T alpha;
+};
+
+template <class T, int threads, bool repeated>
+__global__ void __launch_bounds__(threads) diagonal_multiply(DiagonalArguments<T> a) {
+  constexpr int held = 4;  // elements whose loads a thread has under way
+  const Index stride = Index(gridDim.x) * threads;
+  for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < a.count; i += held * stride) {
+    T x[held], d[held], y[held];
+#pragma unroll
+    for (int e = 0; e < held; ++e) {
+      const Index at = i + e * stride;
+      if (at >= a.count) continue;
+      x[e] = a.x[at];
+      d[e] = a.d[repeated ? at / a.inner % a.period : at];
+      if (a.accumulate) y[e] = a.y[at];
+    }
+#pragma unroll
+    for (int e = 0; e < held; ++e) {
+      const Index at = i + e * stride;
+      if (at >= a.count) continue;
+      const T entry = a.scaled ? multiply(a.alpha, d[e]) : d[e];
+      a.y[at] = a.accumulate ? multiply_add(y[e], entry, x[e]) : multiply(entry, x[e]);
+    }
+  }
+}
+
+}  // namespace batchkron
