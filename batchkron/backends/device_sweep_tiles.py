@@ -229,11 +229,20 @@ class _Tiling:
         ]
         order: list[int] = []
         bounds, slices = [0], []
+        alike = self._alike(nodes)
         for some, at_once in self._pieces(parts, kids):
-            order += some
+            order += sorted(some, key=alike.__getitem__)
             bounds.append(len(order))
             slices.append(at_once)
         return order, bounds, slices
+
+    def _alike(self, nodes: NDArray[np.int64]) -> list[int]:
+        """Return places in an order where nodes with as many edges of each mode come together."""
+        modes = [mode for mode in self._group.modes if mode >= 0]
+        order = np.lexsort(self._counts[nodes][:, modes].T)
+        places = np.empty(len(nodes), np.int64)
+        places[order] = np.arange(len(nodes))
+        return places.tolist()
 
     def _pieces(
         self, parts: Sequence[NDArray[np.int64]], kids: list[list[int]]
