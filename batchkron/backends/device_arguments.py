@@ -103,3 +103,11 @@ def sweep_tile_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     lists = _pointers("tiles", "children", "nodes", "edges", "matrices")
     sizes = _sizes("outer", "num_inputs", "num_outputs", "num_scratch", "accumulate")
     return np.dtype([*_pointers("x", "y", "scratch"), *lists, *sizes, ("alpha", dtype)], align=True)
+
+
+@cache
+def sweep_stream_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return SweepStreamArguments."""
+    lists = _pointers("starts", "children", "streams", "records", "matrices")
+    sizes = _sizes("outer", "num_inputs", "num_outputs", "num_scratch", "accumulate")
+    return np.dtype([*_pointers("x", "y", "scratch"), *lists, *sizes, ("alpha", dtype)], align=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
     from batchkron.backends.device_registers import RegisterTile
     from batchkron.backends.device_segments import SegmentTiling
+    from batchkron.backends.device_sweep_streams import StreamCut
     from batchkron.backends.device_sweep_tiles import SweepCut, SweepGroup
 
 _TYPES = {
@@ -361,3 +362,10 @@ def sweep_tile_program(dtype: np.dtype[np.generic], group: SweepGroup, cut: Swee
     modes = _type("SweepGroup", group.before, group.behind, *group.sizes)
     how = cut.threads, cut.blocks, _flag(cut.is_ahead)
     return Program("sweep_tiles.cuh", _type("sweep_tiles", _TYPES[dtype], modes, *how))
+
+
+def sweep_stream_program(dtype: np.dtype[np.generic], cut: StreamCut) -> Program:
+    """Return the kernel of sweeps that reads streams of blocks."""
+    halves = _type("SweepHalf", *cut.first), _type("SweepHalf", *cut.last)
+    how = _type("SweepStreamCut", cut.warps, cut.slots, cut.piece)
+    return Program("sweep_streams.cuh", _type("sweep_streams", _TYPES[dtype], *halves, how))

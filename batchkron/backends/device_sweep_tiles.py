@@ -22,6 +22,7 @@ __all__ = [
     "SweepCut",
     "SweepGroup",
     "SweepTiles",
+    "cut_up",
     "sweep_cut",
     "sweep_groups",
     "sweep_tiles",
@@ -262,9 +263,8 @@ class _Tiling:
         for part in sorted(parts, key=len, reverse=True):
             own = {child for node in part.tolist() for child in kids[node]}
             if len(own) > whole or len(part) * all_slices > items:
-                for piece, children in _cut_up(part.tolist(), kids, most, max(1, items // few)):
-                    fit = self._cut.shared_bytes - self._cut.threads * self._group.room * self._itemsize
-                    fit //= max(1, children) * self._group.pitch * self._itemsize
+                for piece, children in cut_up(part.tolist(), kids, most, max(1, items // few)):
+                    fit = self._cut.children(self._group, max(1, children), self._itemsize)
                     at_once = max(1, min(all_slices, fit, max(few, items // len(piece))))
                     yield piece, -(-all_slices // -(-all_slices // at_once))
                 continue
@@ -330,7 +330,7 @@ class _Tiling:
         return units.astype(np.int32)
 
 
-def _cut_up(
+def cut_up(
     nodes: list[int], kids: list[list[int]], most: int, most_nodes: int
 ) -> Iterator[tuple[list[int], int]]:
     """Yield pieces of at most so many distinct children and nodes, and how many children.
