@@ -330,15 +330,13 @@ class ModeOperator:
         -------
         ModeOperator
         """
-        entries = matrix.tocoo()
+        found = matrix.tobsr((n, n))
+        found.sort_indices()
         cells = matrix.shape[0] // n
-        keys, inverse = np.unique(
-            (entries.row // n).astype(np.int64) * cells + entries.col // n, return_inverse=True
-        )
-        blocks = np.zeros((keys.size, n, n))
-        blocks[inverse, entries.row % n, entries.col % n] = entries.data
+        rows = np.repeat(np.arange(cells, dtype=np.int64), np.diff(found.indptr))
+        columns, blocks = found.indices.astype(np.int64), found.data
         kept = _is_kept(blocks, DROP_TOLERANCE * n if tolerance is None else tolerance)
-        return cls(cells, n, keys[kept] // cells, keys[kept] % cells, blocks[kept])
+        return cls(cells, n, rows[kept], columns[kept], blocks[kept])
 
 
 def _is_kept(blocks: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]:
