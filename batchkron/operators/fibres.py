@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.operators.connections import Connections, Ids, Part, joined, levels_of
+from batchkron.operators.connections import Connections, Ids, Part, joined, levels_of, narrow
 from batchkron.operators.profiles import Profiles, distinct_sets
 
 __all__ = ["Edges", "Fibres", "is_closed_by_level"]
@@ -17,9 +17,9 @@ class Edges(NamedTuple):
 
     Attributes
     ----------
-    outputs, inputs : ndarray of int64, (edges,)
+    outputs, inputs : ndarray of int, (edges,)
         Cells of the grid.
-    blocks : ndarray of int64, (edges,)
+    blocks : ndarray of int, (edges,)
         Blocks of the 1-D operator.
     """
 
@@ -58,12 +58,12 @@ class Fibres:
         self.profiles = Profiles(own[joined(starts, stops)[1]], lengths, known)
         self._cells = cells
         self._mode = mode
-        self._order = order
+        self._order = narrow(order)
         fibre = np.cumsum(opens) - 1
         begins = bounds[fibre]
-        self._begins = np.empty_like(order)  # of the cell's fibre, in the order
+        self._begins = np.empty_like(self._order)  # of the cell's fibre, in the order
         self._begins[order] = begins
-        self._rows = np.empty_like(order)  # of the cell, among those of the profiles
+        self._rows = np.empty_like(self._order)  # of the cell, among those of the profiles
         self._rows[order] = lengths[numbers[fibre]] + np.arange(len(order)) - begins
 
     def edges(self, connections: Connections, part: Part) -> Edges:
@@ -84,7 +84,7 @@ class Fibres:
         starts, (inputs, blocks) = self.profiles.joins(connections, part)
         outputs, entries = joined(starts[self._rows], starts[self._rows + 1])
         places = self._begins[outputs] + inputs[entries]
-        return Edges(outputs, self._order[places], blocks[entries])
+        return Edges(narrow(outputs), self._order[places], blocks[entries])
 
     def missing(self, connections: Connections, half: Part) -> Ids:
         """Return the multi-indices that a split sweep would pass through and the grid lacks.

@@ -72,8 +72,9 @@ def _ranks(numbers: Ids) -> tuple[Ids, Ids]:
 
 def _places(cells: Ids) -> Ids:
     """Return a table of the places of ascending cells; of others it says nothing."""
-    table = np.empty(cells[-1] + 1, np.int64)
-    table[cells] = np.arange(len(cells))
+    places = narrow(np.arange(len(cells)))
+    table = np.empty(cells[-1] + 1, places.dtype)
+    table[cells] = places
     return table
 
 
@@ -186,7 +187,7 @@ class SweepProgram:
             source.number,
             pattern.mode,
             len(used),
-            np.concatenate(([0], np.cumsum(counts))),
+            narrow(np.concatenate(([0], np.cumsum(counts)))),
             ids,
             _places(source.cells)[edges.inputs],
         )
