@@ -100,7 +100,7 @@ def test_only_changed_fibres_are_looked_up(rng, looked_up, modes, level):
     assert 0 < sum(looked_up) < everything
     looked_up.clear()
     back = finer.on_grid(refined(grid, [0]))  # whose children are there
-    assert back.num_new_profiles < finer.num_new_profiles + modes
+    assert back.num_new_profiles <= modes  # the longest fibres, of which there is one each
     assert_same(back, bk.SparseGridOperator(grid, terms, 2), rng)
 
 
