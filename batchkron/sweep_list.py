@@ -38,9 +38,9 @@ class SweepPart(NamedTuple):
     mode : int
     matrices : int
         How many there are.
-    starts : ndarray of int64, (blocks of the target + 1,)
+    starts : ndarray of int32 or int64, (blocks of the target + 1,)
         Block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
-    ids, children : ndarray of int64, (edges,)
+    ids, children : ndarray of int32 or int64, (edges,)
         The matrix of an edge, and the block of the source that it multiplies.
     """
 

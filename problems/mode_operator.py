@@ -1,7 +1,9 @@
 """One-dimensional operators in the hierarchical basis, stored by blocks of connected cells."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from scipy.sparse import csr_array, eye_array, kron, vstack
 from batchkron.problems.basis import check_degree, check_level, filters
 
 DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
+_PORTIONS = 16  # of rows that an operator is transformed in, for less memory at once
 _LARGEST_TABLE = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
 
 
@@ -269,7 +272,8 @@ class ModeOperator:
             )
         cells = array.shape[0] // n
         blocks = array.reshape(cells, n, cells, n).transpose(0, 2, 1, 3)
-        rows, columns = np.nonzero(_is_kept(blocks, tolerance))
+        largest = _largest(blocks)
+        rows, columns = np.nonzero(largest > tolerance * largest.max(initial=0.0))
         return cls(cells, n, rows, columns, blocks[rows, columns])
 
     @classmethod
@@ -308,7 +312,12 @@ class ModeOperator:
                 f"degree {degree}"
             )
         transform = sparse_transform(cells.bit_length() - 1, degree)
-        return cls.from_sparse(transform @ matrix @ transform.T, n, tolerance=tolerance)
+        shares = np.linspace(0, transform.nnz, _PORTIONS + 1)[1:-1]
+        cuts = np.unique(np.searchsorted(transform.indptr[n:-1:n], shares) + 1)
+        bounds = [0, *cuts[cuts < cells], cells]
+        back = csr_array(transform.T)
+        portions = (transform[a * n : b * n] @ matrix @ back for a, b in pairwise(bounds))
+        return cls._from_portions(portions, n, tolerance)
 
     @classmethod
     def from_sparse(
@@ -330,21 +339,37 @@ class ModeOperator:
         -------
         ModeOperator
         """
-        entries = matrix.tocoo()
-        cells = matrix.shape[0] // n
-        keys, inverse = np.unique(
-            (entries.row // n).astype(np.int64) * cells + entries.col // n, return_inverse=True
-        )
-        blocks = np.zeros((keys.size, n, n))
-        blocks[inverse, entries.row % n, entries.col % n] = entries.data
-        kept = _is_kept(blocks, DROP_TOLERANCE * n if tolerance is None else tolerance)
-        return cls(cells, n, keys[kept] // cells, keys[kept] % cells, blocks[kept])
+        return cls._from_portions([matrix], n, tolerance)
+
+    @classmethod
+    def _from_portions(
+        cls, portions: Iterable["csr_array[Any, Any]"], n: int, tolerance: float | None
+    ) -> "ModeOperator":
+        """Take a matrix apart that is given in portions of rows.
+
+        What is small next to the largest entry so far is so next to the largest of all, and is
+        dropped at once.
+        """
+        relative = DROP_TOLERANCE * n if tolerance is None else tolerance
+        cells, most, found = 0, 0.0, []
+        for portion in portions:
+            blocks = portion.tobsr((n, n))
+            blocks.sort_indices()
+            rows = cells + np.repeat(np.arange(blocks.indptr.size - 1), np.diff(blocks.indptr))
+            cells += blocks.indptr.size - 1
+            largest = _largest(blocks.data)
+            most = max(most, largest.max(initial=0.0))
+            kept = largest > relative * most
+            found.append((rows[kept], blocks.indices[kept], blocks.data[kept], largest[kept]))
+        rows, columns, data, largest = map(np.concatenate, zip(*found, strict=True))
+        found.clear()
+        kept = largest > relative * most
+        return cls(cells, n, rows[kept], columns[kept], data if kept.all() else data[kept])
 
 
-def _is_kept(blocks: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]:
-    """Which of the blocks (..., n, n) have an entry above tolerance times the largest."""
-    largest = np.abs(blocks).max(axis=(-2, -1), initial=0.0)
-    return np.asarray(largest > tolerance * largest.max(initial=0.0))
+def _largest(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest magnitude in each of the blocks (..., n, n)."""
+    return np.asarray(np.abs(blocks).max(axis=(-2, -1), initial=0.0))
 
 
 @lru_cache(maxsize=8)

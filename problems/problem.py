@@ -19,6 +19,7 @@ from batchkron.problems.basis import check_degree
 from batchkron.problems.evaluation import evaluate_on_grid
 from batchkron.problems.exact_function import ExactFunction, FunctionOnGrid
 from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grid_change import carried_over, check_levels, take_operators
 from batchkron.problems.grid_operator import (
     OperatorForm,
     TermGroup,
@@ -205,6 +206,52 @@ class Problem:
             for a dense matrix.
         """
         return self if form == self.form else replace(self, form=form)
+
+    def on_grid(
+        self, grid: SparseGrid, u: NDArray[np.float64] | None = None, t: float | None = None
+    ) -> Problem:
+        """Return the problem on another grid, such as a refined or coarsened one.
+
+        The 1-D operators, sources and the exact solution stay as they are, and operators that have
+        been assembled move by `batchkron.SparseGridOperator.on_grid`.
+
+        Parameters
+        ----------
+        grid : SparseGrid
+            With the finest levels of this problem's.
+        u : ndarray, shape (N,), float64, optional
+            The state that the new problem begins with; by default `initial`. It keeps the
+            coefficients of the cells that both grids have, and gets zeros in those that are new.
+        t : float, optional
+            When it begins, by default `t0`.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        TypeError
+            If ``grid`` is no SparseGrid.
+        ValueError
+            For other levels or another shape, or if the problem is too large for its form there.
+
+        Examples
+        --------
+        >>> from batchkron.problems import SparseGrid, make
+        >>> problem = make("continuity-2d", 4, 1)
+        >>> cells = problem.grid.cells
+        >>> coarser = SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels)
+        >>> problem.unknowns, problem.on_grid(coarser).unknowns
+        (192, 128)
+        """
+        check_levels(grid, self.grid)
+        state = self._on_host(self.initial if u is None else u)
+        begin = self.t0 if t is None else t
+        initial = carried_over(state, self.grid, grid)
+        moved = replace(self, grid=grid, initial=initial, t0=begin)
+        take_operators(moved, self)
+        return moved
 
     @property
     def _form(self) -> OperatorForm:

@@ -5,8 +5,21 @@ mode's index only. A term's modes are split but for one; the recursion applies t
 first split mode before, and its lower part after what it does with the other modes.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 from scipy.sparse import block_array, csr_array, kron
+
+from batchkron.problems.mode_operator import connected
+
+
+def operator_of(rng, level, n, kind, dtype=np.float64):
+    """A 1-D operator with random blocks where cells overlap ("volume") or also touch ("full")."""
+    rows, columns = np.nonzero(connected(level, kind))
+    blocks = rng.standard_normal((len(rows), n, n))
+    if np.dtype(dtype).kind == "c":
+        blocks = blocks + 1j * rng.standard_normal(blocks.shape)
+    return SimpleNamespace(rows=rows, columns=columns, blocks=blocks.astype(dtype))
 
 
 def levels_of(cells):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.backends import _native
 from batchkron.backends.protocol import (
@@ -19,7 +20,7 @@ from batchkron.backends.protocol import (
 )
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec, Precision
-from batchkron.sweep_list import SweepList
+from batchkron.sweep_list import SweepList, SweepPart
 
 name = "cpu"
 array_module = np
@@ -193,8 +194,26 @@ def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
 
 def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
     """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
-    steps = [(step.target, step.adds, list(step.parts)) for step in sweeps.steps]
+    steps = [
+        (step.target, step.adds, [_in_32_bits(part) for part in step.parts])
+        for step in sweeps.steps
+    ]
     return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
+
+
+def _in_32_bits(part: SweepPart) -> SweepPart:
+    """Return a part with the indices that the core takes.
+
+    Raises
+    ------
+    ValueError
+        If it has 2^31 edges or blocks.
+    """
+    for ids in part[-3:]:
+        if ids.dtype.itemsize > 4 and ids.size and ids.max() > np.iinfo(np.int32).max:
+            raise ValueError("a sweep joins more than 2^31 pairs or cells; the grid is too large")
+    indices: list[NDArray[Any]] = [ids.astype(np.int32, copy=False) for ids in part[-3:]]
+    return SweepPart(*part[:-3], *indices)
 
 
 def kron(factors: Sequence[Array], out: Array) -> None:

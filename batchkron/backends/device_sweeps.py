@@ -135,6 +135,7 @@ def _table(
         made.append((target, vector.blocks))
         for part, mode, word in vector.parts:
             source = 0 if part.source == 0 else inputs + vectors[part.source].start
-            words = word + part.ids * matrix_words(modes[mode], itemsize)
-            lists.append(EdgeList(mode, target, part.starts, source + part.children, words))
+            words = word + part.ids.astype(np.int64) * matrix_words(modes[mode], itemsize)
+            children = source + part.children.astype(np.int64)
+            lists.append(EdgeList(mode, target, part.starts, children, words))
     return edge_table(made, lists, len(modes))

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.operators.sweep_spec import Ids, levels_of
+from batchkron.operators.connections import Connections, Ids, Part, joined, levels_of, narrow
+from batchkron.operators.profiles import Profiles, distinct_sets
 
-__all__ = ["Edges", "Fibres", "Part", "is_closed_by_level", "joined"]
-
-Part: TypeAlias = Literal["upper", "lower", "full"]
+__all__ = ["Edges", "Fibres", "is_closed_by_level"]
 
 
 class Edges(NamedTuple):
-    """Pairs of cells that a sweep joins, sorted by output, then by input.
+    """Pairs of cells that a sweep joins, sorted by output, then by the input's place in the fibre.
 
     Attributes
     ----------
-    outputs, inputs : ndarray of int64, (edges,)
+    outputs, inputs : ndarray of int, (edges,)
         Cells of the grid.
-    blocks : ndarray of int64, (edges,)
+    blocks : ndarray of int, (edges,)
         Blocks of the 1-D operator.
     """
 
@@ -33,7 +31,8 @@ class Edges(NamedTuple):
 class Fibres:
     """The cells of a grid, fibre by fibre along one mode.
 
-    A fibre holds the cells that differ in that mode's index only.
+    A fibre holds the cells that differ in that mode's index only; its profile is the set of these
+    indices.
 
     Parameters
     ----------
@@ -41,31 +40,38 @@ class Fibres:
         Distinct rows.
     mode : int
         The mode along which fibres run.
+    known : Profiles, optional
+        Of another grid along this mode: what was found for them is not looked up again.
     """
 
-    def __init__(self, cells: Ids, mode: int) -> None:
+    def __init__(self, cells: Ids, mode: int, known: Profiles | None = None) -> None:
         others = np.delete(cells, mode, axis=1)
         order = np.lexsort((cells[:, mode], *others.T[::-1]))
         others = others[order]
         opens = np.ones(len(order), dtype=np.bool_)
         opens[1:] = (others[1:] != others[:-1]).any(axis=1)
+        bounds = np.append(np.flatnonzero(opens), len(order))
+        own = cells[order, mode]
+        numbers, first = distinct_sets(own, bounds)
+        starts, stops = bounds[first], bounds[first + 1]
+        lengths = np.append(0, np.cumsum(stops - starts))
+        self.profiles = Profiles(own[joined(starts, stops)[1]], lengths, known)
         self._cells = cells
         self._mode = mode
-        self._order = order
-        self._sorted = cells[order, mode]
-        self._bounds = np.append(np.flatnonzero(opens), len(order))
-        self._fibre = np.empty(len(order), dtype=np.int64)
-        self._fibre[order] = np.cumsum(opens) - 1
+        self._order = narrow(order)
+        fibre = np.cumsum(opens) - 1
+        begins = bounds[fibre]
+        self._begins = np.empty_like(self._order)  # of the cell's fibre, in the order
+        self._begins[order] = begins
+        self._rows = np.empty_like(self._order)  # of the cell, among those of the profiles
+        self._rows[order] = lengths[numbers[fibre]] + np.arange(len(order)) - begins
 
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
-
-    def edges(self, rows: Ids, columns: Ids, part: Part) -> Edges:
+    def edges(self, connections: Connections, part: Part) -> Edges:
         """Return the pairs of cells of one fibre that part of a 1-D operator joins.
 
         Parameters
         ----------
-        rows, columns : ndarray of int64, (blocks,)
+        connections : Connections
             The operator's pairs of 1-D cells.
         part : {"upper", "lower", "full"}
             Blocks that do not make the level finer, those that do, or all.
@@ -75,25 +81,18 @@ class Fibres:
         Edges
             Pairs with both cells in the grid.
         """
-        found = []
-        for half in ("upper", "lower"):
-            if part in (half, "full"):
-                anchors, others, blocks = self._candidates(rows, columns, half)
-                here = others >= 0
-                pair = (others[here], anchors[here])
-                outputs, inputs = pair if half == "upper" else pair[::-1]
-                found.append((outputs, inputs, blocks[here]))
-        outputs, inputs, blocks = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        order = np.argsort(outputs * np.int64(len(self._cells)) + inputs)  # no pair is there twice
-        return Edges(outputs[order], inputs[order], blocks[order])
+        starts, (inputs, blocks) = self.profiles.joins(connections, part)
+        outputs, entries = joined(starts[self._rows], starts[self._rows + 1])
+        places = self._begins[outputs] + inputs[entries]
+        return Edges(narrow(outputs), self._order[places], blocks[entries])
 
-    def missing(self, rows: Ids, columns: Ids, part: Part) -> Ids:
+    def missing(self, connections: Connections, half: Part) -> Ids:
         """Return the multi-indices that a split sweep would pass through and the grid lacks.
 
         Parameters
         ----------
-        rows, columns : ndarray of int64, (blocks,)
-        part : {"upper", "lower"}
+        connections : Connections
+        half : {"upper", "lower"}
             From a cell as input the coarser outputs, or from one as output the coarser inputs.
 
         Returns
@@ -101,60 +100,11 @@ class Fibres:
         ndarray of int64, (count, modes)
             In no order, and perhaps repeated.
         """
-        anchors, others, blocks = self._candidates(rows, columns, part)
-        absent = others < 0
-        cells = self._cells[anchors[absent]]
-        coarse = rows if part == "upper" else columns
-        cells[:, self._mode] = coarse[blocks[absent]]
+        starts, (coarse,) = self.profiles.absent(connections, half)
+        anchors, entries = joined(starts[self._rows], starts[self._rows + 1])
+        cells = self._cells[anchors]
+        cells[:, self._mode] = coarse[entries]
         return cells
-
-    def _candidates(self, rows: Ids, columns: Ids, part: str) -> tuple[Ids, Ids, Ids]:
-        """For each cell and each block that joins it to a coarser one: both cells, the block.
-
-        The finer one is an input in the upper part, an output in the lower one; the coarser one is
-        -1 where the grid lacks it. A cell has few coarser ones on each level, so that there are
-        few candidates, most of them in the grid.
-        """
-        if part == "upper":
-            chosen = np.flatnonzero(levels_of(rows) <= levels_of(columns))
-            fine, coarse = columns[chosen], rows[chosen]
-        else:
-            chosen = np.flatnonzero(levels_of(rows) > levels_of(columns))
-            fine, coarse = rows[chosen], columns[chosen]
-        order = np.argsort(fine, kind="stable")
-        fine, coarse, chosen = fine[order], coarse[order], chosen[order]
-        own = self._cells[:, self._mode]
-        first, stop = np.searchsorted(fine, own), np.searchsorted(fine, own, side="right")
-        anchors, entries = joined(first, stop)
-        return anchors, self._find(self._fibre[anchors], coarse[entries]), chosen[entries]
-
-    @cached_property
-    def _keys(self) -> tuple[Ids, Ids]:
-        """Keys of (fibre, cell), ascending, and the distinct 1-D cells that they number."""
-        distinct, ranks = np.unique(self._sorted, return_inverse=True)
-        fibres = np.repeat(np.arange(len(self)), np.diff(self._bounds))
-        return fibres * len(distinct) + ranks, distinct
-
-    def _find(self, fibres: Ids, wanted: Ids) -> Ids:
-        """Find the cells of fibres whose 1-D cell is the wanted one; -1 where there is none."""
-        place = np.minimum(self._bounds[fibres] + wanted, self._bounds[fibres + 1] - 1)
-        hit = self._sorted[place] == wanted
-        lost = np.flatnonzero(~hit)
-        if lost.size:  # never, where fibres have all cells up to a level
-            keys, distinct = self._keys
-            rank = np.minimum(np.searchsorted(distinct, wanted[lost]), len(distinct) - 1)
-            key = fibres[lost] * len(distinct) + rank
-            place[lost] = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-            hit[lost] = (keys[place[lost]] == key) & (distinct[rank] == wanted[lost])
-        return np.where(hit, self._order[place], -1)
-
-
-def joined(starts: Ids, stops: Ids) -> tuple[Ids, Ids]:
-    """All j with starts[i] ≤ j < stops[i], for every i: the i's and the j's."""
-    counts = stops - starts
-    owners = np.repeat(np.arange(counts.size), counts)
-    before = np.cumsum(counts) - counts
-    return owners, np.arange(owners.size) - (before - starts)[owners]
 
 
 def is_closed_by_level(cells: Ids) -> bool:

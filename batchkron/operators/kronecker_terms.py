@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators.sweep_spec import Blocks, levels_of
+from batchkron.operators.connections import levels_of
+from batchkron.operators.sweep_spec import Blocks
 from batchkron.spec import Array
 
 __all__ = ["Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]

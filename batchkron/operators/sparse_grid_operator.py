@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
+from batchkron.backends import building_on
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.profiles import Profiles
 from batchkron.operators.sweep_order import Cells, extended, words
 from batchkron.operators.sweep_rows import diagonal, rows_as_products
-from batchkron.operators.sweep_spec import Blocks, SweepSpec, sweep_spec
-from batchkron.operators.sweep_tree import needed_sweeps
+from batchkron.operators.sweep_spec import Blocks, SweepSpec, checked_cells, sweep_spec
+from batchkron.operators.sweep_tree import Unions, needed_sweeps
 from batchkron.operators.sweeps import SweepProgram
 from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.spec import Array, check_replacement, same_shapes
+
+
+class _Known(NamedTuple):
+    """What operators of the same terms on other grids need not find again.
+
+    Attributes
+    ----------
+    grid, hull : dict of int to Profiles
+        By mode the profiles of the fibres of its cells, and of all cells that sweeps pass through.
+    unions : dict
+        The connections of sums of its matrices.
+    """
+
+    grid: dict[int, Profiles] = {}  # noqa: RUF012
+    hull: dict[int, Profiles] = {}  # noqa: RUF012
+    unions: Unions = {}  # noqa: RUF012
 
 
 class SparseGridOperator(BlockOperator):
@@ -90,20 +108,20 @@ class SparseGridOperator(BlockOperator):
         coefficients: ArrayLike | None = None,
         extend: bool = True,
     ) -> None:
-        self._prepare(sweep_spec(grid, terms, n, coefficients), extend)
+        self._prepare(sweep_spec(grid, terms, n, coefficients), extend, _Known())
 
     @classmethod
     def _from_spec(cls, spec: SweepSpec) -> SparseGridOperator:
         """Build the operator from validated terms."""
         operator = cls.__new__(cls)
-        operator._prepare(spec, True)
+        operator._prepare(spec, True, _Known())
         return operator
 
-    def _prepare(self, spec: SweepSpec, extend: bool) -> None:
-        grid = Cells(spec.cells)
+    def _prepare(self, spec: SweepSpec, extend: bool, known: _Known) -> None:
+        grid = Cells(spec.cells, known.grid)
         ordered = words(spec, grid)
         outside = [word for word in ordered if word.missing]
-        hull = extended(grid, outside, spec.matrices)
+        hull = extended(grid, outside, spec.matrices, known.hull)
         if len(hull) > len(grid) and not extend:
             raise ValueError(
                 f"sweeps of terms {[word.term for word in outside]} pass through "
@@ -111,13 +129,61 @@ class SparseGridOperator(BlockOperator):
                 f"extend=True, or use a BatchedKron"
             )
         self._spec = spec
-        stage = needed_sweeps(spec, ordered, hull, len(grid))
+        unions = dict(known.unions)
+        stage = needed_sweeps(spec, ordered, hull, len(grid), unions)
         self._program = SweepProgram(spec, stage)
+        self._known = _Known(grid.profiles, hull.profiles, unions)
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape
         self.num_added_cells = len(hull) - len(grid)
         super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
         self._apply_plain = self._program.apply_plain
+
+    def on_grid(self, grid: Any, *, extend: bool = True) -> SparseGridOperator:
+        """Return the operator of the same terms on another grid, such as a refined one.
+
+        It equals one that is built anew, bit by bit. The 1-D operators are shared, and so is what
+        was found about fibres: which cells an operator joins depends on the set of a fibre's cells
+        along its mode alone, and is looked up for those sets only that this operator's grid has
+        not (`num_new_profiles`). An `update` of either operator does not change the other one.
+
+        Parameters
+        ----------
+        grid : SparseGrid, or array_like of int, (cells, modes)
+            Its cells.
+        extend : bool
+            As of the class.
+
+        Returns
+        -------
+        SparseGridOperator
+            On the same device.
+
+        Raises
+        ------
+        ValueError, IndexError, TypeError
+            As the class, for the grid.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> from batchkron.problems import ModeOperator, SparseGrid
+        >>> double = ModeOperator.from_dense(2 * np.eye(8), n=1)
+        >>> op = bk.SparseGridOperator(SparseGrid.sparse([2, 2]), [(double, double)], 1)
+        >>> op.num_profiles, op.num_new_profiles
+        (6, 6)
+        >>> finer = op.on_grid(SparseGrid.sparse([3, 3]))
+        >>> finer.shape, finer.num_profiles, finer.num_new_profiles
+        ((20, 20), 8, 2)
+        """
+        cells = checked_cells(getattr(grid, "cells", grid))
+        modes = len(self._spec.sizes)
+        if cells.shape[1] != modes:
+            raise ValueError(f"the grid has {cells.shape[1]} axes; expected {modes}")
+        operator = type(self).__new__(type(self))
+        with building_on(self._backend):
+            operator._prepare(replace(self._spec, cells=cells), extend, self._known)
+        return operator
 
     def _recipe(self) -> tuple[Any, ...]:
         return SparseGridOperator._from_spec, (self._spec,)
@@ -131,6 +197,16 @@ class SparseGridOperator(BlockOperator):
     def num_sweeps(self) -> int:
         """Sweeps of one apply."""
         return self._program.num_sweeps
+
+    @property
+    def num_profiles(self) -> int:
+        """Distinct sets of 1-D cells that the fibres of its sweeps consist of, over all modes."""
+        return sum(map(len, self._known.hull.values()))
+
+    @property
+    def num_new_profiles(self) -> int:
+        """How many of them were looked up for this operator: all, unless by `on_grid`."""
+        return sum(profiles.num_new for profiles in self._known.hull.values())
 
     @property
     def multiply_adds(self) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.operators.fibres import Fibres, Part, is_closed_by_level
-from batchkron.operators.sweep_spec import BlockMatrix, Ids, SweepSpec
+from batchkron.operators.connections import Ids, Part
+from batchkron.operators.fibres import Fibres, is_closed_by_level
+from batchkron.operators.profiles import Profiles
+from batchkron.operators.sweep_spec import BlockMatrix, SweepSpec
 
 __all__ = ["Cells", "Word", "extended", "words"]
 
@@ -44,10 +46,13 @@ class Cells:
     ----------
     cells : ndarray of int64, (num_cells, modes)
         Distinct rows.
+    known : mapping of int to Profiles
+        By mode the profiles of another set's fibres; what was found for them is taken over.
     """
 
-    def __init__(self, cells: Ids) -> None:
+    def __init__(self, cells: Ids, known: Mapping[int, Profiles]) -> None:
         self.cells = cells
+        self._known = known
         self._fibres: dict[int, Fibres] = {}
 
     def __len__(self) -> int:
@@ -56,8 +61,13 @@ class Cells:
     def fibres(self, mode: int) -> Fibres:
         """Return the fibres along a mode."""
         if mode not in self._fibres:
-            self._fibres[mode] = Fibres(self.cells, mode)
+            self._fibres[mode] = Fibres(self.cells, mode, self._known.get(mode))
         return self._fibres[mode]
+
+    @property
+    def profiles(self) -> dict[int, Profiles]:
+        """By mode the profiles of the fibres that were made."""
+        return {mode: fibres.profiles for mode, fibres in self._fibres.items()}
 
     @cached_property
     def is_closed_by_level(self) -> bool:
@@ -90,8 +100,7 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
             mode, number = letter
             matrix = spec.matrices[number]
             lacking[letter] = sum(
-                len(grid.fibres(mode).missing(matrix.rows, matrix.columns, half))
-                for half in _HALVES
+                len(grid.fibres(mode).missing(matrix.connections, half)) for half in _HALVES
             )
         return lacking[letter]
 
@@ -111,7 +120,12 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
     return found + [Word(term, (), (mode, -1), False) for term in plain]
 
 
-def extended(grid: Cells, words: Sequence[Word], matrices: Sequence[BlockMatrix]) -> Cells:
+def extended(
+    grid: Cells,
+    words: Sequence[Word],
+    matrices: Sequence[BlockMatrix],
+    known: Mapping[int, Profiles],
+) -> Cells:
     """Return the grid's cells followed by those that the sweeps of terms pass through beside.
 
     Uppers come first: from an input they lead to the cells in which some of its indices are
@@ -125,6 +139,8 @@ def extended(grid: Cells, words: Sequence[Word], matrices: Sequence[BlockMatrix]
         Order of the terms' sweeps.
     matrices : sequence of BlockMatrix
         The 1-D operators.
+    known : mapping of int to Profiles
+        As of `Cells`, for the result.
 
     Returns
     -------
@@ -139,7 +155,7 @@ def extended(grid: Cells, words: Sequence[Word], matrices: Sequence[BlockMatrix]
     ]
     if not added:
         return grid
-    return Cells(_union(grid.cells, np.concatenate(added)))
+    return Cells(_union(grid.cells, np.concatenate(added)), known)
 
 
 def _passed(grid: Cells, word: Word, matrices: Sequence[BlockMatrix], half: Part) -> Iterator[Ids]:
@@ -147,10 +163,10 @@ def _passed(grid: Cells, word: Word, matrices: Sequence[BlockMatrix], half: Part
     current = grid
     for mode, number in word.split:
         matrix = matrices[number]
-        cells = current.fibres(mode).missing(matrix.rows, matrix.columns, half)
+        cells = current.fibres(mode).missing(matrix.connections, half)
         if len(cells):
             yield cells
-            current = Cells(_union(current.cells, cells))
+            current = Cells(_union(current.cells, cells), {})
 
 
 def _union(cells: Ids, others: Ids) -> Ids:

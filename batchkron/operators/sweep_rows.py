@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from batchkron.operators.sweep_spec import Ids, SweepSpec
+from batchkron.operators.connections import Ids
+from batchkron.operators.sweep_spec import SweepSpec
 from batchkron.spec import Array, BatchSpec
 
 __all__ = ["diagonal", "rows_as_products"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
+from batchkron.operators.connections import Connections, Ids
 from batchkron.spec import Array, compute_dtype
 
-__all__ = ["BlockMatrix", "Blocks", "SweepSpec", "levels_of", "sweep_spec"]
+__all__ = ["BlockMatrix", "Blocks", "SweepSpec", "checked_cells", "sweep_spec"]
 
-Ids: TypeAlias = NDArray[np.int64]
 _MOST_CELLS = 1 << 52  # beyond, levels are not exact
 
 
@@ -38,14 +38,23 @@ class Blocks(Protocol):
 class BlockMatrix(NamedTuple):
     """Validated blocks: ``blocks[b]`` takes cell ``columns[b]`` to cell ``rows[b]``."""
 
-    rows: Ids
-    columns: Ids
+    connections: Connections
     blocks: Array
+
+    @property
+    def rows(self) -> Ids:
+        """1-D index of the output cell of each block, (count,)."""
+        return self.connections.rows
+
+    @property
+    def columns(self) -> Ids:
+        """1-D index of the input cell of each block, (count,)."""
+        return self.connections.columns
 
     def transpose(self) -> BlockMatrix:
         """Return the transpose, the blocks in the same order."""
         blocks = np.ascontiguousarray(self.blocks.swapaxes(1, 2))
-        return BlockMatrix(self.columns, self.rows, blocks)
+        return BlockMatrix(self.connections.transpose(), blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +87,6 @@ class SweepSpec:
         return math.prod(self.sizes)
 
 
-def levels_of(cells: Ids) -> Ids:
-    """Return the level of 1-D cells: 0 for cell 0, else l with 2^(l-1) ≤ cell < 2^l."""
-    return np.frexp(cells.astype(np.float64))[1].astype(np.int64)
-
-
 def sweep_spec(
     grid: Any,
     terms: Sequence[Sequence[Blocks | None]],
@@ -96,7 +100,7 @@ def sweep_spec(
     ValueError, TypeError, IndexError
         As `batchkron.SparseGridOperator` documents.
     """
-    cells = _checked_cells(getattr(grid, "cells", grid))
+    cells = checked_cells(getattr(grid, "cells", grid))
     sizes = _checked_sizes(n, cells.shape[1])
     distinct: dict[int, int] = {}
     matrices: list[BlockMatrix] = []
@@ -121,11 +125,11 @@ def sweep_spec(
         )
     arrays = [matrix.blocks for matrix in matrices]
     dtype = compute_dtype(*arrays, *([] if coefficients is None and arrays else [scale]))
-    converted = tuple(m._replace(blocks=np.array(m.blocks, dtype, order="C")) for m in matrices)
+    converted = tuple(m._replace(blocks=_own(m.blocks, dtype)) for m in matrices)
     return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype)
 
 
-def _checked_cells(given: ArrayLike) -> Ids:
+def checked_cells(given: ArrayLike) -> Ids:
     """Return distinct multi-indices of 1-D cells."""
     cells = to_host(given, "cells")
     if cells.dtype.kind not in "iu":
@@ -139,13 +143,25 @@ def _checked_cells(given: ArrayLike) -> Ids:
         row, axis = wrong[0]
         raise IndexError(f"cells[{row}, {axis}] is {cells[row, axis]}; expected 0 … 2^52 - 1")
     result = np.array(cells, dtype=np.int64, order="C")
-    order = np.lexsort(result.T[::-1])
-    twice = np.flatnonzero((result[order[1:]] == result[order[:-1]]).all(axis=1))
+    if not _is_sorted(result):
+        _check_distinct(result)
+    result.flags.writeable = False
+    return result
+
+
+def _is_sorted(cells: Ids) -> bool:
+    """Whether the rows ascend, each after a different one, as in a `SparseGrid`."""
+    step = np.diff(cells, axis=0)
+    first = (step != 0).argmax(axis=1)
+    return bool((step[np.arange(len(step)), first] > 0).all())
+
+
+def _check_distinct(cells: Ids) -> None:
+    order = np.lexsort(cells.T[::-1])
+    twice = np.flatnonzero((cells[order[1:]] == cells[order[:-1]]).all(axis=1))
     if twice.size:
         one, other = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
         raise ValueError(f"cells[{other}] is cells[{one}] again; expected distinct rows")
-    result.flags.writeable = False
-    return result
 
 
 def _checked_sizes(n: int | Sequence[int], modes: int) -> tuple[int, ...]:
@@ -183,14 +199,20 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
         wrong = np.flatnonzero((ids < 0) | (ids >= _MOST_CELLS))
         if wrong.size:
             raise IndexError(f"{name}.{part}[{wrong[0]}] is {ids[wrong[0]]}; expected 0 … 2^52 - 1")
-        ends.append(np.array(ids, dtype=np.int64))
+        ends.append(_own(ids, np.dtype(np.int64)))
     rows, columns = ends
     order = np.lexsort((columns, rows))
     twice = np.flatnonzero((np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0))
     if twice.size:
         at = order[twice[0]]
         raise ValueError(f"{name} has two blocks for row {rows[at]}, column {columns[at]}")
-    return BlockMatrix(rows, columns, blocks)
+    return BlockMatrix(Connections(rows, columns), blocks)
+
+
+def _own(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a copy; the array itself if nobody can write to it, as to those of a ModeOperator."""
+    is_kept = array.flags.owndata and not array.flags.writeable and array.flags.c_contiguous
+    return array if is_kept and array.dtype == dtype else np.array(array, dtype, order="C")
 
 
 def _check_size(matrix: BlockMatrix, size: int, name: str) -> None:

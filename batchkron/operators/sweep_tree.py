@@ -9,14 +9,27 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators.fibres import Edges, Part
+from batchkron.operators.connections import Connections, Ids, Part, narrow
+from batchkron.operators.fibres import Edges
 from batchkron.operators.sweep_order import Cells, Word
-from batchkron.operators.sweep_spec import Ids, SweepSpec
+from batchkron.operators.sweep_spec import SweepSpec
 
-__all__ = ["Branch", "Pattern", "Stage", "needed_sweeps"]
+__all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps"]
 
 Letter: TypeAlias = tuple[int, int]  # mode, matrix
 Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
+
+
+class _Union(NamedTuple):
+    """The connections of a sum of matrices, and the place of each one's blocks in the sum."""
+
+    diagonal: Ids  # cells of the identity, if it is one of the matrices
+    connections: Connections
+    places: tuple[Ids, ...]
+
+
+# by the mode and the numbers of the matrices
+Unions: TypeAlias = dict[tuple[int, tuple[int, ...]], _Union]
 
 
 class Pattern(NamedTuple):
@@ -29,7 +42,7 @@ class Pattern(NamedTuple):
         Pairs of cells; their blocks are those of the sum.
     pairs : tuple of (matrix, term)
         What is summed; matrix -1 is the identity, term -1 the coefficient 1.
-    places : tuple of ndarray of int64
+    places : tuple of ndarray of int
         Per pair the block of the sum that each of the matrix's blocks is added to.
     """
 
@@ -40,6 +53,8 @@ class Pattern(NamedTuple):
 
     def where(self, kept: Mask) -> Pattern:
         """Return the pattern with some of its edges."""
+        if kept.all():
+            return self
         return self._replace(edges=Edges(*(part[kept] for part in self.edges)))
 
 
@@ -79,7 +94,9 @@ class _Node:
     children: list[tuple[Pattern, Pattern, _Node]] = field(default_factory=list)
 
 
-def needed_sweeps(spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int) -> Stage:
+def needed_sweeps(
+    spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int, unions: Unions
+) -> Stage:
     """Return the sweeps that the sum of an operator's terms needs.
 
     Parameters
@@ -92,6 +109,8 @@ def needed_sweeps(spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells
         Cells in which all sweeps stay; the operator's come first.
     num_cells : int
         How many cells the operator has.
+    unions : dict
+        Sums of the operator's matrices that are known already; more are added.
 
     Returns
     -------
@@ -105,7 +124,7 @@ def needed_sweeps(spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells
     have one f. L reads cells that have finer ones in their fibre, so that the second g is
     computed on these alone, a grid of one level less; and so on.
     """
-    tree = _Builder(spec, hull).node([(word.split, word) for word in words])
+    tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
     inside = np.arange(len(hull)) < num_cells
     return _stage(tree, inside, inside)
 
@@ -113,10 +132,11 @@ def needed_sweeps(spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells
 class _Builder:
     """Makes each pattern once."""
 
-    def __init__(self, spec: SweepSpec, hull: Cells) -> None:
+    def __init__(self, spec: SweepSpec, hull: Cells, unions: Unions) -> None:
         self._spec = spec
         self._hull = hull
-        self._found: dict[tuple[int, Part, tuple[int, ...]], tuple[Edges, tuple[Ids, ...]]] = {}
+        self._unions = unions
+        self._found: dict[tuple[int, Part, tuple[int, ...]], Edges] = {}
 
     def node(self, items: Sequence[tuple[tuple[Letter, ...], Word]]) -> _Node:
         """Build the tree of the words' rests."""
@@ -139,41 +159,38 @@ class _Builder:
 
     def _pattern(self, mode: int, part: Part, pairs: tuple[tuple[int, int], ...]) -> Pattern:
         matrices = tuple(matrix for matrix, _ in pairs)
+        union = self._union(mode, matrices)
         if (mode, part, matrices) not in self._found:
-            self._found[mode, part, matrices] = self._joined(mode, part, matrices)
-        edges, places = self._found[mode, part, matrices]
-        return Pattern(mode, edges, pairs, places)
+            edges = self._hull.fibres(mode).edges(union.connections, part)
+            self._found[mode, part, matrices] = edges
+        return Pattern(mode, self._found[mode, part, matrices], pairs, union.places)
 
-    def _joined(
-        self, mode: int, part: Part, matrices: Sequence[int]
-    ) -> tuple[Edges, tuple[Ids, ...]]:
-        """Return the edges of a sum of matrices, and the place of each one's blocks in the sum."""
-        ends = []
-        for matrix in matrices:
-            if matrix < 0:
-                diagonal = np.unique(self._hull.cells[:, mode])
-                ends.append((diagonal, diagonal))
-            else:
-                blocks = self._spec.matrices[matrix]
-                ends.append((blocks.rows, blocks.columns))
-        fibres = self._hull.fibres(mode)
-        if len(ends) == 1:
-            return fibres.edges(*ends[0], part), (np.arange(len(ends[0][0])),)
-        rows, columns, places = _union(ends)
-        stops = np.cumsum([len(pair[0]) for pair in ends])
-        return fibres.edges(rows, columns, part), tuple(np.split(places, stops[:-1]))
+    def _union(self, mode: int, matrices: tuple[int, ...]) -> _Union:
+        diagonal = np.unique(self._hull.cells[:, mode]) if -1 in matrices else np.zeros(0, np.int64)
+        found = self._unions.get((mode, matrices))
+        if found is None or not np.array_equal(found.diagonal, diagonal):
+            identity = Connections(diagonal, diagonal)
+            parts = [self._spec.matrices[m].connections if m >= 0 else identity for m in matrices]
+            found = _union(diagonal, parts)
+            self._unions[mode, matrices] = found
+        return found
 
 
-def _union(ends: Sequence[tuple[Ids, Ids]]) -> tuple[Ids, Ids, Ids]:
-    """Return the distinct pairs of lists of pairs, and the place of each pair among these."""
-    rows, columns = (np.concatenate(part) for part in zip(*ends, strict=True))
+def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
+    """Return the distinct pairs of all parts, and the place of each part's pairs among these."""
+    if len(parts) == 1:
+        return _Union(diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),))
+    rows = np.concatenate([part.rows for part in parts])
+    columns = np.concatenate([part.columns for part in parts])
     order = np.lexsort((columns, rows))
     rows, columns = rows[order], columns[order]
     opens = np.ones(len(order), dtype=np.bool_)
     opens[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
     places = np.empty(len(order), dtype=np.int64)
     places[order] = np.cumsum(opens) - 1
-    return rows[opens], columns[opens], places
+    stops = np.cumsum([len(part.rows) for part in parts])
+    distinct = Connections(rows[opens], columns[opens])
+    return _Union(diagonal, distinct, tuple(np.split(narrow(places), stops[:-1])))
 
 
 def _stage(node: _Node, given: Mask, wanted: Mask) -> Stage:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from batchkron.backends import backend
-from batchkron.operators.sweep_spec import Ids, SweepSpec
+from batchkron.operators.connections import Ids, narrow
+from batchkron.operators.sweep_spec import SweepSpec
 from batchkron.operators.sweep_tree import Branch, Pattern, Stage
 from batchkron.spec import Array
 from batchkron.sweep_list import SweepList, SweepPart, SweepStep, SweepVector
@@ -21,8 +22,8 @@ class _Share(NamedTuple):
 
     matrix: int  # -1 for the identity
     term: int  # -1 for no coefficient
-    source: Ids
-    target: Ids
+    source: Ids | slice
+    target: Ids | slice
 
 
 class _Sum(NamedTuple):
@@ -33,22 +34,34 @@ class _Sum(NamedTuple):
     shares: tuple[_Share, ...]
 
     def blocks(self, spec: SweepSpec) -> Array:
-        """Return the sum, (number, n, n)."""
+        """Return the sum, (number, n, n); it may be one of the matrices."""
+        if len(self.shares) == 1 and self.shares[0].matrix >= 0:  # which has them all, in order
+            return self._scaled(self.shares[0], spec)
         result = np.zeros((self.number, self.size, self.size), spec.dtype)
         for share in self.shares:
-            scale = 1 if share.term < 0 else spec.coefficients[share.term]
-            if share.matrix < 0:
-                result[share.target] += scale * np.eye(self.size, dtype=spec.dtype)
-            else:
-                result[share.target] += scale * spec.matrices[share.matrix].blocks[share.source]
+            result[share.target] += self._scaled(share, spec)
         return result
+
+    def _scaled(self, share: _Share, spec: SweepSpec) -> Array:
+        """Return what a share adds, (entries, n, n)."""
+        if share.matrix < 0:
+            found = np.eye(self.size, dtype=spec.dtype)
+        else:
+            found = spec.matrices[share.matrix].blocks[share.source]
+        return found if share.term < 0 else found * spec.coefficients[share.term]
 
 
 def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
     """Keep those of a matrix's blocks that are used, by their place among these."""
     found = np.minimum(np.searchsorted(used, places), len(used) - 1)
     source = np.flatnonzero(used[found] == places)
-    return _Share(matrix, term, source, found[source])
+    return _Share(matrix, term, _range(source, len(places)), _range(found[source], len(used)))
+
+
+def _range(chosen: Ids, count: int) -> Ids | slice:
+    """Return chosen numbers, or the slice of all below a count, which needs no memory."""
+    is_all = len(chosen) == count and bool((np.diff(chosen) == 1).all())
+    return slice(None) if is_all else narrow(chosen)
 
 
 def _ranks(numbers: Ids) -> tuple[Ids, Ids]:
@@ -59,8 +72,9 @@ def _ranks(numbers: Ids) -> tuple[Ids, Ids]:
 
 def _places(cells: Ids) -> Ids:
     """Return a table of the places of ascending cells; of others it says nothing."""
-    table = np.empty(cells[-1] + 1, np.int64)
-    table[cells] = np.arange(len(cells))
+    places = narrow(np.arange(len(cells)))
+    table = np.empty(cells[-1] + 1, places.dtype)
+    table[cells] = places
     return table
 
 
@@ -173,7 +187,7 @@ class SweepProgram:
             source.number,
             pattern.mode,
             len(used),
-            np.concatenate(([0], np.cumsum(counts))),
+            narrow(np.concatenate(([0], np.cumsum(counts)))),
             ids,
             _places(source.cells)[edges.inputs],
         )

@@ -1,7 +1,7 @@
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
-#include <limits>
+#include <algorithm>
 #include <tuple>
 
 #include "bindings/arrays.hpp"
@@ -11,7 +11,7 @@
 namespace batchkron {
 namespace {
 
-using Indices = py::array_t<Index, py::array::c_style>;
+using Indices = py::array_t<std::int32_t, py::array::c_style>;
 
 // source, mode, number of matrices, starts, ids, children
 using GivenPart = std::tuple<Index, Index, Index, Indices, Indices, Indices>;
@@ -23,30 +23,19 @@ void expect_below(Index value, Index stop, const char* name) {
 }
 
 SweepPart checked_part(const GivenPart& given, const SweepShape& shape, Index nodes) {
-  constexpr Index most = std::numeric_limits<std::int32_t>::max();
   const auto& [source, mode, num_matrices, starts, ids, children] = given;
   expect_below(source, Index(shape.vectors.size()), "a source");
   expect_below(mode, Index(shape.sizes.size()), "a mode");
   const Index count = ids.size(), inputs = shape.vectors[source].count;
-  if (starts.size() != nodes + 1 || children.size() != count || count > most || inputs > most)
-    fail("the edges", "of one length, below 2^31");
-  SweepPart part{source, mode, num_matrices, 1, 1, {}, {}, {}};
-  part.starts.reserve(std::size_t(nodes + 1));
-  part.ids.reserve(std::size_t(count));
-  part.children.reserve(std::size_t(count));
-  for (Index i = 0; i <= nodes; ++i) {
-    const Index start = starts.data()[i];
-    if (start < (i ? part.starts.back() : 0) || start > count) fail("starts", "ascending");
-    part.starts.push_back(std::int32_t(start));
-  }
-  if (part.starts.front() != 0 || part.starts.back() != count) fail("starts", "of all edges");
+  if (starts.size() != nodes + 1 || children.size() != count) fail("the edges", "of one length");
+  const std::int32_t* start = starts.data();
+  if (start[0] != 0 || start[nodes] != count || !std::is_sorted(start, start + nodes + 1))
+    fail("starts", "ascending, of all edges");
   for (Index e = 0; e < count; ++e) {
-    expect_below(ids.data()[e], std::min(num_matrices, most), "an id");
+    expect_below(ids.data()[e], num_matrices, "an id");
     expect_below(children.data()[e], inputs, "a child");
-    part.ids.push_back(std::int32_t(ids.data()[e]));
-    part.children.push_back(std::int32_t(children.data()[e]));
   }
-  return part;
+  return {source, mode, num_matrices, EdgeLists(nodes, start, ids.data(), children.data())};
 }
 
 SweepShape checked_shape(const std::vector<Index>& sizes,
@@ -117,7 +106,9 @@ void register_plan(py::module_& module, const char* name) {
       .def("run", &Plan::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
       .def_property_readonly("multiply_adds",
-                             [](const Plan& bound) { return bound.plan.multiply_adds(); });
+                             [](const Plan& bound) { return bound.plan.multiply_adds(); })
+      .def_property_readonly("num_listed",
+                             [](const Plan& bound) { return bound.plan.num_listed(); });
 }
 
 }  // namespace

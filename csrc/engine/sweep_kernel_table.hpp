@@ -7,10 +7,11 @@ namespace batchkron {
 
 // One mode's multiply, summed over the edges of each node in [begin, end):
 //
-//   y[node][l, k, r] = sum over its edges e, sum over c: A_ids[e][k, c] * x[children[e]][l, c, r]
+//   y[node][l, k, r] = sum over its edges e, sum over c: A_ids[e][k, c] * x[child][l, c, r],
 //
-// or +=  if `adds`. Blocks of x and y are (L, n, R), contiguous; node i has the edges starts[i] ...
-// starts[i + 1] - 1, and y is block `begin`. Without `adds` y is never read, and a node without
+// child = node + offsets[e], or +=  if `adds`. Blocks of x and y are (L, n, R), contiguous; node i
+// has the edges of list rows[i], those from starts[rows[i]] to before starts[rows[i] + 1], and y is
+// block `begin`. Without `adds` y is never read, and a node without
 // edges becomes zero. Nothing is read or written outside of the blocks; y does not alias x. The
 // order of the sums depends on L, n, R and the node's edges alone.
 template <class T>
@@ -19,9 +20,10 @@ struct SweepTask {
   const T* x;
   Index L, n, R;
   const T* matrices;  // each as the kernel's `lay_out` has made it
+  const std::int32_t* rows;
   const std::int32_t* starts;
   const std::int32_t* ids;
-  const std::int32_t* children;
+  const std::int32_t* offsets;
   Index begin, end;
   bool adds;
 };

@@ -69,7 +69,12 @@ template <class T>
 struct Node {
   const SweepTask<T>& task;
   T* y;
-  Index first, stop;
+  Index number, first, stop;
+
+  // The block of x that edge e multiplies, of `block` elements.
+  const T* child(Index e, Index block) const {
+    return task.x + (number + task.offsets[e]) * block;
+  }
 };
 
 // Calls `add` with each node that has edges.
@@ -78,7 +83,8 @@ inline void for_nodes(const SweepTask<T>& task, Add add) {
   const Index block = task.L * task.n * task.R;
   T* y = task.y;
   for (Index node = task.begin; node < task.end; ++node, y += block) {
-    const Node<T> here{task, y, task.starts[node], task.starts[node + 1]};
+    const std::int32_t* list = task.starts + task.rows[node];
+    const Node<T> here{task, y, node, list[0], list[1]};
     if (here.first != here.stop)
       add(here);
     else if (!task.adds)
@@ -115,7 +121,7 @@ inline void add_panel(const Node<T>& node, Index l, Index k, Index r, int rest) 
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
   for (Index e = node.first; e < node.stop; ++e) {
-    const T* x = task.x + task.children[e] * block + offset;
+    const T* x = node.child(e, block) + offset;
     const T* f = task.matrices + task.ids[e] * C * C + k;
     const auto add_row = [&](Index c) __attribute__((always_inline)) {
       V in[vectors];
@@ -235,7 +241,7 @@ inline void add_shared(const Node<T>& node, Index l) {
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
   for (Index e = node.first; e < node.stop; ++e) {
-    const T* x = task.x + task.children[e] * block + l * stride;
+    const T* x = node.child(e, block) + l * stride;
     const T* f = task.matrices + task.ids[e] * (n * n);
     BATCHKRON_UNROLL
     for (int c = 0; c < n; ++c) {
@@ -290,7 +296,7 @@ inline void add_flat(const Node<T>& node, Index p, int rest) {
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[t][v] = V{};
   for (Index e = node.first; e < node.stop; ++e) {
-    const T* x = task.x + task.children[e] * block + p;
+    const T* x = node.child(e, block) + p;
     const T* f = task.matrices + task.ids[e] * matrix;
     V factor[n];
     BATCHKRON_UNROLL
@@ -356,7 +362,7 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
   for (Index e = node.first; e < node.stop; ++e) {
-    const T* x = task.x + task.children[e] * block + l * n;
+    const T* x = node.child(e, block) + l * n;
     const T* f = task.matrices + task.ids[e] * n * n + k;
     for (Index c = 0; c < n; ++c, f += n) {
       V factor[vectors];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/aligned.hpp"
+#include "engine/edge_lists.hpp"
 #include "engine/steps.hpp"
 #include "engine/sweep_kernel_table.hpp"
 #include "engine/threads.hpp"
@@ -17,14 +18,13 @@
 
 namespace batchkron {
 
-// What one mode's multiply adds to each block of a step's target. Node i has the edges starts[i]
-// ... starts[i + 1] - 1; all indices are known to be in range.
+// What one mode's multiply adds to each block of a step's target.
 struct SweepPart {
   Index source;  // vector
   Index mode;
   Index num_matrices;
+  EdgeLists edges;
   Index L = 1, R = 1;  // elements of a block before and behind the mode, set by the plan
-  std::vector<std::int32_t> starts, ids, children;
 };
 
 struct SweepStep {
@@ -59,7 +59,7 @@ class SweepPlan {
         const auto mode = shape_.sizes.begin() + part.mode;
         part.L = checked_product({shape_.sizes.begin(), mode});
         part.R = checked_product({mode + 1, shape_.sizes.end()});
-        multiply_adds_ += double(part.ids.size()) * double(block_) * double(*mode);
+        multiply_adds_ += double(part.edges.count()) * double(block_) * double(*mode);
       }
     elements(0);
     elements(1);
@@ -71,6 +71,13 @@ class SweepPlan {
     return checked_product({shape_.vectors[vector].count, block_});
   }
   double multiply_adds() const { return multiply_adds_; }
+  // Edges in memory: nodes share lists.
+  Index num_listed() const {
+    Index count = 0;
+    for (const SweepStep& step : shape_.steps)
+      for (const SweepPart& part : step.parts) count += Index(part.edges.ids().size());
+    return count;
+  }
 
   // Of each part of each step the matrices, (num_matrices, n, n).
   void set_values(const std::vector<const T*>& matrices) {
@@ -112,7 +119,7 @@ class SweepPlan {
   // Distinct ones as the kernels take them: for one vector, and for several at once.
   struct Matrices {
     AlignedVector<T> own, plain;    // the latter empty if it is the same
-    std::vector<std::int32_t> ids;  // of the edges; empty if they are the part's
+    std::vector<std::int32_t> ids;  // of the lists' edges; empty if they are the part's
   };
 
   struct Run {
@@ -145,7 +152,7 @@ class SweepPlan {
     Matrices result{copy(own), {}, {}};
     if (own.lay_out != plain.lay_out) result.plain = copy(plain);
     if (distinct.size() == places.size()) return result;
-    result.ids = part.ids;
+    result.ids = part.edges.ids();
     for (std::int32_t& id : result.ids) id = places[id];
     return result;
   }
@@ -194,12 +201,13 @@ class SweepPlan {
       const SweepKernel<T> kernel = kernel_of(part, run.inner);
       const AlignedVector<T>& values =
           run.inner > 1 && !matrices.plain.empty() ? matrices.plain : matrices.own;
-      const auto& ids = matrices.ids.empty() ? part.ids : matrices.ids;
+      const EdgeLists& edges = part.edges;
+      const auto& ids = matrices.ids.empty() ? edges.ids() : matrices.ids;
       const T* source =
           part.source == 0 ? x : run.scratch + shape_.vectors[part.source].start * run.block;
       kernel.add_edges({y, source, part.L, shape_.sizes[part.mode], part.R * run.inner,
-                        values.data(), part.starts.data(), ids.data(),
-                        part.children.data(), begin, end, adds});
+                        values.data(), edges.rows().data(), edges.starts().data(), ids.data(),
+                        edges.offsets().data(), begin, end, adds});
       adds = true;
     }
   }

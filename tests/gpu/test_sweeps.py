@@ -184,6 +184,34 @@ def test_updates_reach_relatives_and_graphs(cupy, rng, dtype):
         close(bk.SparseGridOperator._from_spec(op._spec) @ x, expected, dtype)
 
 
+def test_changed_grids(cupy, poisoned_on_device, rng):
+    """An operator stays on its device, with the bits of one that is built anew."""
+    op = all_modes(rng, 3, np.dtype(np.float64)).to("cuda")
+    grid = adaptive_grid(rng, 3)
+    moved = op.on_grid(grid)
+    assert moved.device == "cuda"
+    assert moved.num_new_profiles < moved.num_profiles
+    x = rng.standard_normal(moved.shape[0])
+    result = (moved @ cupy.asarray(x)).get()
+    new = op.to("cpu").on_grid(grid)
+    np.testing.assert_array_equal(result, (new.to("cuda") @ cupy.asarray(x)).get())
+    close(result, new @ x, np.dtype(np.float64))
+
+
+def test_a_problem_on_another_grid(cupy, rng):
+    problem = make("continuity-2d", 4, 2).to("cuda")
+    u = cupy.asarray(rng.standard_normal(problem.unknowns))
+    problem.rhs(0.2, u, cupy.empty_like(u))
+    moved = problem.on_grid(SparseGrid.full([4, 4]), u, 0.2)
+    out = cupy.empty_like(moved.initial)
+    moved.rhs(0.2, moved.initial, out)
+    host = moved.to("cpu")
+    expected = np.empty_like(host.initial)
+    host.rhs(0.2, host.initial, expected)
+    close(out.get(), expected, np.dtype(np.float64))
+    np.testing.assert_array_equal(moved.on_grid(problem.grid).initial.get(), u.get())
+
+
 def test_terms_of_nothing(cupy, poisoned_on_device, rng):
     grid = SparseGrid.sparse([2, 1])
     zero = SimpleNamespace(

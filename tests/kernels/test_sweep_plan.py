@@ -128,6 +128,30 @@ def test_nothing_beyond_the_blocks_is_read_or_written(rng, dtype):
         assert np.isnan(y[-17:]).all()
 
 
+def test_nodes_share_lists_of_edges(rng):
+    """Nodes with the same matrices and children, counted from the node, need one list."""
+    nodes = 50
+    starts = np.arange(nodes + 1) * 3
+    children = (np.arange(nodes)[:, None] + [0, 4, 2]).ravel()
+    ids = np.tile([2, 0, 1], nodes)
+    changes = {
+        "as it is": (3, []),
+        "a matrix": (6, [(ids, 7 * 3)]),
+        "a child": (6, [(children, 4)]),
+    }
+    for listed, places in changes.values():
+        own = SweepPart(0, 1, 3, starts, ids.copy(), children.copy())
+        for array, place in places:
+            (own.ids if array is ids else own.children)[place] = 1
+        vectors = (SweepVector(0, nodes + 4), SweepVector(0, nodes + 4))
+        empty = np.append(own.starts, [3 * nodes] * 4)  # four more, without edges
+        steps = (SweepStep(1, False, (own._replace(starts=empty),)),)
+        sweeps = SweepList((3, 2), vectors, steps, np.dtype(np.float64))
+        matrices = random_matrices(rng, sweeps)
+        assert cpu.sweep_plan(sweeps, matrices).num_listed == listed
+        check(rng, sweeps, matrices, 1, 1, 1)
+
+
 def test_new_values(rng, dtype):
     sweeps, matrices = build(rng, (3, 3, 3), dtype)
     plan = cpu.sweep_plan(sweeps, matrices)

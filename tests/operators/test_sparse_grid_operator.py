@@ -9,20 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweep_oracle import apply_term, levels_of, restricted
+from sweep_oracle import apply_term, levels_of, operator_of, restricted
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
-from batchkron.problems.mode_operator import connected
-
-
-def operator_of(rng, level, n, kind, dtype=np.float64):
-    """A 1-D operator with random blocks where cells overlap ("volume") or also touch ("full")."""
-    rows, columns = np.nonzero(connected(level, kind))
-    blocks = rng.standard_normal((len(rows), n, n))
-    if np.dtype(dtype).kind == "c":
-        blocks = blocks + 1j * rng.standard_normal(blocks.shape)
-    return SimpleNamespace(rows=rows, columns=columns, blocks=blocks.astype(dtype))
 
 
 def as_dict(operator):

@@ -1,0 +1,77 @@
+"""Problems on a refined or coarsened grid."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from batchkron.operators import profiles
+from batchkron.problems import SparseGrid, make
+from batchkron.problems.grid_change import carried_over
+
+
+def changed(grid, rng):
+    """Without some of the finest cells, and with others that it lacks."""
+    kept = grid.cells[grid.cell_levels.sum(axis=1) < max(grid.levels)]
+    more = np.column_stack([rng.integers(0, 1 << level, 5) for level in grid.levels])
+    return SparseGrid.custom(np.vstack((kept, more)), grid.levels).closed()
+
+
+@pytest.mark.parametrize("name", ["continuity-2d", "diffusion-2d", "continuity-3d"])
+@pytest.mark.parametrize("form", ["sweep", "batch"])
+def test_right_hand_sides_equal_those_of_a_new_problem(rng, name, form):
+    problem = make(name, 5, 2).with_form(form)
+    u = rng.standard_normal(problem.unknowns)
+    problem.rhs(0.3, u, np.empty_like(u))
+    grid = changed(problem.grid, rng)
+    moved = problem.on_grid(grid, u, 0.3)
+    new = replace(problem, grid=grid, initial=moved.initial, t0=0.3)
+    assert "_groups" not in new.__dict__
+    assert ("_groups" in moved.__dict__) == (form == "sweep")
+    results = np.full((2, moved.unknowns), np.nan)
+    for one, result in zip((moved, new), results, strict=True):
+        one.rhs(0.3, one.initial, result)
+    np.testing.assert_array_equal(*results)
+    assert moved.t0 == 0.3
+    assert moved.content_hash == new.content_hash
+    implicit = [one.implicit_operator_at(0.3) @ one.initial for one in (moved, new)]
+    np.testing.assert_array_equal(*implicit)
+
+
+def test_nothing_is_assembled_again(rng, monkeypatch):
+    problem = make("continuity-3d", 4, 1)
+    before = problem.operator
+    moved = problem.on_grid(problem.grid)
+    assert moved.operator.num_new_profiles == 0
+    assert moved.terms is problem.terms
+    monkeypatch.setattr(profiles.Profiles, "_found", None)  # nothing to look up
+    cells = SparseGrid.sparse([3, 3, 3]).cells
+    again = moved.on_grid(SparseGrid.custom(cells, problem.grid.levels))
+    assert again.operator.num_profiles < before.num_profiles
+
+
+def test_states_are_carried_over(rng):
+    problem = make("continuity-2d", 4, 2)
+    axes = problem.axes
+    points = rng.uniform([axis.lower for axis in axes], [axis.upper for axis in axes], (20, 2))
+    u = rng.standard_normal(problem.unknowns)
+    finer = SparseGrid.full([4, 4])
+    moved = problem.on_grid(finer, u)
+    values = problem.evaluate(u, points)
+    np.testing.assert_allclose(moved.evaluate(moved.initial, points), values, atol=1e-12)
+    back = moved.on_grid(problem.grid)
+    np.testing.assert_array_equal(back.initial, u)
+    blocks = carried_over(u, problem.grid, SparseGrid.custom([[3, 1], [15, 15]], [4, 4]))
+    place = problem.grid.find([3, 1])
+    np.testing.assert_array_equal(blocks[:9], u.reshape(-1, 9)[place])
+    assert not blocks[9:].any()
+
+
+def test_other_levels_are_refused():
+    problem = make("continuity-2d", 4, 1)
+    with pytest.raises(ValueError, match=r"the grid has levels \(5, 4\); expected \(4, 4\)"):
+        problem.on_grid(SparseGrid.sparse([5, 4]))
+    with pytest.raises(TypeError, match="must be a SparseGrid"):
+        problem.on_grid(problem.grid.cells)
+    with pytest.raises(ValueError, match="shape"):
+        problem.on_grid(problem.grid, np.zeros(3))
