@@ -102,19 +102,3 @@ def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     pointers = _pointers("x", "y", "scratch", "starts", "edges", "targets", "matrices")
     sizes = _sizes("nodes", "crews", "outer", "inner", "num_inputs", "num_outputs", "num_scratch")
     return np.dtype([*pointers, *sizes, *_sizes("accumulate"), ("alpha", dtype)], align=True)
-
-
-@cache
-def sweep_tile_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return SweepTileArguments."""
-    lists = _pointers("tiles", "children", "nodes", "edges", "matrices")
-    sizes = _sizes("outer", "num_inputs", "num_outputs", "num_scratch", "accumulate")
-    return np.dtype([*_pointers("x", "y", "scratch"), *lists, *sizes, ("alpha", dtype)], align=True)
-
-
-@cache
-def sweep_stream_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return SweepStreamArguments."""
-    lists = _pointers("starts", "children", "streams", "records", "matrices")
-    sizes = _sizes("outer", "num_inputs", "num_outputs", "num_scratch", "accumulate")
-    return np.dtype([*_pointers("x", "y", "scratch"), *lists, *sizes, ("alpha", dtype)], align=True)

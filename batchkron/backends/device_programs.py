@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_panels import PanelTile
     from batchkron.backends.device_registers import RegisterTile
     from batchkron.backends.device_segments import SegmentTiling
-    from batchkron.backends.device_sweep_streams import StreamCut
-    from batchkron.backends.device_sweep_tiles import SweepCut, SweepGroup
 
 _TYPES = {
     np.dtype(np.float32): "float",
@@ -380,17 +378,3 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
     return Program(
         "segmented_multiply.cuh", _type("segmented_multiply", _TYPES[dtype], cut, *modes)
     )
-
-
-def sweep_tile_program(dtype: np.dtype[np.generic], group: SweepGroup, cut: SweepCut) -> Program:
-    """Return the kernel of sweeps along a group of modes, in tiles."""
-    modes = _type("SweepGroup", group.before, group.behind, *group.sizes)
-    how = cut.threads, cut.blocks, _flag(cut.is_ahead)
-    return Program("sweep_tiles.cuh", _type("sweep_tiles", _TYPES[dtype], modes, *how))
-
-
-def sweep_stream_program(dtype: np.dtype[np.generic], cut: StreamCut) -> Program:
-    """Return the kernel of sweeps that reads streams of blocks."""
-    halves = _type("SweepHalf", *cut.first), _type("SweepHalf", *cut.last)
-    how = _type("SweepStreamCut", cut.warps, cut.slots, cut.piece)
-    return Program("sweep_streams.cuh", _type("sweep_streams", _TYPES[dtype], *halves, how))

@@ -36,8 +36,6 @@ from batchkron.backends.device_arguments import (
     segmented_arguments,
     segments_arguments,
     steps_argument,
-    sweep_stream_arguments,
-    sweep_tile_arguments,
 )
 from batchkron.backends.device_programs import (
     compile_options,
@@ -194,8 +192,6 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
-        f"batchkron::SweepStreamArguments<{scalar}>": sweep_stream_arguments(dtype),
-        f"batchkron::SweepTileArguments<{scalar}>": sweep_tile_arguments(dtype),
         runtime: steps_argument(13, False),
         f"batchkron::device::KrylovArguments<{scalar}>": ARGUMENTS,
     }

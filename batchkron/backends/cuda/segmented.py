@@ -22,16 +22,8 @@ from batchkron.backends.cuda.device import (
     upload,
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
-from batchkron.backends.device_arguments import (
-    segmented_arguments,
-    sweep_stream_arguments,
-    sweep_tile_arguments,
-)
-from batchkron.backends.device_programs import (
-    segmented_program,
-    sweep_stream_program,
-    sweep_tile_program,
-)
+from batchkron.backends.device_arguments import segmented_arguments
+from batchkron.backends.device_programs import segmented_program
 from batchkron.backends.device_segments import (
     EdgeList,
     EdgeTable,
@@ -41,14 +33,6 @@ from batchkron.backends.device_segments import (
     laid_out_matrices,
     matrix_words,
     segment_tiling,
-)
-from batchkron.backends.device_sweep_streams import StreamCut, stream_cut, sweep_streams
-from batchkron.backends.device_sweep_tiles import (
-    SweepCut,
-    SweepGroup,
-    sweep_cut,
-    sweep_groups,
-    sweep_tiles,
 )
 from batchkron.backends.device_sweeps import sweep_levels
 from batchkron.segmented_spec import SegmentedSpec
@@ -115,20 +99,16 @@ class EdgeSums:
         """Return the launches for vectors (outer, …, inner)."""
         launches = self._launches.get((outer, inner))
         if launches is None:
-            launches = self._planned(outer, inner)
+            tiling = self._tiling(outer, inner)
+            kernel = load_kernel(segmented_program(self._dtype, tiling), self.device)
+            launches = [
+                self._launch(kernel, tiling, number, outer, inner)
+                for number in range(len(self._tables))
+            ]
             if len(self._launches) >= _MOST_LAUNCHES:
                 self._launches.clear()
             self._launches[outer, inner] = launches
         return launches
-
-    def _planned(self, outer: int, inner: int) -> list[Launch]:
-        """Return new launches for vectors (outer, …, inner)."""
-        tiling = self._tiling(outer, inner)
-        kernel = load_kernel(segmented_program(self._dtype, tiling), self.device)
-        return [
-            self._launch(kernel, tiling, number, outer, inner)
-            for number in range(len(self._tables))
-        ]
 
     def _launch(
         self, kernel: Any, tiling: SegmentTiling, number: int, outer: int, inner: int
@@ -166,102 +146,6 @@ class EdgeSums:
             addresses = x + first * x_bytes, y + first * y_bytes, memory
             for launch in self._prepared(min(count, outer - first), inner):
                 launch(stream, addresses, scalars)
-
-
-class TileSums(EdgeSums):
-    """Sums of sweeps in tiles; of several vectors side by side over tables of edges."""
-
-    def __init__(
-        self,
-        modes: Sequence[SegmentMode],
-        tables: Sequence[EdgeTable],
-        blocks: tuple[int, int, int],
-        matrices: Array,
-        groups: Sequence[SweepGroup],
-    ) -> None:
-        super().__init__(modes, tables, blocks, matrices)
-        limits = device_limits(self.device)
-        itemsize = self._dtype.itemsize
-        self._tiles: list[tuple[SweepGroup, SweepCut, dict[str, DeviceArray]]] = []
-        for table in tables:
-            cut = sweep_cut(len(table.targets), groups[0].slices, limits)
-            for group, tiles in sweep_tiles(table, groups, cut, itemsize):
-                arrays = {
-                    "tiles": tiles.tiles,
-                    "children": tiles.children,
-                    "nodes": tiles.nodes,
-                    "edges": tiles.edges,
-                }
-                on_device = {key: cupy.asarray(array) for key, array in arrays.items()}
-                self._tiles.append((group, cut, on_device))
-        cupy.cuda.get_current_stream().synchronize()
-
-    def _planned(self, outer: int, inner: int) -> list[Launch]:
-        if inner > 1:
-            return super()._planned(outer, inner)
-        return [self._tile_launch(*tiles, outer) for tiles in self._tiles]
-
-    def _tile_launch(
-        self, group: SweepGroup, cut: SweepCut, arrays: dict[str, DeviceArray], outer: int
-    ) -> Launch:
-        arguments = np.zeros(1, sweep_tile_arguments(self._dtype))
-        for key, array in arrays.items():
-            arguments[key] = array.data.ptr
-        arguments["matrices"], arguments["outer"] = self._matrices.data.ptr, outer
-        for key, count in zip(
-            ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
-        ):
-            arguments[key] = count
-        kernel = load_kernel(sweep_tile_program(self._dtype, group, cut), self.device)
-        grid = len(arrays["tiles"]), min(outer, _MOST_BLOCKS)
-        return Launch(kernel, grid, cut.threads, cut.shared_bytes, arguments, 3, "accumulate")
-
-
-class StreamSums(EdgeSums):
-    """Sums of sweeps over streams of blocks; of several vectors side by side over edges."""
-
-    def __init__(
-        self,
-        modes: Sequence[SegmentMode],
-        tables: Sequence[EdgeTable],
-        blocks: tuple[int, int, int],
-        matrices: Array,
-        sizes: Sequence[int],
-    ) -> None:
-        super().__init__(modes, tables, blocks, matrices)
-        limits = device_limits(self.device)
-        self._streams: list[tuple[StreamCut, dict[str, DeviceArray]]] = []
-        for table in tables:
-            cut = stream_cut(sizes, modes, self._dtype, len(table.targets), limits)
-            assert cut is not None
-            streams = sweep_streams(table, modes, sizes, cut)
-            arrays = {
-                "starts": streams.starts,
-                "children": streams.children,
-                "streams": streams.streams,
-                "records": streams.records,
-            }
-            on_device = {key: cupy.asarray(array) for key, array in arrays.items()}
-            self._streams.append((cut, on_device))
-        cupy.cuda.get_current_stream().synchronize()
-
-    def _planned(self, outer: int, inner: int) -> list[Launch]:
-        if inner > 1:
-            return super()._planned(outer, inner)
-        return [self._stream_launch(*streams, outer) for streams in self._streams]
-
-    def _stream_launch(self, cut: StreamCut, arrays: dict[str, DeviceArray], outer: int) -> Launch:
-        arguments = np.zeros(1, sweep_stream_arguments(self._dtype))
-        for key, array in arrays.items():
-            arguments[key] = array.data.ptr
-        arguments["matrices"], arguments["outer"] = self._matrices.data.ptr, outer
-        for key, count in zip(
-            ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
-        ):
-            arguments[key] = count
-        kernel = load_kernel(sweep_stream_program(self._dtype, cut), self.device)
-        grid = cut.blocks, min(outer, _MOST_BLOCKS)
-        return Launch(kernel, grid, cut.threads, cut.shared_bytes, arguments, 3, "accumulate")
 
 
 def _on_device(table: EdgeTable) -> dict[str, DeviceArray]:
@@ -324,15 +208,7 @@ class SweepPlan(PlainCalls):
         if levels.tables:
             counts = self._shape[0], sweeps.vectors[1].blocks, levels.scratch
             values = levels.laid_out(matrices)
-            groups = sweep_groups(sweeps.sizes, levels.modes, sweeps.dtype.itemsize)
-            most = max(len(table.targets) for table in levels.tables)
-            cut = stream_cut(sweeps.sizes, levels.modes, sweeps.dtype, most, device_limits(device))
-            if cut:
-                self._sums = StreamSums(levels.modes, levels.tables, counts, values, sweeps.sizes)
-            elif groups:
-                self._sums = TileSums(levels.modes, levels.tables, counts, values, groups)
-            else:
-                self._sums = EdgeSums(levels.modes, levels.tables, counts, values)
+            self._sums = EdgeSums(levels.modes, levels.tables, counts, values)
             self.reserve(1, 1)
 
     def set_values(self, matrices: Sequence[Array]) -> None:
