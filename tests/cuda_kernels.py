@@ -49,9 +49,11 @@ from batchkron.backends.device_programs import (
     segmented_program,
     segments_program,
     slice_program,
+    sum_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
+from batchkron.backends.device_sums import sum_tiling
 from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
 
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
@@ -88,6 +90,7 @@ SEGMENTS = (  # modes of blocks, nodes, vectors at once
     ([(9, 13)], 50, 1),
     ([(170, 170), (180, 180)], 10, 1),
 )
+SUMS = [(8, 8, 8), (5, 7), (32, 32), (16, 16, 16), (40, 33), (2,) * 9]  # sizes of the modes
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
 # factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; the dtypes take turns
@@ -319,6 +322,14 @@ def segmented_kernels(dtype, capability):
         for sizes, nodes, inner in SEGMENTS
     ]
     begun = [_begun(segmented_program(kind, tiling), capability) for tiling in tilings]
+    return [kernel.result() for kernel in begun]
+
+
+def sums_kernels(dtype, capability):
+    """The kernels of Kronecker sums of many systems."""
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    tilings = [sum_tiling(sizes, kind.itemsize, limits) for sizes in SUMS]
+    begun = [_begun(sum_program(kind, tiling), capability) for tiling in tilings]
     return [kernel.result() for kernel in begun]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
+from batchkron.backends.listed_sum import ListedSum
 from batchkron.backends.protocol import (
     BatchPlan,
     KronProduct,
@@ -130,6 +131,11 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
         [flags.tolist() for flags in spec.identity],
         spec.accumulation == "atomic",
     )
+
+
+def sum_plan(factors: Sequence[Array]) -> ListedSum:
+    """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
+    return ListedSum(batch_plan, factors)
 
 
 def place(arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_segments import SegmentTiling
     from batchkron.backends.device_sweep_streams import StreamCut
     from batchkron.backends.device_sweep_tiles import SweepCut, SweepGroup
+    from batchkron.backends.device_sums import SumTiling
 
 _TYPES = {
     np.dtype(np.float32): "float",
@@ -338,6 +339,16 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
             _type("ExchangedModes", *exchanged),
         ),
     )
+
+
+def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
+    """Return how a thread block applies the Kronecker sum of a system."""
+    return _type("SystemSum", _TYPES[dtype], tiling.threads, *tiling.sizes)
+
+
+def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
+    """Return the kernel of Kronecker sums of many systems."""
+    return Program("kron_sum.cuh", _type("kron_sum", _TYPES[dtype], system_sum_type(dtype, tiling)))
 
 
 BASIS_KERNELS = {  # of the passes of GMRES over its basis

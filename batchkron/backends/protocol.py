@@ -63,6 +63,21 @@ class BatchPlan(Protocol):
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
 
 
+class SumPlan(Protocol):
+    """A Kronecker sum for each of many systems."""
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Copy new factors (..., n_k, n_k) of the same shapes in place."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it.
+
+        ``outer`` are vectors for all systems, one set after another.
+        """
+
+
 class SegmentedPlan(Protocol):
     """A mode multiply summed over a list of edges of fixed structure."""
 
@@ -159,13 +174,18 @@ class Backend(Protocol):
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""
 
+    def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
+        """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
+
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an uninitialised array where the backend works."""
 
     def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the arrays where the backend works: themselves, or copies on a device."""
 
-    def reserve(self, plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
+    def reserve(
+        self, plan: KronProduct | BatchPlan | SumPlan | SweepPlan, outer: int, inner: int
+    ) -> None:
         """Allocate on a device what a plan's `run` will need, so that it cannot fail halfway."""
 
     def diagonal_product(self, entries: Array) -> DiagonalProduct | None:

@@ -22,6 +22,7 @@ from cuda_kernels import (
     precision_label,
     resources,
     segmented_kernels,
+    sums_kernels,
 )
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
@@ -38,6 +39,7 @@ from batchkron.backends.device_arguments import (
     steps_argument,
     sweep_stream_arguments,
     sweep_tile_arguments,
+    sum_arguments,
 )
 from batchkron.backends.device_programs import (
     compile_options,
@@ -114,6 +116,14 @@ def test_diagonal_products_compile(dtype, capability):
         assert "diagonal_multiply" in kernel.name
         assert kernel.registers <= 80
         assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_kronecker_sums_of_many_systems_compile(dtype, capability):
+    for kernel in sums_kernels(dtype, capability):
+        assert "kron_sum" in kernel.name
+        assert kernel.registers <= 168
+        assert kernel.stack <= 8
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -196,6 +206,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
         f"batchkron::SweepStreamArguments<{scalar}>": sweep_stream_arguments(dtype),
         f"batchkron::SweepTileArguments<{scalar}>": sweep_tile_arguments(dtype),
+        f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),
         runtime: steps_argument(13, False),
         f"batchkron::device::KrylovArguments<{scalar}>": ARGUMENTS,
     }

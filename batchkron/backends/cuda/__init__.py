@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from batchkron.backends.cuda.diagonal import DiagonalProduct
     from batchkron.backends.cuda.krylov import Passes, Recorder
     from batchkron.backends.cuda.segmented import SegmentedPlan, SweepPlan
+    from batchkron.backends.cuda.sums import SumPlan
 
 name = "cuda"
 workspace = Workspaces
@@ -39,7 +40,7 @@ def current_device() -> str:
     return f"cuda:{device.current_device()}"
 
 
-def reserve(plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
+def reserve(plan: KronProduct | BatchPlan | SumPlan | SweepPlan, outer: int, inner: int) -> None:
     """Compile and allocate what a plan's `run` will need, so that it cannot fail halfway."""
     plan.reserve(outer, inner)
 
@@ -52,6 +53,13 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
     from batchkron.backends.cuda import batch
 
     return batch.batch_plan(spec)
+
+
+def sum_plan(factors: Sequence[Array]) -> SumPlan:
+    """Return the plan of a Kronecker sum for each system; it holds its own copy of the factors."""
+    from batchkron.backends.cuda import sums
+
+    return sums.SumPlan(factors)
 
 
 def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
@@ -145,6 +153,7 @@ __all__ = [
     "place",
     "reserve",
     "segmented_plan",
+    "sum_plan",
     "sweep_plan",
     "with_factors",
     "workspace",
