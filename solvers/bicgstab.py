@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from batchkron.operators.krylov_space import Flag
+from batchkron.operators.krylov_space import Flag, Passes
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
@@ -171,6 +171,19 @@ class Bicgstab(KrylovMethod):
     @property
     def _residual(self) -> Vector:
         return self._five[1]
+
+    _measures = True
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        x, r, p, v, t = self._five
+        common = x, r, self._vector("shadow"), p, v, t
+        first = [(name, (*common, p)) for name in ("BicgstabProject", "BicgstabHalf")]
+        names = "BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"
+        other = [(name, (*common, r)) for name in names]
+        stages = [("", (p, v)), *first, ("", (r, t)), *other]
+        assert self._space is not None
+        kept = x, r, p, self._vector("shadow")
+        return self._space.iterations(A, stages, kept, flags=self._flag)
 
     def _begin(self, system: LinearSystem) -> int:
         self._first.run()

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends import _native
+from batchkron.backends.krylov import Stage
 from batchkron.backends.listed_sum import ListedSum
 from batchkron.backends.protocol import (
     BatchPlan,
     KronProduct,
     KrylovPasses,
     SegmentedPlan,
+    SumPlan,
     SweepPlan,
 )
 from batchkron.segmented_spec import SegmentedSpec
@@ -168,6 +170,10 @@ def krylov_passes(
 ) -> KrylovPasses:
     """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
     return _krylov_sequence(names, dtype)
+
+
+def krylov_iterations(plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int) -> None:
+    """Return nothing: what an iteration calls costs little beside its work."""
 
 
 def krylov_parts(n: int, systems: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.backends.krylov import Stage
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 from batchkron.sweep_list import SweepList
@@ -125,6 +126,14 @@ class KrylovBackend(Protocol):
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
     ) -> KrylovPasses:
         """Return passes by their names, for vectors (systems, n) and bases of restart + 1."""
+
+    def krylov_iterations(
+        self, plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
+    ) -> KrylovPasses | None:
+        """Return whole iterations for systems of a plan, in one call; None where there are none.
+
+        Of ``count`` vectors the first ``kept`` go on from iteration to iteration.
+        """
 
     def krylov_parts(self, n: int, systems: int) -> int:
         """Return how many sums a pass leaves of one system, before they are added."""

@@ -86,6 +86,11 @@ class KroneckerSum(ValuedOperator):
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
 
+    @property
+    def system_plan(self) -> SumPlan | None:
+        """How many systems are multiplied at once; None for one system."""
+        return self._plan
+
     def _axes(self, outer: int, inner: int) -> Iterator[tuple[KronProduct, int, int]]:
         """Yield the product of each mode, and the sizes before and behind it."""
         for mode, product in enumerate(self._products):

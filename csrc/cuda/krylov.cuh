@@ -179,6 +179,7 @@ enum StateField {
   kAccepted = 8,  // whether the trial solution is to be taken over
   kMostIterations = 9,
   kMostCycles = 10,
+  kProducts = 11,  // with A, of iterations that a launch does several of
   kOwn = 12,
   kStateFields = 32,
 };
@@ -202,7 +203,8 @@ struct KrylovArguments {
   double* partial;    // the device's sums of parts, (systems, parts, sums)
   unsigned* tickets;  // (systems,): parts that are done; zero between launches
   Index parts, small_size, rows;
-  Index column, restart;  // of GMRES: the step in the cycle, and m
+  Index column, restart;  // of GMRES: the step in the cycle, and m; `column` is also the most
+                          // iterations of a launch that does several
   Index flags;
   double rtol, atol;
   double most_iterations, most_cycles;

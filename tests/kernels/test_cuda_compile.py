@@ -23,6 +23,7 @@ from cuda_kernels import (
     resources,
     segmented_kernels,
     sums_kernels,
+    systems_kernels,
 )
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
@@ -37,9 +38,9 @@ from batchkron.backends.device_arguments import (
     segmented_arguments,
     segments_arguments,
     steps_argument,
+    sum_arguments,
     sweep_stream_arguments,
     sweep_tile_arguments,
-    sum_arguments,
 )
 from batchkron.backends.device_programs import (
     compile_options,
@@ -123,6 +124,16 @@ def test_kronecker_sums_of_many_systems_compile(dtype, capability):
     for kernel in sums_kernels(dtype, capability):
         assert "kron_sum" in kernel.name
         assert kernel.registers <= 168
+        assert kernel.stack <= 8
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_whole_iterations_of_many_systems_compile(dtype, capability):
+    kernels = systems_kernels(dtype, capability)
+    assert len(kernels) >= 5
+    for kernel in kernels:
+        assert "krylov_systems" in kernel.name
+        assert kernel.registers <= 216
         assert kernel.stack <= 8
 
 

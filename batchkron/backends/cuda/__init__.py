@@ -20,6 +20,7 @@ from batchkron.backends.cuda.kron import (
     kron_product,
     with_factors,
 )
+from batchkron.backends.krylov import Stage
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec
 from batchkron.sweep_list import SweepList
@@ -27,7 +28,7 @@ from batchkron.sweep_list import SweepList
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch import BatchPlan
     from batchkron.backends.cuda.diagonal import DiagonalProduct
-    from batchkron.backends.cuda.krylov import Passes, Recorder
+    from batchkron.backends.cuda.krylov import Iterations, Passes, Recorder
     from batchkron.backends.cuda.segmented import SegmentedPlan, SweepPlan
     from batchkron.backends.cuda.sums import SumPlan
 
@@ -113,6 +114,15 @@ def krylov_passes(
     return krylov.krylov_passes(names, dtype, n, systems, restart)
 
 
+def krylov_iterations(
+    plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
+) -> Iterations | None:
+    """Return whole iterations for systems of a plan, in one launch; None where they do not fit."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.krylov_iterations(plan, stages, kept, count)
+
+
 def krylov_parts(n: int, systems: int) -> int:
     """Return how many thread blocks share a system."""
     from batchkron.backends.cuda import krylov
@@ -146,6 +156,7 @@ __all__ = [
     "kron",
     "kron_plan",
     "kron_product",
+    "krylov_iterations",
     "krylov_parts",
     "krylov_passes",
     "krylov_recorder",
