@@ -109,7 +109,7 @@ ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
             Stage("", (1, 5)),
             *[Stage(f"Bicgstab{n}", (*_BICGSTAB, 1)) for n in ("Smoothing", "Smooth", "Turn")],
         ),
-        4,
+        5,
         6,
     ),
 ]

@@ -57,6 +57,7 @@ class Progress(IntEnum):
     NOT_FINITE = 4
     INDEFINITE = 5
     CYCLE_END = 6
+    DRIFTED = 7
     CONVERGED = 8
     MAX_ITERATIONS = 9
     STAGNATED = 10

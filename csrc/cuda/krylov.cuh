@@ -147,6 +147,7 @@ enum Progress {
   kNotFinite = 4,   // NaN or infinity
   kIndefinite = 5,  // A or M is not positive definite
   kCycleEnd = 6,    // a cycle of GMRES
+  kDrifted = 7,     // the recursion's residual may have left the true one, which is to replace it
   kConverged = 8,
   kMaxIterations = 9,
   kStagnated = 10,
@@ -180,7 +181,8 @@ enum StateField {
   kMostIterations = 9,
   kMostCycles = 10,
   kProducts = 11,  // with A, of iterations that a launch does several of
-  kOwn = 12,
+  kReplaced = 12,  // whether the recursion goes on, with the true residual instead of its own
+  kOwn = 13,
   kStateFields = 32,
 };
 
