@@ -74,14 +74,14 @@ def bicgstab(
 
     Notes
     -----
-    The method is that of [1]_. Each update of the residual is rounded in proportion to what it adds;
-    where the sum of these bounds may have drifted from b - A x by more than √eps of the residual,
-    and by a tenth of the tolerance, the true residual takes its place and the recursion's
-    directions go on [2]_: large residuals on the way cost neither accuracy nor convergence. Where
-    the recursion's residual meets the tolerance, or the recursion breaks down, the true residual
-    is computed; if it is too large, the method begins again from it, as long as it shrank to half
-    since the last time. The residual is scaled by its
-    initial norm, and products with A by a power of two, so that inner products stay in range;
+    The method is that of [1]_. Each update of the residual is rounded in proportion to what it
+    adds. Where the sum of these bounds may have drifted from b - A x by more than √eps of the
+    residual, and by a tenth of the tolerance, the true residual takes its place and the
+    recursion's directions go on [2]_: large residuals on the way cost neither accuracy nor
+    convergence. Where the recursion's residual meets the tolerance, or the recursion breaks down,
+    the true residual is computed; if it is too large, the method begins again from it, as long as
+    it shrank to half since the last time. The residual is scaled by its initial norm, and
+    products with A by a power of two, so that inner products stay in range;
     they are summed in double precision.
 
     Storage: 6 vectors, 7 with M, beside b and the returned x. Two products with A (and M) an
