@@ -66,12 +66,11 @@ def test_many_restarts_and_long_solves(cupy, rng, monkeypatch):
     op = systems(rng, np.float64, (8, 8), 3)
     solver = Cg(op.to("cuda"), batched="leading")
     b = rng.standard_normal((3, 64))
-    solver(cupy.asarray(b))
-    solver._space.rows = 7
+    monkeypatch.setattr("batchkron.operators.krylov_space._ROWS", 7)
     result = solver(cupy.asarray(b), rtol=1e-10)
     assert result.converged
     assert result.iterations.max() > 14
-    assert len(launches) > 3
+    assert len(launches) >= 3  # 7 iterations each
     assert (np.isfinite(result.residual_norms).sum(axis=0) == result.iterations + 1).all()
     hard = solver(cupy.asarray(b), rtol=1e-16)
     assert hard.status in (Status.STAGNATED, Status.CONVERGED)
