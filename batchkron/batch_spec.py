@@ -111,6 +111,50 @@ def one_product_spec(
     )
 
 
+def one_sum_spec(factors: Sequence[Array]) -> BatchSpec:
+    """Return the batch list of one Kronecker sum per system: a product for each factor.
+
+    ``factors[k]`` is (..., n_k, n_k), all of one dtype; leading axes broadcast to the systems.
+
+    Raises
+    ------
+    ValueError
+        If the leading axes do not broadcast together.
+    """
+    modes = len(factors)
+    batch_shape = batch_shape_of(factors)
+    dtype = factors[0].dtype
+    pools = []
+    for factor in factors:
+        identity = np.broadcast_to(np.eye(factor.shape[-1], dtype=dtype), factor.shape)
+        pools.append(np.stack([identity, factor], axis=-3))
+    zeros = np.zeros(modes, np.int64)
+    return BatchSpec(
+        pools=pool_values(pools, batch_shape, dtype),
+        factor_ids=np.eye(modes, dtype=np.int64),
+        inputs=zeros,
+        outputs=zeros,
+        weights=np.ones((1, modes), dtype),
+        num_inputs=1,
+        num_outputs=1,
+        batch_shape=batch_shape,
+        accumulation="auto",
+        dtype=dtype,
+        identity=tuple(np.array([True, False]) for _ in pools),
+    )
+
+
+def batch_shape_of(factors: Sequence[Array]) -> tuple[int, ...]:
+    """Return what the leading axes of factors (..., P_k, Q_k) broadcast to.
+
+    Raises
+    ------
+    ValueError
+        If they do not broadcast together.
+    """
+    return _batch_shape([factor[..., None, :, :] for factor in factors], np.ones(1), "factors")
+
+
 def batch_of_systems(call: KronCall) -> BatchSpec:
     """Return the batch list of one multiply whose factors have leading axes.
 

@@ -2,6 +2,8 @@
 
 from batchkron.solvers import preconditioners, steppers
 from batchkron.solvers.bicgstab import Bicgstab, bicgstab
+from batchkron.solvers.block_cg import block_cg
+from batchkron.solvers.block_gmres import block_gmres
 from batchkron.solvers.cg import Cg, cg
 from batchkron.solvers.checkpointing import ResumeWarning
 from batchkron.solvers.evolve import evolve
@@ -29,6 +31,8 @@ __all__ = [
     "Status",
     "Watched",
     "bicgstab",
+    "block_cg",
+    "block_gmres",
     "cg",
     "evolve",
     "fgmres",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from batchkron.operators.krylov_space import Flag
+from batchkron.operators.krylov_space import Flag, Passes
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
@@ -74,19 +74,25 @@ def bicgstab(
 
     Notes
     -----
-    The method is that of [1]_. Where the recursion's residual meets the tolerance, or the
-    recursion breaks down, the true residual is computed; if it is too large, the method begins
-    again from it, as long as it shrank to half since the last time. The residual is scaled by its
-    initial norm, and products with A by a power of two, so that inner products stay in range;
+    The method is that of [1]_. Each update of the residual is rounded in proportion to what it
+    adds. Where the sum of these bounds may have drifted from b - A x by more than √eps of the
+    residual, and by a tenth of the tolerance, the true residual takes its place and the
+    recursion's directions go on [2]_: large residuals on the way cost neither accuracy nor
+    convergence. Where the recursion's residual meets the tolerance, or the recursion breaks down,
+    the true residual is computed; if it is too large, the method begins again from it, as long as
+    it shrank to half since the last time. The residual is scaled by its initial norm, and
+    products with A by a power of two, so that inner products stay in range;
     they are summed in double precision.
 
     Storage: 6 vectors, 7 with M, beside b and the returned x. Two products with A (and M) an
-    iteration, and one more at the end.
+    iteration, one more at the end and where a residual is replaced, which ``restarts`` counts not.
 
     References
     ----------
     .. [1] H. A. van der Vorst, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the
        solution of nonsymmetric linear systems, SIAM J. Sci. Stat. Comput. 13 (1992).
+    .. [2] H. A. van der Vorst, Q. Ye, Residual replacement strategies for Krylov subspace
+       iterative methods for the convergence of true residuals, SIAM J. Sci. Comput. 22 (2000).
 
     Examples
     --------
@@ -157,7 +163,7 @@ class Bicgstab(KrylovMethod):
         self._moves = p if y is None else y, r if y is None else y  # M p, then M r
         common = x, r, shadow, p, v, t
         self._first = self._passes(("ScaleResidual",), [r])
-        self._shadow = self._passes(("BicgstabBegin",), common)
+        self._shadow = self._passes(("BicgstabBegin", "BicgstabTurn"), common)
         self._extent = self._passes(("OperatorExtent",), [v])
         self._half = self._passes(("BicgstabProject", "BicgstabHalf"), [*common, self._moves[0]])
         self._other_half = self._passes(
@@ -171,6 +177,19 @@ class Bicgstab(KrylovMethod):
     @property
     def _residual(self) -> Vector:
         return self._five[1]
+
+    _measures = True
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        x, r, p, v, t = self._five
+        common = x, r, self._vector("shadow"), p, v, t
+        first = [(name, (*common, p)) for name in ("BicgstabProject", "BicgstabHalf")]
+        names = "BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"
+        other = [(name, (*common, r)) for name in names]
+        stages = [("", (p, v)), *first, ("", (r, t)), *other]
+        assert self._space is not None
+        kept = x, r, p, self._vector("shadow"), v
+        return self._space.iterations(A, stages, kept, flags=self._flag)
 
     def _begin(self, system: LinearSystem) -> int:
         self._first.run()

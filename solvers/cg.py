@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from batchkron.operators.krylov_space import Passes
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
@@ -164,6 +165,12 @@ class Cg(KrylovMethod):
     @property
     def _residual(self) -> Vector:
         return self._five[1]
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        x, r, p, q, _ = five = self._five
+        turn = [(name, five) for name in ("CgCurvature", "CgUpdate", "CgDirection")]
+        assert self._space is not None
+        return self._space.iterations(A, [("", (p, q)), *turn], (x, r, p), flags=self._flag)
 
     def _begin(self, system: LinearSystem) -> int:
         self._first.run()

@@ -38,6 +38,8 @@ _STATUS = {
     Progress.NOT_FINITE_AT_END: Status.NOT_FINITE,
     Progress.INDEFINITE_AT_END: Status.INDEFINITE,
 }
+_BY_CODE = np.full(max(_STATUS) + 1, None)
+_BY_CODE[list(_STATUS)] = list(_STATUS.values())
 
 
 class KrylovMethod(ABC):
@@ -92,6 +94,7 @@ class KrylovMethod(ABC):
         self._set_up: tuple[Any, ...] = ()
         self._recorder: KrylovRecorder | None = None
         self._recorded: tuple[Any, ...] = ()
+        self._iterations: Passes | None = None
         self._costs: dict[tuple[int, int], tuple[int, int]] = {}
         self._measured = False  # whether the first product with A has been
         self._done = 0  # iterations of the solve under way
@@ -130,6 +133,10 @@ class KrylovMethod(ABC):
     @abstractmethod
     def _iterate(self, system: LinearSystem, step: int) -> int:
         """Do iteration ``step`` since `_begin`; return what the last pass did."""
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        """Return iterations that the device does in one launch, None where there are none."""
+        return None
 
     def _check(self, system: LinearSystem) -> int:
         """Compute the true residual, and what it says; return what the last pass did."""
@@ -231,6 +238,8 @@ class KrylovMethod(ABC):
         ):
             self._recorded, self._costs = of, {}
             self._recorder = space.recorder()
+            A, M = system.operators
+            self._iterations = None if M is not None else self._whole_iterations(A)
 
     def _first_residual(
         self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], watch: Watch
@@ -266,7 +275,11 @@ class KrylovMethod(ABC):
                 history.take()
                 untaken = 0
             space.changed()
-            if count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
+            if count >= _LEAST_RECORDED and self._iterations is not None:
+                self._iterations.set_count(count)
+                left = self._iterations.run()
+                step += count
+            elif count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
                 self._repeat(system, step, count)
                 step += count
             else:
@@ -283,6 +296,7 @@ class KrylovMethod(ABC):
                 break
 
     _most_steps: int | float = math.inf
+    _measures = False  # whether the first product with A says in what unit they are taken
 
     def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
         """Do iterations on a device that have a graph from the second time on."""
@@ -314,7 +328,9 @@ class KrylovMethod(ABC):
         most = self._most_steps - step
         if watch.callback is not None:
             return 1
-        if self._arrays is np:  # passes say how many systems run
+        begun = self._measured or not self._measures
+        if self._arrays is np or (self._iterations is not None and begun):
+            # passes say how many systems run, or each system how many iterations it does
             return int(min(self._space.rows, most))
         small = self._space.systems * self.size <= _SMALL
         count = max(1, min(self._done, _AT_ONCE_OF_SMALL if small else _AT_ONCE))
@@ -347,8 +363,9 @@ class KrylovMethod(ABC):
         np.copyto(target, x)
         progress = space.progress()
         residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
-        statuses = [_STATUS[Progress(code)] for code in progress[0]]
-        worst = min(statuses, key=WORST_FIRST.index, default=Status.CONVERGED)
+        statuses = _BY_CODE[progress[0]]
+        found = {_STATUS[Progress(code)] for code in np.unique(progress[0])}
+        worst = min(found, key=WORST_FIRST.index, default=Status.CONVERGED)
         batch = space.shape[:-1]
         one = self.batched is None
         norms = history.norms()
@@ -359,17 +376,15 @@ class KrylovMethod(ABC):
             residual_norms=norms[:, 0] if one else norms.reshape(len(norms), *batch),
             iterations=int(progress[1, 0]) if one else progress[1].astype(int).reshape(batch),
             restarts=int(restarts[0]) if one else restarts.astype(int).reshape(batch),
-            applications=system.applications,
+            applications=system.applications + int(space.field(Field.PRODUCTS).max(initial=0)),
             preconditioner_applications=system.preconditioner_applications,
-            statuses=None if one else _object_array(statuses, batch),
+            statuses=None if one else statuses.reshape(batch),
         )
         if raise_on_failure and not result.converged:
             self._raise(result, statuses, tolerances)
         return result
 
-    def _raise(
-        self, result: KrylovResult, statuses: list[Status], tolerances: tuple[float, float]
-    ) -> None:
+    def _raise(self, result: KrylovResult, statuses: Any, tolerances: tuple[float, float]) -> None:
         failed = sum(status is not Status.CONVERGED for status in statuses)
         which = "The solve" if len(statuses) == 1 else f"{failed} of {len(statuses)} systems"
         raise RuntimeError(
@@ -378,9 +393,3 @@ class KrylovMethod(ABC):
             f"{np.max(result.residual_norm):.3e}; expected at most max(rtol ‖b‖, atol) with "
             f"rtol = {tolerances[0]:g}, atol = {tolerances[1]:g}. {result.status.advice}"
         )
-
-
-def _object_array(statuses: list[Status], shape: tuple[int, ...]) -> Any:
-    array = np.empty(len(statuses), object)
-    array[:] = statuses
-    return array.reshape(shape)

@@ -38,15 +38,16 @@ class ResidualHistory:
         if most == 0:
             return False
         rows = space.rows
-        if int(counts.max()) <= rows:
-            history = space.history(int(counts.max()))
-        else:
-            history = space.history(rows)
+        history = space.history(min(int(counts.max()), rows))
         if space.systems == 1:
             self._parts.append(history[np.arange(self._seen[0], counts[0]) % rows])
         else:
             steps = np.arange(most)[:, None]
-            values = np.take_along_axis(history, (self._seen + steps) % rows % len(history), 0)
+            if len(self._parts) == 1 and most <= rows:
+                values = history[:most]
+            else:
+                places = (self._seen + steps) % rows % len(history)
+                values = np.take_along_axis(history, places, 0)
             self._parts.append(np.where(steps < new, values, np.nan))
         self._seen = counts
         return True
@@ -56,9 +57,11 @@ class ResidualHistory:
         together = np.concatenate(self._parts)
         if self._space.systems == 1:
             return together
+        if len(self._parts) == 2:  # a system's own come first
+            return together
         missing = np.isnan(together)
         if not missing.any():
             return together
-        order = np.argsort(missing, axis=0, kind="stable")  # a system's own come first
+        order = np.argsort(missing, axis=0, kind="stable")
         packed = np.take_along_axis(together, order, 0)
         return packed[: int(self._seen.max(initial=0)) + 1]

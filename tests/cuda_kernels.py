@@ -34,7 +34,7 @@ from batchkron.backends.device_explicit import (
 )
 from batchkron.backends.device_fibres import fibre_groups
 from batchkron.backends.device_kron_groups import kron_group_program, rule_groups
-from batchkron.backends.device_krylov import krylov_kernels
+from batchkron.backends.device_krylov import krylov_kernels, systems_kernel
 from batchkron.backends.device_panels import PanelGroup
 from batchkron.backends.device_programs import (
     batch_program,
@@ -49,10 +49,13 @@ from batchkron.backends.device_programs import (
     segmented_program,
     segments_program,
     slice_program,
+    sum_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
+from batchkron.backends.device_sums import sum_tiling
 from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
+from batchkron.backends.krylov import Stage
 
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
 NVRTC = version("nvidia-cuda-nvrtc")
@@ -88,6 +91,28 @@ SEGMENTS = (  # modes of blocks, nodes, vectors at once
     ([(9, 13)], 50, 1),
     ([(170, 170), (180, 180)], 10, 1),
 )
+SUMS = [(8, 8, 8), (5, 7), (32, 32), (16, 16, 16), (40, 33), (2,) * 9]  # sizes of the modes
+_CG, _BICGSTAB = (0, 1, 2, 3, 1), (0, 1, 3, 2, 4, 5)
+ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
+    (
+        (
+            Stage("", (2, 3)),
+            *[Stage(name, _CG) for name in ("CgCurvature", "CgUpdate", "CgDirection")],
+        ),
+        3,
+        4,
+    ),
+    (
+        (
+            Stage("", (2, 4)),
+            *[Stage(name, (*_BICGSTAB, 2)) for name in ("BicgstabProject", "BicgstabHalf")],
+            Stage("", (1, 5)),
+            *[Stage(f"Bicgstab{n}", (*_BICGSTAB, 1)) for n in ("Smoothing", "Smooth", "Turn")],
+        ),
+        5,
+        6,
+    ),
+]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
 # factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; the dtypes take turns
@@ -319,6 +344,27 @@ def segmented_kernels(dtype, capability):
         for sizes, nodes, inner in SEGMENTS
     ]
     begun = [_begun(segmented_program(kind, tiling), capability) for tiling in tilings]
+    return [kernel.result() for kernel in begun]
+
+
+def sums_kernels(dtype, capability):
+    """The kernels of Kronecker sums of many systems."""
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    tilings = [sum_tiling(sizes, kind.itemsize, limits) for sizes in SUMS]
+    begun = [_begun(sum_program(kind, tiling), capability) for tiling in tilings]
+    return [kernel.result() for kernel in begun]
+
+
+def systems_kernels(dtype, capability):
+    """The kernels of whole iterations for many small systems, that fit."""
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    begun = []
+    for sizes in SUMS[:3]:
+        tiling = sum_tiling(sizes, kind.itemsize, limits)
+        for stages, kept, count in ITERATIONS:
+            kernel = systems_kernel(kind, tiling, 100, stages, kept, count, limits)
+            if kernel is not None:
+                begun.append(_begun(kernel.program, capability))
     return [kernel.result() for kernel in begun]
 
 

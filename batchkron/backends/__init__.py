@@ -11,7 +11,14 @@ from typing import Any, cast
 import numpy as np
 
 from batchkron.backends import _native, cpu, reference
-from batchkron.backends.protocol import Backend, BatchPlan, KronPlan, KronProduct, KrylovBackend
+from batchkron.backends.protocol import (
+    Backend,
+    BatchPlan,
+    KronPlan,
+    KronProduct,
+    KrylovBackend,
+    SumPlan,
+)
 from batchkron.backends.tuning import Tuning, tuned_plans, tuning_for
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "KronPlan",
     "KronProduct",
     "KrylovBackend",
+    "SumPlan",
     "Tuning",
     "backend",
     "backend_for",

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends import _native
+from batchkron.backends.krylov import Stage
+from batchkron.backends.listed_sum import ListedSum
 from batchkron.backends.protocol import (
     BatchPlan,
     KronProduct,
     KrylovPasses,
     SegmentedPlan,
+    SumPlan,
     SweepPlan,
 )
 from batchkron.segmented_spec import SegmentedSpec
@@ -133,6 +136,11 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
     )
 
 
+def sum_plan(factors: Sequence[Array]) -> ListedSum:
+    """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
+    return ListedSum(batch_plan, factors)
+
+
 def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Return the arrays themselves."""
     return tuple(arrays)
@@ -163,6 +171,10 @@ def krylov_passes(
 ) -> KrylovPasses:
     """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
     return _krylov_sequence(names, dtype)
+
+
+def krylov_iterations(plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int) -> None:
+    """Return nothing: what an iteration calls costs little beside its work."""
 
 
 def krylov_parts(n: int, systems: int) -> int:

@@ -67,6 +67,20 @@ def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     )
 
 
+@cache
+def sum_factors(modes: int) -> np.dtype[Any]:
+    """Return SumFactors of ``modes`` modes."""
+    return np.dtype([("data", "u8", (modes,)), ("system", "i8", (modes,))])
+
+
+@cache
+def sum_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return SumArguments of ``modes`` modes."""
+    factors = ("factors", sum_factors(modes))
+    sizes = _sizes("systems", "inner", "accumulate")
+    return np.dtype([*_pointers("x", "y"), factors, *sizes, ("alpha", dtype)], align=True)
+
+
 _MATRIX = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])
 _PRODUCT = [("a", _MATRIX), ("b", _MATRIX), *_pointers("out")]
 

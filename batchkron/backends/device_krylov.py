@@ -17,8 +17,11 @@ from batchkron.backends.device_programs import (
     Program,
     basis_program,
     krylov_program,
+    krylov_systems_program,
 )
+from batchkron.backends.device_sums import SumTiling
 from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.backends.krylov import Stage
 
 _SMALL = 8192  # unknowns for which one block is quicker than several kernels
 _PART_THREADS = 256
@@ -27,6 +30,7 @@ _BLOCKS_PER_PROCESSOR = 4
 _MOST_SUMS = 5
 _HELD = 4  # kHeld of krylov_basis.cuh
 _OF_BASIS = {name for names in BASIS_KERNELS for name in names}
+_HELD_REGISTERS = 128  # for vectors of a system; a product needs as many again
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,28 @@ def _basis_kernel(
             f"{restart * most // shared} basis vectors"
         )
     return basis_program(dtype, names, threads, staged), threads, shared
+
+
+def systems_kernel(
+    dtype: np.dtype[np.generic],
+    tiling: SumTiling,
+    systems: int,
+    stages: Sequence[Stage],
+    kept: int,
+    count: int,
+    limits: DeviceLimits,
+) -> KrylovKernel | None:
+    """Return the launch that does whole iterations; None where a system does not fit in a block.
+
+    ``count`` vectors, of which the first ``kept`` are read and written, are in registers.
+    """
+    reals = 2 if dtype.kind == "c" else 1
+    words = tiling.held * count * reals * (dtype.itemsize // reals) // 4
+    shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * _MOST_SUMS + 2)
+    if words > _HELD_REGISTERS or shared > limits.shared_bytes:
+        return None
+    program = krylov_systems_program(dtype, tiling, stages, kept, count)
+    return KrylovKernel(program, systems, tiling.threads, shared)
 
 
 def krylov_kernels(

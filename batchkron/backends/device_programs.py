@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_panels import PanelTile
     from batchkron.backends.device_registers import RegisterTile
     from batchkron.backends.device_segments import SegmentTiling
+    from batchkron.backends.device_sums import SumTiling
+    from batchkron.backends.krylov import Stage
 
 _TYPES = {
     np.dtype(np.float32): "float",
@@ -338,6 +340,16 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
     )
 
 
+def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
+    """Return how a thread block applies the Kronecker sum of a system."""
+    return _type("SystemSum", _TYPES[dtype], tiling.threads, *tiling.sizes)
+
+
+def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
+    """Return the kernel of Kronecker sums of many systems."""
+    return Program("kron_sum.cuh", _type("kron_sum", _TYPES[dtype], system_sum_type(dtype, tiling)))
+
+
 BASIS_KERNELS = {  # of the passes of GMRES over its basis
     ("GmresProject",): "krylov_project",
     ("GmresExtend",): "krylov_extend",
@@ -366,6 +378,22 @@ def basis_program(
     kernel = BASIS_KERNELS[tuple(names)]
     options = [] if kernel == "krylov_combine" else [_flag(staged)]
     return Program("krylov_basis.cuh", _type(kernel, _TYPES[dtype], threads, *options))
+
+
+def krylov_systems_program(
+    dtype: np.dtype[np.generic], tiling: SumTiling, stages: Sequence[Stage], kept: int, count: int
+) -> Program:
+    """Return the kernel of whole iterations of a method with ``count`` vectors."""
+    scalar = _TYPES[dtype]
+    types = []
+    for stage in stages:
+        if stage.name:
+            one = f"batchkron::device::{stage.name}<{scalar}>"
+            types.append(_type("device::Do", one, *stage.vectors))
+        else:
+            types.append(_type("device::Product", *stage.vectors))
+    of = scalar, system_sum_type(dtype, tiling), kept, count
+    return Program("krylov_systems.cuh", _type("krylov_systems", *of, *types))
 
 
 def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 import numpy as np
@@ -34,6 +35,18 @@ ARGUMENTS = np.dtype(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What an iteration does in turn: a pass over vectors, or the product of two of them with A.
+
+    ``name`` is a pass's, "" for a product; ``vectors`` are numbers of the method's vectors, in the
+    pass's order, or those of x and A x.
+    """
+
+    name: str
+    vectors: tuple[int, ...]
+
+
 class Progress(IntEnum):
     """Where a system is: running, waiting for the true residual, or (from 8 on) done."""
 
@@ -44,6 +57,7 @@ class Progress(IntEnum):
     NOT_FINITE = 4
     INDEFINITE = 5
     CYCLE_END = 6
+    DRIFTED = 7
     CONVERGED = 8
     MAX_ITERATIONS = 9
     STAGNATED = 10
@@ -60,6 +74,7 @@ class Field(IntEnum):
     TOLERANCE = 2
     NORM_B = 3
     RESTARTS = 7
+    PRODUCTS = 11
 
 
 class Flag(IntFlag):

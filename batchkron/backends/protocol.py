@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.backends.krylov import Stage
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 from batchkron.sweep_list import SweepList
@@ -63,6 +64,21 @@ class BatchPlan(Protocol):
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
 
 
+class SumPlan(Protocol):
+    """A Kronecker sum for each of many systems."""
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Copy new factors (..., n_k, n_k) of the same shapes in place."""
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it.
+
+        ``outer`` are vectors for all systems, one set after another.
+        """
+
+
 class SegmentedPlan(Protocol):
     """A mode multiply summed over a list of edges of fixed structure."""
 
@@ -110,6 +126,14 @@ class KrylovBackend(Protocol):
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
     ) -> KrylovPasses:
         """Return passes by their names, for vectors (systems, n) and bases of restart + 1."""
+
+    def krylov_iterations(
+        self, plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
+    ) -> KrylovPasses | None:
+        """Return whole iterations for systems of a plan, in one call; None where there are none.
+
+        Of ``count`` vectors the first ``kept`` go on from iteration to iteration.
+        """
 
     def krylov_parts(self, n: int, systems: int) -> int:
         """Return how many sums a pass leaves of one system, before they are added."""
@@ -159,13 +183,18 @@ class Backend(Protocol):
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""
 
+    def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
+        """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
+
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an uninitialised array where the backend works."""
 
     def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Return the arrays where the backend works: themselves, or copies on a device."""
 
-    def reserve(self, plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
+    def reserve(
+        self, plan: KronProduct | BatchPlan | SumPlan | SweepPlan, outer: int, inner: int
+    ) -> None:
         """Allocate on a device what a plan's `run` will need, so that it cannot fail halfway."""
 
     def diagonal_product(self, entries: Array) -> DiagonalProduct | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.listed_sum import ListedSum
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec, KronSpec, Precision
 from batchkron.sweep_list import SweepList
@@ -197,6 +198,11 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 def batch_plan(spec: BatchSpec) -> BatchPlan:
     """Return the plan of a batch list."""
     return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
+
+
+def sum_plan(factors: Sequence[Array]) -> ListedSum:
+    """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
+    return ListedSum(batch_plan, factors)
 
 
 def place(arrays: Sequence[Array]) -> tuple[Array, ...]:

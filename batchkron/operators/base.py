@@ -459,7 +459,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             If the operator is not square.
         """
         self._refuse_non_square("trace")
-        return self.diagonal().sum()
+        return self.diagonal().sum(-1)
 
     def _refuse_device(self, name: str) -> None:
         if self.device != "cpu":

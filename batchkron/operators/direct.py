@@ -41,9 +41,9 @@ def square_sizes(factors: Sequence[Array]) -> list[int]:
         If one is not square.
     """
     for k, factor in enumerate(factors):
-        if factor.shape[0] != factor.shape[1]:
+        if factor.shape[-2] != factor.shape[-1]:
             raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
-    return [len(factor) for factor in factors]
+    return [factor.shape[-1] for factor in factors]
 
 
 def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
@@ -82,15 +82,15 @@ def _logarithm(sign: Any, logarithm: Any) -> Any:
 
 
 def is_hermitian(matrix: Array) -> bool:
-    """Whether the matrix equals its adjoint to rounding."""
-    scale = np.abs(matrix).max(initial=0)
-    return bool(
-        np.abs(matrix - matrix.conj().T).max(initial=0) <= 8 * np.finfo(matrix.dtype).eps * scale
-    )
+    """Whether the matrix, or each of (..., n, n), equals its adjoint to rounding."""
+    axes = (-2, -1)
+    scale = np.abs(matrix).max(axis=axes, initial=0)
+    difference = np.abs(matrix - matrix.conj().swapaxes(-1, -2)).max(axis=axes, initial=0)
+    return bool(np.all(difference <= 8 * np.finfo(matrix.dtype).eps * scale))
 
 
 def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Return eigenvalues and eigenvectors of each factor.
+    """Return eigenvalues (..., n) and eigenvectors (..., n, n) of each factor (..., n, n).
 
     Raises
     ------
@@ -167,32 +167,36 @@ def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> A
 
 
 def outer_sum(values: Sequence[Array]) -> Array:
-    """Return all sums of one entry per array, the first array slowest."""
+    """Return all sums of one entry per array (..., n_k), the first array slowest: (..., Π n_k)."""
     total = np.zeros(1, values[0].dtype)
     for entries in values:
-        total = np.add.outer(total, entries).ravel()
+        sums = total[..., :, None] + entries[..., None, :]
+        total = sums.reshape(*sums.shape[:-2], sums.shape[-2] * sums.shape[-1])
     return total
 
 
-def _negligible(factors: Sequence[Array]) -> float:
-    """Return below what an eigenvalue of the sum is zero to rounding."""
-    scale = sum(float(np.linalg.norm(factor)) for factor in factors)
-    return float(max(np.finfo(factor.dtype).eps for factor in factors)) * scale
+def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
+    """Return below what an eigenvalue of the sum, or of each sum (...), is zero to rounding."""
+    norms = [np.linalg.norm(factor, axis=(-2, -1)).astype(np.float64) for factor in factors]
+    precision = max(float(np.finfo(factor.dtype).eps) for factor in factors)
+    return np.asarray(precision * (sum(norms[1:], norms[0]) + abs(shift)))
 
 
 def logdet_sum(factors: Sequence[Array]) -> Any:
-    """Return log det (A_1 ⊕ … ⊕ A_d) from the sums of eigenvalues."""
+    """Return log det (A_1 ⊕ … ⊕ A_d) from the sums of eigenvalues, (...) for many sums."""
     values = outer_sum([np.linalg.eigvals(factor) for factor in factors])
-    if values.size and np.abs(values).min() <= _negligible(factors):
-        return -np.inf
+    sizes = np.abs(values)
+    singular = sizes.min(axis=-1, initial=np.inf) <= negligible(factors)
     with np.errstate(divide="ignore"):
-        logarithm = np.log(np.abs(values)).sum()
-    phase = np.angle(values).sum()
+        logarithm = np.log(sizes).sum(axis=-1)
+    phase = np.angle(values).sum(axis=-1)
     if any(factor.dtype.kind == "c" for factor in factors):
-        return logarithm + 1j * np.angle(np.exp(1j * phase))
-    return _logarithm(np.sign(np.cos(phase)), logarithm)
+        result = logarithm + 1j * np.angle(np.exp(1j * phase))
+    else:
+        result = np.where(np.cos(phase) < 0, np.nan, logarithm)
+    return np.where(singular, -np.inf, result)[()]
 
 
 def exponentials(factors: Sequence[Array], t: complex) -> list[Array]:
     """Return exp(t A_k) of each factor."""
-    return [scipy.linalg.expm(t * factor) for factor in factors]
+    return [np.asarray(scipy.linalg.expm(t * factor)) for factor in factors]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import KronProduct, backend_for
+from batchkron.backends import KronProduct, SumPlan, backend_for
+from batchkron.batch_spec import batch_shape_of
 from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -24,6 +25,7 @@ from batchkron.spec import (
 )
 
 if TYPE_CHECKING:
+    from batchkron.operators.batched_sum_factorisation import BatchedSumFactorisation
     from batchkron.operators.sum_factorisation import SumFactorisation
 
 
@@ -32,13 +34,14 @@ class KroneckerSum(ValuedOperator):
 
     Parameters
     ----------
-    factors : sequence of array_like, each (n_k, n_k)
-        The square matrices, copied; A_1 belongs to the slowest index.
+    factors : sequence of array_like, each (n_k, n_k) or (..., n_k, n_k)
+        The square matrices, copied; A_1 belongs to the slowest index. Leading axes broadcast
+        together and become ``batch_shape``: one system each.
 
     Raises
     ------
     ValueError
-        If there is no factor, or one is not square.
+        If there is no factor, one is not square, or leading axes do not broadcast.
     TypeError
         For dtypes without kernels.
 
@@ -49,6 +52,13 @@ class KroneckerSum(ValuedOperator):
     >>> laplacian = bk.KroneckerSum([second, second])
     >>> laplacian @ np.ones(4)
     array([-2., -2., -2., -2.])
+
+    Two systems, with two first factors and the same second one:
+
+    >>> both = bk.KroneckerSum([np.stack([second, 3 * second]), second])
+    >>> both.apply(np.ones((2, 4)))
+    array([[-2., -2., -2., -2.],
+           [-4., -4., -4., -4.]])
     """
 
     def __init__(self, factors: Sequence[ArrayLike]) -> None:
@@ -57,17 +67,29 @@ class KroneckerSum(ValuedOperator):
         chosen = backend_for(module)
         given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
         for k, factor in enumerate(given):
-            if factor.ndim != 2 or factor.shape[0] != factor.shape[1]:
+            if factor.shape[-2] != factor.shape[-1]:
                 raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
-        self._sizes = tuple(len(factor) for factor in self.factors)
-        self._products = [chosen.kron_product([factor]) for factor in self.factors]
+        self._sizes = tuple(factor.shape[-1] for factor in self.factors)
+        self._products: list[KronProduct] = []
+        self._plan: SumPlan | None = None
+        batch_shape = batch_shape_of(self.factors)
+        if any(factor.ndim > 2 for factor in self.factors):
+            self._plan = chosen.sum_plan(self.factors)
+            self._apply_plain = getattr(self._plan, "apply", None)
+        else:
+            self._products = [chosen.kron_product([factor]) for factor in self.factors]
         size = math.prod(self._sizes)
-        super().__init__((size, size), dtype, chosen=chosen)
+        super().__init__((size, size), dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
+
+    @property
+    def system_plan(self) -> SumPlan | None:
+        """How many systems are multiplied at once; None for one system."""
+        return self._plan
 
     def _axes(self, outer: int, inner: int) -> Iterator[tuple[KronProduct, int, int]]:
         """Yield the product of each mode, and the sizes before and behind it."""
@@ -76,12 +98,17 @@ class KroneckerSum(ValuedOperator):
             yield product, before, inner * math.prod(self._sizes[mode + 1 :])
 
     def _reserve(self, outer: int, inner: int) -> None:
+        if self._plan is not None:
+            self._backend.reserve(self._plan, outer, inner)
         for product, before, after in self._axes(outer, inner):
             self._backend.reserve(product, before, after)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
+        if self._plan is not None:
+            self._plan.run(x, y, outer, inner, alpha, accumulate)
+            return
         if self.device != "cpu":
             self._reserve(outer, inner)
         for product, before, after in self._axes(outer, inner):
@@ -94,16 +121,18 @@ class KroneckerSum(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
+        if self._plan is not None:
+            self._plan.set_factors(self.factors)
         self._products = [
             self._backend.with_factors(product, [factor])
-            for product, factor in zip(self._products, self.factors, strict=True)
+            for product, factor in zip(self._products, self.factors, strict=False)
         ]
 
     def _build_on(self, device: str) -> KroneckerSum:
         return KroneckerSum(self.factors)
 
     def _build_transpose(self) -> KroneckerSum:
-        return KroneckerSum([factor.T for factor in self.factors])
+        return KroneckerSum([factor.swapaxes(-1, -2) for factor in self.factors])
 
     def _build_conjugate(self) -> KroneckerSum:
         return KroneckerSum([factor.conj() for factor in self.factors])
@@ -112,8 +141,8 @@ class KroneckerSum(ValuedOperator):
         return KroneckerSum([factor.astype(dtype) for factor in self.factors])
 
     def diagonal(self) -> Array:
-        """Return the diagonal, (N,)."""
-        entries = direct.outer_sum([factor.diagonal() for factor in self.factors])
+        """Return the diagonal, (*batch_shape, N)."""
+        entries = direct.outer_sum([f.diagonal(axis1=-2, axis2=-1) for f in self.factors])
         return self._arrays.asarray(entries)  # type: ignore[no-any-return]
 
     def solve(self, b: ArrayLike) -> Array:
@@ -121,7 +150,7 @@ class KroneckerSum(ValuedOperator):
 
         Parameters
         ----------
-        b : array_like, (N,) or (N, K)
+        b : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
 
         Returns
         -------
@@ -132,7 +161,7 @@ class KroneckerSum(ValuedOperator):
         ValueError
             If b does not fit.
         numpy.linalg.LinAlgError
-            If the operator is singular.
+            If the operator, or one of its systems, is singular.
 
         Notes
         -----
@@ -142,12 +171,12 @@ class KroneckerSum(ValuedOperator):
         self._refuse_device("solve")
         return self.factorise().solve(b)
 
-    def factorise(self) -> SumFactorisation:
+    def factorise(self) -> SumFactorisation | BatchedSumFactorisation:
         """Return the operator factorised, for many solves and shifts.
 
         Returns
         -------
-        SumFactorisation
+        SumFactorisation, or BatchedSumFactorisation of many systems
             With ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, on the operator's device
             where all factors are Hermitian.
 
@@ -156,6 +185,10 @@ class KroneckerSum(ValuedOperator):
         TypeError
             On a device, if a factor is not Hermitian.
         """
+        if self.batch_shape:
+            from batchkron.operators.batched_sum_factorisation import BatchedSumFactorisation
+
+            return BatchedSumFactorisation(self.factors, self.device)
         from batchkron.operators.sum_factorisation import SumFactorisation
 
         return SumFactorisation(self.factors, self.device)
@@ -165,7 +198,7 @@ class KroneckerSum(ValuedOperator):
 
         Returns
         -------
-        values : ndarray, (N,)
+        values : ndarray, (*batch_shape, N)
             In the order of the columns of ``vectors``, not sorted.
         vectors : KroneckerProduct
             Its condition is the product of the factors'; for factors far from normal use
@@ -191,7 +224,7 @@ class KroneckerSum(ValuedOperator):
         Raises
         ------
         ValueError
-            If there is no vector.
+            If there is no vector, or the operator has a ``batch_shape``.
 
         Notes
         -----
@@ -204,6 +237,7 @@ class KroneckerSum(ValuedOperator):
         >>> decay.phi_apply([np.zeros(2), np.ones(2)], 1.0).round(6)  # (1 - exp(-λ)) / λ
         array([0.632121, 0.432332])
         """
+        self._refuse_batch("phi_apply")
         from batchkron.operators.sum_propagator import SumPropagator
 
         return SumPropagator(self.factors, t, self.device).apply(vectors)
@@ -211,7 +245,8 @@ class KroneckerSum(ValuedOperator):
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, the sum of the eigenvalues' logarithms.
 
-        NaN for a real operator with a negative determinant, -inf for a singular one.
+        NaN for a real operator with a negative determinant, -inf for a singular one; an array
+        of ``batch_shape`` for many systems.
         """
         return direct.logdet_sum(self.factors)
 
@@ -220,7 +255,7 @@ class KroneckerSum(ValuedOperator):
 
         Returns
         -------
-        values : ndarray, (N,)
+        values : ndarray, (*batch_shape, N)
             Real, in the order of the columns of ``vectors``, not sorted.
         vectors : KroneckerProduct
             Unitary: A = V diag(values) V^H.
@@ -239,7 +274,7 @@ class KroneckerSum(ValuedOperator):
 
         Parameters
         ----------
-        x : array_like, (N,) or (N, K)
+        x : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
         t : scalar
 
         Returns
@@ -247,10 +282,12 @@ class KroneckerSum(ValuedOperator):
         ndarray, the shape of x
         """
         self._refuse_device("expm_apply")
-        return KroneckerProduct(direct.exponentials(self.factors, t)) @ np.asarray(x)
+        exponential = KroneckerProduct(direct.exponentials(self.factors, t))
+        return exponential.apply(x) if self.batch_shape else exponential @ np.asarray(x)
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms, one per factor."""
+        self._refuse_batch("kronecker_terms")
         return sum_terms(self.factors)
 
     def describe(self) -> str:

@@ -17,10 +17,12 @@ from batchkron.backends.krylov import (
     Field,
     Flag,
     Progress,
+    Stage,
     most_sums,
     small_size,
 )
 from batchkron.backends.protocol import KrylovRecorder
+from batchkron.operators.kronecker_sum import KroneckerSum
 from batchkron.spec import Array
 
 __all__ = ["Field", "Flag", "KrylovRecorder", "KrylovSpace", "Passes", "Progress"]
@@ -61,6 +63,10 @@ class Passes:
         words = self._records.view(np.float64)
         for name, value in values.items():
             words[:, _WORD[name]] = value
+
+    def set_count(self, count: int) -> None:
+        """Say how many iterations a call does at most, of `KrylovSpace.iterations`."""
+        self._records[:, _WORD["column"]] = count
 
     def set_vector(self, index: int, array: Array, address: int) -> None:
         """Change a vector."""
@@ -180,6 +186,16 @@ class KrylovSpace:
         chosen = self._backend.krylov_passes(
             tuple(names), self.dtype, self.size, self.systems, self._restart
         )
+        return self._bound(chosen.run, vectors, columns, flags)
+
+    def _bound(
+        self,
+        run: Callable[[int], int],
+        vectors: Sequence[Array | None],
+        columns: int,
+        flags: int,
+    ) -> Passes:
+        """Return what a backend runs with the arguments that it takes."""
         records = np.empty((columns, len(self._base)), np.uint64)
         records[:] = self._base
         first = _WORD["vectors"]
@@ -189,7 +205,51 @@ class KrylovSpace:
         records[:, _WORD["flags"]] = flags
         if columns > 1:
             records[:, _WORD["column"]] = np.arange(columns)
-        return Passes(chosen.run, records, vectors, self._kept)
+        return Passes(run, records, vectors, self._kept)
+
+    def iterations(
+        self,
+        operator: object,
+        stages: Sequence[tuple[str, Sequence[Array]]],
+        kept: Sequence[Array],
+        *,
+        flags: int = 0,
+    ) -> Passes | None:
+        """Return whole iterations, as many as `Passes.set_count` says, in one call.
+
+        Parameters
+        ----------
+        operator : object
+            A; there are iterations for Kronecker sums of many small systems, on a device.
+        stages : sequence of (str, sequence of ndarray)
+            What an iteration does in turn: names of passes and their vectors, or ("", (x, y)) for
+            y = A x.
+        kept : sequence of ndarray
+            The vectors that go on from iteration to iteration; others in ``stages`` are scratch.
+        flags : int
+            Of `Flag`.
+
+        Returns
+        -------
+        Passes or None
+            None where there are no such iterations.
+        """
+        if not isinstance(operator, KroneckerSum) or operator.dtype != self.dtype:
+            return None
+        plan = operator.system_plan
+        if plan is None or operator.batch_shape != self.shape[:-1]:
+            return None
+        vectors = {id(vector): vector for vector in kept}
+        for _, used in stages:
+            vectors.update((id(vector), vector) for vector in used)
+        places = {key: k for k, key in enumerate(vectors)}
+        listed = tuple(
+            Stage(name, tuple(places[id(vector)] for vector in used)) for name, used in stages
+        )
+        chosen = self._backend.krylov_iterations(plan, listed, len(kept), len(vectors))
+        if chosen is None:
+            return None
+        return self._bound(chosen.run, list(kept), 1, flags)
 
     def address(self, array: Array) -> int:
         """Return where an array lies, for `Passes.set_vector`."""

@@ -137,10 +137,8 @@ class SumFactorisation:
         """Raise if an eigenvalue of a shifted sum vanishes to rounding."""
         if not self._host.size:
             return
-        scale = sum(float(np.linalg.norm(factor)) for factor in self._factors)
-        precision = max(float(np.finfo(factor.dtype).eps) for factor in self._factors)
         for shift in shifts:
-            if np.abs(self._host + shift).min() <= precision * (scale + abs(shift)):
+            if np.abs(self._host + shift).min() <= direct.negligible(self._factors, shift):
                 text = f" with the shift {shift}" if shift else ""
                 raise np.linalg.LinAlgError(
                     f"the Kronecker sum{text} is singular to working precision"

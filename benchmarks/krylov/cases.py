@@ -80,10 +80,7 @@ def batch(systems: int, module: Any) -> tuple[Any, np.ndarray, Any]:
     columns = np.linalg.qr(rng.standard_normal((systems, 3, FACTOR, FACTOR)))[0]
     values = rng.uniform(1.0, 10.0, (systems, 3, 1, FACTOR))
     factors = (columns * values) @ columns.swapaxes(-1, -2)
-    identity = np.broadcast_to(np.eye(FACTOR), (systems, 1, FACTOR, FACTOR))
-    pools = np.concatenate([factors, identity], axis=1)
-    ids = np.where(np.eye(3, dtype=bool), np.arange(3), 3)
-    op = bk.BatchedKron(pools, ids, [0] * 3, [0] * 3)
+    op = bk.KroneckerSum([factors[:, mode] for mode in range(3)])
     b = module.asarray(rng.standard_normal((systems, FACTOR**3)))
     return (op if module is np else op.to("cuda")), factors, b
 
@@ -100,11 +97,16 @@ def dense(factors: np.ndarray) -> np.ndarray:
 
 
 def bytes_of_an_iteration(size: int) -> int:
-    """What an iteration of cg moves at least, in float64, where a system stays in cache.
+    """What an iteration of cg moves at least, in float64, where vectors are in memory.
 
     It reads x, r, p and writes them, and the product reads p and writes q, which is read again.
     """
     return 9 * 8 * size
+
+
+def bytes_of_a_solve(size: int) -> int:
+    """What the solve of a system moves at least, in float64: its matrices, b and x, once."""
+    return 8 * (3 * FACTOR**2 + 2 * size)
 
 
 def side(case: Case) -> int:

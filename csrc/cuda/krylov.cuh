@@ -147,6 +147,7 @@ enum Progress {
   kNotFinite = 4,   // NaN or infinity
   kIndefinite = 5,  // A or M is not positive definite
   kCycleEnd = 6,    // a cycle of GMRES
+  kDrifted = 7,     // the recursion's residual may have left the true one, which is to replace it
   kConverged = 8,
   kMaxIterations = 9,
   kStagnated = 10,
@@ -179,7 +180,9 @@ enum StateField {
   kAccepted = 8,  // whether the trial solution is to be taken over
   kMostIterations = 9,
   kMostCycles = 10,
-  kOwn = 12,
+  kProducts = 11,  // with A, of iterations that a launch does several of
+  kReplaced = 12,  // whether the recursion goes on, with the true residual instead of its own
+  kOwn = 13,
   kStateFields = 32,
 };
 
@@ -202,7 +205,8 @@ struct KrylovArguments {
   double* partial;    // the device's sums of parts, (systems, parts, sums)
   unsigned* tickets;  // (systems,): parts that are done; zero between launches
   Index parts, small_size, rows;
-  Index column, restart;  // of GMRES: the step in the cycle, and m
+  Index column, restart;  // of GMRES: the step in the cycle, and m; `column` is also the most
+                          // iterations of a launch that does several
   Index flags;
   double rtol, atol;
   double most_iterations, most_cycles;

@@ -1,4 +1,11 @@
-// The passes of BiCGSTAB. Vectors: x, r, shadow residual, p, v = A y, t = A y, y = M p or M r.
+// The passes of BiCGSTAB.
+//
+// Each update of the residual adds rounding in proportion to what it adds to the residual: their sum
+// bounds how far the recursion has drifted from b - A x. Where that is more than the root of rounding
+// of the residual, and may count beside the tolerance, the true residual takes the place of the
+// recursion's, whose directions go on.
+//
+// Vectors: x, r, shadow residual, p, v = A y, t = A y, y = M p or M r.
 #pragma once
 
 #include "krylov.cuh"
@@ -8,27 +15,57 @@ namespace BATCHKRON_PLACE {
 
 namespace bicgstab {
 enum Vectors { X, R, Shadow, P, V, S, Y };
-enum Own { kProduct = kOwn, kStep = kOwn + 2, kSmoothing = kOwn + 4, kWeight = kOwn + 6 };
+enum Own {
+  kProduct = kOwn,
+  kStep = kOwn + 2,
+  kSmoothing = kOwn + 4,
+  kWeight = kOwn + 6,
+  kDrift = kOwn + 8,  // in units of the recursion
+};
+constexpr double kRoundings = 10;  // of a product with A and its update, relative to what it adds
+constexpr double kShare = 0.1;     // of the tolerance
+
+// The weight of the previous direction in the next one, from the product of the new residual.
+template <class T>
+void turn(const System<T>& system, Number<T> product) {
+  const Number<T> ratio = quotient(product, system.number(kProduct));
+  const Number<T> weight =
+      times(ratio, quotient(system.number(kStep), system.number(kSmoothing)));
+  if (system.status() == kRunning && !(is_finite(weight) && size_of(weight) > 0))
+    system.status() = kBroken;
+  system.set(kWeight, weight);
+}
+
+template <class T>
+void drift(const System<T>& system, Number<T> step, double square) {
+  system.at(kDrift) += kRoundings * rounding<T>() * size_of(step) * sqrt(square);
+}
 }  // namespace bicgstab
 
-// The shadow residual is the first one.
+// The shadow residual is the first one, and stays where the true residual replaces another.
 template <class T>
 struct BicgstabBegin {
-  static constexpr int sums = 1;
+  static constexpr int sums = 2;
   static constexpr bool maxima = false;
   static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
+
+  struct Coefficients {
+    bool replaced;
+    explicit Coefficients(const System<T>& system) : replaced(system.at(kReplaced) != 0) {}
+  };
 
   template <class Cursor>
-  static void each(const Coefficients&, Cursor& at) {
+  static void each(const Coefficients& c, Cursor& at) {
     const auto r = at.get(bicgstab::R);
-    at.put(bicgstab::Shadow, r);
-    at.put(bicgstab::P, r);
-    at.add_square(0, r);
+    if (!c.replaced) at.put(bicgstab::Shadow, r);
+    at.add_product(0, at.get(bicgstab::Shadow), r);
   }
 
   static void after(const System<T>& system, const double* sums) {
-    system.set(bicgstab::kProduct, from_real(sums[0], Number<T>{}));
+    const Number<T> product = number_at<Number<T>>(sums);
+    if (system.at(kReplaced) != 0) bicgstab::turn(system, product);
+    system.set(bicgstab::kProduct, product);
+    system.at(bicgstab::kDrift) = 0;
   }
 };
 
@@ -61,6 +98,7 @@ struct BicgstabProject {
              !is_finite(step) || size_of(step) == 0)
       system.status() = kBroken;
     system.set(bicgstab::kStep, step);
+    bicgstab::drift(system, step, sums[2]);
   }
 };
 
@@ -122,6 +160,7 @@ struct BicgstabSmoothing {
     else if (!is_finite(smoothing))
       system.status() = kBroken;
     system.set(bicgstab::kSmoothing, smoothing);
+    bicgstab::drift(system, smoothing, sums[2]);
   }
 };
 
@@ -152,19 +191,20 @@ struct BicgstabSmooth {
   }
 
   static void after(const System<T>& system, const double* sums) {
-    system.record(sqrt(sums[2]));
+    const double norm = sqrt(sums[2]), drift = system.at(bicgstab::kDrift);
+    system.record(norm);
+    if (system.status() == kRunning && drift > sqrt(rounding<T>()) * norm &&
+        drift * system.at(kScale) > bicgstab::kShare * system.at(kTolerance)) {
+      system.status() = kDrifted;  // the weight is found with the true residual
+      return;
+    }
     const Number<T> product = number_at<Number<T>>(sums);
-    const Number<T> ratio = quotient(product, system.number(bicgstab::kProduct));
-    const Number<T> weight = times(
-        ratio, quotient(system.number(bicgstab::kStep), system.number(bicgstab::kSmoothing)));
-    if (system.status() == kRunning && !(is_finite(weight) && size_of(weight) > 0))
-      system.status() = kBroken;
+    bicgstab::turn(system, product);
     system.set(bicgstab::kProduct, product);
-    system.set(bicgstab::kWeight, weight);
   }
 };
 
-// p = r + weight (p - smoothing v)
+// p = r + weight (p - smoothing v); r where the weight is 0, for then v may be anything
 template <class T>
 struct BicgstabTurn {
   static constexpr int sums = 0;
@@ -173,16 +213,19 @@ struct BicgstabTurn {
 
   struct Coefficients {
     Coefficient<T> weight, smoothing;
+    bool first;
     explicit Coefficients(const System<T>& system)
         : weight(coefficient<T>(system.number(bicgstab::kWeight))),
           smoothing(coefficient<T>(
-              times(system.at(kOperator), system.number(bicgstab::kSmoothing)))) {}
+              times(system.at(kOperator), system.number(bicgstab::kSmoothing)))),
+          first(size_of(system.number(bicgstab::kWeight)) == 0) {}
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
     const auto turned = at.get(bicgstab::P) - times(c.smoothing, at.get(bicgstab::V));
-    at.put(bicgstab::P, at.get(bicgstab::R) + times(c.weight, turned));
+    const auto r = at.get(bicgstab::R);
+    at.put(bicgstab::P, c.first ? r : r + times(c.weight, turned));
   }
 
   static void after(const System<T>&, const double*) {}

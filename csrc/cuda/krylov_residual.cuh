@@ -100,6 +100,9 @@ inline void verdict(const System<T>& system, double norm) {
   system.at(kResidual) = norm;
   const bool progress = norm <= 0.5 * before;
   const bool retries = system.has(kRetries) && progress && ended == kBroken;
+  // growth that the recursion tells of is no stagnation
+  const bool drifted = ended == kDrifted && (progress || system.at(kEstimate) > 0.1 * before);
+  system.at(kReplaced) = 0;
   if (norm <= system.at(kTolerance)) {
     system.status() = kConverged;
   } else if (!is_finite(norm) || ended == kNotFinite) {
@@ -110,6 +113,9 @@ inline void verdict(const System<T>& system, double norm) {
     system.status() = kBreakdown;
   } else if (system.iterations() >= system.at(kMostIterations)) {
     system.status() = kMaxIterations;
+  } else if (drifted) {
+    system.status() = kRunning;
+    system.at(kReplaced) = 1;
   } else if (!progress) {
     system.status() = kStagnated;
   } else {
@@ -162,8 +168,9 @@ struct ScaleResidual {
     at.put(0, times(c.scale, times(c.unit, at.get(0))));
   }
 
-  // A recursion begins: what the method keeps from iteration to iteration is void.
+  // Where a recursion begins, what the method keeps from iteration to iteration is void.
   static void after(const System<T>& system, const double*) {
+    if (system.at(kReplaced) != 0) return;
     for (int k = kOwn; k < kStateFields; ++k) system.at(k) = 0;
   }
 };

@@ -24,6 +24,7 @@ import batchkron as bk
 from batchkron.backends.cuda import device
 from batchkron.problems import SparseGrid
 from batchkron.problems.mode_operator import connected
+from batchkron.solvers import bicgstab, cg
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 TILE_BYTES = 227 << 10  # the most that a thread block holds
@@ -76,6 +77,7 @@ SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
     ((2, 9, 13, 5), 7, 5),
     ((300, 40, 2, 1), 3, 5),
 ]
+SUMS = [(8, 8, 8), (5, 7), (33,), (2, 3, 4, 5)]
 SWEEPS = [((3,) * 2, (7, 5)), ((2, 4, 3), (6, 3, 5)), ((3,) * 6, (1, 0, 1, 2, 0, 1))]
 EXPLICIT = [
     ((90, 7), (3, 3)),
@@ -208,6 +210,23 @@ def segmented(rng, dtype, small):
             check(op.to("cuda") @ cupy.asarray(X), op @ X, (sizes, count))
 
 
+def systems(rng, dtype, small):
+    for sizes in SUMS:
+        factors = [random_array(rng, (4, n, n), dtype) for n in sizes]
+        op = bk.KroneckerSum(
+            [
+                f + f.conj().swapaxes(1, 2) + 8 * n * np.eye(n, dtype=dtype)
+                for f, n in zip(factors, sizes, strict=True)
+            ]
+        )
+        b = random_array(rng, (2, 4, prod(sizes)), dtype)
+        device, given = op.to("cuda"), cupy.asarray(b)
+        check(device.apply(given), op.apply(b), sizes)
+        for method in (cg, bicgstab):
+            found = method(device, given[0], rtol=1e-4, batched="leading")
+            assert found.converged, (method, sizes)
+
+
 # what each part runs, and the templates that it must have reached
 PARTS = {
     "registers": (registers, {"kron_registers.cuh"}),
@@ -215,6 +234,7 @@ PARTS = {
     "panels": (panels, {"kron_panels.cuh"}),
     "modes": (modes, {"kron_group.cuh"}),
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
+    "systems": (systems, {"kron_sum.cuh", "krylov_systems.cuh"}),
     "segmented": (segmented, {"segmented_multiply.cuh"}),
     "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
 }

@@ -12,6 +12,8 @@ from batchkron.solvers import (
     Minres,
     Status,
     bicgstab,
+    block_cg,
+    block_gmres,
     cg,
     fgmres,
     gmres,
@@ -158,3 +160,19 @@ def test_operators_of_others(cupy, rng, method, size):
     assert result.converged
     assert result.applications == len(made)
     np.testing.assert_allclose(result.x.get(), b / entries, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", [block_cg, block_gmres])
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_block_methods_equal_those_on_the_cpu(cupy, rng, method, preconditioned):
+    op = laplacian((6, 6), shift=0.3)
+    M = bk.KroneckerProduct([np.eye(6), np.diag(np.linspace(0.2, 0.4, 6))])
+    b = rng.standard_normal((36, 4))
+    b[:, 3] = b[:, 0] - b[:, 1]
+    host = {"M": M} if preconditioned else {}
+    device = {"M": M.to("cuda")} if preconditioned else {}
+    expected = method(op, b, rtol=1e-9, **host)
+    result = method(op.to("cuda"), cupy.asarray(b), rtol=1e-9, **device)
+    assert result.converged
+    assert np.abs(result.iterations - expected.iterations).max() <= 1
+    np.testing.assert_allclose(result.x.get(), expected.x, atol=1e-7)

@@ -22,6 +22,8 @@ from cuda_kernels import (
     precision_label,
     resources,
     segmented_kernels,
+    sums_kernels,
+    systems_kernels,
 )
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
@@ -36,6 +38,7 @@ from batchkron.backends.device_arguments import (
     segmented_arguments,
     segments_arguments,
     steps_argument,
+    sum_arguments,
 )
 from batchkron.backends.device_programs import (
     compile_options,
@@ -112,6 +115,24 @@ def test_diagonal_products_compile(dtype, capability):
         assert "diagonal_multiply" in kernel.name
         assert kernel.registers <= 80
         assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_kronecker_sums_of_many_systems_compile(dtype, capability):
+    for kernel in sums_kernels(dtype, capability):
+        assert "kron_sum" in kernel.name
+        assert kernel.registers <= 168
+        assert kernel.stack <= 8
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_whole_iterations_of_many_systems_compile(dtype, capability):
+    kernels = systems_kernels(dtype, capability)
+    assert len(kernels) >= 5
+    for kernel in kernels:
+        assert "krylov_systems" in kernel.name
+        assert kernel.registers <= 216
+        assert kernel.stack <= 8
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -192,6 +213,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::ExplicitSegmentsArguments<{scalar}>": segments_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
         f"batchkron::SegmentedArguments<{scalar}>": segmented_arguments(dtype),
+        f"batchkron::SumArguments<{scalar}, 3>": sum_arguments(dtype, 3),
         runtime: steps_argument(13, False),
         f"batchkron::device::KrylovArguments<{scalar}>": ARGUMENTS,
     }

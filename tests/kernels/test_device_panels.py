@@ -53,8 +53,8 @@ def test_groups_follow_each_other(shapes, rows, columns):
     sizes = [q for _, q in shapes]
     for group in groups_of(shapes, rows, columns, "f8"):
         low, high = min(group.tile.modes), max(group.tile.modes) + 1
-        assert group.L == rows * math.prod(sizes[:low])
-        assert group.R == math.prod(sizes[high:]) * columns
+        assert rows * math.prod(sizes[:low]) == group.L
+        assert math.prod(sizes[high:]) * columns == group.R
         for mode in group.tile.modes:
             sizes[mode] = shapes[mode][0]
         assert group.elements == rows * math.prod(sizes) * columns

@@ -326,3 +326,48 @@ def test_products_are_read_where_the_operator_leaves_them():
         np.testing.assert_allclose(solver.solve(np.diag(d), b, rtol=1e-10).x, b / d, rtol=1e-8)
     identity = SimpleNamespace(shape=(30, 30), dtype=np.dtype(float), matvec=lambda x: x)
     np.testing.assert_allclose(cg(identity, b).x, b)
+
+
+def upwind(size, speed):
+    """Advection and diffusion in two dimensions."""
+    step = 1 / (size + 1)
+    second = 2 * np.eye(size) - np.eye(size, k=1) - np.eye(size, k=-1)
+    first = 0.5 * speed * step * (np.eye(size, k=1) - np.eye(size, k=-1))
+    eye = np.eye(size)
+    return np.kron(second + first, eye) + np.kron(eye, second + 2 * first)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("speed", [1.0, 40.0])
+def test_bicgstab_keeps_to_the_true_residual(dtype, speed):
+    """A residual that begins large leaves rounding that counts when it has become small."""
+    rng = np.random.default_rng(5)
+    A = upwind(20, speed).astype(dtype)
+    b, guess = rng.standard_normal((2, 400)).astype(dtype)
+    single = dtype == "float32"
+    rtol = 1e-5 if single else 1e-11
+    result = bicgstab(A, b, guess * (1e4 if single else 1e8), rtol=rtol)
+    assert result.converged
+    assert result.restarts == 0  # the recursion went on from each true residual
+    assert result.applications > 2 * result.iterations + 1  # for which A was applied
+    true = np.linalg.norm(b.astype("D") - A.astype("D") @ result.x.astype("D"))
+    assert true <= 1.5 * rtol * np.linalg.norm(b)
+    np.testing.assert_allclose(result.residual_norms[-1], true, rtol=0.25)
+    usual = bicgstab(A, b, rtol=rtol)
+    assert usual.converged
+    assert usual.applications <= 2 * usual.iterations + 3
+
+
+def test_bicgstab_replaces_residuals_in_a_batch():
+    """A system whose residual is replaced waits for the others, and goes on as it does alone."""
+    rng = np.random.default_rng(6)
+    A = np.stack([upwind(8, 1.0), upwind(8, 30.0), np.diag(np.linspace(1.0, 9.0, 64))])
+    b, guess = rng.standard_normal((3, 64)), rng.standard_normal((3, 64))
+    guess *= np.array([[1e7], [1.0], [1e3]])
+    result = bicgstab(A, b, guess, rtol=1e-10, batched="leading")
+    assert result.converged
+    for k in range(3):
+        alone = bicgstab(A[k], b[k], guess[k], rtol=1e-10)
+        assert abs(result.iterations[k] - alone.iterations) <= 2
+        assert result.restarts[k] == alone.restarts
+        np.testing.assert_allclose(A[k] @ result.x[k], b[k], atol=1e-8)

@@ -20,6 +20,7 @@ from batchkron.backends.cuda.kron import (
     kron_product,
     with_factors,
 )
+from batchkron.backends.krylov import Stage
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array, BatchSpec
 from batchkron.sweep_list import SweepList
@@ -27,8 +28,9 @@ from batchkron.sweep_list import SweepList
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch import BatchPlan
     from batchkron.backends.cuda.diagonal import DiagonalProduct
-    from batchkron.backends.cuda.krylov import Passes, Recorder
+    from batchkron.backends.cuda.krylov import Iterations, Passes, Recorder
     from batchkron.backends.cuda.segmented import SegmentedPlan, SweepPlan
+    from batchkron.backends.cuda.sums import SumPlan
 
 name = "cuda"
 workspace = Workspaces
@@ -39,7 +41,7 @@ def current_device() -> str:
     return f"cuda:{device.current_device()}"
 
 
-def reserve(plan: KronProduct | BatchPlan | SweepPlan, outer: int, inner: int) -> None:
+def reserve(plan: KronProduct | BatchPlan | SumPlan | SweepPlan, outer: int, inner: int) -> None:
     """Compile and allocate what a plan's `run` will need, so that it cannot fail halfway."""
     plan.reserve(outer, inner)
 
@@ -52,6 +54,13 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
     from batchkron.backends.cuda import batch
 
     return batch.batch_plan(spec)
+
+
+def sum_plan(factors: Sequence[Array]) -> SumPlan:
+    """Return the plan of a Kronecker sum for each system; it holds its own copy of the factors."""
+    from batchkron.backends.cuda import sums
+
+    return sums.SumPlan(factors)
 
 
 def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
@@ -105,6 +114,15 @@ def krylov_passes(
     return krylov.krylov_passes(names, dtype, n, systems, restart)
 
 
+def krylov_iterations(
+    plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
+) -> Iterations | None:
+    """Return whole iterations for systems of a plan, in one launch; None where they do not fit."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.krylov_iterations(plan, stages, kept, count)
+
+
 def krylov_parts(n: int, systems: int) -> int:
     """Return how many thread blocks share a system."""
     from batchkron.backends.cuda import krylov
@@ -138,6 +156,7 @@ __all__ = [
     "kron",
     "kron_plan",
     "kron_product",
+    "krylov_iterations",
     "krylov_parts",
     "krylov_passes",
     "krylov_recorder",
@@ -145,6 +164,7 @@ __all__ = [
     "place",
     "reserve",
     "segmented_plan",
+    "sum_plan",
     "sweep_plan",
     "with_factors",
     "workspace",

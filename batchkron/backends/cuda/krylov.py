@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import memmove
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +18,14 @@ from batchkron.backends.cuda.device import (
     load_kernel,
     ready_stream,
 )
-from batchkron.backends.device_krylov import krylov_kernels, parts_of
+from batchkron.backends.cuda.sums import SumPlan
+from batchkron.backends.device_krylov import (
+    KrylovKernel,
+    krylov_kernels,
+    parts_of,
+    systems_kernel,
+)
+from batchkron.backends.krylov import ARGUMENTS, Stage
 
 _RUNS_BEFORE_A_GRAPH = 5
 
@@ -52,6 +60,38 @@ class Passes:
             driver.launchKernel(kernel.ptr, blocks, 1, 1, threads, 1, 1, shared, stream, where, 0)
         _words.append((word, where))
         return -1
+
+
+class Iterations:
+    """A launch for the systems of a plan, which is kept by whoever runs it."""
+
+    def __init__(self, plan: SumPlan, kernel: KrylovKernel) -> None:
+        self._device = current_device()
+        self._launch = load_kernel(kernel.program, self._device), kernel
+        self._factors = plan.factors.view(np.uint64)  # where matrices are, and stay
+
+    def run(self, address: int) -> int:
+        """Launch the kernel on the current stream; CUDA copies its arguments at once."""
+        function, kernel = self._launch
+        given, behind = 1 + ARGUMENTS.itemsize // 8, self._factors
+        words = np.empty(given + behind.size, np.uint64)
+        where = words.ctypes.data
+        words[0], words[given:] = where + 8, behind
+        memmove(where + 8, address, ARGUMENTS.itemsize)
+        sizes = kernel.blocks, 1, 1, kernel.threads, 1, 1, kernel.shared
+        driver.launchKernel(function.ptr, *sizes, ready_stream(self._device), where, 0)
+        return -1
+
+
+def krylov_iterations(
+    plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
+) -> Iterations | None:
+    """Return whole iterations for systems of a plan; None where they do not fit in a block."""
+    if plan.tiling is None or plan.systems == 0:
+        return None
+    of = plan.dtype, plan.tiling, plan.systems, stages, kept, count
+    kernel = systems_kernel(*of, device_limits(current_device()))
+    return None if kernel is None else Iterations(plan, kernel)
 
 
 @lru_cache(maxsize=256)
