@@ -20,8 +20,9 @@ from batchkron.backends.device_registers import RegisterGroup, register_groups
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes, plan_order
 from batchkron.spec import Precision
 
-_PANELS_FROM = 64  # rows and columns of factors that panels may be better for than fibres
-_SURELY = 0.85  # of the time of fibres, as far as estimates of both go
+_LEAST_SIDE, _LEAST_LONGEST = 8, 48  # of factors that panels may be better for than fibres
+_LEAST_BUSY = 64  # rows and columns of those where fibres keep all multiprocessors busy
+_SURELY = 0.83  # of the time of fibres, as far as estimates of both go
 
 KronGroup = FibreGroup | RegisterGroup | PanelGroup
 
@@ -53,7 +54,10 @@ def rule_groups(
     in_fibres = fibre_groups(*shape, limits, precision)
     if in_fibres is None:
         return register_groups(*shape, constant, limits)
-    if min(*inputs, *outputs) >= _PANELS_FROM and precision is None:
+    idle = any(group.blocks(limits) < limits.multiprocessors for group in in_fibres)
+    sizes = *inputs, *outputs
+    least = _LEAST_SIDE if idle and max(sizes) >= _LEAST_LONGEST else _LEAST_BUSY
+    if min(sizes) >= least and precision is None:
         by_panels = tuple(_panels(GroupShape(0, *shape), limits))
         if _cycles(by_panels) < _SURELY * _cycles(in_fibres):
             return by_panels
