@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import permutations
 
@@ -54,7 +54,7 @@ class FibreGroup:
     tile: FibreTile
     L: int
     R: int
-    cycles: float  # estimated, of a multiprocessor
+    cycles: float = field(compare=False)  # estimated, of a multiprocessor
 
     @property
     def elements(self) -> int:

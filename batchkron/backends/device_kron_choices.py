@@ -16,7 +16,7 @@ import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group, fibre_knobs
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
-from batchkron.backends.device_panels import PanelGroup
+from batchkron.backends.device_panels import PanelKnobs, panel_group, panel_knobs
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_registers import RegisterKnobs, register_group, register_knobs
 from batchkron.backends.device_tf32 import PRODUCTS
@@ -24,11 +24,14 @@ from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_sha
 from batchkron.backends.tuning_search import Kernel
 from batchkron.spec import Precision
 
-_KINDS: dict[str, type[FibreKnobs] | type[RegisterKnobs]] = {
+Knobs = FibreKnobs | RegisterKnobs | PanelKnobs
+_KINDS: dict[str, type[Knobs]] = {
     "fibres": FibreKnobs,
     "registers": RegisterKnobs,
+    "panels": PanelKnobs,
 }
 _SMALLEST_IN_FIBRES = 8  # the largest factor of a group that fibres are tried for
+_SMALLEST_IN_PANELS = 32
 _MOST_ORDERED = 3  # runs of which every order is tried
 _MOST_RUNS = 32  # ways to cut the modes into runs that are tried with each kind of kernel
 # Changes of a kernel's knobs, and how much longer than the best it may take by estimate: near the
@@ -51,7 +54,7 @@ class GroupChoice:
 
     low: int
     high: int
-    knobs: FibreKnobs | RegisterKnobs
+    knobs: Knobs
 
 
 KronChoice = tuple[GroupChoice, ...]
@@ -86,14 +89,13 @@ class KronCase:
 
 
 def rule_choice(case: KronCase) -> KronChoice | None:
-    """Return the rule's choice, None where it takes the general kernels or those of panels."""
+    """Return the rule's choice, None where it takes general kernels, or several kinds."""
     groups = case.by_the_rule()
-    if groups is None or any(isinstance(group, PanelGroup) for group in groups):
+    if groups is None or len({type(group) for group in groups}) > 1:
         return None
     return tuple(
         GroupChoice(min(group.tile.modes), max(group.tile.modes) + 1, group.knobs)
         for group in groups
-        if not isinstance(group, PanelGroup)
     )
 
 
@@ -101,10 +103,13 @@ def _by_the_rule(case: KronCase, runs: list[tuple[int, int]], kind: str) -> Kron
     """Return these runs with the rule's knobs for kernels of one kind, None if one has none."""
     found = []
     for part, run in zip(case.parts(runs), runs, strict=True):
-        knobs: FibreKnobs | RegisterKnobs | None = None
+        knobs: Knobs | None = None
         if kind == "fibres":
             group = fibre_group(part, None, case.limits)
             knobs = None if group is None else group.knobs
+        elif kind == "panels":
+            by_panels = panel_group(part, case.limits)
+            knobs = None if by_panels is None else by_panels.knobs
         else:
             knobs = register_knobs(part, case.constant, case.limits)
         if knobs is None:
@@ -124,6 +129,8 @@ def chosen_groups(choice: KronChoice, case: KronCase) -> tuple[KronGroup, ...] |
         group: KronGroup | None
         if isinstance(one.knobs, FibreKnobs):
             group = fibre_group(part, one.knobs, case.limits)
+        elif isinstance(one.knobs, PanelKnobs):
+            group = panel_group(part, case.limits, one.knobs)
         else:
             columns = part.R if case.inner == 1 else 0
             group = register_group(part, one.knobs, columns, case.constant, case.limits)
@@ -202,7 +209,8 @@ class KronSpace:
 
     def _other_runs(self, best: KronChoice) -> Iterator[KronChoice]:
         largest = max(*self.case.inputs, *self.case.outputs)
-        kinds = ["registers"] if largest < _SMALLEST_IN_FIBRES else list(_KINDS)
+        kinds = ["registers"] if largest < _SMALLEST_IN_FIBRES else ["fibres", "registers"]
+        kinds += ["panels"] * (largest >= _SMALLEST_IN_PANELS)
         for choices in zip_longest(*(self._runs(kind) for kind in kinds)):
             yield from (choice for choice in choices if choice is not None)
 
@@ -225,6 +233,9 @@ class KronSpace:
             if kind == "fibres":
                 ways = fibre_knobs(part, self.case.limits)
                 total += ways[0][0] if ways else math.inf
+            elif kind == "panels":
+                group = panel_group(part, self.case.limits)
+                total += math.inf if group is None else group.cycles
             else:
                 elements = part.L * part.R * max(math.prod(part.inputs), math.prod(part.outputs))
                 total += elements * (_TRAFFIC + sum(part.inputs))
@@ -240,10 +251,10 @@ class KronSpace:
         for knobs in self._knobs(part, one.knobs, changes, longer):
             yield (*best[:index], GroupChoice(one.low, one.high, knobs), *best[index + 1 :])
 
-    def _knobs(
-        self, part: GroupShape, now: FibreKnobs | RegisterKnobs, changes: int, longer: float
-    ) -> Iterator[FibreKnobs | RegisterKnobs]:
-        """Yield a group's knobs near those that it has now, then kernels of the other kind."""
+    def _knobs(self, part: GroupShape, now: Knobs, changes: int, longer: float) -> Iterator[Knobs]:
+        """Yield a group's knobs near those that it has now, then kernels of the other kinds."""
+        if isinstance(now, PanelKnobs) or max(*part.inputs, *part.outputs) >= _SMALLEST_IN_PANELS:
+            yield from panel_knobs(part)
         ways: list[tuple[float, FibreKnobs]] = []
         large = max(*part.inputs, *part.outputs) >= _SMALLEST_IN_FIBRES
         if large or isinstance(now, FibreKnobs):

@@ -86,7 +86,9 @@ def _panels(part: GroupShape, limits: DeviceLimits) -> Iterator[PanelGroup]:
     modes = plan_order(part.inputs, part.outputs)
     given = part.inputs, part.outputs, part.L, part.R, part.dtype
     for one in group_shapes([(mode, mode + 1) for mode in modes], *given):
-        yield panel_group(replace(one, first=part.first + one.first), limits)
+        group = panel_group(replace(one, first=part.first + one.first), limits)
+        assert group is not None, "one mode has a kernel"
+        yield group
 
 
 def _between(

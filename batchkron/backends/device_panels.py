@@ -6,7 +6,7 @@ double precision on matrix units. Pure arithmetic on sizes, without any device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -48,6 +48,13 @@ _CUTS = {
     np.dtype(np.complex64): (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 12),),
     np.dtype(np.complex128): (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 6),),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PanelKnobs:
+    """What may be chosen: the number of a cut, from 0 on."""
+
+    cut: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +102,18 @@ class PanelGroup:
     tile: PanelTile
     L: int
     R: int
-    cycles: float  # estimated, of a multiprocessor
+    cycles: float = field(compare=False)  # estimated, of a multiprocessor
 
     @property
     def elements(self) -> int:
         """Elements of the result."""
         return self.L * self.tile.K * self.R
+
+    @property
+    def knobs(self) -> PanelKnobs:
+        """What was chosen."""
+        fibres = [cut.fibres for cut in _CUTS[self.tile.dtype]]
+        return PanelKnobs(fibres.index(self.tile.cut.fibres))
 
     def tiles(self) -> int:
         """Return the number of tiles."""
@@ -113,18 +126,35 @@ def is_large(C: int, K: int, dtype: np.dtype[np.generic]) -> bool:
     return max(C, K) > most and min(C, K) >= _SMALLEST
 
 
-def panel_group(part: GroupShape, limits: DeviceLimits) -> PanelGroup:
-    """Return the kernel of one mode, with the cut of the least estimated time."""
+def panel_group(
+    part: GroupShape, limits: DeviceLimits, knobs: PanelKnobs | None = None
+) -> PanelGroup | None:
+    """Return the kernel of a group with these knobs, or the rule's; None if there is none.
+
+    The rule takes the cut of the least estimated time.
+    """
+    if len(part.inputs) != 1:
+        return None
     (C,), (K,) = part.inputs, part.outputs
 
-    def cycles(cut: PanelCut) -> float:
+    def group(cut: PanelCut) -> PanelGroup:
         rounds = -(-_tiles(part.L * part.R, K, cut) // limits.multiprocessors)
         entries = -(-C // cut.depth) * cut.depth
-        return _LAUNCH + rounds * cut.fibres * cut.results * entries / cut.rate
+        cycles = _LAUNCH + rounds * cut.fibres * cut.results * entries / cut.rate
+        tile = PanelTile(part.first, C, K, part.R == 1, cut, part.dtype)
+        fitting = (limits.shared_bytes + 1024) // (tile.shared_bytes + 1024)
+        tile = replace(tile, cut=replace(cut, blocks=min(cut.blocks, fitting)))
+        return PanelGroup(tile, part.L, part.R, cycles)
 
-    cut = min(_CUTS[part.dtype], key=cycles)
-    tile = PanelTile(part.first, C, K, part.R == 1, cut, part.dtype)
-    return PanelGroup(tile, part.L, part.R, cycles(cut))
+    cuts = _CUTS[part.dtype]
+    if knobs is None:
+        return min(map(group, cuts), key=lambda one: one.cycles)
+    return group(cuts[knobs.cut]) if 0 <= knobs.cut < len(cuts) else None
+
+
+def panel_knobs(part: GroupShape) -> list[PanelKnobs]:
+    """Return all ways to work on a group."""
+    return [PanelKnobs(cut) for cut in range(len(_CUTS[part.dtype]))] * (len(part.inputs) == 1)
 
 
 def _tiles(fibres: int, K: int, cut: PanelCut) -> int:
