@@ -25,6 +25,7 @@ from oracle import DTYPES
 
 from batchkron.backends.cubin import resources
 from batchkron.backends.device_batch_slices import slice_tiling
+from batchkron.backends.device_batch_units import unit_tiling
 from batchkron.backends.device_batches import register_tiling
 from batchkron.backends.device_explicit import (
     DeviceMatrix,
@@ -50,6 +51,7 @@ from batchkron.backends.device_programs import (
     segments_program,
     slice_program,
     sum_program,
+    unit_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
@@ -112,6 +114,17 @@ ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
         5,
         6,
     ),
+]
+UNITS = "lists on matrix units"
+UNIT_LISTS = [  # sizes of the modes, outputs
+    ((8, 8), 31_250),
+    ((8, 8, 8), 3906),
+    ((2, 8, 8), 3000),
+    ((4, 8, 8, 8), 500),
+    ((4,) * 4, 7812),
+    ((4,) * 5, 1953),
+    ((2,) + (4,) * 5, 900),
+    ((4,) * 6, 488),
 ]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
@@ -329,6 +342,18 @@ def krylov_methods_kernels(dtype, capability):
     return [kernel.result() for kernel in begun]
 
 
+def unit_kernels(capability):
+    """The kernels of lists in float64 on matrix units, with ids of 16 bits and of 32."""
+    dtype, begun = np.dtype(np.float64), []
+    for sizes, outputs in UNIT_LISTS:
+        steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), dtype)
+        for short_ids in (True, False):
+            numbers = outputs, 64 * outputs, short_ids, False
+            tiling = unit_tiling(steps, dtype, *numbers, DEVICES[capability])
+            begun.append(_begun(unit_program(tiling), capability))
+    return [kernel.result() for kernel in begun]
+
+
 def segment_modes(sizes):
     """The multiplies along each mode of a block of (P, Q): square ones, or the only one."""
     numbers = [q for _, q in sizes]
@@ -379,6 +404,7 @@ def all_kernels(capability):
     for dtype in DTYPES:
         table[f"{EXPLICIT} {dtype}"] = explicit_kernels(dtype, capability)
         table[f"{SEGMENTED} {dtype}"] = segmented_kernels(dtype, capability)
+    table[UNITS] = unit_kernels(capability)
     for case in PRECISIONS:
         table[precision_label(case)] = precision_kernels(case, capability)
     return table

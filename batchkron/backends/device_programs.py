@@ -24,6 +24,7 @@ from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_batch_passes import BatchPass, HeldMode
     from batchkron.backends.device_batch_slices import SliceTiling
+    from batchkron.backends.device_batch_units import UnitTiling
     from batchkron.backends.device_batches import RegisterTiling
     from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
     from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
@@ -348,6 +349,30 @@ def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
 def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
     """Return the kernel of Kronecker sums of many systems."""
     return Program("kron_sum.cuh", _type("kron_sum", _TYPES[dtype], system_sum_type(dtype, tiling)))
+
+
+def unit_program(tiling: UnitTiling) -> Program:
+    """Return the kernel of a batch list of single vectors in float64 on matrix units."""
+    elements = (step.C * step.K for step in tiling.steps)
+    leading = (
+        "batchkron::NoMode" if s is None else _type("UnitMode", s, tiling.steps[s].C)
+        for s in (tiling.split, tiling.lanes)
+    )
+    matrices = (
+        _type("SingleMode" if len(steps) == 1 else "PairedModes", *steps)
+        for steps in (tiling.slow, tiling.fast)
+    )
+    return Program(
+        "batched_units.cuh",
+        _type(
+            "batched_units",
+            _type("UnitLayout", *elements),
+            _type("UnitCut", tiling.crew, tiling.outputs, tiling.chunk),
+            _flag(tiling.short_ids),
+            *leading,
+            *matrices,
+        ),
+    )
 
 
 BASIS_KERNELS = {  # of the passes of GMRES over its basis

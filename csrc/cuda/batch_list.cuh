@@ -55,4 +55,70 @@ struct ListRecord {
   }
 };
 
+// `count` consecutive elements, which begin at a multiple of their bytes from a 16-byte word.
+template <int count, class T>
+__device__ void load_elements(const T* source, T* values) {
+  constexpr int bytes = count * int(sizeof(T));
+  constexpr int width = bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : 4;
+  struct alignas(width) Chunk {
+    unsigned words[width / 4];
+  };
+  struct alignas(16) {
+    Chunk chunks[bytes / width];
+  } loaded;
+  const Chunk* const chunks = reinterpret_cast<const Chunk*>(source);
+#pragma unroll
+  for (int i = 0; i < bytes / width; ++i) loaded.chunks[i] = chunks[i];
+  memcpy(values, loaded.chunks, bytes);
+}
+
+// A product's record in registers; the input is -1 where there is no product.
+template <int steps, bool short_ids>
+struct HeldRecord {
+  static constexpr int size = ListRecord<steps, short_ids>::words;
+  int words[size];
+
+  __device__ static HeldRecord none() {
+    HeldRecord record{};
+    record.words[0] = -1;
+    return record;
+  }
+  __device__ static HeldRecord load(const int* source) {
+    HeldRecord record;
+    load_elements<size>(source, record.words);
+    return record;
+  }
+  __device__ int input() const { return words[0]; }
+  template <int s>
+  __device__ int id() const {
+    if constexpr (short_ids) {
+      const int value = words[1 + s / 2] >> (16 * (s % 2)) & 0xffff;
+      return value == 0xffff ? -1 : value;
+    } else {
+      return words[1 + s];
+    }
+  }
+};
+
+// The factors of one product in memory.
+template <class T, class Layout, class Record, bool identities>
+struct PoolFactors {
+  const Pool<T>* pools;
+  Index system;
+  Record record;
+
+  template <int s>
+  __device__ bool skips() const {
+    return identities && record.template id<s>() < 0;
+  }
+  // The matrix, or any of the pool for an identity.
+  template <int s>
+  __device__ const T* at() const {
+    const int id = skips<s>() ? 0 : record.template id<s>();
+    const unsigned char* const pool =
+        reinterpret_cast<const unsigned char*>(pools[s].data + system * pools[s].system);
+    return reinterpret_cast<const T*>(pool + Index(id) * Layout::template pitch<T>(s));
+  }
+};
+
 }  // namespace batchkron

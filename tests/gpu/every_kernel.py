@@ -69,6 +69,7 @@ BATCHES = [
     [(130, 120), (3, 3)],
 ]
 LISTS = [(23, 6, 5), (60, 6, 1), (50, 6, 70)]  # products, inputs, outputs
+UNITS = [(8, 8), (8, 8, 8), (4, 2, 8, 8), (4,) * 4, (4,) * 5, (4,) * 6]
 SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
     ((1, 1, 1, 1), 300, 9),
     ((1, 3, 3, 3), 40, 9),
@@ -175,6 +176,31 @@ def batches(rng, dtype, small):
     check(bk.batched_gemm(*given, c_ids=[0, 1, 1, 0]), expected, "batched_gemm")
 
 
+def units(rng, dtype, small):
+    """Lists long enough that matrix units take them, one of short lists and one of long ones."""
+    multiprocessors = device.device_limits(0).multiprocessors
+    for sizes in UNITS:
+        pools = [random_array(rng, (5, n, n), dtype) for n in sizes]
+        for num_outputs, mean in ((9 * multiprocessors, 1), (2 * multiprocessors, 40)):
+            products = num_outputs * mean
+            ids, inputs = rng.integers(0, 5, (products, len(sizes))), rng.integers(0, 6, products)
+            op = bk.BatchedKron(
+                pools,
+                ids,
+                inputs,
+                rng.integers(0, num_outputs, products),
+                weights=random_array(rng, products, dtype) if mean > 1 else None,
+                num_inputs=6,
+                num_outputs=num_outputs,
+            )
+            x = random_array(rng, (3, op.num_inputs, prod(sizes)), dtype)
+            y = random_array(rng, (3, op.num_outputs, prod(sizes)), dtype)
+            on_device, given = op.to("cuda"), cupy.asarray(x)
+            check(on_device.apply(given), op.apply(x), sizes)
+            expected = op.accumulate(x, y.copy())
+            check(on_device.accumulate(given, cupy.asarray(y)), expected, sizes)
+
+
 def explicit(rng, dtype, small):
     a, b = random_array(rng, (7, 5), dtype), random_array(rng, (3, 300), dtype)
     c = random_array(rng, (2, 2), dtype)
@@ -235,6 +261,7 @@ PARTS = {
     "modes": (modes, {"kron_group.cuh"}),
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
     "systems": (systems, {"kron_sum.cuh", "krylov_systems.cuh"}),
+    "units": (units, {"batched_units.cuh"}),
     "segmented": (segmented, {"segmented_multiply.cuh"}),
     "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
 }
@@ -276,6 +303,8 @@ def main():
     for dtype in options.dtype or ("float64", "complex64"):
         for part in options.only or PARTS:
             if part == "fibres" and np.dtype(dtype).kind == "c":
+                continue
+            if part == "units" and dtype != "float64":
                 continue
             counts.clear()
             run, templates = PARTS[part]

@@ -1,5 +1,7 @@
 """BatchedKron on the device against the reference, entry by entry."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracle import random_array
@@ -76,6 +78,109 @@ def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes
     out = poisoned_on_device(expected.shape, dtype)
     result = op.to("cuda").apply(cupy.asarray(x), out=out).get()
     np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
+
+
+UNITS = [
+    (8, 8),
+    (8, 8, 8),
+    (2, 8, 8),
+    (4, 8, 8, 8),
+    (4,) * 4,
+    (4,) * 5,
+    (2,) + (4,) * 5,
+    (4,) * 6,
+]
+
+
+@pytest.fixture
+def on_matrix_units(cupy, monkeypatch):
+    """The kernels of matrix units that are loaded; lists are cut as for one multiprocessor."""
+    from batchkron.backends.cuda import register_batch
+
+    limits, program, used = register_batch.device_limits, register_batch.unit_program, []
+    monkeypatch.setattr(
+        register_batch, "device_limits", lambda number: replace(limits(number), multiprocessors=1)
+    )
+    monkeypatch.setattr(
+        register_batch, "unit_program", lambda tiling: used.append(tiling) or program(tiling)
+    )
+    return used
+
+
+@pytest.mark.parametrize("sizes", UNITS, ids=str)
+@pytest.mark.parametrize(("products", "num_outputs"), [(60, 41), (400, 5), (150, 11)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_on_matrix_units(
+    cupy, poisoned_on_device, rng, on_matrix_units, sizes, products, num_outputs, weighted
+):
+    """Lists of few products and of many, outputs with none, two vectors, a call that adds."""
+    pools = [rng.standard_normal((5, n, n)) for n in sizes]
+    ids = rng.integers(0, 5, (products, len(sizes)))
+    outputs = rng.integers(1, num_outputs, products)
+    lists = ids, rng.integers(0, 6, products), outputs
+    options = {"weights": rng.standard_normal(products)} if weighted else {}
+    op = bk.BatchedKron(pools, *lists, num_inputs=6, num_outputs=num_outputs, **options)
+    device = op.to("cuda")
+    x = rng.standard_normal((2, 6, op._spec.input_size))
+    expected = op.apply(x)
+    out = poisoned_on_device(expected.shape, np.float64)
+    result = device.apply(cupy.asarray(x), out=out).get()
+    assert len(on_matrix_units) == 1
+    np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
+    np.testing.assert_array_equal(result[:, 0], 0)
+    np.testing.assert_array_equal(device.apply(cupy.asarray(x)).get(), result)
+    y = rng.standard_normal(expected.shape)
+    added = device.accumulate(cupy.asarray(x), cupy.asarray(y)).get()
+    np.testing.assert_allclose(added, y + expected, **tolerance(np.float64, expected))
+    X = np.ascontiguousarray(x.reshape(2, -1).T)
+    columns = (device @ cupy.asarray(X)).get()
+    np.testing.assert_allclose(columns, op @ X, **tolerance(np.float64, expected))
+    op.update([2 * pool for pool in pools], options.get("weights", np.ones(products)))
+    device.update([2 * pool for pool in pools], options.get("weights", np.ones(products)))
+    again = device.apply(cupy.asarray(x), out=out).get()
+    np.testing.assert_allclose(again, op.apply(x), **tolerance(np.float64, 2**6 * expected))
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (4,) * 5, (4,) * 6], ids=str)
+def test_systems_and_long_ids_on_matrix_units(cupy, rng, on_matrix_units, sizes):
+    products, num_outputs, count = 150, 9, 70_000
+    pools = [rng.standard_normal((2, 3, n, n)) for n in sizes]
+    pools[0] = rng.standard_normal((2, count, *pools[0].shape[2:]))
+    ids = rng.integers(0, 3, (products, len(sizes)))
+    ids[::3, 0] = rng.integers(count // 2, count, len(ids[::3]))
+    ids[0, 0] = count - 1
+    lists = ids, rng.integers(0, 6, products), rng.integers(0, num_outputs, products)
+    counts = {"num_inputs": 6, "num_outputs": num_outputs}
+    weights = rng.standard_normal((2, products))
+    op = bk.BatchedKron(pools, *lists, weights=weights, **counts)
+    x = rng.standard_normal((3, 2, 6, op._spec.input_size))
+    expected = op.apply(x)
+    result = op.to("cuda").apply(cupy.asarray(x)).get()
+    assert [tiling.short_ids for tiling in on_matrix_units] == [False]
+    np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
+
+
+def test_nan_and_infinity_on_matrix_units_leave_no_trace(cupy, rng, on_matrix_units):
+    """In other outputs; with identities, which pass an infinity alone, other kernels run."""
+    pool = rng.standard_normal((3, 8, 8))
+    outputs = np.arange(60) % 20
+    inputs = np.where(outputs == 4, 5, np.arange(60) % 5)
+    op = bk.BatchedKron(pool, rng.integers(0, 3, (60, 2)), inputs, outputs).to("cuda")
+    x = rng.standard_normal((6, 64))
+    clean = op.apply(cupy.asarray(x)).get()
+    x[5, 2] = np.nan
+    dirty = op.apply(cupy.asarray(x)).get()
+    assert len(on_matrix_units) == 1
+    assert np.isnan(dirty[4]).all()
+    np.testing.assert_array_equal(np.delete(dirty, 4, 0), np.delete(clean, 4, 0))
+    pool[1] = np.eye(8)
+    ids = np.tile([[1, 0]], (60, 1))
+    op = bk.BatchedKron(pool, ids, inputs, outputs).to("cuda")
+    assert len(on_matrix_units) == 1
+    x[5, 2] = np.inf
+    passed = op.apply(cupy.asarray(x)).get().reshape(20, 8, 8)
+    assert np.isinf(passed[4, 0]).all()
+    assert np.isfinite(passed[4, 1:]).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 33, 100])

@@ -24,6 +24,7 @@ from cuda_kernels import (
     segmented_kernels,
     sums_kernels,
     systems_kernels,
+    unit_kernels,
 )
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
@@ -144,8 +145,17 @@ def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, t
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.parametrize("capability", DEVICES)
+def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, table):
+    kernels = unit_kernels(capability)
+    assert all("batched_units" in kernel.name for kernel in kernels)
+    grown = list(growth(kernels, table[cuda_kernels.UNITS]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
 def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
+    labels.add(cuda_kernels.UNITS)
     labels |= {precision_label(case) for case in PRECISIONS}
     others = (cuda_kernels.EXPLICIT, cuda_kernels.SEGMENTED)
     labels |= {f"{kind} {dtype}" for kind in others for dtype in DTYPES}

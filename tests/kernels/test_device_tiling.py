@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchkron.backends.device_batch_slices import slice_tiling
+from batchkron.backends.device_batch_units import unit_tiling
 from batchkron.backends.device_batches import LARGEST_SHORT_ID, register_tiling
 from batchkron.backends.device_tiling import (
     MOST_FIXED_MODES,
@@ -191,6 +192,60 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     assert 32 // tiling.team * (tiling.warps - 1) < most
     assert tiling.slots in (0, most)
     assert tiling.slots * outputs <= 4 * products
+
+
+matrix_sizes = st.builds(
+    lambda leading, matrices: [*leading, *matrices],
+    st.lists(st.sampled_from([1, 2, 3, 4, 8]), max_size=3),
+    st.sampled_from([[8, 8], [4] * 4, [4, 4], [8], [4, 8]]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(matrix_sizes, st.integers(1, 5000), st.integers(1, 100), limits)
+def test_products_on_matrix_units(sizes, outputs, mean, device):
+    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
+    numbers = outputs, outputs * mean, True
+    tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)
+    if tiling is None:
+        return
+    taken = [s for s in (tiling.split, tiling.lanes) if s is not None]
+    assert [steps[s].mode for s in (*taken, *tiling.slow, *tiling.fast)] == list(range(len(sizes)))
+    assert math.prod(steps[s].C for s in tiling.slow) in (8, 16)
+    assert [steps[s].C for s in tiling.slow] == [steps[s].C for s in tiling.fast]
+    held = 1 if tiling.lanes is None else steps[tiling.lanes].C
+    assert held % tiling.chunk == 0
+    assert held == 1 or held // tiling.chunk % 2 == 0
+    assert tiling.block <= 256
+    assert tiling.shared_bytes <= device.shared_bytes
+    assert tiling.crew == 1 or tiling.crew * 8 <= mean
+    assert tiling.crew * tiling.warps * outputs >= 8 * device.multiprocessors
+
+
+@pytest.mark.parametrize(
+    ("sizes", "outputs", "crew"),
+    [
+        ((8, 8), 31_250, 1),
+        ((8, 8, 8), 3906, 2),
+        ((4,) * 4, 7812, 1),
+        ((4,) * 5, 1953, 4),
+        ((4,) * 6, 488, 2),
+        ((4,) * 4, 125, 0),
+        ((4, 4, 4), 31_250, 0),
+        ((8,) * 4, 488, 0),
+        ((9, 8, 8), 3906, 0),
+        ((1, 8, 8), 31_250, 0),
+    ],
+)
+def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
+    """On an H200, 64 products an output; none where others run."""
+    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
+    numbers, device = (outputs, 64 * outputs, True), DeviceLimits(227 << 10, 132, 8)
+    tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)
+    assert (tiling.crew if tiling else 0) == crew
+    assert unit_tiling(steps, np.dtype("f8"), *numbers, True, device) is None
+    for other in "fFD":
+        assert unit_tiling(steps, np.dtype(other), *numbers, False, device) is None
 
 
 def test_ids_of_sixteen_bits_leave_one_for_identities():

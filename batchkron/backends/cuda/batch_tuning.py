@@ -11,7 +11,7 @@ from batchkron.backends.cuda.device import (
     prefer_shared_memory,
 )
 from batchkron.backends.cuda.list_batch import BatchShape
-from batchkron.backends.cuda.register_batch import RegisterBatch
+from batchkron.backends.cuda.register_batch import AnyTiling, RegisterBatch
 from batchkron.backends.cuda.trials import Apply, Trial, is_searched, search_and_keep
 from batchkron.backends.device_batch_choices import (
     BatchCase,
@@ -21,7 +21,6 @@ from batchkron.backends.device_batch_choices import (
     read_batch_choice,
     written_batch_choice,
 )
-from batchkron.backends.device_batch_slices import SliceTiling
 from batchkron.backends.device_batches import RegisterTiling
 from batchkron.backends.device_programs import Program
 from batchkron.backends.kernel_cache import CompiledKernel
@@ -55,11 +54,9 @@ def _case(tiling: RegisterTiling, shape: BatchShape, device: int) -> BatchCase:
     )
 
 
-def planned_tiling(
-    rule: RegisterTiling | SliceTiling, shape: BatchShape, device: int
-) -> RegisterTiling | SliceTiling:
-    """Return how a list runs: as tuning has found, or by the rule's tiling, as slices always do."""
-    if isinstance(rule, SliceTiling):
+def planned_tiling(rule: AnyTiling, shape: BatchShape, device: int) -> AnyTiling:
+    """Return how a list runs: as tuning has found, or by the rule, as all but registers do."""
+    if not isinstance(rule, RegisterTiling):
         return rule
     case = _case(rule, shape, device)
     entry = kept_entry(batch_key(case, shape.num_inputs, device_name(device)))
@@ -72,9 +69,9 @@ def tuned_batch(
 ) -> RegisterBatch:
     """Return a list as it runs after a search, unless that was done before.
 
-    It is measured on its own matrices and weights. Slices are as the rule cuts them.
+    It is measured on its own matrices and weights. All but registers are as the rule cuts them.
     """
-    if isinstance(registers.tiling, SliceTiling):
+    if not isinstance(registers.tiling, RegisterTiling):
         return registers
     case = _case(registers.tiling, shape, device)
     key = batch_key(case, shape.num_inputs, device_name(device))

@@ -19,15 +19,23 @@ from batchkron.backends.cuda.device import (
 from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
 from batchkron.backends.device_batch_slices import SliceTiling, slice_tiling
+from batchkron.backends.device_batch_units import UnitTiling, unit_tiling
 from batchkron.backends.device_batches import (
     LARGEST_SHORT_ID,
     RegisterTiling,
     record_words,
     register_tiling,
 )
-from batchkron.backends.device_programs import Program, register_batch_program, slice_program
+from batchkron.backends.device_programs import (
+    Program,
+    register_batch_program,
+    slice_program,
+    unit_program,
+)
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
+
+AnyTiling = RegisterTiling | SliceTiling | UnitTiling
 
 WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
 _MOST_BLOCKS_Y = 65535
@@ -40,7 +48,7 @@ class RegisterBatch:
 
     def __init__(
         self,
-        tiling: RegisterTiling | SliceTiling,
+        tiling: AnyTiling,
         dtype: np.dtype[Any],
         device: int,
         counts: tuple[int, int, int, int],
@@ -64,7 +72,7 @@ class RegisterBatch:
         self._arguments["num_inputs"], self._arguments["num_outputs"] = num_inputs, num_outputs
 
     @property
-    def tiling(self) -> RegisterTiling | SliceTiling:
+    def tiling(self) -> AnyTiling:
         """How the list is cut."""
         return self._tiling
 
@@ -94,6 +102,8 @@ class RegisterBatch:
     def _program(self) -> Program:
         if isinstance(self._tiling, SliceTiling):
             return slice_program(self._dtype, self._tiling)
+        if isinstance(self._tiling, UnitTiling):
+            return unit_program(self._tiling)
         return register_batch_program(self._dtype, self._tiling)
 
     def _launch(self, outer: int) -> Launch:
@@ -129,7 +139,7 @@ def tiling_of_batch(
     ids: Array,
     starts: Array,
     device: int,
-) -> RegisterTiling | SliceTiling | None:
+) -> AnyTiling | None:
     """Return how a batch list runs in registers, or None where it does not.
 
     ``ids`` are those of the kernel's steps (products, steps), -1 for identities; the products of
@@ -142,14 +152,14 @@ def tiling_of_batch(
     numbers = systems * num_outputs, systems * products
     limits = device_limits(device)
     most = int(np.diff(starts).max())
-    return slice_tiling(steps, dtype.itemsize, *numbers, most, *kinds, limits) or register_tiling(
-        steps, dtype.itemsize, *numbers, *kinds, limits
+    return (
+        unit_tiling(steps, dtype, *numbers, *kinds, limits)
+        or slice_tiling(steps, dtype.itemsize, *numbers, most, *kinds, limits)
+        or register_tiling(steps, dtype.itemsize, *numbers, *kinds, limits)
     )
 
 
-def list_records(
-    ids: Array, inputs: Array, starts: Array, tiling: RegisterTiling | SliceTiling
-) -> DeviceArray:
+def list_records(ids: Array, inputs: Array, starts: Array, tiling: AnyTiling) -> DeviceArray:
     """Return the records of a list: each an input and the ids of its matrices, all ones for -1.
 
     Those of a `SliceTiling` with slots have -1 for the input where an output has fewer products.
