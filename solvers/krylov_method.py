@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -93,18 +95,11 @@ class KrylovMethod(ABC):
         self._vectors: dict[str, Vector] = {}
         self._set_up: tuple[Any, ...] = ()
         self._recorder: KrylovRecorder | None = None
-        self._recorded: tuple[Any, ...] = ()
+        self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
         self._iterations: Passes | None = None
         self._costs: dict[tuple[int, int], tuple[int, int]] = {}
         self._measured = False  # whether the first product with A has been
         self._done = 0  # iterations of the solve under way
-
-    @classmethod
-    def for_system(cls, A: Any, b: Any, batched: str | None, **options: Any) -> Self:
-        """Return a workspace for one solve of A x = b, of their dtype and where b is."""
-        rhs = as_array(b, "b", array_module(b))
-        size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-        return cls(size, working_dtype(A, rhs), like=rhs, batched=batched, **options)
 
     # What a method says of itself.
 
@@ -172,7 +167,7 @@ class KrylovMethod(ABC):
             vectors = [None, self._residual, self._solution]
             self._start = self._passes(("StartExtent", "StartNorms"), vectors)
             self._decide = self._passes(("TrueResidual",), vectors)
-            self._set_up = wanted
+            self._set_up, self._recorded = wanted, ()
         return self._space
 
     _basis_size = 0
@@ -230,14 +225,26 @@ class KrylovMethod(ABC):
                 watch.cycle_ended(self._solution, self.batched)
             return self._result(system, history, out, raise_on_failure, tolerances)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the workspace."""
+        return 0 if self._space is None else self._space.nbytes
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        for passes in (self._start, self._decide):
+            passes.set_vector(0, None, 0)
+
     def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
         """Begin new recordings where the passes or operators are others than the last time."""
-        of = (self._start, *system.operators)
-        if len(of) != len(self._recorded) or any(
-            a is not b for a, b in zip(of, self._recorded, strict=True)
+        if not system.recordable:
+            self._recorded, self._recorder, self._iterations = (), None, None
+        elif not self._recorded or any(
+            known() is not operator
+            for known, operator in zip(self._recorded, system.operators, strict=True)
         ):
-            self._recorded, self._costs = of, {}
-            self._recorder = space.recorder()
+            self._recorded = tuple(map(_reference, system.operators))
+            self._recorder, self._costs = space.recorder(), {}
             A, M = system.operators
             self._iterations = None if M is not None else self._whole_iterations(A)
 
@@ -393,3 +400,8 @@ class KrylovMethod(ABC):
             f"{np.max(result.residual_norm):.3e}; expected at most max(rtol ‖b‖, atol) with "
             f"rtol = {tolerances[0]:g}, atol = {tolerances[1]:g}. {result.status.advice}"
         )
+
+
+def _reference(operator: Any) -> Callable[[], Any]:
+    """Return what returns the operator, as long as others keep it."""
+    return (lambda: None) if operator is None else weakref.ref(operator)
