@@ -200,6 +200,8 @@ class Gmres(KrylovMethod):
         self.restart = max(min(wanted, self.size), 1)
         self._basis_size = self._most_steps = self.restart
 
+    _measures = True
+
     def _allocate(self, preconditioned: bool) -> None:
         self._x, self._work = self._vector("x"), self._vector("work")
         self._basis = self._basis_of("basis", self.restart + 1)

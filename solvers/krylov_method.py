@@ -97,9 +97,11 @@ class KrylovMethod(ABC):
         self._recorder: KrylovRecorder | None = None
         self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
         self._iterations: Passes | None = None
-        self._costs: dict[tuple[int, int], tuple[int, int]] = {}
-        self._measured = False  # whether the first product with A has been
+        self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        self._measured = False  # whether that product has been
         self._done = 0  # iterations of the solve under way
+        self._taken = 0  # iterations that the last solve took
+        self._foreseen = 0  # that the solve under way is taken to need
 
     # What a method says of itself.
 
@@ -171,6 +173,7 @@ class KrylovMethod(ABC):
         return self._space
 
     _basis_size = 0
+    _measures = False  # whether the first product with A says in what unit they are taken
 
     def _vector(self, name: str) -> Vector:
         """Return a vector of the workspace, which is kept as long as b has the same shape."""
@@ -266,8 +269,10 @@ class KrylovMethod(ABC):
             most_iterations=watch.most_iterations,
             most_cycles=watch.most_cycles,
         )
-        self._measured = False
+        self._measured = not self._measures
         self._done = 0
+        # a power of two, for few graphs; others' operators may be slow
+        self._foreseen = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
         self._start.run()
         self._space.changed()
 
@@ -303,12 +308,11 @@ class KrylovMethod(ABC):
                 break
 
     _most_steps: int | float = math.inf
-    _measures = False  # whether the first product with A says in what unit they are taken
 
     def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
         """Do iterations on a device that have a graph from the second time on."""
         assert self._recorder is not None
-        key = (self._step_key(step), count)
+        key = (self._step_key(step), count, self._measured)
         applications = system.applications
         preconditioner_applications = system.preconditioner_applications
 
@@ -319,6 +323,7 @@ class KrylovMethod(ABC):
         if self._recorder.run(key, work):
             system.applications += self._costs[key][0]
             system.preconditioner_applications += self._costs[key][1]
+            self._measured = True
         else:
             self._costs[key] = (
                 system.applications - applications,
@@ -335,12 +340,16 @@ class KrylovMethod(ABC):
         most = self._most_steps - step
         if watch.callback is not None:
             return 1
-        begun = self._measured or not self._measures
-        if self._arrays is np or (self._iterations is not None and begun):
+        if self._arrays is np or self._iterations is not None:
             # passes say how many systems run, or each system how many iterations it does
-            return int(min(self._space.rows, most))
-        small = self._space.systems * self.size <= _SMALL
-        count = max(1, min(self._done, _AT_ONCE_OF_SMALL if small else _AT_ONCE))
+            return int(min(self._space.rows, most)) if self._measured or self._arrays is np else 1
+        if self._space.systems * self.size <= _SMALL:
+            count = max(1, min(max(self._done, self._foreseen), _AT_ONCE_OF_SMALL))
+        else:
+            count = max(1, min(self._done, _AT_ONCE))
+        if step == self._done:  # more would change nothing
+            most = min(most, max(watch.most_iterations - step, 1))
+            count = int(min(count, most))
         return int(most) if most <= 1.5 * count else count
 
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
@@ -369,6 +378,7 @@ class KrylovMethod(ABC):
         target = self._arrays.empty(x.shape, self.dtype) if out is None else out
         np.copyto(target, x)
         progress = space.progress()
+        self._taken = int(progress[1].max(initial=0))
         residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
         statuses = _BY_CODE[progress[0]]
         found = {_STATUS[Progress(code)] for code in np.unique(progress[0])}

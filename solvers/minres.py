@@ -153,6 +153,8 @@ class Minres(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
+    _measures = True
+
     def _allocate(self, preconditioned: bool) -> None:
         names = ("x", "v", "previous", "w", "d", "d2")
         x, v, previous, w, d, d2 = (self._vector(name) for name in names)

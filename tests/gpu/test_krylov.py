@@ -292,3 +292,29 @@ def test_threads_and_streams_have_their_own(cupy, rng, kept):
     with stream:
         np.testing.assert_array_equal(cg(A, b).x.get(), other[0])
     assert len(kept) == 2
+
+
+@pytest.mark.parametrize("workspace", [Cg, Minres, Bicgstab, Gmres])
+def test_the_first_look_is_later_after_a_long_solve(cupy, rng, monkeypatch, workspace):
+    """The numbers are the same, also where the next solve is short or ends at maxiter."""
+    op = laplacian((9, 9))
+    solver, device = workspace(81, like=cupy.ones(1)), op.to("cuda")
+    b = cupy.asarray(rng.standard_normal(81))
+    asked, original = [], cupy.asnumpy
+    monkeypatch.setattr(cupy, "asnumpy", lambda array: asked.append(1) or original(array))
+    looks = []
+    for k in range(9):
+        del asked[:]
+        result = solver.solve(device, b, rtol=1e-9)
+        looks.append(len(asked))
+        if k == 0:
+            first = result
+        assert (result.iterations, result.applications > 16) == (first.iterations, True)
+        np.testing.assert_array_equal(result.residual_norms, first.residual_norms)
+    assert looks[-1] < looks[0]
+    short = solver.solve(device, b, rtol=0.5)
+    assert short.iterations < 8
+    norms = short.residual_norms
+    np.testing.assert_array_equal(norms[:-1], first.residual_norms[: len(norms) - 1])
+    few = Cg(81, like=b) if workspace is Gmres else solver
+    assert few.solve(device, b, rtol=1e-12, maxiter=5).iterations == 5
