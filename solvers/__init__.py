@@ -10,6 +10,7 @@ from batchkron.solvers.evolve import evolve
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.fgmres import Fgmres, fgmres
 from batchkron.solvers.gmres import Gmres, gmres
+from batchkron.solvers.kept_solvers import free_workspaces
 from batchkron.solvers.krylov_result import KrylovResult, Status
 from batchkron.solvers.minres import Minres, minres
 from batchkron.solvers.observing import Event, EventRecord, Quantity, Watched
@@ -36,6 +37,7 @@ __all__ = [
     "cg",
     "evolve",
     "fgmres",
+    "free_workspaces",
     "gmres",
     "minres",
     "preconditioners",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batchkron.operators.krylov_space import Flag, Passes
+from batchkron.solvers.kept_solvers import solve_once
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
@@ -102,10 +103,12 @@ def bicgstab(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    return Bicgstab.for_system(A, b, batched).solve(
+    return solve_once(
+        Bicgstab,
         A,
         b,
         x0,
+        batched=batched,
         rtol=rtol,
         atol=atol,
         maxiter=maxiter,

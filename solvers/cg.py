@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batchkron.operators.krylov_space import Passes
+from batchkron.solvers.kept_solvers import solve_once
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
@@ -96,10 +97,12 @@ def cg(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    return Cg.for_system(A, b, batched).solve(
+    return solve_once(
+        Cg,
         A,
         b,
         x0,
+        batched=batched,
         rtol=rtol,
         atol=atol,
         maxiter=maxiter,
@@ -183,13 +186,20 @@ class Cg(KrylovMethod):
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
         _, _, p, q, _ = self._five
-        product = system.product(p, q)
+        self._take_image(system.product(p, q))
+        left = self._step.run()
+        return self._next_direction(system) if left and system.preconditioned else left
+
+    def _take_image(self, product: Vector) -> None:
         if product is not self._image:
             self._image = product
             assert self._space is not None
             self._step.set_vector(3, product, self._space.address(product))
-        left = self._step.run()
-        return self._next_direction(system) if left and system.preconditioned else left
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        self._take_image(self._five[3])
 
     def solve(
         self,

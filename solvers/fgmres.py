@@ -7,6 +7,7 @@ from typing import Any
 
 from batchkron.operators.krylov_space import Flag
 from batchkron.solvers.gmres import Gmres
+from batchkron.solvers.kept_solvers import solve_once
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
 from batchkron.solvers.products import Vector
@@ -77,10 +78,13 @@ def fgmres(
     >>> print(result.status, result.iterations < 15)
     converged True
     """
-    return Fgmres.for_system(A, b, batched, restart=restart).solve(
+    return solve_once(
+        Fgmres,
         A,
         b,
         x0,
+        batched=batched,
+        restart=20 if restart is None else restart,
         rtol=rtol,
         atol=atol,
         maxiter=maxiter,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.solvers.kept_solvers import solve_once
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.layouts import from_systems
@@ -124,10 +125,13 @@ def gmres(
     >>> print(x.round(12), info)
     [1. 2.] 0
     """
-    return Gmres.for_system(A, b, batched, restart=restart).solve(
+    return solve_once(
+        Gmres,
         A,
         b,
         x0,
+        batched=batched,
+        restart=20 if restart is None else restart,
         rtol=rtol,
         atol=atol,
         maxiter=maxiter,
@@ -196,6 +200,8 @@ class Gmres(KrylovMethod):
         self.restart = max(min(wanted, self.size), 1)
         self._basis_size = self._most_steps = self.restart
 
+    _measures = True
+
     def _allocate(self, preconditioned: bool) -> None:
         self._x, self._work = self._vector("x"), self._vector("work")
         self._basis = self._basis_of("basis", self.restart + 1)
@@ -239,6 +245,11 @@ class Gmres(KrylovMethod):
 
     def _step_key(self, step: int) -> int:
         return step
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        self._judge.set_vector(5, None, 0)
 
     def _check(self, system: LinearSystem) -> int:
         """Form the trial solution; take it over if its residual is smaller."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -93,18 +95,13 @@ class KrylovMethod(ABC):
         self._vectors: dict[str, Vector] = {}
         self._set_up: tuple[Any, ...] = ()
         self._recorder: KrylovRecorder | None = None
-        self._recorded: tuple[Any, ...] = ()
+        self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
         self._iterations: Passes | None = None
-        self._costs: dict[tuple[int, int], tuple[int, int]] = {}
-        self._measured = False  # whether the first product with A has been
+        self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        self._measured = False  # whether that product has been
         self._done = 0  # iterations of the solve under way
-
-    @classmethod
-    def for_system(cls, A: Any, b: Any, batched: str | None, **options: Any) -> Self:
-        """Return a workspace for one solve of A x = b, of their dtype and where b is."""
-        rhs = as_array(b, "b", array_module(b))
-        size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
-        return cls(size, working_dtype(A, rhs), like=rhs, batched=batched, **options)
+        self._taken = 0  # iterations that the last solve took
+        self._foreseen = 0  # that the solve under way is taken to need
 
     # What a method says of itself.
 
@@ -172,10 +169,11 @@ class KrylovMethod(ABC):
             vectors = [None, self._residual, self._solution]
             self._start = self._passes(("StartExtent", "StartNorms"), vectors)
             self._decide = self._passes(("TrueResidual",), vectors)
-            self._set_up = wanted
+            self._set_up, self._recorded = wanted, ()
         return self._space
 
     _basis_size = 0
+    _measures = False  # whether the first product with A says in what unit they are taken
 
     def _vector(self, name: str) -> Vector:
         """Return a vector of the workspace, which is kept as long as b has the same shape."""
@@ -230,14 +228,26 @@ class KrylovMethod(ABC):
                 watch.cycle_ended(self._solution, self.batched)
             return self._result(system, history, out, raise_on_failure, tolerances)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the workspace."""
+        return 0 if self._space is None else self._space.nbytes
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        for passes in (self._start, self._decide):
+            passes.set_vector(0, None, 0)
+
     def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
         """Begin new recordings where the passes or operators are others than the last time."""
-        of = (self._start, *system.operators)
-        if len(of) != len(self._recorded) or any(
-            a is not b for a, b in zip(of, self._recorded, strict=True)
+        if not system.recordable:
+            self._recorded, self._recorder, self._iterations = (), None, None
+        elif not self._recorded or any(
+            known() is not operator
+            for known, operator in zip(self._recorded, system.operators, strict=True)
         ):
-            self._recorded, self._costs = of, {}
-            self._recorder = space.recorder()
+            self._recorded = tuple(map(_reference, system.operators))
+            self._recorder, self._costs = space.recorder(), {}
             A, M = system.operators
             self._iterations = None if M is not None else self._whole_iterations(A)
 
@@ -259,8 +269,10 @@ class KrylovMethod(ABC):
             most_iterations=watch.most_iterations,
             most_cycles=watch.most_cycles,
         )
-        self._measured = False
+        self._measured = not self._measures
         self._done = 0
+        # a power of two, for few graphs; others' operators may be slow
+        self._foreseen = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
         self._start.run()
         self._space.changed()
 
@@ -296,12 +308,11 @@ class KrylovMethod(ABC):
                 break
 
     _most_steps: int | float = math.inf
-    _measures = False  # whether the first product with A says in what unit they are taken
 
     def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
         """Do iterations on a device that have a graph from the second time on."""
         assert self._recorder is not None
-        key = (self._step_key(step), count)
+        key = (self._step_key(step), count, self._measured)
         applications = system.applications
         preconditioner_applications = system.preconditioner_applications
 
@@ -312,6 +323,7 @@ class KrylovMethod(ABC):
         if self._recorder.run(key, work):
             system.applications += self._costs[key][0]
             system.preconditioner_applications += self._costs[key][1]
+            self._measured = True
         else:
             self._costs[key] = (
                 system.applications - applications,
@@ -328,12 +340,16 @@ class KrylovMethod(ABC):
         most = self._most_steps - step
         if watch.callback is not None:
             return 1
-        begun = self._measured or not self._measures
-        if self._arrays is np or (self._iterations is not None and begun):
+        if self._arrays is np or self._iterations is not None:
             # passes say how many systems run, or each system how many iterations it does
-            return int(min(self._space.rows, most))
-        small = self._space.systems * self.size <= _SMALL
-        count = max(1, min(self._done, _AT_ONCE_OF_SMALL if small else _AT_ONCE))
+            return int(min(self._space.rows, most)) if self._measured or self._arrays is np else 1
+        if self._space.systems * self.size <= _SMALL:
+            count = max(1, min(max(self._done, self._foreseen), _AT_ONCE_OF_SMALL))
+        else:
+            count = max(1, min(self._done, _AT_ONCE))
+        if step == self._done:  # more would change nothing
+            most = min(most, max(watch.most_iterations - step, 1))
+            count = int(min(count, most))
         return int(most) if most <= 1.5 * count else count
 
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
@@ -362,6 +378,7 @@ class KrylovMethod(ABC):
         target = self._arrays.empty(x.shape, self.dtype) if out is None else out
         np.copyto(target, x)
         progress = space.progress()
+        self._taken = int(progress[1].max(initial=0))
         residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
         statuses = _BY_CODE[progress[0]]
         found = {_STATUS[Progress(code)] for code in np.unique(progress[0])}
@@ -393,3 +410,8 @@ class KrylovMethod(ABC):
             f"{np.max(result.residual_norm):.3e}; expected at most max(rtol ‖b‖, atol) with "
             f"rtol = {tolerances[0]:g}, atol = {tolerances[1]:g}. {result.status.advice}"
         )
+
+
+def _reference(operator: Any) -> Callable[[], Any]:
+    """Return what returns the operator, as long as others keep it."""
+    return (lambda: None) if operator is None else weakref.ref(operator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from batchkron.solvers.kept_solvers import solve_once
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
@@ -99,10 +100,12 @@ def minres(
     >>> print(x.round(6), info)
     [1. 2.] 0
     """
-    return Minres.for_system(A, b, batched).solve(
+    return solve_once(
+        Minres,
         A,
         b,
         x0,
+        batched=batched,
         rtol=rtol,
         atol=atol,
         maxiter=maxiter,
@@ -149,6 +152,8 @@ class Minres(KrylovMethod):
     >>> print(solver(np.ones(2)).x, solver(np.zeros(2)).x)
     [0.5 0.5] [0. 0.]
     """
+
+    _measures = True
 
     def _allocate(self, preconditioned: bool) -> None:
         names = ("x", "v", "previous", "w", "d", "d2")

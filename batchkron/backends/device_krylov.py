@@ -28,7 +28,9 @@ _PART_THREADS = 256
 _LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
 _BLOCKS_PER_PROCESSOR = 4
 _MOST_SUMS = 5
-_HELD = 4  # kHeld of krylov_basis.cuh
+_HELD = 4  # kHeld of krylov_basis.cuh; kRow is _PART_THREADS
+# Threads over the basis where a multiprocessor has one block at most: all its registers.
+_PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
 _OF_BASIS = {name for names in BASIS_KERNELS for name in names}
 _HELD_REGISTERS = 128  # for vectors of a system; a product needs as many again
 
@@ -135,6 +137,9 @@ def krylov_kernels(
     for group in _groups(names, parts == 1):
         if tuple(group) in BASIS_KERNELS:
             threads = _PART_THREADS if parts > 1 else _threads(n, _HELD, _PART_THREADS)
+            alone = systems * parts <= limits.multiprocessors and group != ["GmresCombine"]
+            if alone and threads == _PART_THREADS:
+                threads = _PROJECT_THREADS if "GmresProject" in group else _EXTEND_THREADS
             program, threads, shared = _basis_kernel(
                 group, dtype, threads, restart, limits.shared_bytes
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -140,6 +140,12 @@ class KrylovBackend(Protocol):
 
     def krylov_recorder(self) -> KrylovRecorder | None:
         """Return what records work on a device to launch it again; None on the CPU."""
+
+    def krylov_stream(self) -> tuple[Hashable, object] | None:
+        """Return what tells the place of work from others, and what keeps it so.
+
+        Work on one place is done in order. None where a new workspace costs next to nothing.
+        """
 
     def address(self, array: Array) -> int:
         """Return where an array lies."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,15 @@ from batchkron.backends.protocol import KrylovRecorder
 from batchkron.operators.kronecker_sum import KroneckerSum
 from batchkron.spec import Array
 
-__all__ = ["Field", "Flag", "KrylovRecorder", "KrylovSpace", "Passes", "Progress"]
+__all__ = [
+    "Field",
+    "Flag",
+    "KrylovRecorder",
+    "KrylovSpace",
+    "Passes",
+    "Progress",
+    "place_of_work",
+]
 
 # A pass's arguments as 64-bit words: where each begins. They are set one by one, much quicker than
 # as fields of a structure.
@@ -68,10 +76,18 @@ class Passes:
         """Say how many iterations a call does at most, of `KrylovSpace.iterations`."""
         self._records[:, _WORD["column"]] = count
 
-    def set_vector(self, index: int, array: Array, address: int) -> None:
-        """Change a vector."""
+    def set_vector(self, index: int, array: Array | None, address: int) -> None:
+        """Change a vector; None and 0 for none."""
         self._records[:, _WORD["vectors"] + index] = address
         self._arrays[index] = array
+
+
+def place_of_work(module: Any) -> tuple[Hashable, object] | None:
+    """Return what tells where work on a module's arrays is done now, and an object to hold.
+
+    As long as that is held, no other place is told the same. None on the CPU.
+    """
+    return krylov_backend(module).krylov_stream()
 
 
 class KrylovSpace:
@@ -140,6 +156,12 @@ class KrylovSpace:
             record[state:progress].view(np.int32).reshape(2, systems),
             record[progress:].reshape(self.rows, systems),
         )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all vectors and scalars."""
+        vectors = (array for array, _ in self._places.values())
+        return sum(array.nbytes for array in (*self._kept, *vectors))
 
     def recorder(self) -> KrylovRecorder | None:
         """Return what repeats work on a device with the least effort; None on the CPU."""

@@ -15,6 +15,9 @@ namespace batchkron {
 namespace device {
 
 constexpr int kHeld = 4;  // elements of a vector that a thread holds
+// Threads that share the elements of a vector; as many more share the basis in the inner products,
+// and hold fewer elements in the corrections.
+constexpr int kRow = 256;
 // Basis vectors whose elements it loads at once: 128 bytes, with which a chip full of threads keeps
 // the memory busy.
 template <class T>
@@ -59,12 +62,15 @@ struct SmallArrays {
 };
 
 // Adds a_k = q_k* u and c_k = q_k* w for k < column, |u|^2, u* w and |w|^2 over a part of a system,
-// to room[0 … count) for all threads after the call. A warp takes 32 kHeld elements at a time, and
-// adds what it finds to sums of its own, (warps, count) of them in `room`.
+// to room[0 … count) for all threads after the call. A warp takes 32 kHeld elements at a time, of
+// its share of the basis where there are more threads than kRow, and adds what it finds to sums of
+// its own, (warps, count) of them in `room`.
 template <class T, int threads>
 inline void project_part(const BasisPart<T>& at, Index part, Index count, double* room) {
   constexpr int reals = Field<T>::reals, warps = threads / 32;
   constexpr int together = kTogether<T>, sums = 2 * reals * together;
+  constexpr int shares = threads > kRow ? threads / kRow : 1, row = warps / shares;
+  const Index share = warp() / row;
   const KrylovArguments<T>& a = at.a;
   const Index j = a.column;
   double* const own = room + warp() * count;
@@ -74,8 +80,8 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
   const T* const u = at.slot(gmres::Basis, j);
   const T* const w = at.slot(gmres::Basis, j + 1);
   double last[2 + reals] = {};
-  const Index stride = a.parts * warps * 32 * kHeld;
-  for (Index tile = (part * warps + warp()) * 32 * kHeld; tile < a.n; tile += stride) {
+  const Index stride = a.parts * row * 32 * kHeld;
+  for (Index tile = (part * row + warp() % row) * 32 * kHeld; tile < a.n; tile += stride) {
     Value<T> held_u[kHeld], held_w[kHeld];
     for (int e = 0; e < kHeld; ++e) {
       const Index i = tile + e * 32 + lane();
@@ -83,12 +89,12 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
       held_w[e] = times(unit, at.load(w, i, a.n));
     }
     const ElementCursor<T> ends{nullptr, 0, last};
-    for (int e = 0; e < kHeld; ++e) {
+    for (int e = 0; e < kHeld && share == 0; ++e) {
       ends.add_real_product(0, held_u[e], held_u[e]);
       ends.add_product(1, held_u[e], held_w[e]);
       ends.add_real_product(1 + reals, held_w[e], held_w[e]);
     }
-    for (Index k = 0; k < j; k += together) {
+    for (Index k = share * together; k < j; k += shares * together) {
       Value<T> q[together][kHeld];
 #pragma unroll
       for (int s = 0; s < together; ++s) {
@@ -143,24 +149,26 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
   T* const u = at.slot(gmres::Basis, j);
   T* const w = at.slot(gmres::Basis, j + 1);
   double sum[1] = {};
-  const Index stride = a.parts * threads * kHeld;
-  for (Index tile = part * threads * kHeld; tile < a.n; tile += stride) {
-    Value<T> held_u[kHeld], held_w[kHeld];
-    for (int e = 0; e < kHeld; ++e) {
+  constexpr int held = threads > kRow ? kHeld * kRow / threads : kHeld;
+  constexpr int ahead = threads > kRow ? 4 * kHeld / (held * Field<T>::reals) : 4;
+  const Index stride = a.parts * threads * held;
+  for (Index tile = part * threads * held; tile < a.n; tile += stride) {
+    Value<T> held_u[held], held_w[held];
+    for (int e = 0; e < held; ++e) {
       const Index i = tile + e * threads + threadIdx.x;
       held_u[e] = at.load(u, i, a.n);
       held_w[e] = times(unit, at.load(w, i, a.n));
     }
-#pragma unroll 4
+#pragma unroll ahead
     for (Index k = 0; k < j; ++k) {
       const T* const q = at.slot(gmres::Basis, k);
-      for (int e = 0; e < kHeld; ++e) {
+      for (int e = 0; e < held; ++e) {
         const Value<T> value = at.load(q, tile + e * threads + threadIdx.x, a.n);
         held_u[e] = held_u[e] + times(first[k], value);
         held_w[e] = held_w[e] + times(second[k], value);
       }
     }
-    for (int e = 0; e < kHeld; ++e) {
+    for (int e = 0; e < held; ++e) {
       const Index i = tile + e * threads + threadIdx.x;
       const Value<T> q = times(inverse, held_u[e]);
       const Value<T> next = times(inverse, held_w[e] - times(share, q));

@@ -1,5 +1,9 @@
 """Krylov methods with everything on the device, against those on the CPU."""
 
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -16,7 +20,9 @@ from batchkron.solvers import (
     block_gmres,
     cg,
     fgmres,
+    free_workspaces,
     gmres,
+    kept_solvers,
     minres,
 )
 
@@ -176,3 +182,139 @@ def test_block_methods_equal_those_on_the_cpu(cupy, rng, method, preconditioned)
     assert result.converged
     assert np.abs(result.iterations - expected.iterations).max() <= 1
     np.testing.assert_allclose(result.x.get(), expected.x, atol=1e-7)
+
+
+@pytest.fixture
+def kept():
+    """The solver objects that functions keep; none at first."""
+    free_workspaces()
+    yield kept_solvers._kept.entries
+    free_workspaces()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_functions_keep_a_workspace(cupy, rng, kept, method):
+    op = laplacian((6, 6), shift=0.3)
+    device, others = op.to("cuda"), []
+    for _ in range(7):
+        b = rng.standard_normal(36)
+        given = cupy.asarray(b)
+        result = method(device, given, rtol=1e-9)
+        np.testing.assert_allclose(op @ result.x.get(), b, atol=1e-7)
+        others.append((result.x, result.x.get(), result.residual_norms.copy(), result))
+    for x, before, norms, result in others:  # later calls change nothing
+        np.testing.assert_array_equal(x.get(), before)
+        np.testing.assert_array_equal(result.residual_norms, norms)
+    assert len(kept) == 1
+    solver = next(iter(kept.values())).solver
+    assert solver._recorder._graphs
+    here = {id(array) for passes in (solver._start, solver._decide) for array in passes._arrays}
+    assert id(given) not in here
+
+
+def test_graphs_belong_to_one_operator(cupy, rng, kept):
+    b = rng.standard_normal(36)
+    for shift in (0.1, 5.0, 0.2):
+        op = laplacian((6, 6), shift=shift)
+        device = op.to("cuda")
+        for _ in range(6):
+            result = cg(device, cupy.asarray(b), rtol=1e-9)
+            np.testing.assert_allclose(op @ result.x.get(), b, atol=1e-7)
+    gone = weakref.ref(device)
+    del op, device
+    gc.collect()
+    assert gone() is None
+    assert len(kept) == 1
+
+
+@pytest.mark.parametrize("method", [cg, gmres])
+def test_updates_are_seen(cupy, rng, kept, method):
+    """Also those that lay values out anew, which a graph would not see."""
+    eye, first = np.eye(6), laplacian((6,), shift=1.0).to_dense()
+    pool = np.stack([first, eye])
+    op = bk.BatchedKron([pool, pool], [[0, 1], [1, 0]], [0, 0], [0, 0])
+    device, b = op.to("cuda"), rng.standard_normal(36)
+    pools = [pool, pool], [pool, np.stack([3 * first, eye])], [np.stack([2 * first, eye]), pool]
+    for new in pools:
+        device.update(new)
+        expected = method(op, b, rtol=1e-9)
+        for _ in range(7):
+            result = method(device, cupy.asarray(b), rtol=1e-9)
+            assert result.converged
+            assert abs(result.iterations - expected.iterations) <= 2
+            np.testing.assert_allclose(op.to_dense() @ result.x.get(), b, atol=1e-7)
+
+
+def test_what_is_kept_is_bounded(cupy, rng, kept, monkeypatch):
+    for size in range(2, 14):
+        assert cg(cupy.asarray(np.eye(size)), cupy.ones(size)).converged
+    assert [entry.solver.size for entry in kept.values()] == list(range(6, 14))
+    monkeypatch.setattr(kept_solvers, "_MOST_BYTES", 3 * next(iter(kept.values())).nbytes)
+    cg(cupy.asarray(np.eye(6)), cupy.ones(6))
+    assert [entry.solver.size for entry in kept.values()] == [13, 6]
+    monkeypatch.setattr(kept_solvers, "_MOST_BYTES", 100)
+    cg(cupy.asarray(np.eye(20)), cupy.ones(20))
+    assert 20 not in [entry.solver.size for entry in kept.values()]
+
+
+def test_a_solver_belongs_to_one_call(cupy, rng, kept):
+    """A callback may keep the iterate; a preconditioner may call the same method."""
+    seen = []
+    A, b = cupy.asarray(np.diag(np.arange(1.0, 13.0))), cupy.asarray(rng.standard_normal(12))
+    cg(A, b, callback=seen.append)
+    assert not kept
+    assert seen
+
+    class Inner:
+        shape, dtype = (12, 12), np.dtype(np.float64)
+
+        def matvec(self, x):
+            return fgmres(A, x, M=cupy.asarray(np.eye(12)), rtol=1e-3).x
+
+    for _ in range(2):
+        result = fgmres(A, b, M=Inner(), rtol=1e-10)
+        assert result.converged
+        np.testing.assert_allclose(result.x.get(), b.get() / np.arange(1.0, 13.0), rtol=1e-8)
+    with pytest.raises(RuntimeError, match="stopped with status"):
+        fgmres(A, b, M=Inner(), maxiter=1, restart=1, rtol=1e-15, raise_on_failure=True)
+    assert fgmres(A, b, M=Inner(), rtol=1e-10).converged
+
+
+def test_threads_and_streams_have_their_own(cupy, rng, kept):
+    A, b = cupy.asarray(np.diag(np.arange(1.0, 13.0))), cupy.asarray(rng.standard_normal(12))
+    cg(A, b)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: (cg(A, b).x.get(), len(kept_solvers._kept.entries))).result()
+    np.testing.assert_array_equal(other[0], cg(A, b).x.get())
+    assert other[1] == len(kept) == 1
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        np.testing.assert_array_equal(cg(A, b).x.get(), other[0])
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize("workspace", [Cg, Minres, Bicgstab, Gmres])
+def test_the_first_look_is_later_after_a_long_solve(cupy, rng, monkeypatch, workspace):
+    """The numbers are the same, also where the next solve is short or ends at maxiter."""
+    op = laplacian((9, 9))
+    solver, device = workspace(81, like=cupy.ones(1)), op.to("cuda")
+    b = cupy.asarray(rng.standard_normal(81))
+    asked, original = [], cupy.asnumpy
+    monkeypatch.setattr(cupy, "asnumpy", lambda array: asked.append(1) or original(array))
+    looks = []
+    for k in range(9):
+        del asked[:]
+        result = solver.solve(device, b, rtol=1e-9)
+        looks.append(len(asked))
+        if k == 0:
+            first = result
+        assert (result.iterations, result.applications > 16) == (first.iterations, True)
+        np.testing.assert_array_equal(result.residual_norms, first.residual_norms)
+    assert looks[-1] < looks[0]
+    short = solver.solve(device, b, rtol=0.5)
+    assert short.iterations < 8
+    norms = short.residual_norms
+    np.testing.assert_array_equal(norms[:-1], first.residual_norms[: len(norms) - 1])
+    few = Cg(81, like=b) if workspace is Gmres else solver
+    assert few.solve(device, b, rtol=1e-12, maxiter=5).iterations == 5

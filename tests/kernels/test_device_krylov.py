@@ -48,3 +48,19 @@ def test_shared_memory_is_enough_for_the_sums(dtype, size):
             assert kernel.shared >= 8 * (least + 1) + coefficients
     with pytest.raises(ValueError, match=r"restart is 20000; the device has shared memory"):
         krylov_kernels(STEP, kind, size, 1, 20_000, LIMITS)
+
+
+def test_few_blocks_over_the_basis_have_more_threads():
+    """Where each has a multiprocessor of its own."""
+    float64 = np.dtype(np.float64)
+    for size, systems, expected in [
+        (100_000, 1, [512, 1024]),
+        (1_000, 1, [512]),
+        (1_000, 133, [256]),
+        (1_000_000, 1, [256, 256]),
+        (100, 1, [32]),
+    ]:
+        kernels = krylov_kernels(STEP, float64, size, systems, 20, LIMITS)
+        assert [kernel.threads for kernel in kernels] == expected
+    (combine,) = krylov_kernels(("GmresCombine",), float64, 100_000, 1, 20, LIMITS)
+    assert combine.threads == 256

@@ -130,6 +130,12 @@ def krylov_parts(n: int, systems: int) -> int:
     return krylov.krylov_parts(n, systems)
 
 
+def krylov_stream() -> tuple[tuple[int, int], object]:
+    """Return device and address of the current stream, and the stream."""
+    stream = device.cupy.cuda.get_current_stream()
+    return (device.current_device(), int(stream.ptr)), stream
+
+
 def krylov_recorder() -> Recorder:
     """Return what repeats work by graphs."""
     from batchkron.backends.cuda import krylov
@@ -160,6 +166,7 @@ __all__ = [
     "krylov_parts",
     "krylov_passes",
     "krylov_recorder",
+    "krylov_stream",
     "name",
     "place",
     "reserve",

@@ -14,6 +14,7 @@ from batchkron.backends.cuda.device import (
     cupy,
     current_device,
     device_errors,
+    note_move,
     upload,
 )
 from batchkron.backends.cuda.launch import PlainCalls
@@ -135,6 +136,7 @@ class BatchPlan(PlainCalls):
         old, new = [*self._pools, self._weights], [*homes, home]
         if any(one is not other for one, other in zip(old, new, strict=True)):
             self._replaced += old
+            note_move()
             self._pools, self._weights = homes, home
             self._bind()
 

@@ -48,6 +48,8 @@ __all__ = [
     "load_code",
     "load_kernel",
     "matrix_factor",
+    "moves",
+    "note_move",
     "options_for",
     "place",
     "prefer_shared_memory",
@@ -85,6 +87,20 @@ def current_device() -> int:
     except Exception:
         with device_errors():
             raise
+
+
+_moves = 0
+
+
+def note_move() -> None:
+    """Say that an update left arrays of an operator at other addresses than before."""
+    global _moves
+    _moves += 1
+
+
+def moves() -> int:
+    """Return a number that changes with each `note_move`: older graphs read the old arrays."""
+    return _moves
 
 
 class _Prepared(threading.local):

@@ -16,6 +16,7 @@ from batchkron.backends.cuda.device import (
     device_limits,
     driver,
     load_kernel,
+    moves,
     ready_stream,
 )
 from batchkron.backends.cuda.sums import SumPlan
@@ -123,16 +124,21 @@ class Recorder:
 
     A graph takes about as long to make as five such runs of 8 iterations (0.9 ms on an H200). One
     more run is on a stream of the recorder's own, so that operators have their workspace there
-    before the capture.
+    before the capture. An update of an operator that moves its arrays ends all graphs.
     """
 
     def __init__(self) -> None:
         self._stream: Any = None
         self._runs: dict[object, int] = {}
         self._graphs: dict[object, Any] = {}
+        self._moves = moves()
 
     def run(self, key: object, work: Callable[[], None]) -> bool:
         """Do what ``work`` does; return whether that was without calling it."""
+        if self._moves != moves():
+            self._moves = moves()
+            self._runs.clear()
+            self._graphs.clear()
         graph = self._graphs.get(key)
         if graph is not None:
             graph.launch(cupy.cuda.get_current_stream())

@@ -1,0 +1,126 @@
+"""Solver objects that the functions `cg` … `fgmres` keep on a device between their calls.
+
+What a call on a device sets up, memory and the graphs of its iterations, takes as long as tens of
+iterations of a small system. A solver object belongs to one call at a time, which takes it out and
+puts it back; one whose solve raised is dropped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import array_module, as_array
+from batchkron.operators.krylov_space import place_of_work
+from batchkron.solvers.krylov_method import KrylovMethod
+from batchkron.solvers.krylov_result import KrylovResult
+from batchkron.solvers.linear_system import check_count
+from batchkron.solvers.products import working_dtype
+
+_MOST_SOLVERS = 8
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    solver: KrylovMethod
+    place: object  # keeps the stream: while it lives, no other one has its address
+    nbytes: int
+
+
+class _Kept(threading.local):
+    """The solver objects of a thread, the latest one last."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Hashable, _Entry] = {}
+
+    def keep(self, key: Hashable, entry: _Entry) -> None:
+        """Keep one more, and drop the oldest ones as far as that is too many."""
+        if entry.nbytes > _MOST_BYTES:
+            return
+        self.entries[key] = entry
+        total = sum(each.nbytes for each in self.entries.values())
+        while total > _MOST_BYTES or len(self.entries) > _MOST_SOLVERS:
+            total -= self.entries.pop(next(iter(self.entries))).nbytes
+
+
+_kept = _Kept()
+
+
+def free_workspaces() -> None:
+    """Free the workspaces that the Krylov functions keep on devices for the calling thread.
+
+    They are at most 8, and 64 MiB together: those of the latest calls, without a callback, for
+    arrays on a device. Their memory goes back to CuPy's pool.
+
+    Examples
+    --------
+    >>> from batchkron.solvers import free_workspaces
+    >>> free_workspaces()
+    """
+    _kept.entries.clear()
+
+
+atexit.register(free_workspaces)  # while CUDA is still there
+
+
+def solve_once(
+    method: type[KrylovMethod],
+    A: Any,
+    b: Any,
+    x0: Any,
+    *,
+    batched: str | None,
+    callback: Any,
+    M: Any,
+    restart: int | None = None,
+    **options: Any,
+) -> KrylovResult:
+    """Solve A x = b by a method, in a workspace that is kept where arrays are on a device.
+
+    Parameters
+    ----------
+    method : type
+        The method.
+    A, b, x0, batched, callback, M : object
+        As for its function. With a callback, which sees the workspace, it is not kept.
+    restart : int, optional
+        Of methods with a basis.
+    **options
+        Others of its function.
+
+    Returns
+    -------
+    KrylovResult
+        Its arrays are no part of a workspace.
+    """
+    rhs = as_array(b, "b", array_module(b))
+    given = {} if restart is None else {"restart": check_count("restart", restart)}
+    options |= {"M": M, "callback": callback}
+    dtype = working_dtype(A, rhs)
+    place = None if callback is not None else place_of_work(array_module(rhs))
+    if place is None:
+        return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)  # type: ignore[attr-defined, no-any-return]
+    key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
+    entry = _kept.entries.pop(key, None)
+    solver = _new(method, rhs, dtype, batched, given) if entry is None else entry.solver
+    result: KrylovResult = solver.solve(A, rhs, x0, **options)  # type: ignore[attr-defined]
+    solver.forget_operands()
+    _kept.keep(key, entry or _Entry(solver, place[1], solver.nbytes))
+    return result
+
+
+def _new(
+    method: type[KrylovMethod],
+    rhs: Any,
+    dtype: np.dtype[Any],
+    batched: str | None,
+    options: dict[str, Any],
+) -> KrylovMethod:
+    size = rhs.shape[-1 if batched == "leading" else 0] if rhs.ndim else 0
+    return method(size, dtype, like=rhs, batched=batched, **options)
