@@ -43,25 +43,36 @@ def rule_groups(
     """
     large = [is_large(C, K, dtype) for C, K in zip(inputs, outputs, strict=True)]
     shape = inputs, outputs, outer, inner, dtype
-    if any(large):
-        found: list[KronGroup] = []
-        for part in group_shapes(_runs(inputs, outputs, large), *shape):
-            if large[part.first]:
-                found += _panels(part, limits)
-            else:
-                found += _between(part, limits, precision)
-        return tuple(found)
+    in_full = precision is None or dtype != np.float32
+    if any(large) and in_full:
+        return _with_panels(GroupShape(0, *shape), large, limits, precision)
     in_fibres = fibre_groups(*shape, limits, precision)
     if in_fibres is None:
+        if any(large):
+            return _with_panels(GroupShape(0, *shape), large, limits, precision)
         return register_groups(*shape, constant, limits)
     idle = any(group.blocks(limits) < limits.multiprocessors for group in in_fibres)
     sizes = *inputs, *outputs
     least = _LEAST_SIDE if idle and max(sizes) >= _LEAST_LONGEST else _LEAST_BUSY
-    if min(sizes) >= least and precision is None:
+    if min(sizes) >= least and in_full:
         by_panels = tuple(_panels(GroupShape(0, *shape), limits))
         if _cycles(by_panels) < _SURELY * _cycles(in_fibres):
             return by_panels
     return in_fibres
+
+
+def _with_panels(
+    whole: GroupShape, large: list[bool], limits: DeviceLimits, precision: Precision | None
+) -> tuple[KronGroup, ...]:
+    """Return panels of large factors, and the kernels of the modes between them."""
+    found: list[KronGroup] = []
+    sizes = whole.inputs, whole.outputs, whole.L, whole.R, whole.dtype
+    for part in group_shapes(_runs(whole.inputs, whole.outputs, large), *sizes):
+        if large[part.first]:
+            found += _panels(part, limits)
+        else:
+            found += _between(part, limits, precision)
+    return tuple(found)
 
 
 def _cycles(groups: Sequence[FibreGroup] | Sequence[PanelGroup]) -> float:

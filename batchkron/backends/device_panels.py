@@ -77,6 +77,16 @@ class PanelTile:
         return (self.mode,)
 
     @property
+    def input_size(self) -> int:
+        """Entries of a fibre."""
+        return self.C
+
+    @property
+    def output_size(self) -> int:
+        """Results of a fibre."""
+        return self.K
+
+    @property
     def threads(self) -> int:
         """Threads of a thread block."""
         return self.cut.threads
@@ -107,7 +117,7 @@ class PanelGroup:
     @property
     def elements(self) -> int:
         """Elements of the result."""
-        return self.L * self.tile.K * self.R
+        return self.L * self.tile.output_size * self.R
 
     @property
     def knobs(self) -> PanelKnobs:

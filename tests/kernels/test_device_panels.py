@@ -83,6 +83,22 @@ def test_few_tiles_are_small():
     assert few.tiles() <= 132 < many.tiles()
 
 
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
+def test_precision_is_for_float32_alone(precision):
+    """Which takes fibres on matrix units as long as they fit, and panels beyond."""
+
+    def groups(size, rows, dtype, precision):
+        sizes = (size,) * 2, (size,) * 2, rows, 1, np.dtype(dtype)
+        return rule_groups(*sizes, False, LIMITS, precision)
+
+    for size, rows in ((64, 40), (200, 100)):
+        full = groups(size, rows, "f8", None)
+        assert isinstance(full[0], PanelGroup)
+        assert groups(size, rows, "f8", precision) == full
+    assert not isinstance(groups(150, 100, "f4", precision)[0], PanelGroup)
+    assert isinstance(groups(300, 100, "f4", precision)[0], PanelGroup)
+
+
 def test_small_factors_are_not_large():
     assert not is_large(128, 128, np.dtype("f4"))
     assert not is_large(5000, 15, np.dtype("f8"))
