@@ -74,7 +74,7 @@ def test_what_kernels_read_and_write_is_counted_for_all_their_kinds():
         (shapes.power(1024, 8, 5), "float32", (1,)),  # registers
         (shapes.power(320, 128, 3), "float64", (1, 1, 1)),  # fibres
         (shapes.power(64, 300, 1), "float32", (1,)),  # any size
-        (shapes.rectangular(50, (32, 8), (64, 128)), "float64", (1,)),
+        (shapes.rectangular(50, (32, 8), (64, 128)), "float64", (5 / 6, 1 / 2)),  # panels
     ]:
         assert moved(shape, dtype) == pytest.approx(expected), (shape.name, dtype)
     wide = shapes.rectangular(2, (2, 600), (600, 2))  # its intermediate result is the larger one
