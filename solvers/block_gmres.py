@@ -97,7 +97,7 @@ def block_gmres(
     >>> from batchkron.solvers import block_gmres
     >>> A = np.array([[2.0, 1.0, 0.0], [0.0, 4.0, 1.0], [0.0, 0.0, 5.0]])
     >>> result = block_gmres(A, A @ np.arange(6.0).reshape(3, 2), rtol=1e-10)
-    >>> print(result.status, result.x.round(9).tolist())
+    >>> print(result.status, (result.x.round(9) + 0.0).tolist())
     converged [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     """
     steps = check_count("restart", 20 if restart is None else restart)
@@ -158,7 +158,8 @@ class _Space:
         solve, known = self._solve, self._basis[: self._rows]
         begin, rows = self._columns, self._rows
         w = solve.apply(solve.precondition(known[begin:]))
-        image = max(float(norms_of(w).max(initial=0.0)), float(np.finfo(w.real.dtype).tiny))
+        tiny = float(np.finfo(w.real.dtype).tiny)
+        solve.image = image = max(solve.image, float(norms_of(w).max(initial=0.0)), tiny)
         column = np.zeros((rows, rows - begin), self._triangle.dtype)
         for _ in range(2):
             products = solve.product(known, w)
@@ -195,11 +196,15 @@ class _Space:
         count, solve = self._columns, self._solve
         triangle, share = self._triangle[:count, :count], self._share[:count]
         sizes = np.abs(triangle.diagonal())
-        regular = bool((sizes > 10 * np.finfo(solve.dtype).eps * sizes.max(initial=0.0)).all())
+        least = 10 * float(np.finfo(solve.dtype).eps) * solve.image
+        regular = bool((sizes > least).all())
         if regular:
             y = scipy.linalg.solve_triangular(triangle, share)
         else:
-            y = np.linalg.lstsq(triangle, share, rcond=float(10 * np.finfo(solve.dtype).eps))[0]
+            left, values, right = np.linalg.svd(triangle)
+            kept = values > least
+            along = (left[:, kept].conj().T @ share) / values[kept, None]
+            y = right[kept].conj().T @ along
         if not np.isfinite(y).all():
             return Status.NOT_FINITE
         solve.add(solve.precondition(solve.combine(y.T, self._basis[:count])))

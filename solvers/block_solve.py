@@ -110,6 +110,7 @@ class BlockSolve:
         self._residuals = self._true_residuals() if guessed else rows.copy()
         self.norms = norms_of(self._residuals)
         self._history = [self.norms.copy()]
+        self.image = 0.0  # the longest product with A of a unit vector
         self._end(~np.isfinite(self.norms) | ~np.isfinite(norm_b), Status.NOT_FINITE)
         self._end(self.norms <= self.tolerance, Status.CONVERGED)
 

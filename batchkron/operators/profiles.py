@@ -6,6 +6,7 @@ or coarsened grid has most of them still: what was found for these is kept.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -112,6 +113,10 @@ class Profiles:
         if key not in self._tables:
             self._tables[key] = self._found(key)
         return self._tables[key]
+
+    def forget_others(self, wanted: Collection[Connections]) -> None:
+        """Drop the tables of all connections but these."""
+        self._tables = {key: table for key, table in self._tables.items() if key[0] in wanted}
 
     def _take(self, known: Profiles, places: Ids) -> None:
         """Take all tables that other profiles have, and look up what these lack."""

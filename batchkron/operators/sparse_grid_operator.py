@@ -132,6 +132,10 @@ class SparseGridOperator(BlockOperator):
         unions = dict(known.unions)
         stage = needed_sweeps(spec, ordered, hull, len(grid), unions)
         self._program = SweepProgram(spec, stage)
+        used = {matrix.connections for matrix in spec.matrices}
+        used |= {union.connections for union in unions.values()}
+        for profiles in (*grid.profiles.values(), *hull.profiles.values()):
+            profiles.forget_others(used)
         self._known = _Known(grid.profiles, hull.profiles, unions)
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape

@@ -248,8 +248,10 @@ class PanelCopies {
     fibres = a.x + (Cut::along ? number * Cut::C : number / a.R * Cut::C * a.R + number % a.R);
   }
 
+  // `safe`: an address that is aligned for whatever is copied, where nothing is wanted.
   template <int count, class Panel, class Left>
-  __device__ void copy_entries(T* panel, const T* from, Index row, Index column, Left rows_left) {
+  __device__ void copy_entries(T* panel, const T* from, Index row, Index column, Left rows_left,
+                               const T* safe) {
     constexpr int together = Cut::threads / parts<count>;
     static_assert(Cut::threads % parts<count> == 0 && Panel::size % together == 0, "the same share");
     const int d = threadIdx.x % parts<count> * count;
@@ -259,7 +261,7 @@ class PanelCopies {
 #pragma unroll
     for (int n = 0; n < Panel::size; n += together) {
       const bool wanted = has && n < rows_left;
-      copy<count>(target + Panel::place(n, 0), wanted ? source : a.x, wanted);
+      copy<count>(target + Panel::place(n, 0), wanted ? source : safe, wanted);
       source += together * row;
     }
   }
@@ -297,7 +299,7 @@ class PanelCopies {
   __device__ PanelCopies(const KronArguments<T, 1>& arguments, T* target)
       : a(arguments), shared(target), tile(blockIdx.x) {
     const Factor<T>& factor = a.factors[0];
-    whole = reinterpret_cast<unsigned long long>(a.x) % sizeof(T) == 0;
+    whole = is_whole(a.x) && is_whole(factor.data);
     fibre_words = is_aligned(a.x) && (Cut::along ? Index(Cut::C) : a.R) % pack == 0;
     factor_words = is_aligned(factor.data) && factor.column == 1 && factor.row % pack == 0 &&
                    Cut::C % pack == 0;
@@ -307,6 +309,9 @@ class PanelCopies {
   __device__ static bool is_aligned(const T* first) {
     return reinterpret_cast<unsigned long long>(first) % 16 == 0;
   }
+  __device__ static bool is_whole(const T* first) {
+    return reinterpret_cast<unsigned long long>(first) % sizeof(T) == 0;
+  }
 
   // Begins to copy the next panels, if any.
   __device__ void next(Index tiles) {
@@ -315,9 +320,9 @@ class PanelCopies {
       T* const results = panel + Layout::Fibres::elements;
       if constexpr (Cut::along) {
         if (fibre_words)
-          copy_entries<pack, typename Layout::Fibres>(panel, fibres, Cut::C, 1, left_fibres);
+          copy_entries<pack, typename Layout::Fibres>(panel, fibres, Cut::C, 1, left_fibres, a.x);
         else
-          copy_entries<1, typename Layout::Fibres>(panel, fibres, Cut::C, 1, left_fibres);
+          copy_entries<1, typename Layout::Fibres>(panel, fibres, Cut::C, 1, left_fibres, a.x);
       } else {
         if (fibre_words)
           copy_fibres<pack>(panel);
@@ -326,10 +331,11 @@ class PanelCopies {
       }
       const Factor<T>& factor = a.factors[0];
       if (factor_words)
-        copy_entries<pack, typename Layout::Results>(results, rows, factor.row, 1, left_rows);
+        copy_entries<pack, typename Layout::Results>(results, rows, factor.row, 1, left_rows,
+                                                     factor.data);
       else
         copy_entries<1, typename Layout::Results>(results, rows, factor.row, factor.column,
-                                                  left_rows);
+                                                  left_rows, factor.data);
       stage = stage + 1 == Cut::stages ? 0 : stage + 1;
       if (++step == Cut::steps) {
         step = 0;
@@ -357,7 +363,7 @@ struct PanelKernel {
     Word word;
 #pragma unroll
     for (int i = 0; i < count; ++i) word.values[i] = multiply(a.alpha, values[i]);
-    const T* const previous = a.previous ? to + (a.previous - a.y) : nullptr;
+    const T* const previous = a.previous ? a.previous + (to - a.y) : nullptr;
     if (words) {
       if (previous) {
         const Word old = *reinterpret_cast<const Word*>(previous);

@@ -122,7 +122,7 @@ def _check(name: Any) -> None:
 
 def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
     known: Callable[[], Any] | None = getattr(operator, "kronecker_terms", None)
-    if known is None:
+    if known is None or getattr(operator, "batch_shape", None):
         return None
     try:
         terms = known()

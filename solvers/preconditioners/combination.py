@@ -73,6 +73,9 @@ class CombinationPreconditioner:
     others; a Kronecker sum of several such modes is solved by Schur forms (on the CPU). With yet
     more such modes all but the worst are replaced by their diagonals.
 
+    M belongs to the values that A has when it is made. After an ``update`` of A make it anew: the
+    other compositions multiply by A as well, whose new values do not fit the old solves.
+
     For A symmetric and negative semidefinite "additive" and "symmetric" are symmetric and, in all
     cases seen, positive definite, so that ``cg`` takes them as well.
 

@@ -133,6 +133,30 @@ def test_factors_in_panels(cupy, poisoned_on_device, rng, dtype, shapes, count, 
         np.testing.assert_allclose(out.get(), expected, rtol=0, atol=scale)
 
 
+@pytest.mark.parametrize("shape", [(200, 200), (140, 132)], ids=str)
+@pytest.mark.parametrize("inner", [1, 4])
+def test_panels_at_any_address(cupy, rng, dtype, shape, inner):
+    """Whole words of the factor beside elements of x, and complex views that begin between parts."""
+
+    def shifted(values, parts):
+        room = cupy.empty(2 * values.size + parts, values.real.dtype)
+        count = values.size * (2 if values.dtype.kind == "c" else 1)
+        view = room[parts : parts + count].view(values.dtype).reshape(values.shape)
+        view[...] = cupy.asarray(values)
+        return view
+
+    factor = random_array(rng, shape, dtype)
+    x = random_array(rng, (7, shape[1], inner), dtype)
+    y = random_array(rng, (7, shape[0], inner), dtype)
+    expected = bk.gekmm([factor], x, y=y, beta=2)
+    scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
+    for place in range(3):
+        parts = [int(place == one) for one in range(3)]
+        given = [shifted(one, by) for one, by in zip((factor, x, y), parts, strict=True)]
+        result = bk.gekmm([given[0]], given[1], y=given[2], beta=2).get()
+        np.testing.assert_allclose(result, expected, rtol=0, atol=scale)
+
+
 @pytest.mark.parametrize("shape", [(2, 20_000), (20_000, 2), (3, 40_000)])
 def test_factors_beyond_shared_memory(cupy, rng, shape):
     host, factors = factors_of(cupy, rng, [(2, 2), shape], np.float64)

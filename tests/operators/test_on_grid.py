@@ -170,3 +170,20 @@ def test_wrong_grids_are_named(rng, cells, error, text):
     op = bk.SparseGridOperator(grid, terms, 2)
     with pytest.raises(error, match=text):
         op.on_grid(cells)
+
+
+def test_a_long_chain_of_grids_keeps_no_old_tables(rng):
+    """With an identity in every mode, whose connections change with the grid."""
+    one = operator_of(rng, 4, 2, "volume")
+    terms = [[one, None], [None, one], [None, None]]
+    grid = SparseGrid.sparse([4, 4])
+    operator = bk.SparseGridOperator(grid, terms, 2)
+    most = 0
+    for turn in range(6):
+        chosen = rng.permutation(len(grid.cells))[: len(grid.cells) // 2]
+        cells = SparseGrid.custom(grid.cells[chosen], [4, 4]).closed()
+        operator = operator.on_grid(cells)
+        known = (*operator._known.grid.values(), *operator._known.hull.values())
+        tables = sum(len(each._tables) for each in known)
+        most = tables if turn == 0 else most
+        assert tables <= most

@@ -154,6 +154,35 @@ def test_statuses(rng, method):
     assert huge.converged or huge.status is Status.NOT_FINITE
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_singular_operator_leaves_a_bounded_solution(count):
+    """What is left of b lies outside the range: its image is rounding, and is no direction."""
+    b = np.ones((3, count))
+    b[0] += np.arange(count)
+    result = block_gmres(np.diag([1.0, 1.0, 0.0]), b)
+    assert not result.converged
+    assert np.abs(result.x).max() < 10
+    assert (result.residual_norm <= np.linalg.norm(b, axis=0)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_preconditioner_that_is_not_finite(method):
+    result = method(np.diag(np.arange(1.0, 51.0)), np.ones((50, 2)), M=np.full((50, 50), np.nan))
+    assert result.status is Status.NOT_FINITE
+
+
+def test_block_cg_ends_with_a_status_whatever_rounding_does():
+    """Ill-conditioned matrices in float32, and columns that are nearly one."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        size, count = rng.integers(2, 8), rng.integers(2, 9)
+        A = matrix(rng, block_cg, np.geomspace(1, 1e-8, size), np.float32)
+        noise = 10.0 ** -rng.integers(3, 9, count) * rng.standard_normal((size, count))
+        b = (rng.standard_normal((size, 1)) + noise).astype(np.float32)
+        result = block_cg(A, b, rtol=1e-3)
+        assert all(isinstance(status, Status) for status in result.statuses)
+
+
 def test_block_cg_finds_indefinite_operators(rng):
     b = rng.standard_normal((4, 2))
     assert block_cg(np.diag([1.0, 2.0, -3.0, 4.0]), b).status is Status.INDEFINITE

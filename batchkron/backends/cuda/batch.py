@@ -136,9 +136,9 @@ class BatchPlan(PlainCalls):
         old, new = [*self._pools, self._weights], [*homes, home]
         if any(one is not other for one, other in zip(old, new, strict=True)):
             self._replaced += old
-            note_move()
             self._pools, self._weights = homes, home
             self._bind()
+            note_move()
 
     def set_values(self, pools: Sequence[Array], weights: Array) -> None:
         """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products).
