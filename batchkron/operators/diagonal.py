@@ -90,6 +90,5 @@ class Diagonal(Operator):
         return Diagonal(self._entries)
 
     def diagonal(self) -> Array:
-        """Return the diagonal, (N,)."""
-        self._refuse_batch("diagonal")
+        """Return the diagonal, (N,) or (*batch_shape, N)."""
         return self._entries.copy()

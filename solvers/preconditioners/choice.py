@@ -6,6 +6,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from batchkron.operators import KroneckerTerms
 from batchkron.solvers.preconditioners.block_jacobi import block_jacobi
 from batchkron.solvers.preconditioners.combination import CombinationPreconditioner
 
@@ -121,6 +122,8 @@ def _check(name: Any) -> None:
 
 
 def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
+    if isinstance(operator, KroneckerTerms):  # no products, which composed parts need
+        return CombinationPreconditioner(operator, scale, dtype=dtype)
     known: Callable[[], Any] | None = getattr(operator, "kronecker_terms", None)
     if known is None or getattr(operator, "batch_shape", None):
         return None

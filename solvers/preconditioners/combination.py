@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.operators import KroneckerTerms
+from batchkron.operators import KroneckerTerms, Operator
 from batchkron.solvers.preconditioners.bases import ModeBases
 from batchkron.solvers.preconditioners.grid_inverses import GridInverses, Local
 from batchkron.solvers.preconditioners.subgrids import Subgrid, coloured_levels, subgrids
-from batchkron.solvers.products import as_product
+from batchkron.solvers.products import as_product, refuse_complex
 
 __all__ = ["CombinationPreconditioner", "Composition", "Local"]
 
@@ -119,7 +119,8 @@ class CombinationPreconditioner:
         _check("composition", composition, _COMPOSITIONS)
         terms = operator if isinstance(operator, KroneckerTerms) else operator.kronecker_terms()
         _check_rows(terms)
-        self.dtype = np.dtype(terms.dtype if dtype is None else dtype)
+        usual = np.result_type(terms.dtype, 1j) if np.iscomplexobj(scale) else terms.dtype
+        self.dtype = np.dtype(usual if dtype is None else dtype)
         self.device = str(device or getattr(operator, "device", "cpu"))
         self.shape = (terms.unknowns, terms.unknowns)
         bases = ModeBases(terms)
@@ -127,6 +128,8 @@ class CombinationPreconditioner:
         self.num_grids = sum(len(group) for group in groups)
         self._whole = terms.cells is None
         self._operator = operator if len(groups) > 1 else None
+        if isinstance(self._operator, Operator):
+            self._operator = self._operator.to(self.device)
         if isinstance(self._operator, KroneckerTerms):
             raise ValueError(
                 f"composition is {composition!r}, which needs products with A; expected an "
@@ -174,7 +177,13 @@ class CombinationPreconditioner:
         Returns
         -------
         ndarray, (N,)
+
+        Raises
+        ------
+        TypeError
+            If x is complex and the preconditioner is not.
         """
+        refuse_complex("x", x.dtype, self.dtype)
         module = array_module(x)
         if out is None:
             out = module.empty(self.shape[0], self.dtype)

@@ -220,6 +220,33 @@ def test_composed_combination_of_negative_terms_alone_and_in_single_precision(rn
     np.testing.assert_allclose(single.matvec(x), double.matvec(b), atol=1e-3 * np.abs(b).max())
 
 
+def test_auto_for_terms_alone_and_for_many_systems(rng):
+    heat = gallery.make("diffusion-2d", level=3)
+    x = rng.standard_normal(heat.initial.size)
+    terms = heat.operator.kronecker_terms()
+    np.testing.assert_array_equal(
+        preconditioners.make("auto", terms, 0.01).matvec(x),
+        preconditioners.make("combination", terms, 0.01).matvec(x),
+    )
+    factor = np.diag([1.0, 2.0])
+    many = bk.KroneckerSum([np.stack([factor, 3 * factor]), factor])
+    assert preconditioners.make("auto", many) is None
+
+
+@pytest.mark.parametrize("name", ["combination", "symmetric-combination"])
+def test_complex_scales_and_vectors(rng, name):
+    heat = gallery.make("diffusion-2d", level=3)
+    x = rng.standard_normal(heat.initial.size)
+    M = preconditioners.make(name, heat.operator, 0.005j)
+    assert M.dtype == np.complex128
+    A = np.eye(x.size) - 0.005j * heat.operator.to_dense()
+    result = gmres(A, x + 0j, M=M, rtol=1e-8)
+    assert result.converged
+    assert result.iterations < 25
+    with pytest.raises(TypeError, match="x has dtype complex128"):
+        preconditioners.make(name, heat.operator, 0.005).matvec(x + 0j)
+
+
 def test_auto_factorises_nothing_large(rng, monkeypatch):
     A = gallery.make("diffusion-2d", level=3, degree=1).operator
     x = rng.standard_normal(A.shape[0])
