@@ -136,7 +136,7 @@ def test_factors_in_panels(cupy, poisoned_on_device, rng, dtype, shapes, count, 
 @pytest.mark.parametrize("shape", [(200, 200), (140, 132)], ids=str)
 @pytest.mark.parametrize("inner", [1, 4])
 def test_panels_at_any_address(cupy, rng, dtype, shape, inner):
-    """Whole words of the factor beside elements of x, and complex views that begin between parts."""
+    """Whole words of the factor beside elements of x, and views that begin between parts."""
 
     def shifted(values, parts):
         room = cupy.empty(2 * values.size + parts, values.real.dtype)
