@@ -44,12 +44,11 @@ def rule_groups(
     large = [is_large(C, K, dtype) for C, K in zip(inputs, outputs, strict=True)]
     shape = inputs, outputs, outer, inner, dtype
     in_full = precision is None or dtype != np.float32
-    if any(large) and in_full:
+    by_size = any(large) and in_full
+    in_fibres = None if by_size else fibre_groups(*shape, limits, precision)
+    if in_fibres is None and any(large):
         return _with_panels(GroupShape(0, *shape), large, limits, precision)
-    in_fibres = fibre_groups(*shape, limits, precision)
     if in_fibres is None:
-        if any(large):
-            return _with_panels(GroupShape(0, *shape), large, limits, precision)
         return register_groups(*shape, constant, limits)
     idle = any(group.blocks(limits) < limits.multiprocessors for group in in_fibres)
     sizes = *inputs, *outputs

@@ -114,9 +114,7 @@ class BatchedSumFactorisation:
         wanted = (*self._shape, self._size)
         if rhs.shape[max(0, rhs.ndim - len(wanted)) :] != wanted:
             raise ValueError(f"b has shape {rhs.shape}; expected (..., {str(wanted)[1:]}")
-        numbers = np.asarray(shifts)
-        if numbers.ndim != 1:
-            raise ValueError(f"shifts has shape {numbers.shape}; expected (S,)")
+        numbers = direct.checked_shifts(shifts)
         if not self.is_hermitian:
             return self._one_after_another(rhs, numbers)
         self._refuse_singular(numbers)

@@ -32,6 +32,20 @@ def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
     return array
 
 
+def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
+    """Return numbers as an array (S,).
+
+    Raises
+    ------
+    ValueError
+        If they are not (S,).
+    """
+    numbers = np.asarray(shifts)
+    if numbers.ndim != 1:
+        raise ValueError(f"shifts has shape {numbers.shape}; expected (S,)")
+    return numbers
+
+
 def square_sizes(factors: Sequence[Array]) -> list[int]:
     """Return the sizes of square factors.
 

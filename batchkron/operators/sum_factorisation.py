@@ -111,9 +111,7 @@ class SumFactorisation:
         """
         module = self._forward._arrays
         rhs = direct.right_hand_side(b, self._forward.shape[0], module)
-        numbers = np.asarray(shifts)
-        if numbers.ndim != 1:
-            raise ValueError(f"shifts has shape {numbers.shape}; expected (S,)")
+        numbers = direct.checked_shifts(shifts)
         self._refuse_singular(numbers)
         columns = rhs if rhs.ndim == 2 else rhs[:, None]
         coefficients = self._forward.matmat(columns)
