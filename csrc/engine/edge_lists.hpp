@@ -62,8 +62,8 @@ class EdgeLists {
   bool is_list(Index list, Index size, const std::int32_t* ids,
                const std::int32_t* offsets) const {
     const Index first = starts_[list];
-    return starts_[list + 1] - first == size && std::equal(ids, ids + size, &ids_[first]) &&
-           std::equal(offsets, offsets + size, &offsets_[first]);
+    return starts_[list + 1] - first == size && std::equal(ids, ids + size, ids_.data() + first) &&
+           std::equal(offsets, offsets + size, offsets_.data() + first);
   }
 
   Index count_;
