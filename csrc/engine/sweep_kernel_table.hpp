@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/batch_kernel_table.hpp"
+#include "engine/block_fetches.hpp"
 
 namespace batchkron {
 
@@ -26,6 +27,7 @@ struct SweepTask {
   const std::int32_t* offsets;
   Index begin, end;
   bool adds;
+  BlockFetches* fetches;  // of blocks that are needed next, done on the way
 };
 
 template <class T>

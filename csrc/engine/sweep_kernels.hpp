@@ -177,6 +177,7 @@ inline void add_panels(const Node<T>& node) {
     for (Index tiles = (left + most - 1) / most; tiles > 0; --tiles) {
       const Index count = left / tiles;
       const int rest = tiles == 1 ? rest_of_last : width;
+      task.fetches->some();
       if (count == 4)
         add_panel_rows<T, n, 4>(node, l, r, rest);
       else if (count == 3)
@@ -273,7 +274,10 @@ void shared(const SweepTask<T>& task) {
   for_nodes(task, [](const Node<T>& node) {
     const Index L = node.task.L;
     Index l = 0;
-    for (; l + most * parts <= L; l += most * parts) add_shared<T, n, part, parts, most>(node, l);
+    for (; l + most * parts <= L; l += most * parts) {
+      node.task.fetches->some();
+      add_shared<T, n, part, parts, most>(node, l);
+    }
     for (; l + parts <= L; l += parts) add_shared<T, n, part, parts, 1>(node, l);
     for (; l < L; ++l) add_shared<T, n, part, 1, 1>(node, l);
   });
@@ -332,6 +336,7 @@ void flats(const SweepTask<T>& task) {
     const int rest_of_last = int(block - (left - 1) * lanes);
     for (Index tiles = (left + most - 1) / most; tiles > 0; --tiles) {
       const Index count = left / tiles;
+      node.task.fetches->some();
       add_flat_of<T, n, R, most>(node, p, count, tiles == 1 ? rest_of_last : int(lanes));
       p += count * lanes;
       left -= count;
@@ -388,7 +393,10 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
 template <class T, int vectors>
 inline void add_all_rows(const Node<T>& node, Index k, int rest) {
   Index l = 0;
-  for (; l + 4 <= node.task.L; l += 4) add_rows<T, 4, vectors>(node, l, k, rest);
+  for (; l + 4 <= node.task.L; l += 4) {
+    node.task.fetches->some();
+    add_rows<T, 4, vectors>(node, l, k, rest);
+  }
   for (; l < node.task.L; ++l) add_rows<T, 1, vectors>(node, l, k, rest);
 }
 

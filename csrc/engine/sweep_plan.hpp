@@ -10,39 +10,14 @@
 #include <vector>
 
 #include "engine/aligned.hpp"
-#include "engine/edge_lists.hpp"
+#include "engine/cold_blocks.hpp"
 #include "engine/steps.hpp"
 #include "engine/sweep_kernel_table.hpp"
+#include "engine/sweep_shape.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 
 namespace batchkron {
-
-// What one mode's multiply adds to each block of a step's target.
-struct SweepPart {
-  Index source;  // vector
-  Index mode;
-  Index num_matrices;
-  EdgeLists edges;
-  Index L = 1, R = 1;  // elements of a block before and behind the mode, set by the plan
-};
-
-struct SweepStep {
-  Index target;  // vector
-  bool adds;     // to what the target has, which is overwritten otherwise
-  std::vector<SweepPart> parts;
-};
-
-// Vector 0 is x, 1 is y; the others lie in scratch memory, where they may share room.
-struct SweepVector {
-  Index start, count;  // in blocks
-};
-
-struct SweepShape {
-  std::vector<Index> sizes;  // of a block's modes
-  std::vector<SweepVector> vectors;
-  std::vector<SweepStep> steps;
-};
 
 // Safe to run from several threads at once, also while another one sets new values: each run has
 // the values of its beginning. One thread owns a node; what it adds in which order does not depend
@@ -54,13 +29,15 @@ class SweepPlan {
     block_ = checked_product(shape_.sizes);
     for (std::size_t v = 2; v < shape_.vectors.size(); ++v)
       scratch_ = std::max(scratch_, shape_.vectors[v].start + shape_.vectors[v].count);
-    for (SweepStep& step : shape_.steps)
+    for (SweepStep& step : shape_.steps) {
       for (SweepPart& part : step.parts) {
         const auto mode = shape_.sizes.begin() + part.mode;
         part.L = checked_product({shape_.sizes.begin(), mode});
         part.R = checked_product({mode + 1, shape_.sizes.end()});
         multiply_adds_ += double(part.edges.count()) * double(block_) * double(*mode);
       }
+      cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
+    }
     elements(0);
     elements(1);
   }
@@ -90,7 +67,6 @@ class SweepPlan {
 
   // Maps x (outer, cells, block, inner) to y of the same shape. y does not alias x.
   void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
-    Run run{std::atomic_load(&values_), inner, block_ * inner, alpha, accumulate, nullptr, nullptr};
     const Index size = elements(1) * inner;
     if (size == 0 || outer == 0) return;
     if (shape_.steps.empty()) {
@@ -99,6 +75,8 @@ class SweepPlan {
     }
     kernels();  // throws for an unknown instruction set, which no thread of a region may
     const int threads = threads_for(multiply_adds_ * double(inner));
+    Run run{std::atomic_load(&values_), inner, block_ * inner, alpha, accumulate, threads, nullptr,
+            nullptr};
     const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
     const Index sums = padded<T>(nodes_at_once(run) * run.block);
     thread_local Workspace workspace;
@@ -127,6 +105,7 @@ class SweepPlan {
     Index inner, block;
     T alpha;
     bool accumulate;
+    int threads;
     T* scratch;
     T* sums;
   };
@@ -172,30 +151,54 @@ class SweepPlan {
     return distinct;
   }
 
+  const T* begin_of(Index vector, const Run& run, const T* x, const T* y) const {
+    if (vector < 2) return vector == 0 ? x : y;
+    return run.scratch + shape_.vectors[vector].start * run.block;
+  }
+
   // So many blocks of y are written part by part that they stay in the fastest cache.
   static Index nodes_at_once(const Run& run) {
     constexpr Index kBytes = 8192;
     return std::max<Index>(1, kBytes / (Index(sizeof(T)) * run.block));
   }
 
+  // A thread that fetches blocks for its next portion takes several one after another.
+  static Index portions_at_once(const Run& run, Index portions) {
+    constexpr Index kMost = 16, kShares = 8;  // of each thread
+    return std::clamp<Index>(portions / (kShares * run.threads), 1, kMost);
+  }
+
   // One step, by all threads of the region.
   void take(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
             T* sums) const {
-    const Index count = shape_.vectors[step.target].count, chunk = nodes_at_once(run);
+    const Index count = shape_.vectors[step.target].count, portion = nodes_at_once(run);
+    const ColdBlocks& cold = cold_[&step - shape_.steps.data()];
+    const Index range =
+        cold.empty() ? portion : portion * portions_at_once(run, (count + portion - 1) / portion);
     T* target = step.target == 1 ? y : run.scratch + shape_.vectors[step.target].start * run.block;
     const bool adds = step.adds || (run.accumulate && step.target == 1);
     const bool scales = step.target == 1 && !(run.alpha == T(1));
+    BlockFetches fetches(run.block * Index(sizeof(T)));
 #pragma omp for schedule(dynamic, 1)
-    for (Index begin = 0; begin < count; begin += chunk) {
-      const Index end = std::min(begin + chunk, count);
-      T* made = target + begin * run.block;
-      add_parts(run, step, first, x, scales ? sums : made, begin, end, adds && !scales);
-      if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
+    for (Index start = 0; start < count; start += range) {
+      const Index stop = std::min(start + range, count);
+      for (Index begin = start; begin < stop; begin += portion) {
+        const Index end = std::min(begin + portion, stop);
+        if (!cold.empty()) {
+          fetches.clear();
+          for (auto block = cold.begin_of(end), last = cold.end_of(std::min(end + portion, stop));
+               block < last; ++block)
+            fetches.add(begin_of(block->vector, run, x, y) + block->number * run.block);
+        }
+        T* made = target + begin * run.block;
+        add_parts(run, step, first, x, scales ? sums : made, begin, end, adds && !scales, fetches);
+        if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
+      }
     }
   }
 
   void add_parts(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
-                 Index begin, Index end, bool adds) const {
+                 Index begin, Index end, bool adds, BlockFetches& fetches) const {
     for (const SweepPart& part : step.parts) {
       const Matrices& matrices = (*run.values)[first++];
       const SweepKernel<T> kernel = kernel_of(part, run.inner);
@@ -203,11 +206,10 @@ class SweepPlan {
           run.inner > 1 && !matrices.plain.empty() ? matrices.plain : matrices.own;
       const EdgeLists& edges = part.edges;
       const auto& ids = matrices.ids.empty() ? edges.ids() : matrices.ids;
-      const T* source =
-          part.source == 0 ? x : run.scratch + shape_.vectors[part.source].start * run.block;
-      kernel.add_edges({y, source, part.L, shape_.sizes[part.mode], part.R * run.inner,
-                        values.data(), edges.rows().data(), edges.starts().data(), ids.data(),
-                        edges.offsets().data(), begin, end, adds});
+      kernel.add_edges({y, begin_of(part.source, run, x, y), part.L, shape_.sizes[part.mode],
+                        part.R * run.inner, values.data(), edges.rows().data(),
+                        edges.starts().data(), ids.data(), edges.offsets().data(), begin, end, adds,
+                        &fetches});
       adds = true;
     }
   }
@@ -223,6 +225,7 @@ class SweepPlan {
   Index block_ = 1;
   Index scratch_ = 0;  // blocks
   double multiply_adds_ = 0;
+  std::vector<ColdBlocks> cold_;  // of each step
   std::shared_ptr<const std::vector<Matrices>> values_;
 };
 

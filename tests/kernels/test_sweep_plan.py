@@ -196,6 +196,21 @@ def test_bits_do_not_depend_on_threads(rng, threads):
         np.testing.assert_array_equal(result, results[0])
 
 
+@pytest.mark.parametrize("inner", [1, 3])
+def test_vectors_beyond_the_caches(rng, dtype, threads, inner):
+    """Their blocks are fetched ahead, which changes no bit."""
+    blocks = 9 * 2**20 // (2 * 256 * dtype.itemsize)
+    sweeps, matrices = build(rng, (4,) * 4, dtype, cells=blocks, between=blocks // 2)
+    plan = cpu.sweep_plan(sweeps, matrices)
+    x = random_array(rng, (1, blocks, 256, inner), dtype)
+    results = []
+    for count in (1, 2, 3):
+        threads(count)
+        results.append(run(plan, sweeps, x, 1, inner))
+        np.testing.assert_array_equal(results[-1], results[0])
+    check(rng, sweeps, matrices, 1, inner, -1.5)
+
+
 def test_lists_that_would_leave_the_arrays_are_refused(rng):
     """No mistake above the core can make it read or write elsewhere."""
     sweeps, matrices = build(rng, (2, 2), np.dtype(np.float64))
