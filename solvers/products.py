@@ -17,6 +17,7 @@ Vector: TypeAlias = NDArray[Any]
 Product: TypeAlias = Callable[[Vector, Vector], object]
 
 _PRECISIONS = "fdFD"
+_LEAST_READ = 256 << 10  # bytes of a vector
 
 
 def norm(x: Vector) -> float:
@@ -169,7 +170,10 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
 
 
 def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector] | None:
-    """Return the operator's ``matvec``, if it makes an array for each product with one vector.
+    """Return ``matvec`` of an operator whose arrays it pays to read where they are.
+
+    That is one which makes an array for each product with one vector, where copying it takes
+    longer than telling the passes of the array.
 
     Parameters
     ----------
@@ -181,11 +185,12 @@ def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector
     Returns
     -------
     callable or None
-        ``product(x)``; None where `as_product` writes products without a copy.
+        ``product(x)``; None where the product of `as_product` serves as well.
     """
     if like.ndim > 1 or is_sparse(operator) or isinstance(operator, Operator):
         return None
-    if isinstance(operator, array_module(operator).ndarray):
+    module = array_module(like)
+    if isinstance(operator, module.ndarray) or (module is np and like.nbytes < _LEAST_READ):
         return None
     matvec = getattr(operator, "matvec", None)
     return matvec if callable(matvec) and not _takes_out(matvec) else None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg as scipy_linalg
 
+from batchkron.operators import Diagonal
 from batchkron.solvers import Bicgstab, Cg, Status, bicgstab, cg, evolve, gmres
 
 METHODS = [cg, bicgstab]
@@ -303,11 +304,12 @@ def test_steppers_solve_with_each(name):
     np.testing.assert_allclose(result.u, exact @ Diffusion.initial, atol=1e-8)
 
 
-def test_products_are_read_where_the_operator_leaves_them():
+@pytest.mark.parametrize("size", [30, 40_000])
+def test_products_are_read_where_the_operator_leaves_them(size):
     """In arrays of its own, new or the same ones, in other layouts, and in x itself."""
     rng = np.random.default_rng(8)
-    d, b = np.linspace(1.0, 5.0, 30), rng.standard_normal(30)
-    kept, wide = np.empty(30), np.full((30, 2), np.nan)
+    d, b = np.linspace(1.0, 5.0, size), rng.standard_normal(size)
+    kept, wide = np.empty(size), np.full((size, 2), np.nan)
 
     def in_one_array(x):
         return np.multiply(d, x, out=kept)
@@ -316,15 +318,16 @@ def test_products_are_read_where_the_operator_leaves_them():
         wide[:, 0] = d * x
         return wide[:, 0]
 
+    shape, dtype = (size, size), np.dtype(float)
     for product in (lambda x: d * x, in_one_array, in_a_column, lambda x: (d * x)[:, None]):
-        operator = SimpleNamespace(shape=(30, 30), dtype=np.dtype(float), matvec=product)
-        solver = Cg(30)
+        operator = SimpleNamespace(shape=shape, dtype=dtype, matvec=product)
+        solver = Cg(size)
         for _ in range(2):
             result = solver.solve(operator, b, rtol=1e-10)
             assert result.converged
-            np.testing.assert_allclose(result.x, b / d, rtol=1e-8)
-        np.testing.assert_allclose(solver.solve(np.diag(d), b, rtol=1e-10).x, b / d, rtol=1e-8)
-    identity = SimpleNamespace(shape=(30, 30), dtype=np.dtype(float), matvec=lambda x: x)
+            np.testing.assert_allclose(result.x, b / d, rtol=1e-6)
+        np.testing.assert_allclose(solver.solve(Diagonal(d), b, rtol=1e-10).x, b / d, rtol=1e-6)
+    identity = SimpleNamespace(shape=shape, dtype=dtype, matvec=lambda x: x)
     np.testing.assert_allclose(cg(identity, b).x, b)
 
 
