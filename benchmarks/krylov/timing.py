@@ -10,6 +10,7 @@ from typing import Any
 
 ROUNDS = 5
 LEAST_SECONDS = 0.05  # of a turn
+SETTLING = 0.15  # seconds after which no thread of the one before spins any more
 
 
 def tolerance_name(solve: Callable[..., Any]) -> str:
@@ -33,6 +34,9 @@ def in_turn(
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, solve in contenders.items():
+            time.sleep(SETTLING)
+            solve()
+            wait()
             began = time.perf_counter()
             for _ in range(repeats[name]):
                 solve()
