@@ -46,6 +46,12 @@ _KRON_PRODUCTS = {
     np.dtype(np.complex64): _native.KronProductComplex64,
     np.dtype(np.complex128): _native.KronProductComplex128,
 }
+_KRON_SUMS = {
+    np.dtype(np.float32): _native.KronSumFloat32,
+    np.dtype(np.float64): _native.KronSumFloat64,
+    np.dtype(np.complex64): _native.KronSumComplex64,
+    np.dtype(np.complex128): _native.KronSumComplex128,
+}
 _BATCH_PLANS = {
     np.dtype(np.float32): _native.BatchPlanFloat32,
     np.dtype(np.float64): _native.BatchPlanFloat64,
@@ -108,6 +114,11 @@ def kron_product(factors: Sequence[Array], precision: Precision | None = None) -
 def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
     """Return a product with new factors of the same shapes."""
     return kron_product(factors)
+
+
+def kron_sum(factors: Sequence[Array]) -> KronProduct:
+    """Return the product with a Kronecker sum, which holds its own packed copy of the factors."""
+    return _KRON_SUMS[factors[0].dtype](factors)
 
 
 def current_device() -> str:

@@ -29,7 +29,7 @@ class KronPlan(Protocol):
 
 
 class KronProduct(Protocol):
-    """A Kronecker product with factors of its own, for any number of vectors."""
+    """A Kronecker product or sum with factors of its own, for any number of vectors."""
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -185,6 +185,9 @@ class Backend(Protocol):
 
     def with_factors(self, product: KronProduct, factors: Sequence[Array]) -> KronProduct:
         """Return a product with new factors of the same shapes; on a device it is the same one."""
+
+    def kron_sum(self, factors: Sequence[Array]) -> KronProduct | None:
+        """Return the product with the Kronecker sum of these matrices, if modes share a call."""
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
         """Return the plan of a batch list."""

@@ -200,6 +200,10 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
     return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
 
 
+def kron_sum(factors: Sequence[Array]) -> None:
+    """Return nothing: a sum is the products of its modes."""
+
+
 def sum_plan(factors: Sequence[Array]) -> ListedSum:
     """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
     return ListedSum(batch_plan, factors)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import KronProduct, SumPlan, backend_for
+from batchkron.backends import Backend, KronProduct, SumPlan, backend_for
 from batchkron.batch_spec import batch_shape_of
 from batchkron.operators import direct
 from batchkron.operators.base import ValuedOperator
@@ -73,18 +73,26 @@ class KroneckerSum(ValuedOperator):
         self.factors = read_only_copies(given, dtype)
         self._sizes = tuple(factor.shape[-1] for factor in self.factors)
         self._products: list[KronProduct] = []
+        self._whole: KronProduct | None = None
         self._plan: SumPlan | None = None
         batch_shape = batch_shape_of(self.factors)
         if any(factor.ndim > 2 for factor in self.factors):
             self._plan = chosen.sum_plan(self.factors)
             self._apply_plain = getattr(self._plan, "apply", None)
-        else:
+        elif not self._hold_whole(chosen):
             self._products = [chosen.kron_product([factor]) for factor in self.factors]
         size = math.prod(self._sizes)
         super().__init__((size, size), dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
+
+    def _hold_whole(self, backend: Backend) -> bool:
+        """Take the backend's product with the whole sum for one system, if it has one."""
+        self._whole = backend.kron_sum(self.factors)
+        if self._whole is not None:
+            self._apply_plain = self._whole.apply
+        return self._whole is not None
 
     @property
     def system_plan(self) -> SumPlan | None:
@@ -109,6 +117,9 @@ class KroneckerSum(ValuedOperator):
         if self._plan is not None:
             self._plan.run(x, y, outer, inner, alpha, accumulate)
             return
+        if self._whole is not None:
+            self._whole.run(x, y, outer, inner, alpha, accumulate)
+            return
         if self.device != "cpu":
             self._reserve(outer, inner)
         for product, before, after in self._axes(outer, inner):
@@ -123,6 +134,8 @@ class KroneckerSum(ValuedOperator):
         self.factors = read_only_copies(matrices, self.dtype)
         if self._plan is not None:
             self._plan.set_factors(self.factors)
+        if self._whole is not None:
+            self._hold_whole(self._backend)
         self._products = [
             self._backend.with_factors(product, [factor])
             for product, factor in zip(self._products, self.factors, strict=False)

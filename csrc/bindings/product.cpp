@@ -1,11 +1,10 @@
-// A Kronecker product with its factors packed once, and the plans it has needed so far.
+// Kronecker products and sums with their factors packed once, and the plans they have needed so far.
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
 #include <memory>
-#include <optional>
 
-#include "bindings/arrays.hpp"
+#include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
 #include "engine/kron_plan.hpp"
 
@@ -15,39 +14,35 @@ namespace {
 constexpr std::size_t kMostPlans = 64;
 constexpr double kHoldsLock = 1e5;  // multiply-adds that take no longer than a switch of threads
 
-// The fields that a plain call needs of an array, without NumPy's functions.
-template <class T>
-class PlainArray {
+// Nothing an array can have, -1, beyond 64 bits.
+Index size_of(const std::vector<Index>& sizes) {
+  Index product = 1;
+  for (const Index size : sizes)
+    if (__builtin_mul_overflow(product, size, &product)) return -1;
+  return product;
+}
+
+// By numbers of vectors: before and behind. Called with the interpreter's lock; another thread may
+// still run a plan that is dropped here.
+template <class Plan>
+class KeptPlans {
  public:
-  explicit PlainArray(py::handle object) : proxy_(py::detail::array_proxy(object.ptr())) {}
-
-  // Exactly a NumPy array of T, contiguous, aligned and (if asked for) writeable.
-  static bool is_plain(py::handle object, bool writeable) {
-    static PyObject* const dtype = py::dtype::of<T>().release().ptr();
-    constexpr int readable = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
-                             py::detail::npy_api::NPY_ARRAY_ALIGNED_;
-    const int wanted =
-        writeable ? readable | py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : readable;
-    if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return false;
-    const auto* proxy = py::detail::array_proxy(object.ptr());
-    return proxy->descr == dtype && (proxy->flags & wanted) == wanted && proxy->nd >= 1;
-  }
-
-  T* data() const { return reinterpret_cast<T*>(proxy_->data); }
-  int dimensions() const { return proxy_->nd; }
-  Index last() const { return proxy_->dimensions[proxy_->nd - 1]; }
-  // The product of all dimensions but the last, or nothing where those of `other` differ.
-  std::optional<Index> leading(const PlainArray& other) const {
-    Index product = 1;
-    for (int axis = 0; axis + 1 < proxy_->nd; ++axis) {
-      if (proxy_->dimensions[axis] != other.proxy_->dimensions[axis]) return {};
-      product *= proxy_->dimensions[axis];
-    }
-    return product;
+  template <class Make>
+  std::shared_ptr<const Plan> get(Index outer, Index inner, Make make) {
+    for (const Entry& entry : entries_)
+      if (entry.outer == outer && entry.inner == inner) return entry.plan;
+    if (entries_.size() >= kMostPlans) entries_.clear();
+    entries_.push_back({outer, inner, std::make_shared<const Plan>(make())});
+    return entries_.back().plan;
   }
 
  private:
-  const py::detail::PyArray_Proxy* proxy_;
+  struct Entry {
+    Index outer, inner;
+    std::shared_ptr<const Plan> plan;
+  };
+
+  std::vector<Entry> entries_;
 };
 
 template <class T>
@@ -61,13 +56,15 @@ class Product {
       outputs_.push_back(factor.shape(0));
       inputs_.push_back(factor.shape(1));
     }
+    columns_ = size_of(inputs_);
+    rows_ = size_of(outputs_);
     packed_.fill(merge_factors(inputs_, outputs_), views.data());
   }
 
   // x is (outer, N, inner), y is (outer, M, inner).
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) {
-    const std::shared_ptr<Plan> plan = plan_for(outer, inner);
+    const auto plan = plan_for(outer, inner);
     const T* source = read<T>(x, plan->input_elements(), "x");
     T* target = write<T>(y, plan->output_elements(), "y");
     apply_plan(*plan, source, scalar<T>(alpha), target, accumulate);
@@ -76,36 +73,17 @@ class Product {
   // out[..., :] = A x[..., :] where both are plain arrays that fit and do not overlap; false, and
   // nothing done, where anything has to be converted or refused.
   bool apply(py::handle x, py::handle out) {
-    if (!PlainArray<T>::is_plain(x, false) || !PlainArray<T>::is_plain(out, true)) return false;
-    const PlainArray<T> source(x), target(out);
-    if (source.dimensions() != target.dimensions()) return false;
-    const std::optional<Index> outer = source.leading(target);
-    if (!outer) return false;
-    const std::shared_ptr<Plan> plan = plan_for(*outer, 1);
-    const Index read = plan->input_elements(), written = plan->output_elements();
-    if (source.last() * *outer != read || target.last() * *outer != written) return false;
-    if (*outer == 0) return false;
-    if (source.data() < target.data() + written && target.data() < source.data() + read)
-      return false;
-    apply_plan(*plan, source.data(), T(1), target.data(), false);
+    const auto call = PlainCall<T>::of(x, out, columns_, rows_);
+    if (!call) return false;
+    apply_plan(*plan_for(call->outer, 1), call->x, T(1), call->out, false);
     return true;
   }
 
  private:
   using Plan = KronPlan<T>;
 
-  struct Entry {
-    Index outer, inner;
-    std::shared_ptr<Plan> plan;
-  };
-
-  // Called with the interpreter's lock; another thread may still run a plan that is dropped here.
-  std::shared_ptr<Plan> plan_for(Index outer, Index inner) {
-    for (const Entry& entry : plans_)
-      if (entry.outer == outer && entry.inner == inner) return entry.plan;
-    if (plans_.size() >= kMostPlans) plans_.clear();
-    plans_.push_back({outer, inner, std::make_shared<Plan>(inputs_, outputs_, outer, inner)});
-    return plans_.back().plan;
+  std::shared_ptr<const Plan> plan_for(Index outer, Index inner) {
+    return plans_.get(outer, inner, [&] { return Plan(inputs_, outputs_, outer, inner); });
   }
 
   void apply_plan(const Plan& plan, const T* x, T alpha, T* y, bool accumulate) const {
@@ -115,26 +93,95 @@ class Product {
   }
 
   std::vector<Index> inputs_, outputs_;
+  Index columns_, rows_;
   PackedFactors<T> packed_;
-  std::vector<Entry> plans_;
+  KeptPlans<Plan> plans_;
 };
 
+// A_1 on the first mode, plus A_2 on the second, ...
 template <class T>
+class Sum {
+ public:
+  explicit Sum(const std::vector<py::array>& factors) : packed_(factors.size()) {
+    for (std::size_t k = 0; k < factors.size(); ++k) {
+      if (factors[k].ndim() != 2) fail("a factor", "two-dimensional");
+      const Index n = factors[k].shape(0);
+      const FactorView<T> view = factor_view<T>(factors[k], n, n);
+      packed_[k].fill(merge_factors({n}, {n}), &view);
+      sizes_.push_back(n);
+    }
+    size_ = size_of(sizes_);
+  }
+
+  // x and y are (outer, N, inner).
+  void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
+           bool accumulate) {
+    const auto plans = plans_for(outer, inner);
+    const T* source = read<T>(x, plans->front().input_elements(), "x");
+    T* target = write<T>(y, plans->front().input_elements(), "y");
+    apply_plans(*plans, source, scalar<T>(alpha), target, accumulate);
+  }
+
+  // As a product's.
+  bool apply(py::handle x, py::handle out) {
+    const auto call = PlainCall<T>::of(x, out, size_, size_);
+    if (!call) return false;
+    apply_plans(*plans_for(call->outer, 1), call->x, T(1), call->out, false);
+    return true;
+  }
+
+ private:
+  using Plans = std::vector<KronPlan<T>>;  // of each mode
+
+  std::shared_ptr<const Plans> plans_for(Index outer, Index inner) {
+    return plans_.get(outer, inner, [&] {
+      Plans plans;
+      Index before = outer;
+      Index after = checked_product(sizes_, inner);
+      for (const Index n : sizes_) {
+        after = n ? after / n : after;
+        plans.emplace_back(std::vector{n}, std::vector{n}, before, after);
+        before *= n;
+      }
+      return plans;
+    });
+  }
+
+  void apply_plans(const Plans& plans, const T* x, T alpha, T* y, bool accumulate) const {
+    double multiply_adds = 0;
+    for (const KronPlan<T>& plan : plans) multiply_adds += plan.multiply_adds();
+    std::optional<py::gil_scoped_release> unlocked;
+    if (multiply_adds >= kHoldsLock) unlocked.emplace();
+    for (std::size_t k = 0; k < plans.size(); ++k)
+      plans[k].run(packed_[k], x, alpha, y, accumulate || k > 0);
+  }
+
+  std::vector<Index> sizes_;
+  Index size_;
+  std::vector<PackedFactors<T>> packed_;
+  KeptPlans<Plans> plans_;
+};
+
+template <class Bound>
 void register_type(py::module_& module, const char* name) {
-  py::class_<Product<T>>(module, name)
+  py::class_<Bound>(module, name)
       .def(py::init<const std::vector<py::array>&>(), py::arg("factors"))
-      .def("run", &Product<T>::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
+      .def("run", &Bound::run, py::arg("x"), py::arg("y"), py::arg("outer"), py::arg("inner"),
            py::arg("alpha"), py::arg("accumulate"))
-      .def("apply", &Product<T>::apply, py::arg("x"), py::arg("out"));
+      .def("apply", &Bound::apply, py::arg("x"), py::arg("out"));
 }
 
 }  // namespace
 
 void register_product(py::module_& module) {
-  register_type<float>(module, "KronProductFloat32");
-  register_type<double>(module, "KronProductFloat64");
-  register_type<Complex<float>>(module, "KronProductComplex64");
-  register_type<Complex<double>>(module, "KronProductComplex128");
+  register_type<Product<float>>(module, "KronProductFloat32");
+  register_type<Product<double>>(module, "KronProductFloat64");
+  register_type<Product<Complex<float>>>(module, "KronProductComplex64");
+  register_type<Product<Complex<double>>>(module, "KronProductComplex128");
+  register_type<Sum<float>>(module, "KronSumFloat32");
+  register_type<Sum<double>>(module, "KronSumFloat64");
+  register_type<Sum<Complex<float>>>(module, "KronSumComplex64");
+  register_type<Sum<Complex<double>>>(module, "KronSumComplex128");
 }
 
 }  // namespace batchkron

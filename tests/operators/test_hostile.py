@@ -82,6 +82,38 @@ def test_outputs_that_overlap_inputs_which_are_copied(rng):
     np.testing.assert_array_equal(w, kept)
 
 
+@pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
+def test_arrays_of_quick_calls(rng, kind):
+    """Those that a compiled call takes, and those that it has to leave to others."""
+    op = kind([rng.standard_normal((n, n)) for n in (3, 1, 4)])
+    dense = op.to_dense()
+    for shape in ((12,), (1, 12), (5, 12), (2, 3, 12), (0, 12)):
+        x = rng.standard_normal(shape)
+        wide = np.zeros((*shape[:-1], 24))
+        for given in (x, x.astype(np.float32), x[..., ::-1], x + 1j):
+            kept = given.copy()
+            for out in (np.full(shape, np.nan, np.result_type(given, dense)), None):
+                result = op.apply(given, out)
+                assert out is None or result is out
+                np.testing.assert_allclose(result, given @ dense.T, atol=1e-12)
+            np.testing.assert_array_equal(given, kept)
+        np.testing.assert_allclose(op.apply(x, wide[..., ::2]), x @ dense.T, atol=1e-12)
+        assert not wide[..., 1::2].any()
+    x = rng.standard_normal(20)
+    for out in (x[4:16], x[8:]):
+        with pytest.raises(ValueError, match="out overlaps an input"):
+            op.apply(x[:12], out)
+    x[8:] = 0
+    with pytest.raises(ValueError, match="12"):
+        op.apply(x[:11], np.empty(12))
+    with pytest.raises(ValueError, match="out has shape"):
+        op.apply(x[:12], np.empty(11))
+    fixed = np.empty(12)
+    fixed.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        op.apply(x[:12], fixed)
+
+
 def test_high_powers_and_long_sums(rng):
     op = 0.1 * bk.KroneckerProduct(rng.standard_normal((2, 2, 2)))
     high = op**2000

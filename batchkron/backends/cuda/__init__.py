@@ -56,6 +56,10 @@ def batch_plan(spec: BatchSpec) -> BatchPlan:
     return batch.batch_plan(spec)
 
 
+def kron_sum(factors: Sequence[Array]) -> None:
+    """Return nothing: a sum is the products of its modes, each a launch."""
+
+
 def sum_plan(factors: Sequence[Array]) -> SumPlan:
     """Return the plan of a Kronecker sum for each system; it holds its own copy of the factors."""
     from batchkron.backends.cuda import sums
@@ -162,6 +166,7 @@ __all__ = [
     "kron",
     "kron_plan",
     "kron_product",
+    "kron_sum",
     "krylov_iterations",
     "krylov_parts",
     "krylov_passes",

@@ -1,0 +1,67 @@
+// Arrays of calls that need no conversion, looked at without NumPy's functions.
+#pragma once
+
+#include <optional>
+
+#include "bindings/arrays.hpp"
+
+namespace batchkron {
+
+// The fields that such a call needs of an array.
+template <class T>
+class PlainArray {
+ public:
+  explicit PlainArray(py::handle object) : proxy_(py::detail::array_proxy(object.ptr())) {}
+
+  // Exactly a NumPy array of T, contiguous, aligned and (if asked for) writeable.
+  static bool is_plain(py::handle object, bool writeable) {
+    static PyObject* const dtype = py::dtype::of<T>().release().ptr();
+    constexpr int readable = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
+                             py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+    const int wanted =
+        writeable ? readable | py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : readable;
+    if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return false;
+    const auto* proxy = py::detail::array_proxy(object.ptr());
+    return proxy->descr == dtype && (proxy->flags & wanted) == wanted && proxy->nd >= 1;
+  }
+
+  T* data() const { return reinterpret_cast<T*>(proxy_->data); }
+  int dimensions() const { return proxy_->nd; }
+  Index last() const { return proxy_->dimensions[proxy_->nd - 1]; }
+  // The product of all dimensions but the last, or nothing where those of `other` differ.
+  std::optional<Index> leading(const PlainArray& other) const {
+    Index product = 1;
+    for (int axis = 0; axis + 1 < proxy_->nd; ++axis) {
+      if (proxy_->dimensions[axis] != other.proxy_->dimensions[axis]) return {};
+      product *= proxy_->dimensions[axis];
+    }
+    return product;
+  }
+
+ private:
+  const py::detail::PyArray_Proxy* proxy_;
+};
+
+// x (..., columns) and out (..., rows) of one plain call, and how many vectors they are.
+template <class T>
+struct PlainCall {
+  const T* x;
+  T* out;
+  Index outer;
+
+  // Nothing where an array has to be converted or refused, is empty, or overlaps the other one.
+  static std::optional<PlainCall> of(py::handle x, py::handle out, Index columns, Index rows) {
+    if (!PlainArray<T>::is_plain(x, false) || !PlainArray<T>::is_plain(out, true)) return {};
+    const PlainArray<T> source(x), target(out);
+    if (source.dimensions() != target.dimensions()) return {};
+    if (source.last() != columns || target.last() != rows) return {};
+    const std::optional<Index> outer = source.leading(target);
+    if (!outer || *outer == 0) return {};
+    if (source.data() < target.data() + *outer * rows &&
+        target.data() < source.data() + *outer * columns)
+      return {};
+    return PlainCall{source.data(), target.data(), *outer};
+  }
+};
+
+}  // namespace batchkron
