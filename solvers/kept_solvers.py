@@ -1,8 +1,8 @@
-"""Solver objects that the functions `cg` … `fgmres` keep on a device between their calls.
+"""Solver objects that the functions `cg` … `fgmres` keep between their calls.
 
-What a call on a device sets up, memory and the graphs of its iterations, takes as long as tens of
-iterations of a small system. A solver object belongs to one call at a time, which takes it out and
-puts it back; one whose solve raised is dropped.
+What a call sets up, memory and the graphs of its iterations, takes as long as tens of iterations of
+a small system. A solver object belongs to one call at a time, which takes it out and puts it back;
+one whose solve raised is dropped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from batchkron.solvers.products import working_dtype
 
 _MOST_SOLVERS = 8
 _MOST_BYTES = 64 << 20
+_MOST_BYTES_ON_CPU = 1 << 20  # of one: larger systems take much longer than what is set up
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     solver: KrylovMethod
-    place: object  # keeps the stream: while it lives, no other one has its address
+    place: object  # keeps a device's stream: while it lives, no other one has its address
     nbytes: int
 
 
@@ -41,7 +42,7 @@ class _Kept(threading.local):
 
     def keep(self, key: Hashable, entry: _Entry) -> None:
         """Keep one more, and drop the oldest ones as far as that is too many."""
-        if entry.nbytes > _MOST_BYTES:
+        if entry.nbytes > (_MOST_BYTES_ON_CPU if entry.place is None else _MOST_BYTES):
             return
         self.entries[key] = entry
         total = sum(each.nbytes for each in self.entries.values())
@@ -53,10 +54,10 @@ _kept = _Kept()
 
 
 def free_workspaces() -> None:
-    """Free the workspaces that the Krylov functions keep on devices for the calling thread.
+    """Free the workspaces that the Krylov functions keep for the calling thread.
 
-    They are at most 8, and 64 MiB together: those of the latest calls, without a callback, for
-    arrays on a device. Their memory goes back to CuPy's pool.
+    They are at most 8, and 64 MiB together: those of the latest calls without a callback, on the
+    CPU where they are at most 1 MiB. Memory of a device goes back to CuPy's pool.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def solve_once(
     restart: int | None = None,
     **options: Any,
 ) -> KrylovResult:
-    """Solve A x = b by a method, in a workspace that is kept where arrays are on a device.
+    """Solve A x = b by a method, in a workspace that is kept for the next call.
 
     Parameters
     ----------
@@ -103,9 +104,9 @@ def solve_once(
     given = {} if restart is None else {"restart": check_count("restart", restart)}
     options |= {"M": M, "callback": callback}
     dtype = working_dtype(A, rhs)
-    place = None if callback is not None else place_of_work(array_module(rhs))
-    if place is None:
+    if callback is not None:
         return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)  # type: ignore[attr-defined, no-any-return]
+    place = place_of_work(array_module(rhs))
     key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
     entry = _kept.entries.pop(key, None)
     solver = _new(method, rhs, dtype, batched, given) if entry is None else entry.solver

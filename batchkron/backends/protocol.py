@@ -141,10 +141,10 @@ class KrylovBackend(Protocol):
     def krylov_recorder(self) -> KrylovRecorder | None:
         """Return what records work on a device to launch it again; None on the CPU."""
 
-    def krylov_stream(self) -> tuple[Hashable, object] | None:
+    def krylov_stream(self) -> tuple[Hashable, object]:
         """Return what tells the place of work from others, and what keeps it so.
 
-        Work on one place is done in order. None where a new workspace costs next to nothing.
+        Work of a thread on one place is done in order.
         """
 
     def address(self, array: Array) -> int:

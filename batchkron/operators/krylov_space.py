@@ -82,10 +82,10 @@ class Passes:
         self._arrays[index] = array
 
 
-def place_of_work(module: Any) -> tuple[Hashable, object] | None:
+def place_of_work(module: Any) -> tuple[Hashable, object]:
     """Return what tells where work on a module's arrays is done now, and an object to hold.
 
-    As long as that is held, no other place is told the same. None on the CPU.
+    As long as that is held, no other place is told the same. On the CPU nothing has to be held.
     """
     return krylov_backend(module).krylov_stream()
 
