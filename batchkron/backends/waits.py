@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_TURNS = "3000"  # of libgomp's loop: some 50 µs
-_OF_THE_USER = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
+_NAME, _TURNS = "GOMP_SPINCOUNT", "3000"  # of libgomp's loop: some 50 µs
+_OF_THE_USER = (_NAME, "OMP_WAIT_POLICY")  # for the host, or for all devices, by a suffix
 
 
 @contextmanager
@@ -16,14 +16,15 @@ def brief_waits() -> Iterator[None]:
 
     Its threads would else spin for milliseconds after each product, on processors that other
     libraries' threads want: SciPy's ``cg`` with an operator of ours, whose inner products OpenBLAS
-    spreads over threads, took six times as long. Whatever the environment says already counts, and
-    it is as before afterwards.
+    spreads over threads, took six times as long. What the environment says already counts, and
+    nothing is left in it.
     """
-    if _OF_THE_USER & os.environ.keys():
+    if any(value and name.startswith(_OF_THE_USER) for name, value in os.environ.items()):
         yield
         return
-    os.environ["GOMP_SPINCOUNT"] = _TURNS
+    os.environ[_NAME] = _TURNS
     try:
         yield
     finally:
-        del os.environ["GOMP_SPINCOUNT"]
+        if os.environ.get(_NAME) == _TURNS:
+            os.environ.pop(_NAME, None)

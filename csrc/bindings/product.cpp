@@ -22,6 +22,10 @@ Index size_of(const std::vector<Index>& sizes) {
   return product;
 }
 
+void expect_counts(Index outer, Index inner) {
+  if (outer < 0 || inner < 0) fail("numbers of vectors", "not negative");
+}
+
 // By numbers of vectors: before and behind. Called with the interpreter's lock; another thread may
 // still run a plan that is dropped here.
 template <class Plan>
@@ -49,6 +53,7 @@ template <class T>
 class Product {
  public:
   explicit Product(const std::vector<py::array>& factors) {
+    if (factors.empty()) fail("factors", "at least one");
     std::vector<FactorView<T>> views;
     for (const py::array& factor : factors) {
       if (factor.ndim() != 2) fail("a factor", "two-dimensional");
@@ -64,6 +69,7 @@ class Product {
   // x is (outer, N, inner), y is (outer, M, inner).
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) {
+    expect_counts(outer, inner);
     const auto plan = plan_for(outer, inner);
     const T* source = read<T>(x, plan->input_elements(), "x");
     T* target = write<T>(y, plan->output_elements(), "y");
@@ -103,6 +109,7 @@ template <class T>
 class Sum {
  public:
   explicit Sum(const std::vector<py::array>& factors) : packed_(factors.size()) {
+    if (factors.empty()) fail("factors", "at least one");
     for (std::size_t k = 0; k < factors.size(); ++k) {
       if (factors[k].ndim() != 2) fail("a factor", "two-dimensional");
       const Index n = factors[k].shape(0);
@@ -116,6 +123,7 @@ class Sum {
   // x and y are (outer, N, inner).
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) {
+    expect_counts(outer, inner);
     const auto plans = plans_for(outer, inner);
     const T* source = read<T>(x, plans->front().input_elements(), "x");
     T* target = write<T>(y, plans->front().input_elements(), "y");

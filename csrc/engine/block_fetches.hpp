@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/fused.hpp"
 #include "engine/kernel_table.hpp"
 
 namespace batchkron {
@@ -22,7 +23,8 @@ class BlockFetches {
     if (count_ < blocks_.size()) blocks_[count_++] = static_cast<const char*>(block);
   }
   // Asks for the next lines, so few that memory answers while a tile of a block is worked on.
-  void some() {
+  // Inline in kernels of every instruction set: no object file may bring its own to the others.
+  BATCHKRON_INLINE void some() {
     if (at_ == end_) {
       if (next_ == count_) return;
       at_ = blocks_[next_++];

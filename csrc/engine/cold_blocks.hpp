@@ -8,8 +8,8 @@
 
 namespace batchkron {
 
-// In a model of a cache that drops what was used longest ago; several threads have one each. None
-// where blocks are so small that they come quickly enough by themselves, or vectors so small that
+// A block is taken to be there if less than a cache was brought in since its last use; several
+// threads have a cache each. None where blocks are so small that they come quickly enough by themselves, or vectors so small that
 // fetching them ahead of their use costs more than it spares.
 class ColdBlocks {
  public:
@@ -24,7 +24,7 @@ class ColdBlocks {
       first.push_back(blocks);
       blocks += vector.count;
     }
-    if (bytes < kLeastBlock || blocks * bytes < kLeastVectors) return;
+    if (bytes < kLeastBlock || double(blocks) * double(bytes) < kLeastVectors) return;
 
     constexpr Index kNever = -(Index(1) << 60);
     const Index held = kCache / bytes, nodes = shape.vectors[step.target].count;
@@ -56,7 +56,8 @@ class ColdBlocks {
   const Block* end_of(Index end) const { return blocks_.data() + starts_[end]; }
 
  private:
-  static constexpr Index kCache = 700 << 10, kLeastBlock = 512, kLeastVectors = 8 << 20;
+  static constexpr Index kCache = 700 << 10, kLeastBlock = 512;
+  static constexpr double kLeastVectors = 8 << 20;  // all of a plan
 
   std::vector<Index> starts_;  // of each node; none if there are no blocks
   std::vector<Block> blocks_;

@@ -198,7 +198,7 @@ def test_bits_do_not_depend_on_threads(rng, threads):
 
 @pytest.mark.parametrize("inner", [1, 3])
 def test_vectors_beyond_the_caches(rng, dtype, threads, inner):
-    """Their blocks are fetched ahead, which changes no bit."""
+    """Their blocks are fetched ahead, by each thread those of its own nodes."""
     blocks = 9 * 2**20 // (2 * 256 * dtype.itemsize)
     sweeps, matrices = build(rng, (4,) * 4, dtype, cells=blocks, between=blocks // 2)
     plan = cpu.sweep_plan(sweeps, matrices)
@@ -236,3 +236,8 @@ def test_lists_that_would_leave_the_arrays_are_refused(rng):
             cpu.sweep_plan(sweeps._replace(steps=steps), matrices[:1])
     with pytest.raises(ValueError, match="internal error"):
         cpu.sweep_plan(sweeps, matrices[:-1])
+    for blocks in (2**31 + 1, 2**63 - 1):
+        for vector in (SweepVector(0, blocks), SweepVector(blocks, 1)):
+            vectors = (*sweeps.vectors, vector)
+            with pytest.raises(ValueError, match="internal error"):
+                cpu.sweep_plan(sweeps._replace(vectors=vectors), matrices)
