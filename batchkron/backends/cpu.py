@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -191,6 +192,14 @@ def krylov_iterations(plan: SumPlan, stages: tuple[Stage, ...], kept: int, count
 def krylov_parts(n: int, systems: int) -> int:
     """Return 0: sums of parts are the passes' own."""
     return 0
+
+
+def krylov_vectors(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return uninitialised vectors of which the first begins a cache line."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + 63, np.uint8)
+    begin = -address(memory) % 64
+    return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
 def krylov_stream() -> tuple[str, None]:

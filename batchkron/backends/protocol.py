@@ -122,6 +122,9 @@ class KrylovBackend(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an uninitialised array where the backend works."""
 
+    def krylov_vectors(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return uninitialised vectors for passes, placed as these are quickest with."""
+
     def krylov_passes(
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
     ) -> KrylovPasses:

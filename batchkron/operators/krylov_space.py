@@ -169,11 +169,11 @@ class KrylovSpace:
 
     def vector(self) -> Array:
         """Return a new vector (..., N), uninitialised."""
-        return self._known(self._backend.empty(self.shape, self.dtype))
+        return self._known(self._backend.krylov_vectors(self.shape, self.dtype))
 
     def basis(self, slots: int) -> Array:
         """Return new vectors (slots, ..., N), uninitialised."""
-        return self._known(self._backend.empty((slots, *self.shape), self.dtype))
+        return self._known(self._backend.krylov_vectors((slots, *self.shape), self.dtype))
 
     def _known(self, array: Array) -> Array:
         """Remember where an array lies: several passes ask for it."""

@@ -134,6 +134,11 @@ def krylov_parts(n: int, systems: int) -> int:
     return krylov.krylov_parts(n, systems)
 
 
+def krylov_vectors(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    """Return uninitialised vectors; CuPy's memory is aligned."""
+    return empty(shape, dtype)
+
+
 def krylov_stream() -> tuple[tuple[int, int], object]:
     """Return device and address of the current stream, and the stream."""
     stream = device.cupy.cuda.get_current_stream()
@@ -172,6 +177,7 @@ __all__ = [
     "krylov_passes",
     "krylov_recorder",
     "krylov_stream",
+    "krylov_vectors",
     "name",
     "place",
     "reserve",
