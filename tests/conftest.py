@@ -9,6 +9,7 @@ import pytest
 from oracle import DTYPES
 
 import batchkron as bk
+from batchkron.solvers import free_workspaces, kept_solvers
 
 # Tests start Python in the folder that pytest runs in. In the root of the source, its own
 # "batchkron" without the compiled module would be found before the installed one.
@@ -69,3 +70,11 @@ def no_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     for name in [name for name in sys.modules if name.startswith("batchkron.backends.cuda")]:
         monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
+def kept():
+    """The solver objects that functions keep; none at first."""
+    free_workspaces()
+    yield kept_solvers._kept.entries
+    free_workspaces()

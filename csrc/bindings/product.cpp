@@ -2,6 +2,7 @@
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
+#include <deque>
 #include <memory>
 
 #include "bindings/plain_call.hpp"
@@ -20,10 +21,6 @@ Index size_of(const std::vector<Index>& sizes) {
   for (const Index size : sizes)
     if (__builtin_mul_overflow(product, size, &product)) return -1;
   return product;
-}
-
-void expect_counts(Index outer, Index inner) {
-  if (outer < 0 || inner < 0) fail("numbers of vectors", "not negative");
 }
 
 // By numbers of vectors: before and behind. Called with the interpreter's lock; another thread may
@@ -49,31 +46,40 @@ class KeptPlans {
   std::vector<Entry> entries_;
 };
 
+// A product of factors on consecutive modes, those before and behind left as they are.
 template <class T>
-class Product {
- public:
-  explicit Product(const std::vector<py::array>& factors) {
+struct Term {
+  std::vector<Index> inputs, outputs;
+  std::vector<Index> before, behind;  // sizes of the other modes
+  PackedFactors<T> packed;
+
+  Term(const std::vector<py::array>& factors, std::vector<Index> sizes_before,
+       std::vector<Index> sizes_behind)
+      : before(std::move(sizes_before)), behind(std::move(sizes_behind)) {
     if (factors.empty()) fail("factors", "at least one");
     std::vector<FactorView<T>> views;
     for (const py::array& factor : factors) {
       if (factor.ndim() != 2) fail("a factor", "two-dimensional");
       views.push_back(factor_view<T>(factor, factor.shape(0), factor.shape(1)));
-      outputs_.push_back(factor.shape(0));
-      inputs_.push_back(factor.shape(1));
+      outputs.push_back(factor.shape(0));
+      inputs.push_back(factor.shape(1));
     }
-    columns_ = size_of(inputs_);
-    rows_ = size_of(outputs_);
-    packed_.fill(merge_factors(inputs_, outputs_), views.data());
+    packed.fill(merge_factors(inputs, outputs), views.data());
   }
+};
 
+// A sum of terms that map vectors of `columns` to vectors of `rows` elements.
+template <class T>
+class Terms {
+ public:
   // x is (outer, N, inner), y is (outer, M, inner).
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) {
-    expect_counts(outer, inner);
-    const auto plan = plan_for(outer, inner);
-    const T* source = read<T>(x, plan->input_elements(), "x");
-    T* target = write<T>(y, plan->output_elements(), "y");
-    apply_plan(*plan, source, scalar<T>(alpha), target, accumulate);
+    if (outer < 0 || inner < 0) fail("numbers of vectors", "not negative");
+    const auto plans = plans_for(outer, inner);
+    const T* source = read<T>(x, plans->front().input_elements(), "x");
+    T* target = write<T>(y, plans->front().output_elements(), "y");
+    apply_plans(*plans, source, scalar<T>(alpha), target, accumulate);
   }
 
   // out[..., :] = A x[..., :] where both are plain arrays that fit and do not overlap; false, and
@@ -81,76 +87,30 @@ class Product {
   bool apply(py::handle x, py::handle out) {
     const auto call = PlainCall<T>::of(x, out, columns_, rows_);
     if (!call) return false;
-    apply_plan(*plan_for(call->outer, 1), call->x, T(1), call->out, false);
-    return true;
-  }
-
- private:
-  using Plan = KronPlan<T>;
-
-  std::shared_ptr<const Plan> plan_for(Index outer, Index inner) {
-    return plans_.get(outer, inner, [&] { return Plan(inputs_, outputs_, outer, inner); });
-  }
-
-  void apply_plan(const Plan& plan, const T* x, T alpha, T* y, bool accumulate) const {
-    if (plan.multiply_adds() < kHoldsLock) return plan.run(packed_, x, alpha, y, accumulate);
-    py::gil_scoped_release unlocked;
-    plan.run(packed_, x, alpha, y, accumulate);
-  }
-
-  std::vector<Index> inputs_, outputs_;
-  Index columns_, rows_;
-  PackedFactors<T> packed_;
-  KeptPlans<Plan> plans_;
-};
-
-// A_1 on the first mode, plus A_2 on the second, ...
-template <class T>
-class Sum {
- public:
-  explicit Sum(const std::vector<py::array>& factors) : packed_(factors.size()) {
-    if (factors.empty()) fail("factors", "at least one");
-    for (std::size_t k = 0; k < factors.size(); ++k) {
-      if (factors[k].ndim() != 2) fail("a factor", "two-dimensional");
-      const Index n = factors[k].shape(0);
-      const FactorView<T> view = factor_view<T>(factors[k], n, n);
-      packed_[k].fill(merge_factors({n}, {n}), &view);
-      sizes_.push_back(n);
-    }
-    size_ = size_of(sizes_);
-  }
-
-  // x and y are (outer, N, inner).
-  void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
-           bool accumulate) {
-    expect_counts(outer, inner);
-    const auto plans = plans_for(outer, inner);
-    const T* source = read<T>(x, plans->front().input_elements(), "x");
-    T* target = write<T>(y, plans->front().input_elements(), "y");
-    apply_plans(*plans, source, scalar<T>(alpha), target, accumulate);
-  }
-
-  // As a product's.
-  bool apply(py::handle x, py::handle out) {
-    const auto call = PlainCall<T>::of(x, out, size_, size_);
-    if (!call) return false;
     apply_plans(*plans_for(call->outer, 1), call->x, T(1), call->out, false);
     return true;
   }
 
+ protected:
+  // The next term, and the sizes of the modes before and behind its own.
+  const Term<T>& add(const std::vector<py::array>& factors, std::vector<Index> before,
+                     std::vector<Index> behind) {
+    return terms_.emplace_back(factors, std::move(before), std::move(behind));
+  }
+  void set_size(Index columns, Index rows) {
+    columns_ = columns;
+    rows_ = rows;
+  }
+
  private:
-  using Plans = std::vector<KronPlan<T>>;  // of each mode
+  using Plans = std::vector<KronPlan<T>>;  // of each term
 
   std::shared_ptr<const Plans> plans_for(Index outer, Index inner) {
     return plans_.get(outer, inner, [&] {
       Plans plans;
-      Index before = outer;
-      Index after = checked_product(sizes_, inner);
-      for (const Index n : sizes_) {
-        after = n ? after / n : after;
-        plans.emplace_back(std::vector{n}, std::vector{n}, before, after);
-        before *= n;
-      }
+      for (const Term<T>& term : terms_)
+        plans.emplace_back(term.inputs, term.outputs, checked_product(term.before, outer),
+                           checked_product(term.behind, inner));
       return plans;
     });
   }
@@ -161,13 +121,39 @@ class Sum {
     std::optional<py::gil_scoped_release> unlocked;
     if (multiply_adds >= kHoldsLock) unlocked.emplace();
     for (std::size_t k = 0; k < plans.size(); ++k)
-      plans[k].run(packed_[k], x, alpha, y, accumulate || k > 0);
+      plans[k].run(terms_[k].packed, x, alpha, y, accumulate || k > 0);
   }
 
-  std::vector<Index> sizes_;
-  Index size_;
-  std::vector<PackedFactors<T>> packed_;
+  std::deque<Term<T>> terms_;  // packed factors stay where they are
+  Index columns_ = 0, rows_ = 0;
   KeptPlans<Plans> plans_;
+};
+
+// A_1 x ... x A_d: one term.
+template <class T>
+class Product : public Terms<T> {
+ public:
+  explicit Product(const std::vector<py::array>& factors) {
+    const Term<T>& whole = this->add(factors, {}, {});
+    this->set_size(size_of(whole.inputs), size_of(whole.outputs));
+  }
+};
+
+// A_1 on the first mode, plus A_2 on the second, ...
+template <class T>
+class Sum : public Terms<T> {
+ public:
+  explicit Sum(const std::vector<py::array>& factors) {
+    if (factors.empty()) fail("factors", "at least one");
+    std::vector<Index> sizes;
+    for (const py::array& factor : factors) {
+      if (factor.ndim() != 2 || factor.shape(0) != factor.shape(1)) fail("a factor", "square");
+      sizes.push_back(factor.shape(0));
+    }
+    for (auto mode = sizes.begin(); mode != sizes.end(); ++mode)
+      this->add({factors[mode - sizes.begin()]}, {sizes.begin(), mode}, {mode + 1, sizes.end()});
+    this->set_size(size_of(sizes), size_of(sizes));
+  }
 };
 
 template <class Bound>

@@ -20,7 +20,6 @@ from batchkron.solvers import (
     block_gmres,
     cg,
     fgmres,
-    free_workspaces,
     gmres,
     kept_solvers,
     minres,
@@ -182,14 +181,6 @@ def test_block_methods_equal_those_on_the_cpu(cupy, rng, method, preconditioned)
     assert result.converged
     assert np.abs(result.iterations - expected.iterations).max() <= 1
     np.testing.assert_allclose(result.x.get(), expected.x, atol=1e-7)
-
-
-@pytest.fixture
-def kept():
-    """The solver objects that functions keep; none at first."""
-    free_workspaces()
-    yield kept_solvers._kept.entries
-    free_workspaces()
 
 
 @pytest.mark.parametrize("method", METHODS)

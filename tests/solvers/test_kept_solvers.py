@@ -12,19 +12,10 @@ from batchkron.solvers import (
     fgmres,
     free_workspaces,
     gmres,
-    kept_solvers,
     minres,
 )
 
 METHODS = [cg, minres, bicgstab, gmres, fgmres]
-
-
-@pytest.fixture
-def kept():
-    """The solver objects that functions keep; none at first."""
-    free_workspaces()
-    yield kept_solvers._kept.entries
-    free_workspaces()
 
 
 @pytest.mark.parametrize("method", METHODS)
