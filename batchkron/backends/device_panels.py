@@ -36,17 +36,37 @@ class PanelCut:
     rate: float
 
 
-_CUTS = {
-    np.dtype(np.float32): (
+_COMPLEX64 = (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 12),)
+_COMPLEX128 = (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 6),)
+_CUTS = {  # of a dtype, and of fibres whose entries lie together or do not
+    (np.dtype(np.float32), True): (
         PanelCut(64, 64, 16, 4, 8, 128, 3, 4, 63),
-        PanelCut(32, 32, 32, 4, 4, 64, 4, 4, 50),
+        PanelCut(32, 32, 32, 2, 4, 128, 3, 4, 50),
+        PanelCut(128, 72, 16, 8, 9, 128, 3, 2, 67),
+        PanelCut(32, 16, 32, 2, 2, 128, 3, 4, 41),
     ),
-    np.dtype(np.float64): (
+    (np.dtype(np.float32), False): (
+        PanelCut(64, 64, 16, 4, 8, 128, 3, 4, 63),
+        PanelCut(32, 32, 32, 4, 2, 128, 3, 4, 50),
+        PanelCut(128, 72, 16, 4, 9, 256, 3, 2, 64),
+        PanelCut(32, 16, 32, 4, 1, 128, 3, 4, 41),
+    ),
+    (np.dtype(np.float64), True): (
         PanelCut(64, 64, 16, 32, 32, 128, 3, 3, 62),
         PanelCut(32, 32, 32, 16, 16, 128, 3, 4, 50),
+        PanelCut(128, 72, 16, 64, 24, 192, 3, 2, 59),
+        PanelCut(32, 16, 32, 16, 8, 128, 3, 4, 41),
     ),
-    np.dtype(np.complex64): (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 12),),
-    np.dtype(np.complex128): (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 6),),
+    (np.dtype(np.float64), False): (
+        PanelCut(64, 64, 16, 32, 32, 128, 3, 3, 62),
+        PanelCut(32, 32, 32, 16, 16, 128, 3, 4, 50),
+        PanelCut(64, 80, 16, 80, 16, 128, 3, 3, 66),
+        PanelCut(32, 16, 32, 16, 8, 128, 3, 4, 41),
+    ),
+    (np.dtype(np.complex64), True): _COMPLEX64,
+    (np.dtype(np.complex64), False): _COMPLEX64,
+    (np.dtype(np.complex128), True): _COMPLEX128,
+    (np.dtype(np.complex128), False): _COMPLEX128,
 }
 
 
@@ -122,8 +142,10 @@ class PanelGroup:
     @property
     def knobs(self) -> PanelKnobs:
         """What was chosen."""
-        fibres = [cut.fibres for cut in _CUTS[self.tile.dtype]]
-        return PanelKnobs(fibres.index(self.tile.cut.fibres))
+        tile = self.tile
+        cuts = _CUTS[tile.dtype, tile.along]
+        sizes = [(cut.fibres, cut.results) for cut in cuts]
+        return PanelKnobs(sizes.index((tile.cut.fibres, tile.cut.results)))
 
     def tiles(self) -> int:
         """Return the number of tiles."""
@@ -156,7 +178,7 @@ def panel_group(
         tile = replace(tile, cut=replace(cut, blocks=min(cut.blocks, fitting)))
         return PanelGroup(tile, part.L, part.R, cycles)
 
-    cuts = _CUTS[part.dtype]
+    cuts = _CUTS[part.dtype, part.R == 1]
     if knobs is None:
         return min(map(group, cuts), key=lambda one: one.cycles)
     return group(cuts[knobs.cut]) if 0 <= knobs.cut < len(cuts) else None
@@ -164,7 +186,9 @@ def panel_group(
 
 def panel_knobs(part: GroupShape) -> list[PanelKnobs]:
     """Return all ways to work on a group."""
-    return [PanelKnobs(cut) for cut in range(len(_CUTS[part.dtype]))] * (len(part.inputs) == 1)
+    if len(part.inputs) != 1:
+        return []
+    return [PanelKnobs(cut) for cut in range(len(_CUTS[part.dtype, part.R == 1]))]
 
 
 def _tiles(fibres: int, K: int, cut: PanelCut) -> int:

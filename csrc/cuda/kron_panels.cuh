@@ -91,7 +91,10 @@ struct PanelSums {
   __device__ int result(int j) const { return j * down + column; }
   __device__ static Word word(const T* from) { return *reinterpret_cast<const Word*>(from); }
 
-  __device__ void add(const T* fibres, const T* results) {
+  // Adds the products of panels, and calls copy(), which begins to copy others.
+  template <class Copy>
+  __device__ void add(const T* fibres, const T* results, Copy copy) {
+    copy();
 #pragma unroll
     for (int d = 0; d < Cut::depth; d += pack) {
       Word b[Cut::columns];
@@ -167,7 +170,9 @@ struct PanelSums<double, Cut> {
         for (int i = 0; i < 4; ++i) sums[t][m][i] = 0;
   }
 
-  __device__ void add(const double* fibres, const double* results) {
+  // As above, but matrix units have their first products before copies take the issue slots.
+  template <class Copy>
+  __device__ void add(const double* fibres, const double* results, Copy copy) {
     const double* const from_a =
         (Cut::along ? fibres : results) + Rows::place(row + lane / 4, lane % 4);
     const double* const from_b =
@@ -184,6 +189,7 @@ struct PanelSums<double, Cut> {
 #pragma unroll
         for (int m = 0; m < blocks; ++m)
           multiply_16_8_4(sums[t][m], a[2 * m], a[2 * m + 1], b[t]);
+      if (d == 0) copy();
     }
   }
 
@@ -253,13 +259,14 @@ class PanelCopies {
   __device__ void copy_entries(T* panel, const T* from, Index row, Index column, Left rows_left,
                                const T* safe) {
     constexpr int together = Cut::threads / parts<count>;
-    static_assert(Cut::threads % parts<count> == 0 && Panel::size % together == 0, "the same share");
+    static_assert(Cut::threads % parts<count> == 0, "the same entries of all of them");
     const int d = threadIdx.x % parts<count> * count;
     const bool has = d < Cut::C - step * Cut::depth;
     const T* source = has ? from + (step * Cut::depth + d) * column : from;
     T* const target = panel + Panel::place(own<count>(), d);
 #pragma unroll
     for (int n = 0; n < Panel::size; n += together) {
+      if (n + together > Panel::size && own<count>() >= Panel::size - n) break;  // the last few
       const bool wanted = has && n < rows_left;
       copy<count>(target + Panel::place(n, 0), wanted ? source : safe, wanted);
       source += together * row;
@@ -421,9 +428,8 @@ struct PanelKernel {
       for (int step = 0; step < Cut::steps; ++step) {
         wait_for_copies<Cut::stages - 2>();
         __syncthreads();
-        copies.next(tiles);
         const T* const panel = shared + stage * Layout::stage;
-        sums.add(panel, panel + Layout::Fibres::elements);
+        sums.add(panel, panel + Layout::Fibres::elements, [&] { copies.next(tiles); });
         stage = stage + 1 == Cut::stages ? 0 : stage + 1;
       }
       store(a, tile, sums, words);

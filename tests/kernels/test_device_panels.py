@@ -8,7 +8,16 @@ from nvrtc import DEVICES
 from oracle import DTYPES
 
 from batchkron.backends.device_kron_groups import rule_groups
-from batchkron.backends.device_panels import _CUTS, PanelGroup, PanelTile, is_large
+from batchkron.backends.device_panels import (
+    _CUTS,
+    PanelGroup,
+    PanelKnobs,
+    PanelTile,
+    is_large,
+    panel_group,
+    panel_knobs,
+)
+from batchkron.backends.device_tiling import GroupShape
 
 LIMITS = DEVICES["90"]
 
@@ -21,7 +30,7 @@ def groups_of(shapes, rows, columns, dtype):
 @pytest.mark.parametrize(
     ("shapes", "dtype", "large"),
     [
-        ([(128, 128)], "f8", []),
+        ([(128, 7)], "f8", []),
         ([(129, 16)], "f8", [0]),
         ([(20_000, 3)], "f4", []),
         ([(8, 8), (200, 200), (4, 4)], "f4", [1]),
@@ -69,8 +78,8 @@ def test_a_factor_that_shrinks_goes_first():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_thread_blocks_fit_together(dtype):
     dtype = np.dtype(dtype)
-    for cut in _CUTS[dtype]:
-        for along in (False, True):
+    for along in (False, True):
+        for cut in _CUTS[dtype, along]:
             tile = PanelTile(0, 300, 300, along, cut, dtype)
             assert tile.blocks * (tile.shared_bytes + 1024) <= 228 << 10
 
@@ -81,6 +90,25 @@ def test_few_tiles_are_small():
     (many,) = groups_of([(316, 316)], 1, 30_000, "f8")
     assert few.tile.cut.fibres < many.tile.cut.fibres
     assert few.tiles() <= 132 < many.tiles()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("rows", "columns"), [(46_225, 1), (215, 215), (1, 46_225)])
+def test_last_tiles_are_not_much_larger_than_what_is_left(dtype, rows, columns):
+    """215 results are three tiles of 72 or 80; four of 64 would be empty by a sixth."""
+    (group,) = groups_of([(215, 215)], rows, columns, dtype)
+    assert -(-215 // group.tile.cut.results) * group.tile.cut.results <= 240
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_knobs_name_their_cut(dtype, columns):
+    part = GroupShape(0, (300,), (300,), 70, columns, np.dtype(dtype))
+    for knobs in panel_knobs(part):
+        group = panel_group(part, LIMITS, knobs)
+        assert group.knobs == knobs
+        assert group.tile.along == (columns == 1)
+    assert panel_group(part, LIMITS, PanelKnobs(len(panel_knobs(part)))) is None
 
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
