@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from itertools import groupby
+from itertools import groupby, product
 from math import prod
 from pathlib import Path
 
@@ -50,11 +50,13 @@ from batchkron.backends.device_programs import (
     segmented_program,
     segments_program,
     slice_program,
+    staged_sums_program,
     sum_program,
     unit_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
+from batchkron.backends.device_staged_sums import staged_tiling
 from batchkron.backends.device_sums import sum_tiling
 from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
 from batchkron.backends.krylov import Stage
@@ -93,6 +95,8 @@ SEGMENTS = (  # modes of blocks, nodes, vectors at once
     ([(9, 13)], 50, 1),
     ([(170, 170), (180, 180)], 10, 1),
 )
+STAGED = "staged sums over edges"
+STAGED_BLOCKS = [(3,) * 6, (5,) * 4, (7,) * 3]
 SUMS = [(8, 8, 8), (5, 7), (32, 32), (16, 16, 16), (40, 33), (2,) * 9]  # sizes of the modes
 _CG, _BICGSTAB = (0, 1, 2, 3, 1), (0, 1, 3, 2, 4, 5)
 ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
@@ -372,6 +376,18 @@ def segmented_kernels(dtype, capability):
     return [kernel.result() for kernel in begun]
 
 
+def staged_kernels(dtype, capability):
+    """The kernels that stage children in shared memory: none before compute capability 9.0."""
+    kind, limits = np.dtype(dtype), DEVICES[capability]
+    begun = []
+    for sizes, between in product(STAGED_BLOCKS, (False, True)):
+        modes = list(segment_modes([(n, n) for n in sizes]))
+        tiling = staged_tiling(modes, kind.itemsize, between, limits)
+        if tiling is not None:
+            begun.append(_begun(staged_sums_program(kind, tiling), capability))
+    return [kernel.result() for kernel in begun]
+
+
 def sums_kernels(dtype, capability):
     """The kernels of Kronecker sums of many systems."""
     kind, limits = np.dtype(dtype), DEVICES[capability]
@@ -404,6 +420,7 @@ def all_kernels(capability):
     for dtype in DTYPES:
         table[f"{EXPLICIT} {dtype}"] = explicit_kernels(dtype, capability)
         table[f"{SEGMENTED} {dtype}"] = segmented_kernels(dtype, capability)
+        table[f"{STAGED} {dtype}"] = staged_kernels(dtype, capability)
     table[UNITS] = unit_kernels(capability)
     for case in PRECISIONS:
         table[precision_label(case)] = precision_kernels(case, capability)

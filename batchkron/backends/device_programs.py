@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_panels import PanelTile
     from batchkron.backends.device_registers import RegisterTile
     from batchkron.backends.device_segments import SegmentTiling
+    from batchkron.backends.device_staged_sums import StagedTiling
     from batchkron.backends.device_sums import SumTiling
     from batchkron.backends.krylov import Stage
 
@@ -431,3 +432,12 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
     return Program(
         "segmented_multiply.cuh", _type("segmented_multiply", _TYPES[dtype], cut, *modes)
     )
+
+
+def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Program:
+    """Return the kernel of such sums whose blocks are staged in shared memory."""
+    numbers = tiling.team, tiling.teams, tiling.slots, tiling.blocks, tiling.column
+    cut = _type("StagedCut", *numbers, _flag(tiling.between))
+    bundles = (_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
+    name = _type("staged_sums", _TYPES[dtype], cut, *bundles)
+    return Program("staged_sums.cuh", name)

@@ -182,7 +182,7 @@ def _width(mode: SegmentMode, itemsize: int, inner: int, limits: DeviceLimits) -
     return width
 
 
-def _column_pitch(mode: SegmentMode, itemsize: int) -> int:
+def column_pitch(mode: SegmentMode, itemsize: int) -> int:
     """Return the elements from one column of a matrix to the next."""
     tile = result_tile(mode.K, itemsize)
     if tile < mode.K:
@@ -194,13 +194,13 @@ def _column_pitch(mode: SegmentMode, itemsize: int) -> int:
 
 def matrix_words(mode: SegmentMode, itemsize: int) -> int:
     """Return the words that a matrix of a mode takes."""
-    return -(-mode.C * _column_pitch(mode, itemsize) * itemsize // WORD)
+    return -(-mode.C * column_pitch(mode, itemsize) * itemsize // WORD)
 
 
 def laid_out_matrices(mode: SegmentMode, matrices: Array) -> Array:
     """Return matrices (count, K, C) as the kernel reads them, of whole words each."""
     count, itemsize = len(matrices), matrices.itemsize
-    pitch = _column_pitch(mode, itemsize)
+    pitch = column_pitch(mode, itemsize)
     result = np.zeros((count, matrix_words(mode, itemsize) * WORD // itemsize), matrices.dtype)
     columns = result[:, : mode.C * pitch].reshape(count, mode.C, pitch)
     columns[:, :, : mode.K] = matrices.swapaxes(1, 2)

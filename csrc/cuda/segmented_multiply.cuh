@@ -55,13 +55,13 @@ struct alignas(8) SegmentEdge {
 // block targets[i] of y, or of scratch, from num_outputs on, which no edge of this launch reads. Of
 // y's blocks alone: they are scaled by alpha, and overwritten unless `accumulate`. Any element's
 // alignment will do for x and y; what is overwritten is never read.
-template <class T>
+template <class T, class Edge = SegmentEdge>
 struct SegmentedArguments {
   const T* x;
   T* y;
   T* scratch;
   const Index* starts;
-  const SegmentEdge* edges;
+  const Edge* edges;
   const int* targets;
   const T* matrices;  // 16-byte aligned
   Index nodes;

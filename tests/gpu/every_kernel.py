@@ -79,7 +79,12 @@ SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
     ((300, 40, 2, 1), 3, 5),
 ]
 SUMS = [(8, 8, 8), (5, 7), (33,), (2, 3, 4, 5)]
-SWEEPS = [((3,) * 2, (7, 5)), ((2, 4, 3), (6, 3, 5)), ((3,) * 6, (1, 0, 1, 2, 0, 1))]
+SWEEPS = [
+    ((3,) * 2, (7, 5)),
+    ((2, 4, 3), (6, 3, 5)),
+    ((3,) * 6, (1, 0, 1, 2, 0, 1)),
+    ((7,) * 3, (2, 1, 5)),
+]
 EXPLICIT = [
     ((90, 7), (3, 3)),
     ((64, 8), (4, 64)),
@@ -262,7 +267,7 @@ PARTS = {
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
     "systems": (systems, {"kron_sum.cuh", "krylov_systems.cuh"}),
     "units": (units, {"batched_units.cuh"}),
-    "segmented": (segmented, {"segmented_multiply.cuh"}),
+    "segmented": (segmented, {"segmented_multiply.cuh", "staged_sums.cuh"}),
     "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
 }
 

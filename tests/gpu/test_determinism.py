@@ -100,6 +100,7 @@ CASES = {
     "list, several vectors": partial(batch, shapes=[(3, 3)] * 3, lists=(5000, 60, 70), columns=8),
     "sweeps, parts of a warp": partial(sweeps, sizes=(3, 3), corner=(29, 22)),
     "sweeps, several warps": partial(sweeps, sizes=(4, 4, 4), corner=(6, 9, 5)),
+    "sweeps, staged": partial(sweeps, sizes=(3,) * 6, corner=(1, 0, 1, 2, 0, 1)),
     "sweeps, several vectors": partial(sweeps, sizes=(3, 2, 4), corner=(6, 9, 5), columns=5),
     "batched_gemm": gemms,
 }

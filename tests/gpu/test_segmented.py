@@ -78,7 +78,7 @@ def test_nodes_of_many_edges(cupy, poisoned_on_device, rng, dtype, sizes):
     expected = op.apply(x)
     device = op.to("cuda")
     (table,) = device._plan._sums._tables
-    assert table[1] == 1
+    assert table.num_long == 1
     out = device.apply(cupy.asarray(x), out=poisoned_on_device(expected.shape, dtype))
     np.testing.assert_allclose(out.get(), expected, **tolerance(dtype, expected))
     y = random_array(rng, expected.shape, dtype)

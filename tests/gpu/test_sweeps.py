@@ -155,6 +155,44 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
     close(target.get().reshape(-1), y + op @ x, np.float64)
 
 
+@pytest.mark.parametrize("few", [0, 16], ids=["a team a node", "all teams a node"])
+@pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3], ids=str)
+def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
+    """Blocks that come to shared memory as a whole, from anywhere."""
+    monkeypatch.setattr("batchkron.backends.device_staged_sums._FEW", few)
+    modes, level = len(sizes), LEVELS[len(sizes)]
+    flux = operator_of(rng, level, sizes[0], "full", dtype)
+    volume = operator_of(rng, level, sizes[0], "volume", dtype)
+    each = [[flux if k == mode else None for k in range(modes)] for mode in range(modes)]
+    ends = [volume, *[None] * (modes - 2), volume]
+    grid = adaptive_grid(rng, modes)
+    for terms, between in ((each, False), ([*each, ends], True)):
+        op = bk.SparseGridOperator(grid, terms, sizes)
+        device = op.to("cuda")
+        if int(cupy.cuda.Device().compute_capability) >= 90:
+            assert device._program._plan._sums._staged.between == between
+        size = op.shape[0]
+        x, y = (random_array(rng, (2, size), dtype) for _ in range(2))
+        shape = (2, op.num_inputs, -1)
+        expected = op.apply(x.reshape(shape)).reshape(2, size)
+        for offset in range(4):  # of the first element in words of 16 bytes
+            given, out = cupy.full(offset + 2 * size + 1, np.nan, dtype), None
+            given[offset : offset + 2 * size] = cupy.asarray(x.reshape(-1))
+            whole = given[offset : offset + 2 * size].reshape(shape)
+            out = poisoned_on_device((2, size), dtype).reshape(shape)
+            close(device.apply(whole, out=out).get().reshape(2, size), expected, dtype)
+            one = given[offset : offset + size]
+            again = device.matvec(one, out=poisoned_on_device(size, dtype)).get()
+            np.testing.assert_array_equal(again, out.get().reshape(2, size)[0])
+        target = cupy.asarray(y.reshape(shape))
+        device.accumulate(cupy.asarray(x.reshape(shape)), target, alpha=-2)
+        close(target.get().reshape(2, size), y - 2 * expected, dtype)
+        together = (device @ cupy.asarray(np.ascontiguousarray(x.T))).get()  # another kernel
+        close(together, expected.T, dtype)
+        device.update(blocks=[3 * m.blocks for m in op._spec.matrices])
+        close(device.matvec(cupy.asarray(x[0])).get(), device.to("cpu") @ x[0], dtype)
+
+
 def test_updates_reach_relatives_and_graphs(cupy, rng, dtype):
     op = all_modes(rng, 2, dtype)
     device = op.to("cuda")

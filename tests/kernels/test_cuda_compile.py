@@ -22,6 +22,7 @@ from cuda_kernels import (
     precision_label,
     resources,
     segmented_kernels,
+    staged_kernels,
     sums_kernels,
     systems_kernels,
     unit_kernels,
@@ -146,6 +147,16 @@ def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, t
 
 
 @pytest.mark.parametrize("capability", DEVICES)
+def test_staged_sums_compile_and_take_no_more_registers(dtype, capability, table):
+    kernels = staged_kernels(dtype, capability)
+    assert len(kernels) == (6 if capability == "90" else 0)
+    for kernel in kernels:
+        assert "staged_sums" in kernel.name
+    grown = list(growth(kernels, table[f"{cuda_kernels.STAGED} {dtype}"]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
+@pytest.mark.parametrize("capability", DEVICES)
 def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, table):
     kernels = unit_kernels(capability)
     assert all("batched_units" in kernel.name for kernel in kernels)
@@ -157,7 +168,7 @@ def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
     labels.add(cuda_kernels.UNITS)
     labels |= {precision_label(case) for case in PRECISIONS}
-    others = (cuda_kernels.EXPLICIT, cuda_kernels.SEGMENTED)
+    others = (cuda_kernels.EXPLICIT, cuda_kernels.SEGMENTED, cuda_kernels.STAGED)
     labels |= {f"{kind} {dtype}" for kind in others for dtype in DTYPES}
     for shapes in TABLE["kernels"].values():
         assert set(shapes) == labels, AGAIN

@@ -23,7 +23,7 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
 from batchkron.backends.device_arguments import segmented_arguments
-from batchkron.backends.device_programs import segmented_program
+from batchkron.backends.device_programs import Program, segmented_program, staged_sums_program
 from batchkron.backends.device_segments import (
     EdgeList,
     EdgeTable,
@@ -34,6 +34,7 @@ from batchkron.backends.device_segments import (
     matrix_words,
     segment_tiling,
 )
+from batchkron.backends.device_staged_sums import StagedTiling, staged_loads, staged_tiling
 from batchkron.backends.device_sweeps import sweep_levels
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array
@@ -68,7 +69,10 @@ class EdgeSums:
         self._launches: dict[tuple[int, int], list[Launch]] = {}
         self._scalars = batch_scalars(self._dtype)
         self._matrices = cupy.asarray(matrices)
-        self._tables = [(len(table.targets), table.num_long, _on_device(table)) for table in tables]
+        self._tables = tables
+        self._on_device: dict[tuple[int, bool], dict[str, DeviceArray]] = {}
+        limits = device_limits(self.device)
+        self._staged = staged_tiling(modes, self._dtype.itemsize, blocks[2] > 0, limits)
         cupy.cuda.get_current_stream().synchronize()  # any stream may use what was copied
 
     def set_values(self, matrices: Array) -> None:
@@ -91,16 +95,44 @@ class EdgeSums:
         return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
 
     def _tiling(self, outer: int, inner: int) -> SegmentTiling:
-        nodes = max(count for count, _, _ in self._tables)
+        nodes = max(len(table.targets) for table in self._tables)
         limits = device_limits(self.device)
         return segment_tiling(self._modes, self._dtype.itemsize, nodes, outer, inner, limits)
+
+    def _arrays(self, number: int, staged: StagedTiling | None) -> dict[str, DeviceArray]:
+        """Return a table as the kernel takes it, copied to the device when it is first needed.
+
+        Raises
+        ------
+        RuntimeError
+            If that is while a graph is captured.
+        """
+        key = number, staged is not None
+        arrays = self._on_device.get(key)
+        if arrays is None:
+            stream = cupy.cuda.get_current_stream()
+            if stream.is_capturing():
+                raise RuntimeError(
+                    "lists of edges have to be copied to the device, which cannot be done while a "
+                    "graph is captured; apply the same operator to as many vectors once before"
+                )
+            table = self._tables[number]
+            given = {"starts": table.starts, "edges": table.edges, "targets": table.targets}
+            if staged:
+                loads = staged_loads(table, staged.bundles)
+                given |= {"starts": loads.starts, "edges": loads.loads}
+            arrays = {name: cupy.asarray(array) for name, array in given.items()}
+            stream.synchronize()  # any stream may use what was copied
+            self._on_device[key] = arrays
+        return arrays
 
     def _prepared(self, outer: int, inner: int) -> list[Launch]:
         """Return the launches for vectors (outer, …, inner)."""
         launches = self._launches.get((outer, inner))
         if launches is None:
-            tiling = self._tiling(outer, inner)
-            kernel = load_kernel(segmented_program(self._dtype, tiling), self.device)
+            staged = self._staged if inner == 1 else None
+            tiling = staged or self._tiling(outer, inner)
+            kernel = load_kernel(_program(self._dtype, tiling), self.device)
             launches = [
                 self._launch(kernel, tiling, number, outer, inner)
                 for number in range(len(self._tables))
@@ -111,12 +143,23 @@ class EdgeSums:
         return launches
 
     def _launch(
-        self, kernel: Any, tiling: SegmentTiling, number: int, outer: int, inner: int
+        self,
+        kernel: Any,
+        tiling: SegmentTiling | StagedTiling,
+        number: int,
+        outer: int,
+        inner: int,
     ) -> Launch:
-        nodes, num_long, arrays = self._tables[number]
-        crews = num_long if tiling.teams > 1 else 0
+        table = self._tables[number]
+        nodes, crews = len(table.targets), table.num_long if tiling.teams > 1 else 0
+        slabs, pieces, staged = outer, 1, None
+        if isinstance(tiling, StagedTiling):
+            staged = tiling
+            crews = tiling.crews(nodes * outer, nodes, crews, device_limits(self.device))
+        else:
+            slabs, pieces = outer * -(-inner // tiling.width), tiling.pieces
         arguments = np.zeros(1, segmented_arguments(self._dtype))
-        for key, array in arrays.items():
+        for key, array in self._arrays(number, staged).items():
             arguments[key] = array.data.ptr
         arguments["matrices"] = self._matrices.data.ptr
         arguments["nodes"], arguments["crews"] = nodes, crews
@@ -127,8 +170,8 @@ class EdgeSums:
             arguments[key] = count
         grid = (
             crews + -(-(nodes - crews) // tiling.teams),
-            min(outer * -(-inner // tiling.width), _MOST_BLOCKS),
-            min(tiling.pieces, _MOST_BLOCKS),
+            min(slabs, _MOST_BLOCKS),
+            min(pieces, _MOST_BLOCKS),
         )
         return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
 
@@ -148,9 +191,10 @@ class EdgeSums:
                 launch(stream, addresses, scalars)
 
 
-def _on_device(table: EdgeTable) -> dict[str, DeviceArray]:
-    arrays = {"starts": table.starts, "edges": table.edges, "targets": table.targets}
-    return {key: cupy.asarray(array) for key, array in arrays.items()}
+def _program(dtype: np.dtype[Any], tiling: SegmentTiling | StagedTiling) -> Program:
+    if isinstance(tiling, StagedTiling):
+        return staged_sums_program(dtype, tiling)
+    return segmented_program(dtype, tiling)
 
 
 def _clear(y: DeviceArray, accumulate: bool) -> None:
@@ -204,7 +248,7 @@ class SweepPlan(PlainCalls):
         self._shape = sweeps.vectors[0].blocks, sweeps.block_size
         self._sums: EdgeSums | None = None
         levels = sweep_levels(sweeps)
-        self._levels = replace(levels, tables=())  # the device has them
+        self._levels = replace(levels, tables=())  # the sums have them
         if levels.tables:
             counts = self._shape[0], sweeps.vectors[1].blocks, levels.scratch
             values = levels.laid_out(matrices)

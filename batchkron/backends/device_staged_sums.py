@@ -1,0 +1,237 @@
+"""How sums over edges are cut where children are staged in shared memory, and their loads.
+
+Pure arithmetic, without any device: ``csrc/cuda/staged_sums.cuh`` has the kernel's contract.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.backends.device_segments import EdgeTable, SegmentMode, column_pitch
+from batchkron.backends.device_tiling import DeviceLimits
+
+__all__ = ["ModeBundle", "StagedLoads", "StagedTiling", "staged_loads", "staged_tiling"]
+
+_LINE = 128  # bytes
+_MOST_MODES = 3  # of a bundle
+_SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
+_LEAST_BLOCK = 300  # elements
+_SUM_REGISTERS = 72  # of a thread
+_THREADS = 64  # of a thread block
+_MANY_SUMS = 41  # registers
+_RESIDENT = {168: 384, 128: 512, 102: 640}  # threads of a multiprocessor, by their registers
+_SLOTS = 2
+_FEW = 16  # nodes a multiprocessor; fewer are made by all teams of a thread block
+
+
+@dataclass(frozen=True, slots=True)
+class ModeBundle:
+    """Neighbouring modes of ``n`` entries of a block (L, n^modes, R), ``items`` a thread."""
+
+    n: int
+    modes: int
+    L: int
+    R: int
+    items: int
+
+    @property
+    def size(self) -> int:
+        """Elements of a bundle."""
+        return int(self.n**self.modes)
+
+
+@dataclass(frozen=True)
+class StagedTiling:
+    """How one kernel makes nodes.
+
+    Attributes
+    ----------
+    bundles : tuple of ModeBundle
+        The last modes first.
+    team : int
+        Threads that make a node.
+    teams : int
+        Of a thread block.
+    slots : int
+        Children of a team that are in shared memory.
+    blocks : int
+        Thread blocks that share a multiprocessor.
+    column : int
+        Elements from one column of a matrix to the next.
+    between : bool
+        Whether children may be in the scratch memory.
+    itemsize : int
+    """
+
+    bundles: tuple[ModeBundle, ...]
+    team: int
+    teams: int
+    slots: int
+    blocks: int
+    column: int
+    between: bool
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        """Threads of a thread block."""
+        return self.team * self.teams
+
+    def crews(self, slabs: int, nodes: int, num_long: int, limits: DeviceLimits) -> int:
+        """Return how many of the first nodes have a whole thread block each.
+
+        ``slabs``: nodes of all vectors; ``num_long``: how many nodes have many edges.
+        """
+        if self.teams == 1:
+            return 0
+        return nodes if slabs < _FEW * limits.multiprocessors else num_long
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        return self.teams * _team_bytes(self.bundles, self.slots, self.column, self.itemsize)
+
+
+def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize: int) -> int:
+    """Return the shared memory of a team: its sums, barriers, and slots, in whole lines."""
+    block = math.prod(bundle.size for bundle in bundles) * itemsize
+    matrix = _rounded(bundles[0].n * column * itemsize, 16)
+    slot = _rounded(block, _LINE) + _LINE + _rounded(_MOST_MODES * matrix, _LINE)
+    return _rounded(block, _LINE) + _LINE + slots * slot
+
+
+def _rounded(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def staged_tiling(
+    modes: Sequence[SegmentMode], itemsize: int, between: bool, limits: DeviceLimits
+) -> StagedTiling | None:
+    """Return how a kernel makes nodes of one vector, None where children are not to be staged.
+
+    All modes of a block have to be there, in their order, with square matrices of one size.
+    """
+    n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
+    is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
+    if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _LEAST_BLOCK:
+        return None
+    most = _SUM_REGISTERS * 4 // itemsize
+    chosen = min(
+        (
+            (_work(bundles, team), team, bundles)
+            for bundles in _bundles(n, len(modes), most)
+            for team in (32, 64, 128)
+            if all(_items(b, team) * b.size <= most for b in bundles)
+        ),
+        key=lambda choice: choice[:2],
+        default=None,
+    )
+    if chosen is None:
+        return None
+    _, team, plain = chosen
+    bundles = tuple(ModeBundle(b.n, b.modes, b.L, b.R, _items(b, team)) for b in plain)
+    column = column_pitch(modes[0], itemsize)
+    own = _team_bytes(bundles, _SLOTS, column, itemsize)
+    teams = max(1, _THREADS // team)
+    while teams > 1 and teams * own > limits.shared_bytes:
+        teams //= 2
+    if teams * own > limits.shared_bytes:
+        return None
+    blocks = limits.shared_bytes // (teams * own)
+    blocks = max(1, min(blocks, _resident(bundles, itemsize) // (team * teams)))
+    return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
+
+
+def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
+    """Return how many threads should share a multiprocessor: their registers hold the sums."""
+    sums = max(bundle.items * bundle.size for bundle in bundles) * itemsize // 4
+    has_one = all(bundle.items == 1 for bundle in bundles)
+    return _RESIDENT[168 if sums >= _MANY_SUMS else 102 if has_one else 128]
+
+
+def _items(bundle: ModeBundle, team: int) -> int:
+    return -(-bundle.L * bundle.R // team)
+
+
+def _bundles(n: int, modes: int, most: int) -> Iterator[tuple[ModeBundle, ...]]:
+    """Yield all cuts of the modes in bundles, the last modes first."""
+
+    def cut(left: int) -> Iterator[tuple[int, ...]]:
+        if left == 0:
+            yield ()
+        for count in range(1, min(left, _MOST_MODES) + 1):
+            if n**count <= most:
+                for rest in cut(left - count):
+                    yield (count, *rest)
+
+    for counts in cut(modes):
+        behind, bundles = 0, []
+        for count in counts:
+            before = modes - behind - count
+            bundles.append(ModeBundle(n, count, n**before, n**behind, 1))
+            behind += count
+        if len(bundles) > 1:
+            yield tuple(bundles)
+
+
+def _work(bundles: Sequence[ModeBundle], team: int) -> float:
+    """Return what a node costs, in elements a thread reads, counting those of idle threads."""
+    modes = sum(b.modes for b in bundles)
+    size = math.prod(b.size for b in bundles)
+    reads = sum(b.modes * team * _items(b, team) * b.size for b in bundles) / modes
+    return reads * (1 + 0.25 * len(bundles)) / size
+
+
+@dataclass(frozen=True)
+class StagedLoads:
+    """Children with the matrices of a bundle's modes, as one launch takes them.
+
+    Attributes
+    ----------
+    starts : ndarray of int64, (nodes * bundles + 1,)
+        Loads of node i and bundle g: ``starts[i * bundles + g]`` to the next start.
+    loads : ndarray of int32, (loads, 4)
+        A child, and where the matrix of each mode begins, -1 for none.
+    """
+
+    starts: NDArray[np.int64]
+    loads: NDArray[np.int32]
+
+
+def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads:
+    """Gather the edges of a table, whose modes are all of a block's, by node, bundle and child."""
+    counts = [b.modes for b in bundles]
+    modes = sum(counts)
+    bundle_of, place_of = np.empty(modes, np.int64), np.empty(modes, np.int64)
+    stop = modes
+    for number, count in enumerate(counts):
+        bundle_of[stop - count : stop], place_of[stop - count : stop] = number, np.arange(count)
+        stop -= count
+    edges = table.edges
+    key = np.repeat(np.arange(len(table.starts) - 1), np.diff(table.starts))
+    part = key // modes * len(counts) + bundle_of[key % modes]
+    place = place_of[key % modes]
+    order = np.lexsort((place, edges[:, 0], part))
+    part, place, edges = part[order], place[order], edges[order]
+    same_load = (part[1:] == part[:-1]) & (edges[1:, 0] == edges[:-1, 0])
+    again = np.concatenate([[False], same_load & (place[1:] == place[:-1])])
+    if again.any():  # edges that differ in their matrix alone
+        numbers = np.arange(len(again))
+        again = numbers - np.maximum.accumulate(np.where(again, 0, numbers))
+        order = np.lexsort((again, edges[:, 0], part))
+        part, place, edges, again = part[order], place[order], edges[order], again[order]
+        same_load = (part[1:] == part[:-1]) & (edges[1:, 0] == edges[:-1, 0])
+        same_load &= again[1:] == again[:-1]
+    begins = np.concatenate([[True], ~same_load])[: len(part)]
+    load = np.cumsum(begins) - 1
+    loads = np.full((np.count_nonzero(begins), 1 + _MOST_MODES), -1, np.int32)
+    loads[:, 0] = edges[begins, 0]
+    loads[load, 1 + place] = edges[:, 1]
+    starts = np.zeros(len(table.targets) * len(counts) + 1, np.int64)
+    np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
+    return StagedLoads(starts, loads)

@@ -1,0 +1,111 @@
+"""How sums over edges are cut where children are staged, and their loads; no device is needed."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nvrtc import DEVICES
+
+from batchkron.backends.device_segments import EdgeList, SegmentMode, edge_table
+from batchkron.backends.device_staged_sums import ModeBundle, staged_loads, staged_tiling
+
+LIMITS = DEVICES["90"]
+
+
+def block_modes(sizes):
+    return [
+        SegmentMode(math.prod(sizes[:k]), n, n, math.prod(sizes[k + 1 :]))
+        for k, n in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize("itemsize", [4, 8, 16])
+@pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3, (3,) * 7, (3,) * 8], ids=str)
+def test_tilings_fit_the_device(sizes, itemsize):
+    tiling = staged_tiling(block_modes(sizes), itemsize, False, LIMITS)
+    if tiling is None:
+        assert math.prod(sizes) * itemsize > 50_000  # too many sums or too large
+        return
+    counts = [bundle.modes for bundle in tiling.bundles]
+    assert sum(counts) == len(sizes)
+    behind = 1
+    for bundle in tiling.bundles:  # the last modes first
+        assert behind == bundle.R
+        assert bundle.L * bundle.size * bundle.R == math.prod(sizes)
+        assert bundle.items * tiling.team >= bundle.L * bundle.R
+        assert bundle.items * bundle.size * itemsize <= 72 * 4
+        behind *= bundle.size
+    assert tiling.team % 32 == 0
+    assert tiling.block <= 128
+    assert tiling.blocks * tiling.shared_bytes <= LIMITS.shared_bytes
+    assert tiling.shared_bytes % 128 == 0
+
+
+def test_other_blocks_are_not_staged():
+    assert staged_tiling(block_modes((3,) * 6), 8, False, LIMITS) is not None
+    for sizes in [(3,) * 5, (2,) * 9, (4,) * 6, (8,) * 3, (3, 5, 5, 5), (729,), (9, 9, 9)]:
+        assert staged_tiling(block_modes(sizes), 8, False, LIMITS) is None
+    assert staged_tiling(block_modes((3,) * 6)[:5], 8, False, LIMITS) is None
+    assert staged_tiling(block_modes((3,) * 6), 8, False, DEVICES["80"]) is None
+    little = replace(LIMITS, shared_bytes=4096)
+    assert staged_tiling(block_modes((3,) * 6), 8, False, little) is None
+
+
+def test_teams_share_nodes_where_these_are_few():
+    tiling = staged_tiling(block_modes((3,) * 6), 8, False, LIMITS)
+    assert tiling.teams > 1
+    assert tiling.crews(500, 500, 3, LIMITS) == 500
+    assert tiling.crews(100_000, 500, 3, LIMITS) == 3
+    assert replace(tiling, teams=1).crews(500, 500, 3, LIMITS) == 0
+
+
+def edges_of_loads(loads, bundles, modes):
+    """(node, mode, child, matrix) of all loads, and the node's bundles' modes."""
+    first = modes
+    for number, bundle in enumerate(bundles):
+        first -= bundle.modes
+        for part in range(number, len(loads.starts) - 1, len(bundles)):
+            for child, *words in loads.loads[loads.starts[part] : loads.starts[part + 1]].tolist():
+                found = [(first + k, child, word) for k, word in enumerate(words) if word >= 0]
+                assert found
+                for mode, child, word in found:
+                    yield part // len(bundles), mode, child, word
+
+
+@pytest.mark.parametrize("kinds", [3, 300], ids=["edges that are alike", "different edges"])
+def test_loads_hold_each_edge_once(rng, kinds):
+    modes, nodes = 5, 40
+    lists = []
+    for mode in range(modes):
+        count = rng.integers(0, 6, nodes)
+        count[7] = 0  # a node without edges
+        starts = np.concatenate([[0], np.cumsum(count)])
+        children, words = rng.integers(0, kinds, starts[-1]), rng.integers(0, 10**6, starts[-1])
+        lists.append(EdgeList(mode, 0, starts, children, words))
+    bundles = [ModeBundle(3, 2, 27, 1, 1), ModeBundle(3, 3, 1, 9, 1)]
+    table = edge_table([(0, nodes)], lists, modes)
+    loads = staged_loads(table, bundles)
+    expected = sorted(
+        (node, edges.mode, int(edges.children[e]), int(edges.words[e]))
+        for edges in lists
+        for node in range(nodes)
+        for e in range(edges.starts[node], edges.starts[node + 1])
+    )
+    ranks = {int(target): k for k, target in enumerate(table.targets)}
+    expected = sorted((ranks[node], *rest) for node, *rest in expected)
+    assert sorted(edges_of_loads(loads, bundles, modes)) == expected
+    assert len(loads.loads) <= len(expected)
+    pairs = {(node, mode >= 3, child) for node, mode, child, _ in expected}
+    repeated = len(expected) - len({edge[:3] for edge in expected})
+    assert len(loads.loads) <= len(pairs) + repeated
+
+
+def test_no_edges():
+    starts, none = np.zeros(4, np.int64), np.zeros(0, np.int64)
+    lists = [EdgeList(mode, 0, starts, none, none) for mode in range(2)]
+    loads = staged_loads(
+        edge_table([(0, 3)], lists, 2), [ModeBundle(3, 1, 3, 1, 1), ModeBundle(3, 1, 1, 3, 1)]
+    )
+    assert loads.loads.shape == (0, 4)
+    assert not loads.starts.any()
