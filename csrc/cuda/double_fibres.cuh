@@ -11,6 +11,9 @@ template <class Pass>
 struct Fragments {
   static constexpr int halves = Pass::rows, blocks = halves / 2, fibres = 8 * halves;
   static constexpr int steps = (Pass::C + 3) / 4, tiles = (Pass::K + 7) / 8;
+  static constexpr int sharers = Pass::split > 0 ? Pass::split : 1;  // warps
+  static constexpr int mine = (tiles + sharers - 1) / sharers;       // tiles of a warp
+  static constexpr bool whole = 8 * mine * sharers == Pass::K;       // all of their results exist
   static constexpr bool ragged = Pass::Fibres::size % fibres != 0;
   static_assert(halves % 2 == 0 && Pass::across <= 2, "whole fragments");
 
@@ -120,7 +123,7 @@ struct Fragments {
           }
         }
     }
-    __device__ static bool exists(int k) { return Pass::K % 8 == 0 || k < Pass::K; }
+    __device__ static bool exists(int k) { return whole || k < Pass::K; }
   };
 };
 
@@ -189,8 +192,8 @@ struct FibreMultiply<double, Pass, false> {
 template <class Pass>
 struct FibreMultiply<double, Pass, true> {
   using F = Fragments<Pass>;
-  static constexpr int mine = (F::tiles + Pass::split - 1) / Pass::split;  // tiles of a warp
-  static constexpr int elements = 0;                                       // in shared memory
+  static constexpr int mine = F::mine;
+  static constexpr int elements = 0;  // in shared memory
 
   struct Held {
     double b[mine][F::steps];

@@ -112,6 +112,29 @@ def test_several_passes_equal_the_cpu(cupy, rng, dtype, shapes, count):
     np.testing.assert_allclose(result, expected, rtol=0, atol=eps * scale)
 
 
+@pytest.mark.parametrize("shape", [(128, 128), (104, 100), (101, 103)], ids=str)
+@pytest.mark.parametrize("inner", [1, 36, 70])
+def test_factors_that_warps_share(cupy, poisoned_on_device, rng, shape, inner):
+    """Each holds some results' rows, maybe none; several tiles of a team, not all of them full."""
+    multiprocessors = cupy.cuda.runtime.deviceGetAttribute(
+        cupy.cuda.runtime.cudaDevAttrMultiProcessorCount, 0
+    )
+    host, factors = factors_of(cupy, rng, [shape], np.float64)
+    count = 32 * 11 * multiprocessors // inner + 1
+    for offset, transposed, beta in ((0, False, 0), (1, True, -1)):
+        if transposed:
+            factors = [cupy.asfortranarray(factor) for factor in factors]
+        x = random_array(rng, (count, shape[1], inner), np.float64)
+        y = random_array(rng, (count, shape[0], inner), np.float64)
+        given = poisoned_on_device(x.size + offset, np.float64)[offset:].reshape(x.shape)
+        given[...] = cupy.asarray(x)
+        out = poisoned_on_device(y.size + offset, np.float64)[offset:].reshape(y.shape)
+        bk.gekmm(factors, given, y=cupy.asarray(y), out=out, alpha=2, beta=beta)
+        expected = 2 * (host[0] @ x) + beta * y
+        scale = 1000 * np.finfo(np.float64).eps * np.abs(expected).max()
+        np.testing.assert_allclose(out.get(), expected, rtol=0, atol=scale)
+
+
 @pytest.mark.parametrize(
     "shapes", [[(200, 129)], [(131, 257), (3, 5)], [(4, 2), (40, 140), (33, 40)]], ids=str
 )
