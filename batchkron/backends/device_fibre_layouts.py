@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 import numpy as np
 
@@ -153,9 +153,12 @@ def _conflicts(shape: Shape, cut: Cut, strides: Array) -> list[float]:
     """Return the mean length of accesses to shared memory in each layout, 1 without conflicts."""
     numbers = tuple(range(strides.shape[1]))
     found = []
+    step, _ = _direct(shape, cut)
     for one in _passes(shape, cut, numbers):  # with numbers of axes in place of their strides
         fibres = [(size, strides[:, axis]) for size, axis in one.fibres]
-        for fibre, entry, word in _accesses(one, shape.itemsize):
+        in_registers = one.split > 0 and one.products == 0  # the factor, of the only mode
+        only_reads = in_registers and step > 0
+        for fibre, entry, word in islice(_accesses(one, shape.itemsize), 1 if only_reads else None):
             places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
             lanes = _BANKS // (word * shape.itemsize // 4)
             for begin in range(0, WARP, lanes):

@@ -104,6 +104,18 @@ def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
                 assert all(stride % tile.word == 0 for stride in rest), "words are aligned"
 
 
+@pytest.mark.parametrize("inner", [1, 128])
+def test_reads_of_a_shared_factors_fibres_have_no_conflicts(inner):
+    """Results go to the array: in shared memory only what is read counts."""
+    (group,) = fibre_groups((128,), (128,), 4096, inner, np.dtype("f8"), DEVICES["90"])
+    (one,) = group.tile.passes
+    assert one.split > 0
+    assert group.tile.step > 0
+    lane = np.arange(16)  # read together: words of eight bytes
+    place = places(one.fibres)[lane // 4] + one.stride * (lane % 4)
+    assert len(np.unique(place % 16)) == 16
+
+
 def test_small_complex_and_many_factors_have_other_kernels():
     limits = next(iter(DEVICES.values()))
     for sizes, dtype in [
