@@ -14,11 +14,12 @@ from itertools import combinations, islice, product
 
 import numpy as np
 
-from batchkron.backends.device_fibre_times import LANES, SECTOR, WARP, Cut, Shape
+from batchkron.backends.device_fibre_times import LANES, RING, SECTOR, WARP, Cut, Shape
 from batchkron.backends.device_register_passes import access_lengths, strides_of
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
 
+_BARRIERS = 16  # bytes of a stage of a ring: it is full, it is read
 _BANKS = 32  # of four bytes each
 
 
@@ -193,6 +194,7 @@ def layout_of(shape: Shape, cut: Cut, limits: DeviceLimits) -> Layout:
             strides = tuple(strides_of(extents, padded))
             buffer = -(-strides[0] * cut.slices // 4) * 4
             shared = (staged + cut.teams * cut.stages * buffer) * shape.itemsize
+            shared += _BARRIERS * cut.stages if cut.stages == RING else 0
             if shared <= limits.shared_bytes:
                 found.append((strides, buffer, shared))
     assert found, "a tile without pads fits"

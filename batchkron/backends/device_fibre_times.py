@@ -7,7 +7,7 @@ A way is the size of a tile, the warps that share it and what a warp takes of it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -33,6 +33,7 @@ _TEAMS = {  # warps of a team: numbers of teams
     12: (1,),
     16: (1,),
 }
+RING = 4  # tiles in shared memory that warps go through each at its own pace
 _MOST_PADDED = 0.98  # of shared memory is filled without pads
 
 # Estimated times, in cycles of a multiprocessor of an H200: fitted to 1200 measured kernels so
@@ -51,6 +52,7 @@ _STORE = 3.8  # of one result of a thread
 _ITEM = 45  # of a warp's turn to other fibres
 _IDLE = 2.2  # warps' worth of a multiprocessor that does not issue
 _NORM = 2.33  # how nearly the slowest of several resources is the time
+_IN_RING = 0.75  # of the time of multiply-adds and stores, where warps need not wait for each other
 _LAUNCH = 4000  # of a launch, and its first loads
 _STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
 _STAGED_TOGETHER = 8  # values of such a batch
@@ -252,12 +254,19 @@ def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
             yield 1, columns
 
 
+def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragment]) -> bool:
+    """Whether a tile may be one of a ring: all warps read it, and write to the array."""
+    last = fragments[-1]
+    direct = last.along if columns == 1 else columns * shape.itemsize >= SECTOR
+    return teams == 1 and last.split > 0 and last.products == 0 and direct
+
+
 def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     """Yield all ways to work on a group, with estimated cycles."""
     block = math.prod(shape.extents)
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
     shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
-    for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2)):
+    for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2, RING)):
         buffer = slices * block * columns
         if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
             continue
@@ -266,6 +275,8 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         if passes is None:
             continue
         cycles, fragments = passes
+        if stages == RING and not _may_ring(shape, columns, teams, fragments):
+            continue
         staged = sum(one.staged for one in fragments)
         if (staged + teams * stages * buffer) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
             continue
@@ -278,6 +289,8 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         rounds = -(-tiles // limits.multiprocessors)
         busy_teams = min(teams, rounds)
         turns = -(-rounds // teams)
+        if stages == RING:
+            cycles *= _IN_RING
         alone = cycles + waiting * (1 if stages == 1 or turns == 1 else _HIDDEN)
         together = busy_teams * warps
         uneven = -(-together // 4) * 4 / together

@@ -42,6 +42,7 @@ template <int C_, int K_, int stride_, int rows_, int columns_, int across_, boo
 struct FibrePass {
   static constexpr int C = C_, K = K_, stride = stride_, rows = rows_, columns = columns_;
   static constexpr int across = across_, split = split_;
+  static constexpr int products = 0;  // in single precision: on ordinary cores
   static constexpr bool along = along_;
   using Fibres = Fibres_;
 };
@@ -90,6 +91,7 @@ struct NothingHeld {
 template <class T, class Pass, class Sync>
 struct TargetInTile {
   static constexpr bool in_tile = true;
+  static constexpr int piece = 0;
   using Place = int;
   T* tile;
   Sync sync_team;
@@ -115,7 +117,9 @@ struct TargetInTile {
 };
 
 // Multiplies the fibres of a tile: `run` is called by all warps of a team, begins after a
-// synchronisation of the team and ends before one. Each warp calls release() of the target once.
+// synchronisation of the team and ends before one. Each warp calls release() of the target once. If
+// the target has pieces, the only warp of a team calls refill(c) for every one of them before: nobody
+// reads entries c to c + piece of any fibre again.
 template <class T, class Pass, bool split = (Pass::split > 0)>
 struct FibreMultiply;
 
@@ -192,9 +196,34 @@ struct FibreMultiply<float, Pass, false> {
     for (int g = 0; g < groups; ++g)
       places[g] = inside(first, g) ? Pass::Fibres::place(first + g * lanes * Pass::across) : 0;
     float sums[rows][columns] = {};
+    constexpr int piece = Target::piece > 0 ? Target::piece : Pass::C;
+    static_assert(Pass::C % piece == 0, "whole pieces");
+#pragma unroll 1
+    for (int begin = 0; begin < Pass::C; begin += piece) {
+      add<piece>(sums, tile, begin, places, first, f);
+      if constexpr (Target::piece > 0) {
+        __syncwarp();
+        if (last) target.refill(begin);
+      }
+    }
+    __syncwarp();
+    if (last) target.release();
+    if (target.plain())
+      store<true>(target, first, sums, lane);
+    else
+      store<false>(target, first, sums, lane);
+    __syncwarp();
+  }
+
+  // Adds what `piece` entries of each fibre make, from `begin` on.
+  template <int piece>
+  __device__ static void add(float (&sums)[rows][columns], const float* tile, int begin,
+                             const int (&places)[rows / Pass::across], int first,
+                             const float* f) {
+    constexpr int groups = rows / Pass::across;
     if constexpr (Pass::along) {
 #pragma unroll 1
-      for (int c = 0; c < Pass::C; c += word) {
+      for (int c = begin; c < begin + piece; c += word) {
         Floats<word> x[rows];
 #pragma unroll
         for (int g = 0; g < rows; ++g)
@@ -209,7 +238,7 @@ struct FibreMultiply<float, Pass, false> {
       }
     } else {
 #pragma unroll 4
-      for (int c = 0; c < Pass::C; ++c) {
+      for (int c = begin; c < begin + piece; ++c) {
         float values[rows];
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
@@ -222,13 +251,6 @@ struct FibreMultiply<float, Pass, false> {
         add(sums, values, f + c * padded);
       }
     }
-    __syncwarp();
-    if (last) target.release();
-    if (target.plain())
-      store<true>(target, first, sums, lane);
-    else
-      store<false>(target, first, sums, lane);
-    __syncwarp();
   }
 
   static constexpr bool ragged = Pass::Fibres::size % fibres != 0;

@@ -5,46 +5,21 @@
 
 #include "asynchronous_copy.cuh"
 #include "double_fibres.cuh"
-#include "fibre_multiply.cuh"
+#include "fibre_refill.cuh"
+#include "fibre_tile.cuh"
 #include "kron_arguments.cuh"
+#include "shared_barrier.cuh"
 #include "tf32_multiply.cuh"
 
 namespace batchkron {
 
-// A tile: `slices` blocks, `columns` wide (all of them if there are several slices). Inputs and
-// Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
-// together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
-// while the other is multiplied. Direct: how the last pass writes to the array, DirectTarget.
-template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
-          int threads_, int teams_, int stages_, class Inputs_, class Outputs_, class Direct_>
-struct FibreTile {
-  static constexpr int slices = slices_, columns = columns_;
-  static constexpr int inputs = inputs_, outputs = outputs_, word = word_;
-  static constexpr int buffer = buffer_, threads = threads_, teams = teams_, stages = stages_;
-  using Inputs = Inputs_;
-  using Outputs = Outputs_;
-  using Direct = Direct_;
-};
-
-// The array's rows (of R elements) that a tile's results go to: neighbouring results of the last
-// pass are `step` rows apart, Rows are those of its fibres but for columns. step 0: the tile is
-// written from shared memory.
-template <int step_, class Rows_>
-struct DirectTarget {
-  static constexpr int step = step_;
-  using Rows = Rows_;
-};
-
 template <class T, class Tile, class... Pass>
 struct FibreKernel {
   using Arguments = KronArguments<T, int(sizeof...(Pass))>;
+  using Pieces = Refill<T, Tile, sizeof...(Pass) == 1, typename LastOf<Pass...>::Type>;
   static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);
 
-  // A tile in the array: offsets of its first element, and what is left of the array from there.
-  struct Part {
-    Index x, y;
-    Index slices, columns;
-  };
+  using Part = TilePart;
 
   __device__ static Index across(const Arguments& a) {
     return (a.R + Tile::columns - 1) / Tile::columns;
@@ -170,22 +145,20 @@ struct FibreKernel {
   };
 
   // Where the last pass writes. release: called once all that the team reads of a tile is read.
-  template <class Release>
+  template <class Release, class Pieces = NoRefill>
   struct TargetInArray {
     static constexpr bool in_tile = false;
+    static constexpr int piece = Pieces::piece;
     using Place = T*;
     const Arguments& a;
     const Part& part;
     bool words;
     Release release;
+    Pieces refill;
 
-    __device__ bool has(int fibre) const {
-      constexpr int rows = Tile::Direct::Rows::size / Tile::slices;  // of a slice
-      return fibre % Tile::columns < part.columns && fibre / Tile::columns / rows < part.slices;
-    }
+    __device__ bool has(int fibre) const { return holds<Tile>(part, fibre); }
     __device__ T* place(int fibre) const {
-      return a.y + (part.y + Tile::Direct::Rows::place(fibre / Tile::columns) * a.R +
-                    fibre % Tile::columns);
+      return a.y + (part.y + row_of<Tile>(fibre) * a.R + fibre % Tile::columns);
     }
     __device__ Index entry(int k) const { return k * (Tile::Direct::step * a.R); }
 
@@ -228,6 +201,77 @@ struct FibreKernel {
     __syncthreads();
   }
 
+  // The tiles of a thread block, every gridDim.x-th one, without a division for each.
+  class Walk {
+    Index l, r;  // numbers of tiles
+
+   public:
+    __device__ Walk(const Arguments& a, Index number)
+        : l(number / across(a)), r(Tile::columns == 1 ? 0 : number % across(a)) {}
+
+    // by: where tile gridDim.x is
+    __device__ void go_on(const Arguments& a, const Walk& by) {
+      l += by.l;
+      if constexpr (Tile::columns > 1) {
+        r += by.r;
+        if (r >= across(a)) {
+          r -= across(a);
+          ++l;
+        }
+      }
+    }
+    __device__ bool ends(const Arguments& a) const { return l * Tile::slices >= a.L; }
+    __device__ Part part(const Arguments& a) const {
+      const Index slice = l * Tile::slices, column = r * Tile::columns;
+      return {slice * Tile::inputs * a.R + column, slice * Tile::outputs * a.R + column,
+              a.L - slice, a.R - column};
+    }
+  };
+
+  // The warps of the only team read all fibres of a tile, each at its own pace, so that some
+  // multiply while others write. A warp is at most two tiles ahead of the last one.
+  __device__ static void run_in_ring(const Arguments& a, T* shared) {
+    constexpr int stages = Tile::stages, ahead = stages - 2, warps = Tile::threads / 32;
+    SharedBarrier* const full = reinterpret_cast<SharedBarrier*>(shared + stages * Tile::buffer);
+    SharedBarrier* const read = full + stages;
+    const int thread = threadIdx.x;
+    if (thread < stages) {
+      full[thread].begin(Tile::threads);
+      read[thread].begin(warps);
+    }
+    __syncthreads();
+    const bool load_words = is_aligned(a.x, a.R);
+    const bool store_words = is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
+    const Walk step(a, gridDim.x);
+    Walk here(a, blockIdx.x), next = here;
+    const auto ask = [&](int stage) {
+      load(a, load_words, next.part(a), shared + stage * Tile::buffer, thread);
+      full[stage].arrive_with_copies();
+      next.go_on(a, step);
+    };
+#pragma unroll 1
+    for (int n = 0; n < ahead && !next.ends(a); ++n) ask(n);
+    const Passes<Pass...> passes(a.factors, thread);
+#pragma unroll 1
+    for (int n = 0; !here.ends(a); ++n) {
+      if (!next.ends(a)) {
+        const int stage = (n + ahead) % stages;
+        if (n + ahead >= stages) read[stage].wait((n + ahead) / stages - 1);
+        ask(stage);
+      }
+      const int stage = n % stages;
+      full[stage].wait(n / stages);
+      const Part part = here.part(a);
+      const auto release = [&] {
+        __syncwarp();
+        if (thread % 32 == 0) read[stage].arrive();
+      };
+      passes.run(shared + stage * Tile::buffer, shared, 0, thread,
+                 TargetInArray<decltype(release)>{a, part, store_words, release, {}});
+      here.go_on(a, step);
+    }
+  }
+
   __device__ static void run(const Arguments& a, T* shared) {
     const int team = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
     T* const buffers = shared + staged + team * Tile::stages * Tile::buffer;
@@ -252,14 +296,19 @@ struct FibreKernel {
       if constexpr (Tile::stages > 1) current ^= 1;
       wait_for_copies<Tile::stages - 1>();
       sync_team(team);
-      if (Tile::stages == 1 && number + stride < tiles)
-        prefetch(a, part(a, number + stride), thread);
+      const bool has_next = Tile::stages == 1 && number + stride < tiles;
+      const Part next = has_next ? part(a, number + stride) : here;
+      if (has_next) prefetch(a, next, thread);
+      const Pieces pieces{a.x, a.R, next, buffer, thread, has_next && load_words};
       const auto refill = [&] {
         sync_team(team);
-        ask(number + Tile::stages * stride, buffer);
+        if (Pieces::possible && pieces.active)
+          commit_copies();
+        else
+          ask(number + Tile::stages * stride, buffer);
       };
       passes.run(buffer, shared, team, thread,
-                 TargetInArray<decltype(refill)>{a, here, store_words, refill});
+                 TargetInArray<decltype(refill), Pieces>{a, here, store_words, refill, pieces});
       if constexpr (Tile::Direct::step == 0) {
         if (store_words)
           store<Tile::word>(a, here, buffer, thread);
@@ -276,7 +325,11 @@ template <class T, class Tile, class... Pass>
 __global__ void __launch_bounds__(Tile::threads * Tile::teams, 1)
     kron_fibres(const KronArguments<T, int(sizeof...(Pass))> a) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  FibreKernel<T, Tile, Pass...>::run(a, reinterpret_cast<T*>(shared_memory));
+  using Kernel = FibreKernel<T, Tile, Pass...>;
+  if constexpr (Tile::stages > 2)
+    Kernel::run_in_ring(a, reinterpret_cast<T*>(shared_memory));
+  else
+    Kernel::run(a, reinterpret_cast<T*>(shared_memory));
 }
 
 }  // namespace batchkron

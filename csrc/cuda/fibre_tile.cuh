@@ -1,0 +1,52 @@
+// Tiles of fibres, and where they are in an array (L, sizes of the modes, R).
+#pragma once
+
+#include "fibre_multiply.cuh"
+#include "kron_arguments.cuh"
+
+namespace batchkron {
+
+// A tile: `slices` blocks, `columns` wide (all of them if there are several slices). Inputs and
+// Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
+// together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
+// while the other is multiplied. Direct: how the last pass writes to the array, DirectTarget.
+template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
+          int threads_, int teams_, int stages_, class Inputs_, class Outputs_, class Direct_>
+struct FibreTile {
+  static constexpr int slices = slices_, columns = columns_;
+  static constexpr int inputs = inputs_, outputs = outputs_, word = word_;
+  static constexpr int buffer = buffer_, threads = threads_, teams = teams_, stages = stages_;
+  using Inputs = Inputs_;
+  using Outputs = Outputs_;
+  using Direct = Direct_;
+};
+
+// The array's rows (of R elements) that a tile's results go to: neighbouring results of the last
+// pass are `step` rows apart, Rows are those of its fibres but for columns. step 0: the tile is
+// written from shared memory.
+template <int step_, class Rows_>
+struct DirectTarget {
+  static constexpr int step = step_;
+  using Rows = Rows_;
+};
+
+// A tile in the array: offsets of its first element, and what is left of the array from there.
+struct TilePart {
+  Index x, y;
+  Index slices, columns;
+};
+
+// The row that a fibre of the last pass begins in, from the tile's first one.
+template <class Tile>
+__device__ Index row_of(int fibre) {
+  return Tile::Direct::Rows::place(fibre / Tile::columns);
+}
+
+// Whether there is such a fibre.
+template <class Tile>
+__device__ bool holds(const TilePart& part, int fibre) {
+  constexpr int rows = Tile::Direct::Rows::size / Tile::slices;  // of a slice
+  return fibre % Tile::columns < part.columns && fibre / Tile::columns / rows < part.slices;
+}
+
+}  // namespace batchkron
