@@ -13,6 +13,12 @@
 
 namespace batchkron {
 
+// Lets about so many cycles pass.
+__device__ inline void pause(int cycles) {
+  const int begin = clock();
+  while (clock() - begin < cycles) __nanosleep(200);
+}
+
 template <class T, class Tile, class... Pass>
 struct FibreKernel {
   using Arguments = KronArguments<T, int(sizeof...(Pass))>;
@@ -20,6 +26,14 @@ struct FibreKernel {
   static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);
 
   using Part = TilePart;
+
+  // Cycles that half of the warps begin later, where each has a tile of its own and one mode: half of
+  // a tile's multiply-adds, so that a scheduler's two warps do not load and write at once.
+  static constexpr bool alternate = sizeof(T) == 4 && sizeof...(Pass) == 1 &&
+                                    ((Pass::products == 0) && ...) && Tile::threads == 32 &&
+                                    Tile::teams >= 8 && Tile::stages == 1;
+  static constexpr int late =
+      alternate ? Tile::inputs * Tile::columns * Tile::slices / 64 * (Pass::K + ...) : 0;
 
   __device__ static Index across(const Arguments& a) {
     return (a.R + Tile::columns - 1) / Tile::columns;
@@ -288,6 +302,7 @@ struct FibreKernel {
     for (int i = 0; i < Tile::stages; ++i) ask(number + i * stride, buffers + i * Tile::buffer);
     stage(a.factors, shared);
     const Passes<Pass...> passes(a.factors, thread);
+    if (late > 0 && team >= Tile::teams / 2 && tiles >= 3 * stride) pause(late);
     int current = 0;
 #pragma unroll 1
     for (; number < tiles; number += stride) {

@@ -1,4 +1,5 @@
-// Barriers in shared memory: who arrives at one goes on, and who waits may come much later.
+// Barriers in shared memory: who arrives at one goes on, and who waits may come much later. Bulk
+// copies, which they count, are for compute capability 9.0 and up; before, they do nothing.
 #pragma once
 
 namespace batchkron {
@@ -19,34 +20,40 @@ class SharedBarrier {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(address())
                  : "memory");
   }
+  // Arrives, and names the bytes of bulk copies that have to come in this phase, too.
+  __device__ void arrive_and_expect(unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
+                 "r"(bytes)
+                 : "memory");
+#endif
+  }
+  // Begins such a copy; addresses and size are multiples of 16.
+  __device__ void copy_bulk(void* shared, const void* global, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned target = unsigned(__cvta_generic_to_shared(shared));
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1], %2, [%3];" ::"r"(target),
+        "l"(global), "r"(bytes), "r"(address())
+        : "memory");
+#endif
+  }
   // Arrives as soon as all copies that the thread has begun are there.
   __device__ void arrive_with_copies() {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address()) : "memory");
   }
   __device__ void wait(int phase) const {
-    while (!has_ended(phase & 1)) {
-    }
-  }
-
- private:
-  __device__ bool has_ended(int parity) const {
-    unsigned ended;
 #if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(ended)
-        : "r"(address()), "r"(parity)
-        : "memory");
+#define BATCHKRON_ASK "mbarrier.try_wait.parity.shared::cta.b64"
 #else
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(ended)
-        : "r"(address()), "r"(parity)
-        : "memory");
+#define BATCHKRON_ASK "mbarrier.test_wait.parity.shared.b64"
 #endif
-    return ended != 0;
+    asm volatile("{\n.reg .pred ended;\nAGAIN:\n" BATCHKRON_ASK
+                 " ended, [%0], %1;\n@!ended bra AGAIN;\n}" ::"r"(address()),
+                 "r"(phase & 1)
+                 : "memory");
+#undef BATCHKRON_ASK
   }
 };
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "asynchronous_copy.cuh"
-#include "bulk_copy.cuh"
 #include "segmented_multiply.cuh"
+#include "shared_barrier.cuh"
 
 namespace batchkron {
 
@@ -92,24 +92,24 @@ struct ChildRing {
   char* const memory;
   int index, rank;      // of the team in its thread block, of the thread in its team
   int current = 0;      // slot
-  unsigned parity = 0;  // of its phase
+  int phase = 0;        // of its barrier
   // A byte of each child, the current one first: what modes have a matrix, words of 4 bytes to skip.
   unsigned notes = 0;
 
   __device__ ChildRing(char* own_memory, int own_index, int own_rank)
       : memory(own_memory), index(own_index), rank(own_rank) {
     if (rank == 0)
-      for (int s = 0; s < Cut::slots; ++s) begin(barrier(s), 1 + Cut::team);
+      for (int s = 0; s < Cut::slots; ++s) barrier(s).begin(1 + Cut::team);
     Cut::sync_team(index);
   }
 
-  __device__ CopyBarrier* barrier(int s) const {
-    return reinterpret_cast<CopyBarrier*>(memory) + s;
+  __device__ SharedBarrier& barrier(int s) const {
+    return reinterpret_cast<SharedBarrier*>(memory)[s];
   }
   __device__ char* place(int s) const { return memory + line + s * slot; }
 
   // Waits for the current child.
-  __device__ void wait_for_child() const { wait(barrier(current), parity); }
+  __device__ void wait_for_child() const { barrier(current).wait(phase); }
   __device__ const T* child() const {
     return reinterpret_cast<const T*>(place(current) + (notes >> 3 & 31) * 4);
   }
@@ -121,7 +121,7 @@ struct ChildRing {
     notes >>= 8;
     if (++current == Cut::slots) {
       current = 0;
-      parity ^= 1;
+      phase ^= 1;
     }
   }
 
@@ -133,8 +133,8 @@ struct ChildRing {
     char* const to = place(s);
     if (rank == 0) {
       const unsigned count = (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;
-      expect(barrier(s), count);
-      copy_bulk(to + offset - before, from - before, count, barrier(s));
+      barrier(s).arrive_and_expect(count);
+      barrier(s).copy_bulk(to + offset - before, from - before, count);
     }
 #pragma unroll
     for (int first = 0; first < words; first += Cut::team) {
@@ -146,7 +146,7 @@ struct ChildRing {
                                        reinterpret_cast<const char*>(all_matrices) +
                                            (Index(begin) + word % matrix_words) * 16);
     }
-    arrive_after_copies(barrier(s));
+    barrier(s).arrive_with_copies();
     const unsigned modes = (load.matrices[0] >= 0 ? 1 : 0) | (load.matrices[1] >= 0 ? 2 : 0) |
                            (load.matrices[2] >= 0 ? 4 : 0);
     notes |= (offset / 4 << 3 | modes) << 8 * ahead;
