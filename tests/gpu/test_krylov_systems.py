@@ -57,7 +57,9 @@ def test_equal_those_on_the_cpu(cupy, rng, dtype, workspace, sizes, monkeypatch)
     np.testing.assert_allclose(norms[:few], wanted[:few], rtol=0.01, atol=atol)
     products = 2 if workspace is Bicgstab else 1
     least = products * result.iterations.max() - (products - 1)
-    assert least <= result.applications <= least + 2 + 3 * products + result.restarts.max() * 4
+    # graphs of one iteration after another double their number before they look again
+    most = least + 2 + 3 * products if launches else 2 * least + 3 * products
+    assert least <= result.applications <= most + result.restarts.max() * 4
 
 
 def test_many_restarts_and_long_solves(cupy, rng, monkeypatch):
