@@ -169,18 +169,21 @@ def panel_group(
         return None
     (C,), (K,) = part.inputs, part.outputs
 
-    def group(cut: PanelCut) -> PanelGroup:
+    def group(cut: PanelCut) -> PanelGroup | None:
         rounds = -(-_tiles(part.L * part.R, K, cut) // limits.multiprocessors)
         entries = -(-C // cut.depth) * cut.depth
         cycles = _LAUNCH + rounds * cut.fibres * cut.results * entries / cut.rate
         tile = PanelTile(part.first, C, K, part.R == 1, cut, part.dtype)
         fitting = (limits.shared_bytes + 1024) // (tile.shared_bytes + 1024)
+        if fitting < 1:
+            return None
         tile = replace(tile, cut=replace(cut, blocks=min(cut.blocks, fitting)))
         return PanelGroup(tile, part.L, part.R, cycles)
 
     cuts = _CUTS[part.dtype, part.R == 1]
     if knobs is None:
-        return min(map(group, cuts), key=lambda one: one.cycles)
+        found = [one for one in map(group, cuts) if one is not None]
+        return min(found, key=lambda one: one.cycles, default=None)
     return group(cuts[knobs.cut]) if 0 <= knobs.cut < len(cuts) else None
 
 

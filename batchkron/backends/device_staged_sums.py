@@ -18,6 +18,7 @@ from batchkron.backends.device_tiling import DeviceLimits
 __all__ = ["ModeBundle", "StagedLoads", "StagedTiling", "staged_loads", "staged_tiling"]
 
 _LINE = 128  # bytes
+_RESERVED = 1024  # bytes of shared memory that a thread block takes besides
 _MOST_MODES = 3  # of a bundle
 _SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
 _LEAST_BLOCK = 300  # elements
@@ -142,7 +143,7 @@ def staged_tiling(
         teams //= 2
     if teams * own > limits.shared_bytes:
         return None
-    blocks = limits.shared_bytes // (teams * own)
+    blocks = (limits.shared_bytes + _RESERVED) // (teams * own + _RESERVED)
     blocks = max(1, min(blocks, _resident(bundles, itemsize) // (team * teams)))
     return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
 

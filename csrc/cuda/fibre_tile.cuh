@@ -9,7 +9,8 @@ namespace batchkron {
 // A tile: `slices` blocks, `columns` wide (all of them if there are several slices). Inputs and
 // Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
 // together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
-// while the other is multiplied. Direct: how the last pass writes to the array, DirectTarget.
+// while the other is multiplied, and more are a ring. Direct: how the last pass writes to the array,
+// DirectTarget.
 template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
           int threads_, int teams_, int stages_, class Inputs_, class Outputs_, class Direct_>
 struct FibreTile {

@@ -15,8 +15,8 @@ namespace batchkron {
 
 // Lets about so many cycles pass.
 __device__ inline void pause(int cycles) {
-  const int begin = clock();
-  while (clock() - begin < cycles) __nanosleep(200);
+  const long long begin = clock64();
+  while (clock64() - begin < cycles) __nanosleep(200);
 }
 
 template <class T, class Tile, class... Pass>
@@ -246,6 +246,8 @@ struct FibreKernel {
   // multiply while others write. A warp is at most two tiles ahead of the last one.
   __device__ static void run_in_ring(const Arguments& a, T* shared) {
     constexpr int stages = Tile::stages, ahead = stages - 2, warps = Tile::threads / 32;
+    static_assert(Tile::teams == 1 && sizeof...(Pass) == 1 && staged == 0 && Tile::Direct::step > 0,
+                  "one team whose registers hold the only factor, and that writes to the array");
     SharedBarrier* const full = reinterpret_cast<SharedBarrier*>(shared + stages * Tile::buffer);
     SharedBarrier* const read = full + stages;
     const int thread = threadIdx.x;

@@ -1,5 +1,5 @@
 // Barriers in shared memory: who arrives at one goes on, and who waits may come much later. Bulk
-// copies, which they count, are for compute capability 9.0 and up; before, they do nothing.
+// copies, which they count, are for compute capability 9.0 and up; before, they stop the program.
 #pragma once
 
 namespace batchkron {
@@ -16,6 +16,13 @@ class SharedBarrier {
   __device__ void begin(int arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
   }
+  // The same if bulk copies will be counted.
+  __device__ void begin_for_bulk(int arrivals) {
+    begin(arrivals);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
   __device__ void arrive() {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(address())
                  : "memory");
@@ -26,6 +33,8 @@ class SharedBarrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()),
                  "r"(bytes)
                  : "memory");
+#else
+    __trap();
 #endif
   }
   // Begins such a copy; addresses and size are multiples of 16.
@@ -37,6 +46,8 @@ class SharedBarrier {
         " [%0], [%1], %2, [%3];" ::"r"(target),
         "l"(global), "r"(bytes), "r"(address())
         : "memory");
+#else
+    __trap();
 #endif
   }
   // Arrives as soon as all copies that the thread has begun are there.

@@ -75,8 +75,9 @@ struct BundleMultiply {
 };
 
 // Children of a team in shared memory, and their matrices. A block of the array begins at any
-// element: the whole words of 16 bytes around it are copied, which no page's end divides, to a place
-// that has the same offset in a line of 128 bytes, so that each line is asked for once.
+// element: the whole words of 16 bytes around it are copied (up to 15 bytes beside x: no page's end
+// divides a word), to a place that has the same offset in a line of 128 bytes, so that each line is
+// asked for once.
 template <class T, class Cut, class First, int size>
 struct ChildRing {
   static_assert(First::size % 2 == 1, "neighbouring bundles begin in different banks");
@@ -99,7 +100,7 @@ struct ChildRing {
   __device__ ChildRing(char* own_memory, int own_index, int own_rank)
       : memory(own_memory), index(own_index), rank(own_rank) {
     if (rank == 0)
-      for (int s = 0; s < Cut::slots; ++s) barrier(s).begin(1 + Cut::team);
+      for (int s = 0; s < Cut::slots; ++s) barrier(s).begin_for_bulk(1 + Cut::team);
     Cut::sync_team(index);
   }
 

@@ -1,5 +1,7 @@
 """Sweeps on the device: the operators of the CPU, in as few launches as a term has modes."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,7 +157,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
     close(target.get().reshape(-1), y + op @ x, np.float64)
 
 
-@pytest.mark.parametrize("few", [0, 16], ids=["a team a node", "all teams a node"])
+@pytest.mark.parametrize("few", [0, 10**6], ids=["a team a node", "all teams a node"])
 @pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3], ids=str)
 def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
     """Blocks that come to shared memory as a whole, from anywhere."""
@@ -191,6 +193,28 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
         close(together, expected.T, dtype)
         device.update(blocks=[3 * m.blocks for m in op._spec.matrices])
         close(device.matvec(cupy.asarray(x[0])).get(), device.to("cpu") @ x[0], dtype)
+
+
+def test_threads_that_begin_with_one_operator(cupy, rng):
+    """What several vectors at once need is copied for all of them."""
+    flux = operator_of(rng, 2, 3, "full")
+    terms = [[flux if k == mode else None for k in range(6)] for mode in range(6)]
+    op = bk.SparseGridOperator(adaptive_grid(rng, 6), terms, 3)
+    X = rng.standard_normal((op.shape[1], 4))
+    expected, given = op @ X, cupy.asarray(X)
+    cupy.cuda.Device().synchronize()
+    for _ in range(3):
+        device = bk.SparseGridOperator._from_spec(op._spec).to("cuda")
+        start = threading.Barrier(4)
+
+        def work(device=device, start=start):
+            start.wait()
+            return [(device @ given).get() for _ in range(3)]
+
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(work) for _ in range(4)]:
+                for result in future.result():
+                    close(result, expected, np.float64)
 
 
 def test_updates_reach_relatives_and_graphs(cupy, rng, dtype):

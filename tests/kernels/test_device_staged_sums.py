@@ -21,11 +21,13 @@ def block_modes(sizes):
 
 
 @pytest.mark.parametrize("itemsize", [4, 8, 16])
-@pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3, (3,) * 7, (3,) * 8], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(3,) * 6, (5,) * 4, (7,) * 3, (3,) * 7, (3,) * 8, (5,) * 5], ids=str
+)
 def test_tilings_fit_the_device(sizes, itemsize):
     tiling = staged_tiling(block_modes(sizes), itemsize, False, LIMITS)
     if tiling is None:
-        assert math.prod(sizes) * itemsize > 50_000  # too many sums or too large
+        assert math.prod(sizes) * itemsize >= 50_000  # too many sums or too large
         return
     counts = [bundle.modes for bundle in tiling.bundles]
     assert sum(counts) == len(sizes)
@@ -38,7 +40,7 @@ def test_tilings_fit_the_device(sizes, itemsize):
         behind *= bundle.size
     assert tiling.team % 32 == 0
     assert tiling.block <= 128
-    assert tiling.blocks * tiling.shared_bytes <= LIMITS.shared_bytes
+    assert tiling.blocks * (tiling.shared_bytes + 1024) <= LIMITS.shared_bytes + 1024
     assert tiling.shared_bytes % 128 == 0
 
 

@@ -73,7 +73,8 @@ class EdgeSums:
         self._on_device: dict[tuple[int, bool], dict[str, DeviceArray]] = {}
         limits = device_limits(self.device)
         self._staged = staged_tiling(modes, self._dtype.itemsize, blocks[2] > 0, limits)
-        cupy.cuda.get_current_stream().synchronize()  # any stream may use what was copied
+        for number in range(len(tables)):
+            self._arrays(number, self._staged)
 
     def set_values(self, matrices: Array) -> None:
         """Copy new matrices, as laid out."""
@@ -102,10 +103,12 @@ class EdgeSums:
     def _arrays(self, number: int, staged: StagedTiling | None) -> dict[str, DeviceArray]:
         """Return a table as the kernel takes it, copied to the device when it is first needed.
 
+        That is at once for single vectors. Threads may ask for it at the same time.
+
         Raises
         ------
         RuntimeError
-            If that is while a graph is captured.
+            If it has to be copied while a graph is captured.
         """
         key = number, staged is not None
         arrays = self._on_device.get(key)
@@ -123,7 +126,7 @@ class EdgeSums:
                 given |= {"starts": loads.starts, "edges": loads.loads}
             arrays = {name: cupy.asarray(array) for name, array in given.items()}
             stream.synchronize()  # any stream may use what was copied
-            self._on_device[key] = arrays
+            arrays = self._on_device.setdefault(key, arrays)  # one for all threads' launches
         return arrays
 
     def _prepared(self, outer: int, inner: int) -> list[Launch]:
