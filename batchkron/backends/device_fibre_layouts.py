@@ -14,7 +14,14 @@ from itertools import combinations, islice, product
 
 import numpy as np
 
-from batchkron.backends.device_fibre_times import LANES, RING, SECTOR, WARP, Cut, Shape
+from batchkron.backends.device_fibre_times import (
+    LANES,
+    RING,
+    WARP,
+    Cut,
+    Shape,
+    writes_to_array,
+)
 from batchkron.backends.device_register_passes import access_lengths, strides_of
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
@@ -240,14 +247,5 @@ def _direct(shape: Shape, cut: Cut) -> tuple[int, tuple[tuple[int, int], ...]]:
     strides = [math.prod(sizes[m + 1 :]) for m in range(len(sizes))]
     rows = [(sizes[m], strides[m]) for m in reversed(range(len(sizes))) if m != mode]
     rows.append((cut.slices, math.prod(sizes)))
-    # elements of the array that a warp writes together
-    if cut.columns < shape.R:
-        together = cut.columns
-    elif mode < len(sizes) - 1:
-        together = strides[mode] * shape.R
-    elif cut.columns > 1:
-        together = shape.R
-    else:
-        together = sizes[mode] if cut.fragments[-1].along else 1
-    direct = together * shape.itemsize >= SECTOR
+    direct = writes_to_array(shape, cut.columns, cut.fragments[-1].along)
     return strides[mode] if direct else 0, tuple(rows)

@@ -254,11 +254,26 @@ def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
             yield 1, columns
 
 
+def writes_to_array(shape: Shape, columns: int, along: bool) -> bool:
+    """Whether the last pass does: what a warp writes together fills sectors."""
+    *_, (mode, _) = shape.steps()
+    sizes = shape.outputs
+    if columns < shape.R:
+        together = columns
+    elif mode < len(sizes) - 1:
+        together = math.prod(sizes[mode + 1 :]) * shape.R
+    elif columns > 1:
+        together = shape.R
+    else:
+        together = sizes[mode] if along else 1
+    return together * shape.itemsize >= SECTOR
+
+
 def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragment]) -> bool:
     """Whether a tile may be one of a ring: all warps read it, and write to the array."""
     last = fragments[-1]
-    direct = last.along if columns == 1 else columns * shape.itemsize >= SECTOR
-    return teams == 1 and last.split > 0 and last.products == 0 and direct
+    is_shared = teams == 1 and last.split > 0 and last.products == 0
+    return is_shared and writes_to_array(shape, columns, last.along)
 
 
 def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
