@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class ModeBundle:
 
 @dataclass(frozen=True)
 class StagedTiling:
-    """How one kernel makes nodes.
+    """How one kernel makes nodes, those of one vector at a time.
 
     Attributes
     ----------
@@ -77,6 +78,9 @@ class StagedTiling:
     column: int
     between: bool
     itemsize: int
+
+    width: ClassVar[int] = 1  # columns that a team takes at a time
+    pieces: ClassVar[int] = 1  # thread blocks that share a node along z
 
     @property
     def block(self) -> int:

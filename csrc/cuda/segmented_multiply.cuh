@@ -69,6 +69,15 @@ struct SegmentedArguments {
   Index outer, inner, num_inputs, num_outputs, num_scratch;
   Index accumulate;
   T alpha;
+
+  __device__ bool makes_output(Index node) const { return targets[node] < num_outputs; }
+  // The block of `size` elements that a node makes for an entry of outer.
+  __device__ T* target(Index node, Index entry, Index size) const {
+    const Index to = targets[node];
+    return to < num_outputs
+               ? y + (entry * num_outputs + to) * size
+               : scratch + (entry * num_scratch + to - num_outputs) * size;
+  }
 };
 
 // A node and the threads that make it.
@@ -93,15 +102,8 @@ struct SegmentTeam {
                                                  input * inner();
     return block + column;
   }
-  __device__ bool makes_output() const { return a.targets[node] < a.num_outputs; }
-  __device__ T* target() const {
-    const Index to = a.targets[node];
-    T* const block =
-        to < a.num_outputs
-            ? a.y + (entry * a.num_outputs + to) * output * inner()
-            : a.scratch + (entry * a.num_scratch + to - a.num_outputs) * output * inner();
-    return block + column;
-  }
+  __device__ bool makes_output() const { return a.makes_output(node); }
+  __device__ T* target() const { return a.target(node, entry, output * inner()) + column; }
   // Writes a sum to an element of the target, or adds it.
   __device__ void write(T* element, T sum, bool adds) const {
     if (makes_output()) sum = multiply(a.alpha, sum);

@@ -272,11 +272,9 @@ struct StagedNode {
     bool is_output, adds;
 
     __device__ Target(const Arguments& a, Index node, Index entry) : alpha(a.alpha) {
-      const Index to = a.targets[node];
-      is_output = to < a.num_outputs;
+      is_output = a.makes_output(node);
       adds = is_output && a.accumulate;
-      block = is_output ? a.y + (entry * a.num_outputs + to) * size
-                        : a.scratch + (entry * a.num_scratch + to - a.num_outputs) * size;
+      block = a.target(node, entry, size);
     }
     __device__ void write(int i, T sum) const {
       if (is_output) sum = multiply(alpha, sum);

@@ -155,12 +155,9 @@ class EdgeSums:
     ) -> Launch:
         table = self._tables[number]
         nodes, crews = len(table.targets), table.num_long if tiling.teams > 1 else 0
-        slabs, pieces, staged = outer, 1, None
-        if isinstance(tiling, StagedTiling):
-            staged = tiling
-            crews = tiling.crews(nodes * outer, nodes, crews, device_limits(self.device))
-        else:
-            slabs, pieces = outer * -(-inner // tiling.width), tiling.pieces
+        staged = tiling if isinstance(tiling, StagedTiling) else None
+        if staged:
+            crews = staged.crews(nodes * outer, nodes, crews, device_limits(self.device))
         arguments = np.zeros(1, segmented_arguments(self._dtype))
         for key, array in self._arrays(number, staged).items():
             arguments[key] = array.data.ptr
@@ -173,8 +170,8 @@ class EdgeSums:
             arguments[key] = count
         grid = (
             crews + -(-(nodes - crews) // tiling.teams),
-            min(slabs, _MOST_BLOCKS),
-            min(pieces, _MOST_BLOCKS),
+            min(outer * -(-inner // tiling.width), _MOST_BLOCKS),
+            min(tiling.pieces, _MOST_BLOCKS),
         )
         return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
 
