@@ -85,40 +85,41 @@ struct Fragments {
 
     // Writes `count` tiles; k: the first result there.
     template <int count>
-    __device__ void write(const double (&sums)[count][blocks][4], int k) const {
-      if (target.plain())
-        write_as<true>(sums, k);
-      else
-        write_as<false>(sums, k);
+    __device__ void write(double (&sums)[count][blocks][4], int k) const {
+      write_results(
+          target, [&](auto all, auto use) { each<decltype(all)::value>(sums, k, use); });
     }
 
    private:
-    template <bool plain, int count>
-    __device__ void write_as(const double (&sums)[count][blocks][4], int k) const {
+    template <bool all, int count, class Use>
+    __device__ void each(double (&sums)[count][blocks][4], int k, Use use) const {
       const int column = lane % 4;
 #pragma unroll
       for (int u = 0; u < count; ++u)
 #pragma unroll
-        for (int h = 0; h < halves; ++h) {
-          const double(&four)[4] = sums[u][h / 2];
-          if (!has[h]) continue;
+        for (int h = 0; h < halves; h += Pass::along ? 1 : Pass::across) {
+          double(&four)[4] = sums[u][h / 2];
+          if (!all && !has[h]) continue;
           const int fibre_number = first + fibre(lane, h);
           if constexpr (Pass::along) {
-            if (!exists(k + 8 * u + 2 * column)) continue;
-            const double values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
-            target.template put<plain>(places[h] + target.entry(8 * u), fibre_number, values);
+            const bool present = exists(k + 8 * u + 2 * column);
+            if (!all && !present) continue;
+            double values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
+            use(has[h] && present, places[h] + target.entry(8 * u), fibre_number, values);
+            four[h % 2 * 2] = values[0];
+            four[h % 2 * 2 + 1] = values[1];
           } else {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-              if (!exists(k + 8 * u + column + 4 * i)) continue;
-              const auto place = places[h] + target.entry(8 * u + 4 * i);
-              if constexpr (Pass::across == 2) {
-                const double values[] = {four[i], four[2 + i]};
-                if (h % 2 == 0) target.template put<plain>(place, fibre_number, values);
-              } else {
-                const double values[] = {four[h % 2 * 2 + i]};
-                target.template put<plain>(place, fibre_number, values);
-              }
+              const bool present = exists(k + 8 * u + column + 4 * i);
+              if (!all && !present) continue;
+              double values[Pass::across];
+#pragma unroll
+              for (int n = 0; n < Pass::across; ++n) values[n] = four[(h % 2 + n) * 2 + i];
+              use(has[h] && present, places[h] + target.entry(8 * u + 4 * i), fibre_number,
+                  values);
+#pragma unroll
+              for (int n = 0; n < Pass::across; ++n) four[(h % 2 + n) * 2 + i] = values[n];
             }
           }
         }

@@ -87,7 +87,8 @@ struct NothingHeld {
 };
 
 // Where the results of a pass go: over what the tile had there. Another target, for the last pass,
-// is TargetInArray of kron_fibres.cuh.
+// is TargetInArray of kron_fibres.cuh, which may add them to what was there: first add() is called
+// for all that a thread has, then put().
 template <class T, class Pass, class Sync>
 struct TargetInTile {
   static constexpr bool in_tile = true;
@@ -97,14 +98,15 @@ struct TargetInTile {
   Sync sync_team;
 
   __device__ void release() const {}  // all that this warp reads of the tile is read
-  __device__ bool plain() const { return true; }
+  __device__ bool words() const { return true; }
+  __device__ bool adds() const { return false; }
   __device__ bool has(int) const { return true; }
   __device__ Place place(int fibre) const { return Pass::Fibres::place(fibre); }
 
   __device__ static Place entry(int k) { return k * Pass::stride; }  // place of result k in a fibre
 
   // Writes a result: of `count` neighbouring fibres, or `count` neighbouring ones if along.
-  template <bool plain, int count>
+  template <bool words, bool added, int count>
   __device__ void put(int place, int, const T (&values)[count]) const {
     struct alignas(count * sizeof(T)) Word {
       T values[count];
@@ -114,7 +116,34 @@ struct TargetInTile {
     for (int i = 0; i < count; ++i) word.values[i] = values[i];
     *reinterpret_cast<Word*>(tile + place) = word;
   }
+  template <bool words, int count>
+  __device__ void add(bool, int, int, T (&)[count]) const {}
 };
+
+// Gives all results that a thread has to a target. each(all, use) calls use(present, place, fibre,
+// values) for them, and also where there is no such fibre or result if all::value: loads of which
+// only some are wanted are under way together, where branches would make them wait for each other.
+template <class Target, class Each>
+__device__ void write_results(const Target& target, Each each) {
+  const auto write = [&](auto words, auto adds) {
+    constexpr bool together = decltype(words)::value, added = decltype(adds)::value;
+    if constexpr (added)
+      each(Truth<true>{}, [&](bool present, auto place, int fibre, auto& values) {
+        target.template add<together>(present, place, fibre, values);
+      });
+    each(Truth<false>{}, [&](bool, auto place, int fibre, const auto& values) {
+      target.template put<together, added>(place, fibre, values);
+    });
+  };
+  if (target.adds() && target.words())
+    write(Truth<true>{}, Truth<true>{});
+  else if (target.adds())
+    write(Truth<false>{}, Truth<true>{});
+  else if (target.words())
+    write(Truth<true>{}, Truth<false>{});
+  else
+    write(Truth<false>{}, Truth<false>{});
+}
 
 // Multiplies the fibres of a tile: `run` is called by all warps of a team, begins after a
 // synchronisation of the team and ends before one. Each warp calls release() of the target once. If
@@ -208,10 +237,9 @@ struct FibreMultiply<float, Pass, false> {
     }
     __syncwarp();
     if (last) target.release();
-    if (target.plain())
-      store<true>(target, first, sums, lane);
-    else
-      store<false>(target, first, sums, lane);
+    write_results(target, [&](auto all, auto use) {
+      each_result<decltype(all)::value>(target, first, sums, lane, use);
+    });
     __syncwarp();
   }
 
@@ -274,24 +302,30 @@ struct FibreMultiply<float, Pass, false> {
       for (int j = 0; j < columns; ++j) sums[g][j] = multiply_add(sums[g][j], x[g], f[j]);
   }
 
-  template <bool plain, class Target>
-  __device__ static void store(const Target& target, int first, const float (&sums)[rows][columns],
-                               int lane) {
+  template <bool all, class Target, class Use>
+  __device__ static void each_result(const Target& target, int first,
+                                     float (&sums)[rows][columns], int lane, Use use) {
     constexpr bool words = Pass::along && Pass::K % word == 0;  // neighbouring results together
     constexpr int count = words ? word : Pass::across;
 #pragma unroll
     for (int g = 0; g < rows / Pass::across; ++g) {
       const int fibre = first + g * lanes * Pass::across;
-      if (!inside(first, g) || !target.has(fibre)) continue;
-      const auto place = target.place(fibre) + target.entry(result(lane, 0));
+      const bool has = inside(first, g) && target.has(fibre);
+      if (!all && !has) continue;
+      const auto place = target.place(has ? fibre : 0) + target.entry(result(lane, 0));
 #pragma unroll
       for (int j = 0; j < columns; j += words ? word : 1) {
-        if (padded > Pass::K && result(lane, j) >= Pass::K) continue;
+        const bool exists = padded <= Pass::K || result(lane, j) < Pass::K;
+        if (!all && !exists) continue;
+        const auto sum = [&](int i) -> float& {
+          return words ? sums[g][j + i] : sums[g * Pass::across + i][j];
+        };
         float values[count];
 #pragma unroll
-        for (int i = 0; i < count; ++i)
-          values[i] = words ? sums[g][j + i] : sums[g * Pass::across + i][j];
-        target.template put<plain>(place + target.entry(result(0, j)), fibre, values);
+        for (int i = 0; i < count; ++i) values[i] = sum(i);
+        use(has && exists, place + target.entry(result(0, j)), fibre, values);
+#pragma unroll
+        for (int i = 0; i < count; ++i) sum(i) = values[i];
       }
     }
   }

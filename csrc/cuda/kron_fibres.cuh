@@ -166,7 +166,7 @@ struct FibreKernel {
     using Place = T*;
     const Arguments& a;
     const Part& part;
-    bool words;
+    bool aligned;  // words in y, and in previous
     Release release;
     Pieces refill;
 
@@ -176,33 +176,56 @@ struct FibreKernel {
     }
     __device__ Index entry(int k) const { return k * (Tile::Direct::step * a.R); }
 
-    // Whether results are only multiplied by alpha, and words of them are aligned.
-    __device__ bool plain() const { return words && !a.previous; }
+    __device__ bool words() const { return aligned; }
+    __device__ bool adds() const { return a.previous; }
+    __device__ bool exists(int fibre, int i) const {
+      return Tile::columns == 1 || fibre % Tile::columns + i < part.columns;
+    }
 
-    template <bool plain, int count>
+    // Makes alpha values + beta previous of values.
+    template <bool words, int count>
+    __device__ void add(bool present, const T* to, int fibre, T (&values)[count]) const {
+      struct alignas(count * sizeof(T)) Word {
+        T values[count];
+      };
+      const T* const from = to + (a.previous - a.y);
+      Word old;
+      if constexpr (words) {
+        old = present ? *reinterpret_cast<const Word*>(from) : Word{};
+      } else {
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+          old.values[i] = present && exists(fibre, i) ? from[i] : T{};
+      }
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        values[i] = multiply_add(multiply(a.alpha, values[i]), a.beta, old.values[i]);
+    }
+
+    // added: add() was called for the values, which have alpha.
+    template <bool words, bool added, int count>
     __device__ void put(T* to, int fibre, const T (&values)[count]) const {
       T results[count];
 #pragma unroll
-      for (int i = 0; i < count; ++i) results[i] = multiply(a.alpha, values[i]);
-      if constexpr (plain && count == 4) {  // in assembly, so that it stays one instruction
+      for (int i = 0; i < count; ++i)
+        results[i] = added ? values[i] : multiply(a.alpha, values[i]);
+      if constexpr (words && count == 4) {  // in assembly, so that it stays one instruction
         asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
                      "f"(results[1]), "f"(results[2]), "f"(results[3])
                      : "memory");
-      } else if constexpr (plain && count == 2 && sizeof(T) == 4) {
+      } else if constexpr (words && count == 2 && sizeof(T) == 4) {
         asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(results[0]), "f"(results[1])
                      : "memory");
-      } else if constexpr (plain && count == 2) {
+      } else if constexpr (words && count == 2) {
         asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(results[0]), "d"(results[1])
                      : "memory");
-      } else if constexpr (plain) {
+      } else if constexpr (words) {
         static_assert(count == 1, "pairs, words of 16 bytes, or one element");
         to[0] = results[0];
       } else {
-        const T* const previous = a.previous ? to + (a.previous - a.y) : nullptr;
 #pragma unroll
         for (int i = 0; i < count; ++i)
-          if (Tile::columns == 1 || fibre % Tile::columns + i < part.columns)
-            to[i] = previous ? multiply_add(results[i], a.beta, previous[i]) : results[i];
+          if (exists(fibre, i)) to[i] = results[i];
       }
     }
   };

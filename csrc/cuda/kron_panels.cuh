@@ -61,6 +61,7 @@ struct PanelSums {
   static constexpr int down = Cut::results / Cut::columns;   // and along results
   static constexpr int lanes = Cut::along ? 4 : 8;           // of a warp, along fibres
   static constexpr int together = Cut::along ? 1 : pack;     // neighbouring fibres of a thread
+  static constexpr int fibre_groups = Cut::rows / together, result_groups = Cut::columns;
   using Fibres = typename Panels<T, Cut>::Fibres;
   using Results = typename Panels<T, Cut>::Results;
   static_assert(across * down == Cut::threads && across % lanes == 0, "whole warps");
@@ -85,10 +86,11 @@ struct PanelSums {
       for (int j = 0; j < Cut::columns; ++j) sums[i][j] = T{};
   }
 
-  __device__ int fibre(int i) const {
-    return (i / together * across + row) * together + i % together;
-  }
+  // The first fibre and result of a group, and the sums of a group that lie together in y.
+  __device__ int fibre(int v) const { return (v * across + row) * together; }
   __device__ int result(int j) const { return j * down + column; }
+  __device__ T at(int v, int j, int i) const { return sums[v * together + i][j]; }
+
   __device__ static Word word(const T* from) { return *reinterpret_cast<const Word*>(from); }
 
   // Adds the products of panels, and calls copy(), which begins to copy others.
@@ -126,20 +128,6 @@ struct PanelSums {
       }
     }
   }
-
-  // Calls put(first fibre, first result, values), of neighbours in y.
-  template <class Put>
-  __device__ void each(Put put) const {
-#pragma unroll
-    for (int v = 0; v < Cut::rows; v += together)
-#pragma unroll
-      for (int j = 0; j < Cut::columns; ++j) {
-        T values[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i) values[i] = sums[v + i][j];
-        put(fibre(v), result(j), values);
-      }
-  }
 };
 
 // The same in double precision on matrix units: fragments of 16 rows by 8 columns.
@@ -152,6 +140,9 @@ struct PanelSums<double, Cut> {
   using Columns = typename Choice<Cut::along, Results, Fibres>::Type;
   static constexpr int warps = Columns::size / Cut::columns;  // side by side
   static_assert(Rows::size / Cut::rows * warps * 32 == Cut::threads, "a warp each");
+  static constexpr int together = 2;  // neighbours in y
+  static constexpr int fibre_groups = Cut::along ? 2 * blocks : tiles;
+  static constexpr int result_groups = Cut::along ? tiles : 2 * blocks;
   double sums[tiles][blocks][4];
   int row, column, lane;
 
@@ -168,6 +159,15 @@ struct PanelSums<double, Cut> {
       for (int m = 0; m < blocks; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[t][m][i] = 0;
+  }
+
+  __device__ int of_rows(int group) const { return row + 8 * group + lane / 4; }
+  __device__ int of_columns(int tile) const { return column + 8 * tile + 2 * (lane % 4); }
+  __device__ int fibre(int v) const { return Cut::along ? of_rows(v) : of_columns(v); }
+  __device__ int result(int j) const { return Cut::along ? of_columns(j) : of_rows(j); }
+  __device__ double at(int v, int j, int i) const {
+    const int group = Cut::along ? v : j;
+    return sums[Cut::along ? j : v][group / 2][group % 2 * 2 + i];
   }
 
   // As above, but matrix units have their first products before copies take the issue slots.
@@ -191,20 +191,6 @@ struct PanelSums<double, Cut> {
           multiply_16_8_4(sums[t][m], a[2 * m], a[2 * m + 1], b[t]);
       if (d == 0) copy();
     }
-  }
-
-  template <class Put>
-  __device__ void each(Put put) const {
-#pragma unroll
-    for (int m = 0; m < blocks; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int t = 0; t < tiles; ++t) {
-          const double values[] = {sums[t][m][2 * h], sums[t][m][2 * h + 1]};
-          const int r = row + 16 * m + 8 * h + lane / 4, c = column + 8 * t + 2 * (lane % 4);
-          put(Cut::along ? r : c, Cut::along ? c : r, values);
-        }
   }
 };
 
@@ -361,55 +347,94 @@ struct PanelKernel {
   static constexpr int pack = 16 / int(sizeof(T));
   static constexpr int across = (Cut::K + Cut::results - 1) / Cut::results;  // tiles of a fibre
 
-  template <int count>
-  __device__ static void store(const Arguments& a, T* to, bool words, int left,
-                               const T (&values)[count]) {
-    struct alignas(count * sizeof(T)) Word {
-      T values[count];
-    };
-    Word word;
-#pragma unroll
-    for (int i = 0; i < count; ++i) word.values[i] = multiply(a.alpha, values[i]);
-    const T* const previous = a.previous ? a.previous + (to - a.y) : nullptr;
-    if (words) {
-      if (previous) {
-        const Word old = *reinterpret_cast<const Word*>(previous);
-#pragma unroll
-        for (int i = 0; i < count; ++i)
-          word.values[i] = multiply_add(word.values[i], a.beta, old.values[i]);
-      }
-      *reinterpret_cast<Word*>(to) = word;
-    } else {
-#pragma unroll
-      for (int i = 0; i < count; ++i)
-        if (i < left)
-          to[i] = previous ? multiply_add(word.values[i], a.beta, previous[i]) : word.values[i];
-    }
-  }
+  using Sums = PanelSums<T, Cut>;
+  static constexpr int together = Sums::together;
+  static constexpr int kBatch = 8;  // results that a thread reads before it writes any
+  struct alignas(together * sizeof(T)) Word {
+    T values[together];
+  };
 
-  __device__ static void store(const Arguments& a, Index tile, const PanelSums<T, Cut>& sums,
-                               bool words) {
-    const Index first = tile / across * Cut::fibres, fibres = a.L * a.R;
-    const int first_result = int(tile % across) * Cut::results;
-    sums.each([&](int i, int k, const auto& values) {
-      constexpr int count = sizeof(values) / sizeof(T);
-      const Index fibre = first + i;
-      const int result = first_result + k;
-      if (fibre >= fibres || result >= Cut::K) return;
-      if constexpr (Cut::along) {
-        store(a, a.y + fibre * Cut::K + result, words, Cut::K - result, values);
-      } else if (words || count == 1) {
-        store(a, a.y + (fibre / a.R * Cut::K + result) * a.R + fibre % a.R, words, 1, values);
-      } else {  // neighbours may lie in different slices
+  // Where a thread's fibres begin in y, if R is not 1: without a division for each.
+  template <int pieces>
+  struct Begins {
+    Index at[Cut::along ? 1 : Sums::fibre_groups][pieces];
+
+    __device__ Begins(const Arguments& a, Index first, const Sums& sums) {
+      if constexpr (!Cut::along) {
+        const Index slice = first / a.R, rest = first % a.R;
 #pragma unroll
-        for (int n = 0; n < count; ++n) {
-          const Index each = fibre + n;
-          const T value[] = {values[n]};
-          if (each < fibres)
-            store(a, a.y + (each / a.R * Cut::K + result) * a.R + each % a.R, false, 1, value);
+        for (int v = 0; v < Sums::fibre_groups; ++v)
+#pragma unroll
+          for (int n = 0; n < pieces; ++n) {
+            Index column = rest + (sums.fibre(v) + n), row = slice;
+            if (a.R < Cut::fibres) {
+              row += unsigned(column) / unsigned(a.R);
+              column = unsigned(column) % unsigned(a.R);
+            } else if (column >= a.R) {
+              ++row;
+              column -= a.R;
+            }
+            at[v][n] = row * Cut::K * a.R + column;
+          }
+      }
+    }
+  };
+
+  // The sums of a tile to y. Of what was there a thread reads some before it writes any: previous
+  // may be y, so that each load would wait for the store before.
+  template <bool words>
+  __device__ static void store(const Arguments& a, Index tile, const Sums& sums) {
+    constexpr int groups = Sums::fibre_groups * Sums::result_groups, batch = kBatch / together;
+    constexpr int pieces = words ? 1 : together;  // that a group is stored in
+    const Index first = tile / across * Cut::fibres, left = a.L * a.R - first;
+    const int first_result = int(tile % across) * Cut::results;
+    const Begins<pieces> begins(a, first, sums);
+    const auto place = [&](int group, int n) {  // -1: there is none
+      const int v = group / Sums::result_groups, fibre = sums.fibre(v);
+      const int result = first_result + sums.result(group % Sums::result_groups);
+      if constexpr (Cut::along)
+        return fibre < left && result + n < Cut::K
+                   ? first * Cut::K + fibre * Cut::K + result + n
+                   : -1;
+      else
+        return fibre + n < left && result < Cut::K ? begins.at[v][n] + result * a.R : -1;
+    };
+#pragma unroll
+    for (int e = 0; e < groups; e += batch) {
+      Word old[batch];
+      if (a.previous) {
+#pragma unroll
+        for (int g = 0; g < batch && e + g < groups; ++g)
+#pragma unroll
+          for (int n = 0; n < pieces; ++n) {
+            const Index at = place(e + g, n);
+            if constexpr (words)
+              old[g] = at < 0 ? Word{} : *reinterpret_cast<const Word*>(a.previous + at);
+            else
+              old[g].values[n] = at < 0 ? T{} : a.previous[at];
+          }
+      }
+#pragma unroll
+      for (int g = 0; g < batch && e + g < groups; ++g) {
+        Word word;
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+          const T value = sums.at((e + g) / Sums::result_groups, (e + g) % Sums::result_groups, i);
+          word.values[i] = multiply(a.alpha, value);
+          if (a.previous)
+            word.values[i] = multiply_add(word.values[i], a.beta, old[g].values[i]);
+        }
+#pragma unroll
+        for (int n = 0; n < pieces; ++n) {
+          const Index at = place(e + g, n);
+          if (at < 0) continue;
+          if constexpr (words)
+            *reinterpret_cast<Word*>(a.y + at) = word;
+          else
+            a.y[at] = word.values[n];
         }
       }
-    });
+    }
   }
 
   __device__ static void run(const Arguments& a, T* shared) {
@@ -432,7 +457,10 @@ struct PanelKernel {
         sums.add(panel, panel + Layout::Fibres::elements, [&] { copies.next(tiles); });
         stage = stage + 1 == Cut::stages ? 0 : stage + 1;
       }
-      store(a, tile, sums, words);
+      if (words)
+        store<true>(a, tile, sums);
+      else
+        store<false>(a, tile, sums);
       sums.clear();
     }
   }

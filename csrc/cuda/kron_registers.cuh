@@ -135,11 +135,18 @@ struct RegisterKernel {
     if constexpr (number == passes - 1) {
       if (!inside) return;
       const Index first = place.y + to.rows * row(a) + to.columns;
+      const auto offset = [&](int i) { return first + Registers::to(i) * row(a); };
+      if (a.previous) {  // which may be y: no load should wait for a store
+        T sums[Registers::outputs];
 #pragma unroll
-      for (int i = 0; i < Registers::outputs; ++i) {
-        const Index offset = first + Registers::to(i) * row(a);
-        const T value = multiply(a.alpha, block[i]);
-        a.y[offset] = a.previous ? multiply_add(value, a.beta, a.previous[offset]) : value;
+        for (int i = 0; i < Registers::outputs; ++i)
+          sums[i] = multiply_add(multiply(a.alpha, block[i]), a.beta, a.previous[offset(i)]);
+#pragma unroll
+        for (int i = 0; i < Registers::outputs; ++i) a.y[offset(i)] = sums[i];
+      } else {
+#pragma unroll
+        for (int i = 0; i < Registers::outputs; ++i)
+          a.y[offset(i)] = multiply(a.alpha, block[i]);
       }
     } else {
       T* const target = buffer + to.rows + to.columns;

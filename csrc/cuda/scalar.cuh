@@ -70,4 +70,10 @@ struct Choice<false, Yes, No> {
   using Type = No;
 };
 
+// A condition as a type, for functions that take one as an argument.
+template <bool condition>
+struct Truth {
+  static constexpr bool value = condition;
+};
+
 }  // namespace batchkron

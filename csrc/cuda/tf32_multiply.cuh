@@ -250,40 +250,41 @@ struct FibreMultiply<
 
   template <class Target>
   __device__ static void write(const Target& target, int item, int lane, int first_result,
-                               const Sums& sums) {
-    if (target.plain())
-      write_as<true>(target, item, lane, first_result, sums);
-    else
-      write_as<false>(target, item, lane, first_result, sums);
+                               Sums& sums) {
+    write_results(target, [&](auto every, auto use) {
+      each_result<decltype(every)::value>(target, item, lane, first_result, sums, use);
+    });
   }
 
-  template <bool plain, class Target>
-  __device__ static void write_as(const Target& target, int item, int lane, int first_result,
-                                  const Sums& sums) {
+  template <bool every, class Target, class Use>
+  __device__ static void each_result(const Target& target, int item, int lane, int first_result,
+                                     Sums& sums, Use use) {
     const int first = first_result + (along ? lane % 4 * 2 : lane % 4);
     constexpr bool all = K == 8 * tiles * sharers;
 #pragma unroll
     for (int h = 0; h < halves; h += across) {
       const int number = fibre(item, lane, h);
-      if ((ragged && number >= Fibres::size) || !target.has(number)) continue;
-      const auto place = target.place(number) + target.entry(first);
+      const bool has = (!ragged || number < Fibres::size) && target.has(number);
+      if (!every && !has) continue;
+      const auto place = target.place(has ? number : 0) + target.entry(first);
 #pragma unroll
       for (int u = 0; u < tiles; ++u) {
-        const float(&four)[4] = sums[u][h / 2];
+        float(&four)[4] = sums[u][h / 2];
 #pragma unroll
         for (int i = 0; i < (along ? 1 : 2); ++i) {
           const int k = 8 * u + 4 * i;
-          if (!all && first + k >= K) continue;
-          if constexpr (along) {
-            const float values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
-            target.template put<plain>(place + target.entry(k), number, values);
-          } else if constexpr (across == 2) {
-            const float values[] = {four[i], four[2 + i]};
-            target.template put<plain>(place + target.entry(k), number, values);
-          } else {
-            const float values[] = {four[h % 2 * 2 + i]};
-            target.template put<plain>(place + target.entry(k), number, values);
-          }
+          const bool present = all || first + k < K;
+          if (!every && !present) continue;
+          constexpr int count = along ? 2 : across;
+          const auto sum = [&](int n) -> float& {
+            return four[along ? h % 2 * 2 + n : (h % 2 + n) * 2 + i];
+          };
+          float values[count];
+#pragma unroll
+          for (int n = 0; n < count; ++n) values[n] = sum(n);
+          use(has && present, place + target.entry(k), number, values);
+#pragma unroll
+          for (int n = 0; n < count; ++n) sum(n) = values[n];
         }
       }
     }

@@ -239,6 +239,28 @@ def test_alpha_and_beta(cupy, rng, dtype, alpha, beta):
     np.testing.assert_array_equal(previous.get(), result.get())
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [[(4, 4)] * 3, [(13, 11)], [(8, 8)] * 4, [(33, 13), (9, 31)], [(50, 50)], [(64, 64)] * 2,
+     [(100, 100)], [(124, 128)], [(131, 137)]],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize(("count", "inner"), [(600, 1), (7, 40), (3, 77)])
+def test_results_are_added_in_place(cupy, rng, dtype, shapes, count, inner):
+    """By kernels of every kind, from their registers and from shared memory, for cut-off tiles."""
+    host, factors = factors_of(cupy, rng, shapes, dtype)
+    rows, columns = sizes(shapes)
+    x = random_array(rng, (count, columns, inner), dtype)
+    y = random_array(rng, (count, rows, inner), dtype)
+    expected = bk.gekmm(host, x, y=y, alpha=-2, beta=0.5)
+    scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
+    for offset in (0, 1):
+        target = cupy.empty(y.size + offset, dtype)[offset:].reshape(y.shape)
+        target[...] = cupy.asarray(y)
+        bk.gekmm(factors, cupy.asarray(x), y=target, out=target, alpha=-2, beta=0.5)
+        np.testing.assert_allclose(target.get(), expected, rtol=0, atol=scale)
+
+
 def test_beta_zero_never_reads_y(cupy, poisoned_on_device, rng):
     _, factors = factors_of(cupy, rng, [(3, 3), (2, 2)], np.float64)
     y = poisoned_on_device((6, 2), np.float64)
