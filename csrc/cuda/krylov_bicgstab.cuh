@@ -121,8 +121,9 @@ struct BicgstabHalf {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    at.put(bicgstab::X, at.get(bicgstab::X) + times(c.along, at.get(bicgstab::Y)));
+    const auto x = at.get(bicgstab::X) + times(c.along, at.get(bicgstab::Y));
     const auto r = at.get(bicgstab::R) - times(c.step, at.get(bicgstab::V));
+    at.put(bicgstab::X, x);
     at.put(bicgstab::R, r);
     at.add_square(0, r);
   }
@@ -183,10 +184,12 @@ struct BicgstabSmooth {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    at.put(bicgstab::X, at.get(bicgstab::X) + times(c.along, at.get(bicgstab::Y)));
+    const auto x = at.get(bicgstab::X) + times(c.along, at.get(bicgstab::Y));
     const auto r = at.get(bicgstab::R) - times(c.step, at.get(bicgstab::S));
+    const auto shadow = at.get(bicgstab::Shadow);
+    at.put(bicgstab::X, x);
     at.put(bicgstab::R, r);
-    at.add_product(0, at.get(bicgstab::Shadow), r);
+    at.add_product(0, shadow, r);
     at.add_square(2, r);
   }
 

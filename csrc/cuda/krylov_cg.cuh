@@ -104,8 +104,9 @@ struct CgUpdate {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    at.put(0, at.get(0) + times(c.along, at.get(2)));
+    const auto x = at.get(0) + times(c.along, at.get(2));
     const auto r = at.get(1) - times(c.step, at.get(3));
+    at.put(0, x);
     at.put(1, r);
     at.add_square(0, r);
   }

@@ -213,8 +213,9 @@ struct MinresUpdate {
     auto d = times(c.z, at.get(minres::Z));
     if (c.begun) d = d - times(c.first, at.get(minres::D));
     if (c.twice) d = d - times(c.second, at.get(minres::D2));
+    const auto x = at.get(minres::X) + times(c.move, d);
     at.put(minres::D2, d);
-    at.put(minres::X, at.get(minres::X) + times(c.move, d));
+    at.put(minres::X, x);
     if (c.preconditioned) {
       const auto r = times(c.shrink, at.get(minres::R)) + times(c.turn, at.get(minres::Previous));
       at.put(minres::R, r);

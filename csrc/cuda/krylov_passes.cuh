@@ -16,6 +16,25 @@
 namespace batchkron {
 namespace device {
 
+// Passes that go through long vectors from their end. Every other one of an iteration does: it begins
+// with what the one before, or the product with A, has left in the second-level cache.
+template <class Pass>
+constexpr bool kDescends = false;
+template <class T>
+constexpr bool kDescends<CgCurvature<T>> = true;
+template <class T>
+constexpr bool kDescends<CgDirection<T>> = true;
+template <class T>
+constexpr bool kDescends<MinresDiagonal<T>> = true;
+template <class T>
+constexpr bool kDescends<MinresUpdate<T>> = true;
+template <class T>
+constexpr bool kDescends<BicgstabProject<T>> = true;
+template <class T>
+constexpr bool kDescends<BicgstabSmoothing<T>> = true;
+template <class T>
+constexpr bool kDescends<BicgstabTurn<T>> = true;
+
 // Elements `first`, first + stride, … of a system, and the sums of the thread block over them.
 template <class Pass, int threads, class T>
 void do_elements(const KrylovArguments<T>& a, Index system, Index first, Index stride,
@@ -25,20 +44,24 @@ void do_elements(const KrylovArguments<T>& a, Index system, Index first, Index s
   T* vectors[kVectors];
   for (int k = 0; k < kVectors; ++k) vectors[k] = a.vectors[k] + system * a.n;
   double sum[sums] = {};
-  Index i = first;
-  for (; i + 3 * stride < a.n; i += 4 * stride) {
-    ElementCursor<T, 4> at{vectors, i, sum, stride};
+  const Index count = first < a.n ? (a.n - first + stride - 1) / stride : 0, fours = count / 4;
+  const auto do_fours = [&] {
+    for (Index n = 0; n < fours; ++n) {
+      const Index four = kDescends<Pass> ? fours - 1 - n : n;
+      ElementCursor<T, 4> at{vectors, first + 4 * four * stride, sum, stride};
+      Pass::each(coefficients, at);
+    }
+  };
+  if constexpr (!kDescends<Pass>) do_fours();
+  if (count % 4 >= 2) {
+    ElementCursor<T, 2> at{vectors, first + 4 * fours * stride, sum, stride};
     Pass::each(coefficients, at);
   }
-  if (i + stride < a.n) {
-    ElementCursor<T, 2> at{vectors, i, sum, stride};
-    Pass::each(coefficients, at);
-    i += 2 * stride;
-  }
-  if (i < a.n) {
-    ElementCursor<T> at{vectors, i, sum};
+  if (count % 2 == 1) {
+    ElementCursor<T> at{vectors, first + (count - 1) * stride, sum};
     Pass::each(coefficients, at);
   }
+  if constexpr (kDescends<Pass>) do_fours();
   if constexpr (Pass::sums > 0)
     sum_of_block<threads, sums, Pass::maxima>(sum, room);
   else
