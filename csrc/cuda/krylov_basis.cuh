@@ -86,8 +86,20 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
     for (int e = 0; e < kHeld; ++e) {
       const Index i = tile + e * 32 + lane();
       held_u[e] = at.load(u, i, a.n);
-      held_w[e] = times(unit, at.load(w, i, a.n));
+      held_w[e] = at.load(w, i, a.n);
     }
+    Value<T> q[together][kHeld];
+    const auto ask = [&](Index k) {
+#pragma unroll
+      for (int s = 0; s < together; ++s) {
+        const T* const p = at.slot(gmres::Basis, k + s);
+        for (int e = 0; e < kHeld; ++e)
+          q[s][e] = at.load(p, tile + e * 32 + lane(), k + s < j ? a.n : 0);
+      }
+    };
+    constexpr bool early = reals == 1;  // complex ones would take too many registers
+    if constexpr (early) ask(share * together);  // on their way while u and w come
+    for (int e = 0; e < kHeld; ++e) held_w[e] = times(unit, held_w[e]);
     const ElementCursor<T> ends{nullptr, 0, last};
     for (int e = 0; e < kHeld && share == 0; ++e) {
       ends.add_real_product(0, held_u[e], held_u[e]);
@@ -95,13 +107,7 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
       ends.add_real_product(1 + reals, held_w[e], held_w[e]);
     }
     for (Index k = share * together; k < j; k += shares * together) {
-      Value<T> q[together][kHeld];
-#pragma unroll
-      for (int s = 0; s < together; ++s) {
-        const T* const p = at.slot(gmres::Basis, k + s);
-        for (int e = 0; e < kHeld; ++e)
-          q[s][e] = at.load(p, tile + e * 32 + lane(), k + s < j ? a.n : 0);
-      }
+      if constexpr (!early) ask(k);
       double found[sums] = {};
 #pragma unroll
       for (int s = 0; s < together; ++s) {
@@ -111,6 +117,7 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
           both.add_product(reals, q[s][e], held_w[e]);
         }
       }
+      if constexpr (early) ask(k + shares * together);
       const double sum = sums_of_warp(found);
       const Index place = 2 * reals * k + lane() * sums / 32;
       if (lane() % (32 / sums) == 0 && place < 2 * reals * j) own[place] += sum;
@@ -150,7 +157,8 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
   T* const w = at.slot(gmres::Basis, j + 1);
   double sum[1] = {};
   constexpr int held = threads > kRow ? kHeld * kRow / threads : kHeld;
-  constexpr int ahead = threads > kRow ? 4 * kHeld / (held * Field<T>::reals) : 4;
+  constexpr int together = 4 * kHeld / (held * Field<T>::reals);  // loads under way
+  const Index slots = a.systems * a.n;  // elements from a vector of the basis to the next one
   const Index stride = a.parts * threads * held;
   for (Index tile = part * threads * held; tile < a.n; tile += stride) {
     Value<T> held_u[held], held_w[held];
@@ -159,13 +167,20 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
       held_u[e] = at.load(u, i, a.n);
       held_w[e] = times(unit, at.load(w, i, a.n));
     }
-#pragma unroll ahead
-    for (Index k = 0; k < j; ++k) {
-      const T* const q = at.slot(gmres::Basis, k);
-      for (int e = 0; e < held; ++e) {
-        const Value<T> value = at.load(q, tile + e * threads + threadIdx.x, a.n);
-        held_u[e] = held_u[e] + times(first[k], value);
-        held_w[e] = held_w[e] + times(second[k], value);
+    for (Index k = 0; k < j; k += together) {
+      Value<T> q[together][held];
+      const T* p = at.slot(gmres::Basis, k);
+#pragma unroll
+      for (int s = 0; s < together; ++s, p += slots)
+        for (int e = 0; e < held; ++e)
+          q[s][e] = at.load(p, tile + e * threads + threadIdx.x, k + s < j ? a.n : 0);
+#pragma unroll
+      for (int s = 0; s < together; ++s) {
+        if (k + s >= j) break;
+        for (int e = 0; e < held; ++e) {
+          held_u[e] = held_u[e] + times(first[k + s], q[s][e]);
+          held_w[e] = held_w[e] + times(second[k + s], q[s][e]);
+        }
       }
     }
     for (int e = 0; e < held; ++e) {
@@ -194,18 +209,17 @@ inline Index products(const KrylovArguments<T>& a) {
 // The inner products of a step, and what follows from them. Shared memory: (warps, count) sums, a
 // flag, with `staged` the small arrays.
 template <class T, int threads, bool staged>
-__global__ void __launch_bounds__(threads) krylov_project(device::KrylovArguments<T> a) {
+__global__ void __launch_bounds__(threads, 512 / threads) krylov_project(device::KrylovArguments<T> a) {
   using namespace device;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts, count = products(a);
   if (a.progress[system] != kRunning) return;
   double* const room = reinterpret_cast<double*>(shared_memory);
   double* const flag = room + threads / 32 * count;
+  const SmallArrays<T, threads, staged> small{{a, system}, flag + 1};
+  small.fetch();  // by all blocks: the last one will not have to wait for them
   project_part<T, threads>({a, system}, part, count, room);
   if (!all_parts<T, false>(a, system, part, count, room, flag)) return;
-  const SmallArrays<T, threads, staged> small{{a, system}, flag + 1};
-  small.fetch();
-  __syncthreads();
   if (warp() == 0) gmres::projected(small.system, small.arrays(), room, Warp{});
   __syncthreads();
   small.keep();
@@ -224,11 +238,11 @@ __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments
   const SmallArrays<T, threads, staged> small{{a, system}, flag + 1};
   double* const behind =
       small.shared + (staged ? gmres::Triangle<T>::vectors_size(a.restart) : 0);
-  extend_part<T, threads>({a, system}, part, gmres::Triangle<T>(small.system),
-                          reinterpret_cast<Value<T>*>(behind), room);
-  if (!all_parts<T, false>(a, system, part, 1, room, flag)) return;
   small.fetch();
   __syncthreads();
+  extend_part<T, threads>({a, system}, part, small.arrays(), reinterpret_cast<Value<T>*>(behind),
+                          room);
+  if (!all_parts<T, false>(a, system, part, 1, room, flag)) return;
   if (warp() == 0) gmres::extended(small.system, small.arrays(), room[0], Warp{});
   __syncthreads();
   small.keep();
@@ -237,7 +251,7 @@ __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments
 // Both, where a thread block owns a system. Shared memory: (warps, count) sums, a flag, with
 // `staged` the small arrays, 2 m coefficients.
 template <class T, int threads, bool staged>
-__global__ void __launch_bounds__(threads) krylov_step(device::KrylovArguments<T> a) {
+__global__ void __launch_bounds__(threads, 512 / threads) krylov_step(device::KrylovArguments<T> a) {
   using namespace device;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Index system = blockIdx.x, count = products(a);
@@ -281,9 +295,16 @@ __global__ void __launch_bounds__(threads) krylov_combine(device::KrylovArgument
   const Index stride = a.parts * threads;
   for (Index i = part * threads + threadIdx.x; i < a.n; i += stride) {
     Value<T> sum = alone ? Value<T>{} : at.load(x, i, a.n);
-#pragma unroll 8
-    for (Index k = 0; k < count; ++k)
-      sum = sum + times(shares[k], at.load(at.slot(basis, k), i, a.n));
+    constexpr int together = 8;
+    for (Index k = 0; k < count; k += together) {
+      Value<T> q[together];
+#pragma unroll
+      for (int s = 0; s < together; ++s)
+        q[s] = at.load(at.slot(basis, k + s), i, k + s < count ? a.n : 0);
+#pragma unroll
+      for (int s = 0; s < together; ++s)
+        if (k + s < count) sum = sum + times(shares[k + s], q[s]);
+    }
     ElementCursor<T>::store(y + i, sum);
   }
 }

@@ -185,43 +185,62 @@ inline void sum_of_block(const double (&value)[count], double* room) {
   __syncthreads();
 }
 
+// Adds what all parts of a system left of each sum, in the same order every time. A warp takes
+// `together` sums at once: one block waits for memory here, and all others for it.
+template <bool maxima, int together>
+inline void add_parts(const volatile double* all, Index parts, Index count, double* room) {
+  constexpr int ahead = 16 / together;  // loads under way of each sum
+  const Index warps = blockDim.x / 32;
+  for (Index k = warp(); k < count; k += together * warps) {
+    double sums[together] = {};
+    for (Index first = lane(); first < parts; first += 32 * ahead) {
+      double one[together][ahead];
+#pragma unroll
+      for (int s = 0; s < together; ++s)
+#pragma unroll
+        for (int e = 0; e < ahead; ++e) {
+          const Index p = first + 32 * e, number = k + s * warps;
+          one[s][e] = p < parts && number < count ? all[number * parts + p] : 0;
+        }
+#pragma unroll
+      for (int s = 0; s < together; ++s)
+#pragma unroll
+        for (int e = 0; e < ahead; ++e)
+          sums[s] = maxima ? (one[s][e] > sums[s] ? one[s][e] : sums[s]) : sums[s] + one[s][e];
+    }
+#pragma unroll
+    for (int s = 0; s < together; ++s) {
+      const double sum = sum_of_warp<maxima>(sums[s]);
+      if (lane() == 0 && k + s * warps < count) room[k + s * warps] = sum;
+    }
+  }
+}
+
 // Takes the sums of one block, room[0 … count), for those of its part of a system. Returns whether
-// the block is the last one; then room holds the sums over all parts, added in the same order every
-// time. `flag` is a double of shared memory.
+// the block is the last one; then room holds the sums over all parts. `flag` is a double of shared
+// memory.
 template <class T, bool maxima>
 inline bool all_parts(const KrylovArguments<T>& a, Index system, Index part, Index count,
                       double* room, double* flag) {
   if (a.parts <= 1) return true;
-  double* const mine = a.partial + system * a.parts * count + part;
-  for (Index k = threadIdx.x; k < count; k += blockDim.x) mine[k * a.parts] = room[k];
-  __threadfence();
+  double* const all = a.partial + system * a.parts * count;
+  for (Index k = threadIdx.x; k < count; k += blockDim.x) all[k * a.parts + part] = room[k];
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // for all threads of the block: they have waited for each other
     const unsigned before = atomicAdd(a.tickets + system, 1u);
     *flag = before + 1 == unsigned(a.parts);
-    if (*flag != 0) a.tickets[system] = 0;
+    if (*flag != 0) {
+      a.tickets[system] = 0;
+      __threadfence();
+    }
   }
   __syncthreads();
   if (*flag == 0) return false;
-  __threadfence();
-  constexpr int ahead = 8;  // loads at once: one block waits for memory, and all others for it
-  const volatile double* const all = a.partial + system * a.parts * count;
-  for (Index k = warp(); k < count; k += int(blockDim.x) / 32) {
-    double sum = 0;
-    for (Index first = lane(); first < a.parts; first += 32 * ahead) {
-      double one[ahead];
-#pragma unroll
-      for (int e = 0; e < ahead; ++e) {
-        const Index p = first + 32 * e;
-        one[e] = p < a.parts ? all[k * a.parts + p] : 0;
-      }
-#pragma unroll
-      for (int e = 0; e < ahead; ++e)
-        sum = maxima ? (one[e] > sum ? one[e] : sum) : sum + one[e];
-    }
-    sum = sum_of_warp<maxima>(sum);
-    if (lane() == 0) room[k] = sum;
-  }
+  if (count > Index(blockDim.x) / 32)
+    add_parts<maxima, 4>(all, a.parts, count, room);
+  else
+    add_parts<maxima, 1>(all, a.parts, count, room);
   __syncthreads();
   return true;
 }
