@@ -375,13 +375,17 @@ class KrylovMethod(ABC):
         space = self._space
         assert space is not None
         x = from_systems(self._solution, self.batched)
-        target = self._arrays.empty(x.shape, self.dtype) if out is None else out
-        np.copyto(target, x)
+        if out is None:
+            target = x.copy()
+        else:
+            target = out
+            np.copyto(target, x)
         progress = space.progress()
         self._taken = int(progress[1].max(initial=0))
         residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
         statuses = _BY_CODE[progress[0]]
-        found = {_STATUS[Progress(code)] for code in np.unique(progress[0])}
+        codes = np.flatnonzero(np.bincount(progress[0])).tolist()
+        found = {_STATUS[Progress(code)] for code in codes}
         worst = min(found, key=WORST_FIRST.index, default=Status.CONVERGED)
         batch = space.shape[:-1]
         one = self.batched is None

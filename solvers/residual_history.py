@@ -43,21 +43,26 @@ class ResidualHistory:
             self._parts.append(history[np.arange(self._seen[0], counts[0]) % rows])
         else:
             steps = np.arange(most)[:, None]
-            if len(self._parts) == 1 and most <= rows:
-                values = history[:most]
+            first = most <= rows and not self._seen.any()
+            together = np.empty((first + most, space.systems))
+            values = together[int(first) :]
+            if first:  # as nearly always: what is there, in one copy
+                together[0] = self._parts.pop()
+                values[...] = history[:most]
             else:
                 places = (self._seen + steps) % rows % len(history)
-                values = np.take_along_axis(history, places, 0)
-            self._parts.append(np.where(steps < new, values, np.nan))
+                values[...] = np.take_along_axis(history, places, 0)
+            np.putmask(values, steps >= new, np.nan)
+            self._parts.append(together)
         self._seen = counts
         return True
 
     def norms(self) -> NDArray[np.float64]:
         """Return the norms, (iterations + 1, systems), NaN after a system's last."""
+        if len(self._parts) == 1:  # a system's own come first
+            return self._parts[0]
         together = np.concatenate(self._parts)
         if self._space.systems == 1:
-            return together
-        if len(self._parts) == 2:  # a system's own come first
             return together
         missing = np.isnan(together)
         if not missing.any():

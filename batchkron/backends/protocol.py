@@ -144,6 +144,9 @@ class KrylovBackend(Protocol):
     def krylov_recorder(self) -> KrylovRecorder | None:
         """Return what records work on a device to launch it again; None on the CPU."""
 
+    def krylov_reader(self) -> Callable[[Array], Array]:
+        """Return what brings arrays to the host, each valid until the next one is brought."""
+
     def krylov_stream(self) -> tuple[Hashable, object]:
         """Return what tells the place of work from others, and what keeps it so.
 

@@ -123,6 +123,7 @@ class KrylovSpace:
         self._state, self._progress, self._history = self._parts_of(self._record)
         self._at_a_look = self._record.nbytes <= _BYTES_OF_A_LOOK and module is not np
         self._seen: tuple[Any, Any, Any] | None = None
+        self._read = self._backend.krylov_reader()
         base: dict[str, int] = {"n": self.size, "systems": self.systems, "rows": self.rows}
         self._kept = [self._state, self._progress, self._history]
         self._restart = base["restart"] = restart
@@ -295,8 +296,10 @@ class KrylovSpace:
         return self._host(0, (slice(None), field))
 
     def history(self, rows: int) -> NDArray[np.float64]:
-        """Return the first rows of the history, (rows, systems)."""
-        return self._host(2, slice(rows))
+        """Return the first rows of the history, (rows, systems), valid until the next call."""
+        if self._at_a_look:
+            return self._host(2, slice(rows))
+        return self._read(self._history[:rows])
 
     def _host(self, part: int, index: Any) -> NDArray[Any]:
         """Return some of the state, progress or history; of a device all at once, if few."""

@@ -28,7 +28,7 @@ from batchkron.sweep_list import SweepList
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch import BatchPlan
     from batchkron.backends.cuda.diagonal import DiagonalProduct
-    from batchkron.backends.cuda.krylov import Iterations, Passes, Recorder
+    from batchkron.backends.cuda.krylov import Iterations, Passes, Reader, Recorder
     from batchkron.backends.cuda.segmented import SegmentedPlan, SweepPlan
     from batchkron.backends.cuda.sums import SumPlan
 
@@ -145,6 +145,13 @@ def krylov_stream() -> tuple[tuple[int, int], object]:
     return (device.current_device(), int(stream.ptr)), stream
 
 
+def krylov_reader() -> Reader:
+    """Return what brings arrays to the host."""
+    from batchkron.backends.cuda import krylov
+
+    return krylov.Reader()
+
+
 def krylov_recorder() -> Recorder:
     """Return what repeats work by graphs."""
     from batchkron.backends.cuda import krylov
@@ -175,6 +182,7 @@ __all__ = [
     "krylov_iterations",
     "krylov_parts",
     "krylov_passes",
+    "krylov_reader",
     "krylov_recorder",
     "krylov_stream",
     "krylov_vectors",

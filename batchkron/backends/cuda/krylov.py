@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.device import (
+    DeviceArray,
     cupy,
     current_device,
     device_errors,
@@ -27,6 +28,7 @@ from batchkron.backends.device_krylov import (
     systems_kernel,
 )
 from batchkron.backends.krylov import ARGUMENTS, Stage
+from batchkron.spec import Array
 
 _RUNS_BEFORE_A_GRAPH = 5
 
@@ -117,6 +119,25 @@ def krylov_passes(
 def krylov_parts(n: int, systems: int) -> int:
     """Return how many thread blocks share a system."""
     return parts_of(n, systems, device_limits(current_device()).multiprocessors)
+
+
+class Reader:
+    """Brings arrays to the host, into pinned memory that grows as needed and is used again.
+
+    A device writes there several times as quickly as to memory that the system may move.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Any = np.empty(0, np.uint8)
+
+    def __call__(self, array: DeviceArray) -> Array:
+        """Return what a contiguous array holds, in order of the current stream."""
+        if self._memory.nbytes < array.nbytes:
+            pinned = cupy.cuda.alloc_pinned_memory(array.nbytes)
+            self._memory = np.frombuffer(pinned, np.uint8, array.nbytes)
+        target: Array = self._memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+        array.get(out=target)
+        return target
 
 
 class Recorder:
