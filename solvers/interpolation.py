@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.solvers.products import Vector
+from batchkron.solvers.products import Vector, norm
 from batchkron.solvers.protocols import TimeProblem
 from batchkron.solvers.steppers.embedded import EmbeddedStepper
 from batchkron.solvers.steppers.stepper import Stepper
@@ -15,8 +15,10 @@ from batchkron.solvers.steppers.stepper import Stepper
 class StepInterpolant:
     """u(t) for t in a step that has just been computed, before the next one.
 
-    By the method's own continuous weights where its tableau has them, else by the cubic polynomial
-    with the values and slopes f(t, u) of both ends, whose error is O(dt⁴).
+    By the method's own continuous weights where its tableau has them, by a shorter step of
+    exponential methods, else by the cubic polynomial with the values and slopes f(t, u) of both
+    ends, whose error is O(dt⁴). Where a slope would lead further away than the states are large, dt
+    does not resolve what f does, and the line between the ends is taken.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class StepInterpolant:
         self._state, self._begin = np.empty_like(like), np.empty_like(like)
         self._end: Any = None
         self._t = self._t_next = 0.0
-        self._sloped = False
+        self._sloped = self._resolved = False
 
     def begin(self, t: float, u: Vector) -> None:
         """Take the state that a step begins with; it is copied."""
@@ -68,6 +70,9 @@ class StepInterpolant:
             return self._state
         self._find_slopes()
         rest = 1.0 - theta
+        if not self._resolved:
+            self._state[...] = rest * self._begin + theta * self._end
+            return self._state
         weights = (
             (1.0 + 2.0 * theta) * rest * rest,
             theta * theta * (3.0 - 2.0 * theta),
@@ -89,4 +94,7 @@ class StepInterpolant:
             self._problem.rhs(self._t_next, self._end, self._slopes[1])
         else:
             np.copyto(self._slopes[1], known)
+        dt, way = self._t_next - self._t, self._end - self._begin
+        size = max(norm(self._begin), norm(self._end))
+        self._resolved = all(norm(dt * slope - way) <= size for slope in self._slopes)
         self._sloped = True

@@ -47,7 +47,7 @@ class Event:
     Raises
     ------
     ValueError
-        For another direction.
+        For another direction, or a number of times for ``terminal``.
 
     Examples
     --------
@@ -61,6 +61,11 @@ class Event:
     direction: int = 0
 
     def __post_init__(self) -> None:
+        if self.terminal not in (False, True):
+            raise ValueError(
+                f"terminal is {self.terminal!r}; expected True, which ends the run at the first "
+                "time, or False"
+            )
         if self.direction not in (-1, 0, 1):
             raise ValueError(f"direction is {self.direction!r}; expected -1, 0 or 1")
 
@@ -176,7 +181,10 @@ class Observer:
         return bool(self._times or self._events)
 
     def begin(self, t: float, u: Vector) -> None:
-        """Look at the first state."""
+        """Look at the first state, which may be the problem's own."""
+        if isinstance(u, np.ndarray):
+            u = u.view()
+            u.flags.writeable = False
         self._times = [time for time in self._times if time >= t]
         while self._times and self._times[0] == t:
             self.samples.append((self._times.pop(0), u.copy()))
@@ -227,7 +235,7 @@ def _as_event(given: Any, number: int) -> Event:
         )
     name = getattr(given, "__name__", "event")
     terminal, direction = getattr(given, "terminal", False), getattr(given, "direction", 0)
-    return Event(given, name, bool(terminal), int(np.sign(direction)))
+    return Event(given, name, terminal, int(np.sign(direction)))
 
 
 def _as_quantity(given: Any) -> Quantity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,7 @@ class PhiEngine:
         self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
         """Write Σ_k dt^k φ_k(dt A) v_k into ``out``; return what the Krylov method says of it."""
-        if operator is not self._of:
+        if operator is not self._of or self._factors_changed(operator):
             self._take(operator)
         if self._factors is None:
             return self._krylov.solve(self._product, vectors, dt, out)
@@ -80,8 +81,15 @@ class PhiEngine:
         np.copyto(out, self._propagators[dt].apply(vectors), casting="same_kind")
         return None
 
+    def _factors_changed(self, operator: Any) -> bool:
+        """Whether an operator was updated in place since its propagators were made."""
+        if self._factors is None:
+            return False
+        now = _sum_factors(operator)
+        return now is None or not all(map(np.array_equal, now, self._factors))
+
     def _take(self, operator: Any) -> None:
-        """Look at a new operator."""
+        """Look at an operator that is new, or has new values."""
         self._of, self._factors = operator, None
         self._propagators.clear()
         if self._name != "krylov":
@@ -140,7 +148,30 @@ class ExponentialStepper(EmbeddedStepper):
             )
         self._slope = self._vector()
         self._engine = PhiEngine(self._slope, solver)
+        self._taken = 0.0, 0.0  # time and length of the last attempt
         operator_of(problem, t0)
+
+    def attempt(
+        self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Compute the state at t_next into ``out``, and `error`; return what failed."""
+        self._taken = t, dt
+        return self._advance(u, t, t_next, dt, out)
+
+    @abstractmethod
+    def _advance(
+        self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
+    ) -> KrylovResult | None:
+        """Do `attempt`."""
+
+    def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
+        """Write the state at t + θ dt: that of a shorter step, since no polynomial is as exact."""
+        t, dt = self._taken
+        estimates, self.estimates = self.estimates, False
+        try:
+            return self._advance(u, t, t + theta * dt, theta * dt, out) is None
+        finally:
+            self.estimates = estimates
 
     def _phi(
         self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]
@@ -169,10 +200,9 @@ class ExponentialEuler(ExponentialStepper):
     order = 1
     stages = 1
 
-    def attempt(
+    def _advance(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Compute the state at t_next into ``out``; return what failed."""
         self.problem.rhs(t, u, self._slope)
         failed = self._phi(operator_of(self.problem, t), [None, self._slope], dt, out)
         np.add(out, u, out=out)
@@ -210,10 +240,9 @@ class ExponentialTrapezoidal(ExponentialStepper):
         super().__init__(problem, dt, **options)
         self._change, self._bend, self.error = self._vector(), self._vector(), self._vector()
 
-    def attempt(
+    def _advance(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Compute the state at t_next into ``out``, and `error`."""
         slope, change, bend = self._slope, self._change, self._bend
         self.problem.rhs(t, u, slope)
         self.problem.rhs(t_next, u, change)
