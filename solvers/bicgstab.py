@@ -145,7 +145,7 @@ class Bicgstab(KrylovMethod):
     Notes
     -----
     Storage: 6 vectors, 7 with M. It is allocated in the first solve, and again where the shape of b
-    changes. One solve at a time.
+    changes. One solve at a time, else RuntimeError.
 
     Examples
     --------

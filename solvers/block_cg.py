@@ -143,7 +143,7 @@ def _iterate(solve: BlockSolve, most: int) -> tuple[int, Status | None]:
         q = q - solve.combine(along.T, w)
         q, ratio = orthonormalised(q, share * open_ / unit)
         share = ratio @ share  # in the orthonormal basis: its columns are as long as residuals
-        estimates = np.linalg.norm(share, axis=0)
+        estimates = norms_of(share.T)
         solve.record(np.where(open_, estimates, np.nan))
         if not np.isfinite(estimates).all():
             return step + 1, Status.NOT_FINITE

@@ -188,8 +188,7 @@ class _Space:
 
     def estimates(self) -> NDArray[np.float64]:
         """Return the residuals' norms that the space allows."""
-        rest: NDArray[np.float64] = np.linalg.norm(self._share[self._columns : self._rows], axis=0)
-        return rest
+        return norms_of(self._share[self._columns : self._rows].T)
 
     def finish(self) -> Status | None:
         """Add the best of the space to x."""

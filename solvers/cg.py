@@ -139,7 +139,7 @@ class Cg(KrylovMethod):
     Notes
     -----
     Storage: 4 vectors, 5 with M. It is allocated in the first solve, and again where the shape of b
-    changes. One solve at a time.
+    changes. One solve at a time, else RuntimeError.
 
     Examples
     --------

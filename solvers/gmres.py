@@ -172,7 +172,7 @@ class Gmres(KrylovMethod):
     -----
     Storage: m + 3 vectors, m + 4 with M. It is allocated in the first solve, and again where the
     shape of b changes. A solve allocates no vector where ``out`` is given
-    and A and M take ``out=``. One solve at a time.
+    and A and M take ``out=``. One solve at a time, else RuntimeError.
 
     Examples
     --------

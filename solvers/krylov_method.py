@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from batchkron.operators.krylov_space import (
 from batchkron.solvers.krylov_result import WORST_FIRST, KrylovResult, Status
 from batchkron.solvers.layouts import as_systems, check_layout, from_systems
 from batchkron.solvers.linear_system import LinearSystem, check_count, check_tolerances
-from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.products import Vector, norm, working_dtype
 from batchkron.solvers.residual_history import ResidualHistory
 from batchkron.solvers.solve_watch import Watch
 
@@ -31,6 +32,7 @@ _AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
 _AT_ONCE_OF_SMALL = 16  # of systems where looking takes as long as several of them
 _SMALL = 1 << 18  # unknowns
 _LEAST_RECORDED = 2  # of which a graph is worth its making
+_LEAST_SQUARED = 1e-140  # of the unit of residuals, whose squares are in range
 
 _STATUS = {
     Progress.CONVERGED: Status.CONVERGED,
@@ -89,7 +91,11 @@ class KrylovMethod(ABC):
                 like = on_device(np.empty(0), self._A.device)
             like = self._A if like is None else like
         self.size = check_count("size", size, least=0)
-        self.dtype = working_dtype(np.empty(0, dtype=np.float64 if dtype is None else dtype))
+        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        if self.dtype.char not in "fdFD":
+            raise TypeError(
+                f"dtype is {self.dtype}; expected float32, float64, complex64 or complex128."
+            )
         self._arrays = array_module(like)
         self._space: KrylovSpace | None = None
         self._vectors: dict[str, Vector] = {}
@@ -99,6 +105,7 @@ class KrylovMethod(ABC):
         self._iterations: Passes | None = None
         self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
         self._measured = False  # whether that product has been
+        self._under_way = threading.Lock()
         self._done = 0  # iterations of the solve under way
         self._taken = 0  # iterations that the last solve took
         self._foreseen = 0  # that the solve under way is taken to need
@@ -205,6 +212,27 @@ class KrylovMethod(ABC):
         raise_on_failure: bool,
     ) -> KrylovResult:
         """Solve; the arguments are those of a method's own `solve`."""
+        if not self._under_way.acquire(blocking=False):
+            raise RuntimeError(
+                f"this {type(self).__name__} is solving already, and has one workspace; make "
+                "another for each thread, and for solves within a product."
+            )
+        try:
+            return self._solve_alone(A, b, x0, M, tolerances, watch, out, raise_on_failure)
+        finally:
+            self._under_way.release()
+
+    def _solve_alone(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        M: Any,
+        tolerances: tuple[float, float],
+        watch: Watch,
+        out: Vector | None,
+        raise_on_failure: bool,
+    ) -> KrylovResult:
         check_tolerances(*tolerances)
         with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             given = as_systems(b, "b", self.batched, self.dtype, self._arrays)
@@ -355,7 +383,11 @@ class KrylovMethod(ABC):
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
         if out is None:
             return
+        if not isinstance(out, self._arrays.ndarray):
+            raise TypeError(f"out is a {type(out).__name__}; expected an array.")
         as_array(out, "out", self._arrays)
+        if isinstance(out, np.ndarray) and not out.flags.writeable:
+            raise ValueError("out is read-only.")
         wanted = (self.size,) if self.batched is None else shape
         if out.shape != wanted or out.dtype != self.dtype:
             raise ValueError(
@@ -383,6 +415,7 @@ class KrylovMethod(ABC):
         progress = space.progress()
         self._taken = int(progress[1].max(initial=0))
         residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
+        self._judge_tiny(system, progress, residuals, tolerances)
         statuses = _BY_CODE[progress[0]]
         codes = np.flatnonzero(np.bincount(progress[0])).tolist()
         found = {_STATUS[Progress(code)] for code in codes}
@@ -404,6 +437,30 @@ class KrylovMethod(ABC):
         if raise_on_failure and not result.converged:
             self._raise(result, statuses, tolerances)
         return result
+
+    def _judge_tiny(
+        self, system: LinearSystem, progress: Any, residuals: Any, tolerances: tuple[float, float]
+    ) -> None:
+        """Measure residuals again whose squares were zero beside b or the first residual.
+
+        Such a system may have been taken for solved: it has stagnated where it is not.
+        """
+        space = self._space
+        assert space is not None
+        lost = residuals < _LEAST_SQUARED * space.field(Field.UNIT)
+        which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
+        if not which.size:
+            return
+        left = self._residual
+        if space.systems > 1:  # those of systems that ended before are not kept
+            system.apply(self._solution, left)
+            left = system.b - left
+        rows, given = left.reshape(-1, space.size), system.b.reshape(-1, space.size)
+        rtol, atol = tolerances
+        for k in which:
+            residuals[k] = norm(rows[k])
+            if residuals[k] > max(rtol * norm(given[k]), atol):
+                progress[0, k] = Progress.STAGNATED
 
     def _raise(self, result: KrylovResult, statuses: Any, tolerances: tuple[float, float]) -> None:
         failed = sum(status is not Status.CONVERGED for status in statuses)

@@ -142,7 +142,7 @@ class Minres(KrylovMethod):
     Notes
     -----
     Storage: 6 vectors, 9 with M. It is allocated in the first solve, and again where the shape of b
-    changes. One solve at a time.
+    changes. One solve at a time, else RuntimeError.
 
     Examples
     --------

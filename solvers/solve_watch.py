@@ -30,6 +30,8 @@ class Watch:
         self, maxiter: int | None, callback: Callable[[Any], object] | None = None
     ) -> None:
         self._maxiter = None if maxiter is None else check_count("maxiter", maxiter)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback is a {type(callback).__name__}; expected a function.")
         self.callback = callback
         self.norm_b = 1.0
         self.most_iterations = self.most_cycles = math.inf

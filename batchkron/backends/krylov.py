@@ -73,6 +73,7 @@ class Field(IntEnum):
     ESTIMATE = 1
     TOLERANCE = 2
     NORM_B = 3
+    UNIT = 4
     RESTARTS = 7
     PRODUCTS = 11
 

@@ -154,7 +154,9 @@ def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
     """
     if len(triangles) != 2 or b.size == 0:
         return _solve_triangular(triangles, b, 0.0)
-    first, second = triangles
+    # LAPACK replaces what is small beside the least number, not beside the triangles
+    unit = _power_of_two(max(float(np.abs(t).max()) for t in triangles))
+    first, second = (t / t.real.dtype.type(unit) for t in triangles)
     (solve,) = scipy.linalg.get_lapack_funcs(("trsyl",), (first, second, b))
     turned = second.conj() if second.dtype.kind == "c" else second
     x = np.empty(b.shape, np.result_type(first, second, b))
@@ -162,8 +164,14 @@ def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
         right = b[:, k].reshape(len(first), len(second))
         tran = "C" if turned.dtype.kind == "c" else "T"
         solution, scale, _ = solve(first, turned, right, tranb=tran)
-        x[:, k] = (solution / scale).ravel()
+        x[:, k] = (solution / scale / solution.real.dtype.type(unit)).ravel()
     return x
+
+
+def _power_of_two(size: float) -> float:
+    """Return the power of two at a positive number, 1 for others."""
+    regular = math.isfinite(size) and size > 0
+    return math.ldexp(1.0, math.frexp(size)[1] - 1) if regular else 1.0
 
 
 def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:
@@ -191,7 +199,10 @@ def outer_sum(values: Sequence[Array]) -> Array:
 
 def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
     """Return below what an eigenvalue of the sum, or of each sum (...), is zero to rounding."""
-    norms = [np.linalg.norm(factor, axis=(-2, -1)).astype(np.float64) for factor in factors]
+    norms = []
+    for factor in factors:
+        unit = _power_of_two(float(np.abs(factor).max(initial=0.0)))
+        norms.append(unit * np.linalg.norm(factor / unit, axis=(-2, -1)).astype(np.float64))
     precision = max(float(np.finfo(factor.dtype).eps) for factor in factors)
     return np.asarray(precision * (sum(norms[1:], norms[0]) + abs(shift)))
 

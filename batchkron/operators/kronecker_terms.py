@@ -187,6 +187,25 @@ def leading_part(factor: Array | Blocks, rows: int) -> Array:
     return dense.reshape(rows, rows)
 
 
+def terms_of(operator: Any) -> KroneckerTerms:
+    """Return the Kronecker terms that an operator knows, or that it is.
+
+    Raises
+    ------
+    TypeError
+        If it knows none.
+    """
+    if isinstance(operator, KroneckerTerms):
+        return operator
+    known = getattr(operator, "kronecker_terms", None)
+    if known is None:
+        raise TypeError(
+            f"the operator is a {type(operator).__name__}; expected one that knows its Kronecker "
+            "terms, such as KroneckerSum or SparseGridOperator."
+        )
+    return known()  # type: ignore[no-any-return]
+
+
 def product_terms(factors: Sequence[Array]) -> KroneckerTerms:
     """Return the one term of a Kronecker product of square matrices."""
     sizes = tuple(len(factor) for factor in factors)

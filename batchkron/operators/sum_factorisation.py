@@ -127,7 +127,8 @@ class SumFactorisation:
         """Return the solution for one shift from the transformed right-hand side."""
         if self.is_hermitian:
             return self._back.matmat(coefficients / (self._values + shift)[:, None])
-        first = self._triangles[0] + shift * np.eye(len(self._triangles[0]))
+        kind = self._triangles[0].dtype
+        first = self._triangles[0] + shift * np.eye(len(self._triangles[0]), dtype=kind)
         shifted = [first, *self._triangles[1:]]
         return self._back.matmat(direct.solve_triangular_sum(shifted, coefficients))
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.operators import BatchedKron, KroneckerTerms, Operator
-from batchkron.operators.kronecker_terms import Factor
+from batchkron.operators.kronecker_terms import Factor, terms_of
 from batchkron.solvers.preconditioners.nearest import nearest_product
 
 __all__ = ["block_jacobi"]
@@ -54,7 +54,7 @@ def block_jacobi(
     >>> print(block_jacobi(gallery.make("diffusion-2d", level=3).operator, 0.01).shape)
     (180, 180)
     """
-    terms = operator if isinstance(operator, KroneckerTerms) else operator.kronecker_terms()
+    terms = terms_of(operator)
     if terms.cells is None:
         raise ValueError("the operator has no cells, whose blocks block Jacobi would invert")
     whole = terms if scale is None else terms.shifted(scale)

@@ -43,8 +43,8 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
     ----------
     name : str
         One of `names`. "auto" is "symmetric-combination" in two dimensions and "combination" in
-        more, where the 1-D matrices can be factorised, else "block-jacobi"; for an operator that
-        does not know its Kronecker terms it is "none".
+        more, where the 1-D matrices can be factorised, else "block-jacobi" on the cells of a grid;
+        for an operator that has none, or does not know its Kronecker terms, it is "none".
     operator : Operator or KroneckerTerms
         A.
     scale : scalar, optional
@@ -132,7 +132,7 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
     except TypeError:
         return None
     if not CombinationPreconditioner.fits(terms):
-        return block_jacobi(operator, scale, dtype=dtype)
+        return None if terms.cells is None else block_jacobi(operator, scale, dtype=dtype)
     # with more modes the residuals between the parts cost more than they save
     name = "symmetric-combination" if len(terms.sizes) == 2 else "combination"
     return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)

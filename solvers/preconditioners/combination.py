@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
+from batchkron.operators.kronecker_terms import terms_of
 from batchkron.solvers.preconditioners.bases import ModeBases
 from batchkron.solvers.preconditioners.grid_inverses import GridInverses, Local
 from batchkron.solvers.preconditioners.subgrids import Subgrid, coloured_levels, subgrids
@@ -117,7 +118,7 @@ class CombinationPreconditioner:
     ) -> None:
         _check("local", local, _LOCALS)
         _check("composition", composition, _COMPOSITIONS)
-        terms = operator if isinstance(operator, KroneckerTerms) else operator.kronecker_terms()
+        terms = terms_of(operator)
         _check_rows(terms)
         usual = np.result_type(terms.dtype, 1j) if np.iscomplexobj(scale) else terms.dtype
         self.dtype = np.dtype(usual if dtype is None else dtype)

@@ -1,0 +1,104 @@
+"""Inputs at the edge of what solvers may be given: no wrong answer is called right."""
+
+import numpy as np
+import pytest
+
+import batchkron as bk
+from batchkron import solvers
+from batchkron.solvers import preconditioners
+
+METHODS = ("cg", "minres", "bicgstab", "gmres", "fgmres")
+CLASSES = ("Cg", "Minres", "Bicgstab", "Gmres", "Fgmres")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_residual_that_is_tiny_beside_b_is_measured(method):
+    A, b = np.diag([1.0, 3.0, 7.0]), np.array([1e200, 1.0, 1.0])
+    result = getattr(solvers, method)(A, b, rtol=0.0, atol=1e-5)
+    residual = float(np.abs(b - A @ result.x).max())
+    assert result.converged == (residual <= 1e-5)
+    assert result.residual_norm == pytest.approx(np.linalg.norm(b - A @ result.x))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_residual_that_is_tiny_beside_the_first_one_is_measured(method):
+    A, b = np.diag(np.arange(1.0, 21.0)), np.ones(20)
+    result = getattr(solvers, method)(A, b, x0=np.full(20, 1e200))
+    residual = float(np.abs(b - A @ result.x).max())
+    assert result.converged == (residual <= 1e-5 * np.linalg.norm(b))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tiny_residuals_of_many_systems_are_measured(method):
+    A, b = np.diag([1.0, 3.0, 7.0]), np.ones((4, 3))
+    b[1], b[2, 0] = 0.0, 1e200
+    result = getattr(solvers, method)(A, b, rtol=0.0, atol=1e-5, batched="leading")
+    residuals = np.linalg.norm(b - result.x @ A, axis=1)
+    assert result.residual_norm == pytest.approx(residuals)
+    for status, residual in zip(result.statuses, residuals, strict=True):
+        assert (status is solvers.Status.CONVERGED) == (residual <= 1e-5)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_workspace_is_for_one_solve_at_a_time(name):
+    size, b = 4, np.arange(1.0, 5.0)
+    solver = getattr(solvers, name)(size)
+
+    class Nested:
+        shape, dtype = (size, size), np.dtype(float)
+
+        def matvec(self, x):
+            solver.solve(np.eye(size), b)
+            return x
+
+    with pytest.raises(RuntimeError, match="solving already"):
+        solver.solve(Nested(), b)
+    assert solver.solve(2.0 * np.eye(size), b).x == pytest.approx(b / 2)
+
+
+def test_arguments_are_refused_before_a_solve():
+    solver, b = solvers.Gmres(3), np.ones(3)
+    read_only = np.empty(3)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        solver.solve(np.eye(3), b, out=read_only)
+    with pytest.raises(TypeError, match="out is a list"):
+        solver.solve(np.eye(3), b, out=[0.0, 0.0, 0.0])
+    with pytest.raises(TypeError, match="callback is a int"):
+        solvers.cg(np.eye(3), b, callback=3)
+    with pytest.raises(TypeError, match="int32; expected float32"):
+        solvers.Gmres(3, "i4")
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-200])
+@pytest.mark.parametrize("method", ["block_cg", "block_gmres"])
+def test_blocks_of_any_scale(rng, method, scale):
+    matrix = np.linalg.qr(rng.standard_normal((20, 20)))[0]
+    A = (matrix * rng.uniform(1.0, 10.0, 20)) @ matrix.T
+    b = rng.standard_normal((20, 3)) * scale
+    result = getattr(solvers, method)(A, b, rtol=1e-10)
+    assert result.converged
+    assert np.abs(A @ result.x - b).max() <= 1e-8 * scale
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-295, 1.0, 1e160])
+def test_nonsymmetric_sums_of_any_scale(rng, scale):
+    factors = [np.eye(4) * 3 + np.triu(rng.standard_normal((4, 4))) for _ in range(2)]
+    op = bk.KroneckerSum([scale * factor for factor in factors])
+    x = rng.standard_normal(16)
+    b = scale * (bk.KroneckerSum(factors) @ x)
+    assert op.solve(b) == pytest.approx(x, rel=1e-10)
+    expected = bk.KroneckerSum(factors).logdet() + 16 * np.log(scale)
+    assert op.logdet() == pytest.approx(expected, rel=1e-12)
+
+
+def test_nonsymmetric_sums_keep_single_precision(rng):
+    factors = [(np.eye(3) * 3 + np.triu(rng.standard_normal((3, 3)))).astype("f4")] * 2
+    assert bk.KroneckerSum(factors).solve(np.ones(9, "f4")).dtype == np.float32
+
+
+def test_automatic_preconditioners_are_never_an_error():
+    assert preconditioners.make("auto", bk.KroneckerSum([np.eye(4100)])) is None
+    for name in ("combination", "block-jacobi"):
+        with pytest.raises(TypeError, match="knows its Kronecker terms"):
+            preconditioners.make(name, np.eye(3))
