@@ -414,8 +414,9 @@ class KrylovMethod(ABC):
             np.copyto(target, x)
         progress = space.progress()
         self._taken = int(progress[1].max(initial=0))
-        residuals, restarts = space.field(Field.RESIDUAL), space.field(Field.RESTARTS)
-        self._judge_tiny(system, progress, residuals, tolerances)
+        scalars = space.scalars()
+        residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
+        self._judge_tiny(system, progress, residuals, scalars[:, Field.UNIT], tolerances)
         statuses = _BY_CODE[progress[0]]
         codes = np.flatnonzero(np.bincount(progress[0])).tolist()
         found = {_STATUS[Progress(code)] for code in codes}
@@ -430,7 +431,7 @@ class KrylovMethod(ABC):
             residual_norms=norms[:, 0] if one else norms.reshape(len(norms), *batch),
             iterations=int(progress[1, 0]) if one else progress[1].astype(int).reshape(batch),
             restarts=int(restarts[0]) if one else restarts.astype(int).reshape(batch),
-            applications=system.applications + int(space.field(Field.PRODUCTS).max(initial=0)),
+            applications=system.applications + int(scalars[:, Field.PRODUCTS].max(initial=0)),
             preconditioner_applications=system.preconditioner_applications,
             statuses=None if one else statuses.reshape(batch),
         )
@@ -439,7 +440,12 @@ class KrylovMethod(ABC):
         return result
 
     def _judge_tiny(
-        self, system: LinearSystem, progress: Any, residuals: Any, tolerances: tuple[float, float]
+        self,
+        system: LinearSystem,
+        progress: Any,
+        residuals: Any,
+        units: Any,
+        tolerances: tuple[float, float],
     ) -> None:
         """Measure residuals again whose squares were zero beside b or the first residual.
 
@@ -447,7 +453,7 @@ class KrylovMethod(ABC):
         """
         space = self._space
         assert space is not None
-        lost = residuals < _LEAST_SQUARED * space.field(Field.UNIT)
+        lost = residuals < _LEAST_SQUARED * units
         which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
         if not which.size:
             return
@@ -455,7 +461,8 @@ class KrylovMethod(ABC):
         if space.systems > 1:  # those of systems that ended before are not kept
             system.apply(self._solution, left)
             left = system.b - left
-        rows, given = left.reshape(-1, space.size), system.b.reshape(-1, space.size)
+        shape = space.systems, space.size
+        rows, given = left.reshape(shape), system.b.reshape(shape)
         rtol, atol = tolerances
         for k in which:
             residuals[k] = norm(rows[k])

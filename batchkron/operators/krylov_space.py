@@ -38,6 +38,7 @@ __all__ = [
 # A pass's arguments as 64-bit words: where each begins. They are set one by one, much quicker than
 # as fields of a structure.
 _WORD = {name: offset // 8 for name, (_, offset) in ARGUMENTS.fields.items()}  # type: ignore[union-attr, misc]
+_FIELDS = max(Field) + 1
 _ROWS = 512  # of the history, for one system
 _LEAST_ROWS = 64
 _HISTORY_BYTES = 8 << 20
@@ -294,6 +295,13 @@ class KrylovSpace:
     def field(self, field: Field) -> NDArray[np.float64]:
         """Return a scalar of each system, (systems,), once it is there."""
         return self._host(0, (slice(None), field))
+
+    def scalars(self) -> NDArray[np.float64]:
+        """Return those of `Field` of all systems, (systems, fields), once they are there."""
+        if self._at_a_look or self.module is np:
+            return self._host(0, (slice(None), slice(_FIELDS)))
+        together = self.module.ascontiguousarray(self._state[:, :_FIELDS])
+        return self._read(together).copy()
 
     def history(self, rows: int) -> NDArray[np.float64]:
         """Return the first rows of the history, (rows, systems), valid until the next call."""
