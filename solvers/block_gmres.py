@@ -9,10 +9,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from batchkron.arrays import device_errors
-from batchkron.solvers.block_solve import BlockSolve, norms_of, orthonormalised
+from batchkron.solvers.block_solve import BlockSolve, orthonormalised
 from batchkron.solvers.krylov_result import KrylovResult, Status
 from batchkron.solvers.linear_system import check_count
-from batchkron.solvers.products import Vector
+from batchkron.solvers.products import Vector, norms_of
 
 
 def block_gmres(

@@ -11,21 +11,9 @@ from batchkron.arrays import array_module, as_array, to_host
 from batchkron.solvers.krylov_result import WORST_FIRST, KrylovResult, Status
 from batchkron.solvers.layouts import as_systems
 from batchkron.solvers.linear_system import LinearSystem, check_tolerances
-from batchkron.solvers.products import Vector, working_dtype
+from batchkron.solvers.products import Vector, norms_of, working_dtype
 
 Norms = NDArray[np.float64]
-
-
-def norms_of(rows: Vector) -> Norms:
-    """Return the norms of rows (k, N), (k,), also where squares leave the range of the dtype."""
-    if rows.size == 0:
-        return np.zeros(len(rows))
-    largest = to_host(abs(rows).max(axis=1), "norms").astype(np.float64)
-    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
-    module = array_module(rows)
-    scaled = rows / module.asarray(unit.astype(rows.real.dtype))[:, None]
-    squares = (scaled.real**2 + scaled.imag**2).sum(axis=1, dtype=np.float64)
-    return unit * np.sqrt(to_host(squares, "norms"))  # type: ignore[no-any-return]
 
 
 def orthonormalised(

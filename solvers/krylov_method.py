@@ -24,7 +24,7 @@ from batchkron.operators.krylov_space import (
 from batchkron.solvers.krylov_result import WORST_FIRST, KrylovResult, Status
 from batchkron.solvers.layouts import as_systems, check_layout, from_systems
 from batchkron.solvers.linear_system import LinearSystem, check_count, check_tolerances
-from batchkron.solvers.products import Vector, norm, working_dtype
+from batchkron.solvers.products import Vector, norms_of, working_dtype
 from batchkron.solvers.residual_history import ResidualHistory
 from batchkron.solvers.solve_watch import Watch
 
@@ -32,7 +32,7 @@ _AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
 _AT_ONCE_OF_SMALL = 16  # of systems where looking takes as long as several of them
 _SMALL = 1 << 18  # unknowns
 _LEAST_RECORDED = 2  # of which a graph is worth its making
-_LEAST_SQUARED = 1e-140  # of the unit of residuals, whose squares are in range
+_LEAST_MEASURED = {"d": 1e-140, "f": 1e-30}  # of the unit of residuals, beside √N
 
 _STATUS = {
     Progress.CONVERGED: Status.CONVERGED,
@@ -91,7 +91,7 @@ class KrylovMethod(ABC):
                 like = on_device(np.empty(0), self._A.device)
             like = self._A if like is None else like
         self.size = check_count("size", size, least=0)
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
         if self.dtype.char not in "fdFD":
             raise TypeError(
                 f"dtype is {self.dtype}; expected float32, float64, complex64 or complex128."
@@ -416,7 +416,7 @@ class KrylovMethod(ABC):
         self._taken = int(progress[1].max(initial=0))
         scalars = space.scalars()
         residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
-        self._judge_tiny(system, progress, residuals, scalars[:, Field.UNIT], tolerances)
+        self._judge_tiny(system, progress, residuals, scalars, tolerances)
         statuses = _BY_CODE[progress[0]]
         codes = np.flatnonzero(np.bincount(progress[0])).tolist()
         found = {_STATUS[Progress(code)] for code in codes}
@@ -444,16 +444,19 @@ class KrylovMethod(ABC):
         system: LinearSystem,
         progress: Any,
         residuals: Any,
-        units: Any,
+        scalars: Any,
         tolerances: tuple[float, float],
     ) -> None:
-        """Measure residuals again whose squares were zero beside b or the first residual.
+        """Measure residuals again whose squares were lost beside b or the first residual.
 
-        Such a system may have been taken for solved: it has stagnated where it is not.
+        Such a system may have been taken for solved: it has stagnated where it is not. Without
+        iterations and with a norm of b that is zero, b is.
         """
         space = self._space
         assert space is not None
-        lost = residuals < _LEAST_SQUARED * units
+        units, given = scalars[:, Field.UNIT], scalars[:, Field.NORM_B]
+        least = _LEAST_MEASURED[self.dtype.char.lower()] * math.sqrt(max(self.size, 1))
+        lost = (residuals < least * units) & ((progress[1] > 0) | (given > 0))
         which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
         if not which.size:
             return
@@ -461,13 +464,11 @@ class KrylovMethod(ABC):
         if space.systems > 1:  # those of systems that ended before are not kept
             system.apply(self._solution, left)
             left = system.b - left
-        shape = space.systems, space.size
-        rows, given = left.reshape(shape), system.b.reshape(shape)
-        rtol, atol = tolerances
-        for k in which:
-            residuals[k] = norm(rows[k])
-            if residuals[k] > max(rtol * norm(given[k]), atol):
-                progress[0, k] = Progress.STAGNATED
+        shape, places = (space.systems, space.size), self._arrays.asarray(which)
+        residuals[which] = norms_of(left.reshape(shape)[places])
+        lengths = norms_of(system.b.reshape(shape)[places])
+        bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
+        progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED
 
     def _raise(self, result: KrylovResult, statuses: Any, tolerances: tuple[float, float]) -> None:
         failed = sum(status is not Status.CONVERGED for status in statuses)

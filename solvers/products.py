@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module, as_array, is_sparse
+from batchkron.arrays import array_module, as_array, is_sparse, to_host
 from batchkron.operators import Operator
 
 Vector: TypeAlias = NDArray[Any]
@@ -48,6 +48,18 @@ def norm(x: Vector) -> float:
         return largest
     scaled = x / largest
     return largest * math.sqrt(float(np.vdot(scaled, scaled).real))
+
+
+def norms_of(rows: Vector) -> NDArray[np.float64]:
+    """Return the norms of rows (k, N), (k,), also where squares leave the range of the dtype."""
+    if rows.size == 0:
+        return np.zeros(len(rows))
+    largest = to_host(abs(rows).max(axis=1), "norms").astype(np.float64)
+    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    module = array_module(rows)
+    scaled = rows / module.asarray(unit.astype(rows.real.dtype))[:, None]
+    squares = (scaled.real**2 + scaled.imag**2).sum(axis=1, dtype=np.float64)
+    return unit * np.sqrt(to_host(squares, "norms"))  # type: ignore[no-any-return]
 
 
 def working_dtype(*operands: Any) -> np.dtype[Any]:

@@ -34,6 +34,11 @@ class PhiEngine:
         Kronecker sum on a whole tensor product, else by `KrylovPhi`, whose ``rtol`` (1e-9, or 1e-5
         in single precision) and ``dimension`` (30) a mapping may bring.
 
+    Attributes
+    ----------
+    keeps : bool
+        Whether propagators are kept, of the steps that come again.
+
     Raises
     ------
     ValueError
@@ -61,6 +66,7 @@ class PhiEngine:
         self._krylov = KrylovPhi(like, rtol, int(options.get("dimension", 30)))
         self._like = like
         self._propagators: dict[float, SumPropagator] = {}
+        self.keeps = True
         self._of: Any = None
         self._factors: list[NDArray[Any]] | None = None
         self._product: Any = None
@@ -73,12 +79,15 @@ class PhiEngine:
             self._take(operator)
         if self._factors is None:
             return self._krylov.solve(self._product, vectors, dt, out)
-        if dt not in self._propagators:
-            if len(self._propagators) == _KEPT:
-                self._propagators.pop(next(iter(self._propagators)))
+        propagator = self._propagators.get(dt)
+        if propagator is None:
             device = getattr(operator, "device", "cpu")
-            self._propagators[dt] = SumPropagator(self._factors, dt, device)
-        np.copyto(out, self._propagators[dt].apply(vectors), casting="same_kind")
+            propagator = SumPropagator(self._factors, dt, device)
+            if self.keeps:
+                if len(self._propagators) == _KEPT:
+                    self._propagators.pop(next(iter(self._propagators)))
+                self._propagators[dt] = propagator
+        np.copyto(out, propagator.apply(vectors), casting="same_kind")
         return None
 
     def _factors_changed(self, operator: Any) -> bool:
@@ -167,11 +176,13 @@ class ExponentialStepper(EmbeddedStepper):
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
         """Write the state at t + θ dt: that of a shorter step, since no polynomial is as exact."""
         t, dt = self._taken
-        estimates, self.estimates = self.estimates, False
+        before = self.estimates, self.last_solve
+        self.estimates = self._engine.keeps = False
         try:
             return self._advance(u, t, t + theta * dt, theta * dt, out) is None
         finally:
-            self.estimates = estimates
+            self.estimates, self.last_solve = before
+            self._engine.keeps = True
 
     def _phi(
         self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]

@@ -7,6 +7,7 @@ import pytest
 
 import batchkron as bk
 from batchkron.solvers import Event, evolve
+from batchkron.solvers.steppers import exponential
 
 
 def linear(A, initial):
@@ -31,6 +32,43 @@ def test_events_of_exponential_methods_are_where_the_state_is_zero():
         events=[Event(lambda t, u: u[0], "zero")],
     )  # fmt: skip
     assert [record.t for record in result.events] == pytest.approx([np.pi / 2], abs=1e-8)
+
+
+@pytest.mark.parametrize("method", ["exponential-euler", "exponential-trapezoidal"])
+def test_events_right_behind_the_beginning_of_a_step(method):
+    problem = linear(np.diag([-1.0, -2.0]), np.ones(2))
+    for step in range(1, 10):
+        after = np.nextafter(step * 0.1, 9.0)
+        result = evolve(
+            problem, until=1.0, method=method, dt=0.1, events=[lambda t, u, at=after: t - at]
+        )
+        assert [record.t for record in result.events] == pytest.approx([after])
+
+
+def test_samples_leave_the_propagators_of_steps_alone(monkeypatch):
+    made = []
+    kind = exponential.SumPropagator
+    monkeypatch.setattr(
+        exponential, "SumPropagator", lambda f, dt, device: made.append(dt) or kind(f, dt, device)
+    )
+    problem = SimpleNamespace(
+        initial=np.ones(4), operator=bk.KroneckerSum([np.diag([-1.0, -2.0])] * 2)
+    )
+    problem.rhs = lambda t, u, out: np.copyto(out, problem.operator @ u)
+    samples = evolve(
+        problem, until=1.0, method="exponential-euler", dt=0.25, at=np.linspace(0, 1, 33)
+    ).samples
+    assert sum(dt == 0.25 for dt in made) == 1
+    for t, u in samples:
+        assert u == pytest.approx(np.exp(t * np.array([-2.0, -3.0, -3.0, -4.0])))
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_a_start_from_zero_is_resolved(power):
+    problem = SimpleNamespace(initial=np.zeros(1), rhs=lambda t, u, out: out.fill(t**power))
+    ((_, u),) = evolve(problem, until=0.1, method="rk4", dt=0.1, at=[0.05]).samples
+    error = 0.0 if power < 3 else 0.1**4 / 64  # of a cubic
+    assert u[0] == pytest.approx(0.05 ** (power + 1) / (power + 1), abs=error + 1e-15)
 
 
 def test_slopes_that_a_step_does_not_resolve_are_left_out():
