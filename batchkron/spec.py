@@ -211,7 +211,7 @@ def read_only_copies(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[Arr
 def same_shapes(
     values: Sequence[ArrayLike], current: Sequence[Array], dtype: np.dtype[Any], name: str
 ) -> list[Array]:
-    """Return new values after checking that they fit where the current ones are.
+    """Return new values in ``dtype`` after checking that they fit where the current ones are.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def same_shapes(
         raise ValueError(f"{name} has {len(arrays)} entries; expected {len(current)}")
     for k, (array, old) in enumerate(zip(arrays, current, strict=True)):
         check_replacement(array, old.shape, dtype, f"{name}[{k}]")
-    return arrays
+    return [array.astype(dtype, copy=False) for array in arrays]
 
 
 def check_replacement(

@@ -14,6 +14,7 @@ from batchkron.problems.basis import check_degree, check_level, filters
 
 DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
 _PORTIONS = 16  # of rows that an operator is transformed in, for less memory at once
+_MOST_CELLS = 1 << 31  # whose pairs have numbers of 64 bits
 _LARGEST_TABLE = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
 
 
@@ -70,6 +71,8 @@ class ModeOperator:
             object.__setattr__(self, name, array)
         if self.cells < 1 or self.cells & (self.cells - 1):
             raise ValueError(f"cells is {self.cells}; expected a power of two, 2^level")
+        if self.cells > _MOST_CELLS:
+            raise ValueError(f"cells is {self.cells}; expected at most 2^31")
         count = self.rows.size
         for name, shape in (
             ("rows", (count,)),

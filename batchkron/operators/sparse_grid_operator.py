@@ -20,7 +20,7 @@ from batchkron.operators.sweep_spec import Blocks, SweepSpec, checked_cells, swe
 from batchkron.operators.sweep_tree import Unions, needed_sweeps
 from batchkron.operators.sweeps import SweepProgram
 from batchkron.operators.validation import ValidationReport, validate_batch
-from batchkron.spec import Array, check_replacement, same_shapes
+from batchkron.spec import Array, check_replacement, read_only_copies, same_shapes
 
 
 class _Known(NamedTuple):
@@ -257,13 +257,14 @@ class SparseGridOperator(BlockOperator):
         if coefficients is not None:
             scale = to_host(coefficients, "coefficients")
             check_replacement(scale, spec.coefficients.shape, self.dtype, "coefficients")
+            scale = scale.astype(self.dtype)
         self._update(matrices, scale, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         spec = self._spec
         replaced = tuple(
-            old._replace(blocks=np.array(new, self.dtype, order="C"))
-            for old, new in zip(spec.matrices, matrices, strict=True)
+            old._replace(blocks=new)
+            for old, new in zip(spec.matrices, read_only_copies(matrices, self.dtype), strict=True)
         )
         scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
         self._spec = replace(spec, matrices=replaced, coefficients=scale)

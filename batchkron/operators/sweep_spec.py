@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.operators.connections import Connections, Ids
-from batchkron.spec import Array, compute_dtype
+from batchkron.spec import Array, compute_dtype, read_only_copies
 
 __all__ = ["BlockMatrix", "Blocks", "SweepSpec", "checked_cells", "sweep_spec"]
 
@@ -105,7 +105,9 @@ def sweep_spec(
     distinct: dict[int, int] = {}
     matrices: list[BlockMatrix] = []
     numbers = []
-    for t, modes in enumerate(terms):
+    # kept until the end: operators that are made while they are read have names of their own
+    rows = [_checked_row(modes, f"terms[{t}]") for t, modes in enumerate(_iterated(terms, "terms"))]
+    for t, modes in enumerate(rows):
         if len(modes) != len(sizes):
             raise ValueError(
                 f"terms[{t}] has {len(modes)} modes; expected {len(sizes)}, one per axis of the "
@@ -127,6 +129,17 @@ def sweep_spec(
     dtype = compute_dtype(*arrays, *([] if coefficients is None and arrays else [scale]))
     converted = tuple(m._replace(blocks=_own(m.blocks, dtype)) for m in matrices)
     return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype)
+
+
+def _iterated(given: Any, name: str) -> Any:
+    if not hasattr(given, "__iter__"):
+        raise TypeError(f"{name} is a {type(given).__name__}; expected a sequence")
+    return given
+
+
+def _checked_row(given: Any, name: str) -> tuple[Any, ...]:
+    """Return the 1-D operators of a term."""
+    return tuple(_iterated(given, name))
 
 
 def checked_cells(given: ArrayLike) -> Ids:
@@ -212,7 +225,7 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
 def _own(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return a copy; the array itself if nobody can write to it, as to those of a ModeOperator."""
     is_kept = array.flags.owndata and not array.flags.writeable and array.flags.c_contiguous
-    return array if is_kept and array.dtype == dtype else np.array(array, dtype, order="C")
+    return array if is_kept and array.dtype == dtype else read_only_copies([array], dtype)[0]
 
 
 def _check_size(matrix: BlockMatrix, size: int, name: str) -> None:

@@ -13,6 +13,7 @@ from sweep_oracle import apply_term, levels_of, operator_of, restricted
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
+from batchkron.problems.mode_operator import ModeOperator
 
 
 def as_dict(operator):
@@ -207,6 +208,26 @@ def test_updates_reach_all_relatives(rng):
         op.update(coefficients=[1, 2, 3])
 
 
+def test_operators_that_are_made_while_they_are_read(rng):
+    """None is taken for another that lay at the same place of memory before."""
+    dense, grid = rng.standard_normal((20, 8, 8)), SparseGrid.sparse([3, 3])
+    new = ModeOperator.from_dense
+    kept = bk.SparseGridOperator(grid, [(new(m, 1), new(m.T, 1)) for m in dense], 1)
+    read = bk.SparseGridOperator(grid, ((new(m, 1), new(m.T, 1)) for m in dense), 1)
+    np.testing.assert_array_equal(read.to_dense(), kept.to_dense())
+
+
+def test_wider_relatives_get_rounded_values():
+    one = SimpleNamespace(rows=[0], columns=[0], blocks=np.ones((1, 1, 1), "f4"))
+    op = bk.SparseGridOperator([[0]], [(one,)], 1)
+    wide = op.astype(np.float64)
+    op.update(blocks=[[[[0.1]]]], coefficients=[0.3])
+    expected = float(np.float32(0.1)) * float(np.float32(0.3))
+    assert (wide @ np.ones(1))[0] == expected
+    op.update(coefficients=[0.3])
+    assert (wide @ np.ones(1))[0] == expected
+
+
 def test_nothing_gives_zero(rng):
     grid = SparseGrid.sparse([2, 1])
     zero = SimpleNamespace(
@@ -238,6 +259,8 @@ TWICE = SimpleNamespace(rows=[1, 1], columns=[0, 0], blocks=np.ones((2, 2, 2)))
         ([[0]], [[1.0]], 1, TypeError, r"terms\[0\]\[0\] is float"),
         ([[0]], [[OPERATOR]], 3, ValueError, r"terms\[0\]\[0\] has 2×2 blocks; expected 3×3"),
         ([[0]], [[TWICE]], 2, ValueError, "two blocks for row 1, column 0"),
+        ([[0]], [OPERATOR], 1, TypeError, r"terms\[0\] is a SimpleNamespace; expected a sequence"),
+        ([[0]], None, 1, TypeError, "terms is a NoneType; expected a sequence"),
         ([[0]], [], [1, 2], ValueError, "n has 2 entries; expected 1"),
         ([[0]], [], 0, ValueError, "at least one function"),
         ([[0]], [], 1.5, TypeError, "n is 1.5"),
@@ -267,6 +290,7 @@ def test_validation_finds_faults(rng):
     assert report.products > 5
     assert op.validate(samples=0).ok
     matrix = op._spec.matrices[0]
+    matrix.blocks.flags.writeable = True
     matrix.blocks[np.flatnonzero((matrix.rows == 0) & (matrix.columns == 0))] += 1e-6
     assert not op.validate().ok
     with pytest.raises(ValueError, match="samples is -1"):
