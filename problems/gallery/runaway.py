@@ -7,7 +7,8 @@ pitch angle. Momentum is in units of m c; the plasma's temperature is m c². Wit
     C_A = 1/√(1+p²),    C_F = C_A v = p/(1+p²),    ν = 1/(1+p²).
 
 Drag and diffusion cancel for exp(-√(1+p²)), the equilibrium (Maxwell and Jüttner's). Nothing flows
-through the ends: ∫∫ f p² dp dz is conserved.
+through the ends: ∫∫ f p² dp dz is conserved, on adaptive grids from degree 2 on, with which a cell
+has p² itself.
 """
 
 from __future__ import annotations
