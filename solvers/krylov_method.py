@@ -6,7 +6,8 @@ import math
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -212,29 +213,9 @@ class KrylovMethod(ABC):
         raise_on_failure: bool,
     ) -> KrylovResult:
         """Solve; the arguments are those of a method's own `solve`."""
-        if not self._under_way.acquire(blocking=False):
-            raise RuntimeError(
-                f"this {type(self).__name__} is solving already, and has one workspace; make "
-                "another for each thread, and for solves within a product."
-            )
-        try:
-            return self._solve_alone(A, b, x0, M, tolerances, watch, out, raise_on_failure)
-        finally:
-            self._under_way.release()
-
-    def _solve_alone(
-        self,
-        A: Any,
-        b: Any,
-        x0: Any,
-        M: Any,
-        tolerances: tuple[float, float],
-        watch: Watch,
-        out: Vector | None,
-        raise_on_failure: bool,
-    ) -> KrylovResult:
         check_tolerances(*tolerances)
-        with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with self._one_at_a_time(), device_errors(), ignored:
             given = as_systems(b, "b", self.batched, self.dtype, self._arrays)
             rows = self._arrays.ascontiguousarray(given)
             if self._arrays is np and not rows.flags.aligned:
@@ -255,6 +236,19 @@ class KrylovMethod(ABC):
                 history.take()
                 watch.cycle_ended(self._solution, self.batched)
             return self._result(system, history, out, raise_on_failure, tolerances)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Refuse a solve while another one has the workspace."""
+        if not self._under_way.acquire(blocking=False):
+            raise RuntimeError(
+                f"this {type(self).__name__} is solving already, and has one workspace; make "
+                "another for each thread, and for solves within a product."
+            )
+        try:
+            yield
+        finally:
+            self._under_way.release()
 
     @property
     def nbytes(self) -> int:

@@ -106,7 +106,7 @@ def sweep_spec(
     matrices: list[BlockMatrix] = []
     numbers = []
     # kept until the end: operators that are made while they are read have names of their own
-    rows = [_checked_row(modes, f"terms[{t}]") for t, modes in enumerate(_iterated(terms, "terms"))]
+    rows = [_listed(modes, f"terms[{t}]") for t, modes in enumerate(_listed(terms, "terms"))]
     for t, modes in enumerate(rows):
         if len(modes) != len(sizes):
             raise ValueError(
@@ -131,15 +131,11 @@ def sweep_spec(
     return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype)
 
 
-def _iterated(given: Any, name: str) -> Any:
+def _listed(given: Any, name: str) -> tuple[Any, ...]:
+    """Return the entries of a sequence or generator."""
     if not hasattr(given, "__iter__"):
         raise TypeError(f"{name} is a {type(given).__name__}; expected a sequence")
-    return given
-
-
-def _checked_row(given: Any, name: str) -> tuple[Any, ...]:
-    """Return the 1-D operators of a term."""
-    return tuple(_iterated(given, name))
+    return tuple(given)
 
 
 def checked_cells(given: ArrayLike) -> Ids:
