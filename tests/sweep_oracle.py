@@ -70,6 +70,24 @@ def apply_term(cells, factors, full, sizes, x):
     return rest(split, x)
 
 
+def cells_beside(cells, factors, full):
+    """The cells beside the grid on the ways of all coupled pairs of cells: uppers, full, lowers."""
+    grid = set(map(tuple, cells.tolist()))
+    split = [k for k, blocks in enumerate(factors) if blocks is not None and k != full]
+    found = set()
+    for column in grid:
+        for row in grid:
+            ends = zip(row, column, factors, strict=True)
+            if all(r == c if blocks is None else (r, c) in blocks for r, c, blocks in ends):
+                upper = [k for k in split if levels_of(row[k]) <= levels_of(column[k])]
+                lower = [k for k in split if k not in upper]
+                cell = list(column)
+                for mode in (*upper, full, *reversed(lower)):
+                    cell[mode] = row[mode]
+                    found.add(tuple(cell))
+    return found - grid
+
+
 def restricted(cells, factors, sizes):
     """⊗_k factors[k], pair of cells by pair of cells, dense."""
     size = int(np.prod(sizes))

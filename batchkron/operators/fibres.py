@@ -86,8 +86,11 @@ class Fibres:
         places = self._begins[outputs] + inputs[entries]
         return Edges(narrow(outputs), self._order[places], blocks[entries])
 
-    def missing(self, connections: Connections, half: Part) -> Ids:
-        """Return the multi-indices that a split sweep would pass through and the grid lacks.
+    def num_missing(self, connections: Connections, half: Part) -> int:
+        """Return how often a split sweep would lead from a cell to one that the grid lacks.
+
+        Cells are left out that no other sweep could go on from: those whose 1-D index no cell of
+        the grid has.
 
         Parameters
         ----------
@@ -97,14 +100,11 @@ class Fibres:
 
         Returns
         -------
-        ndarray of int64, (count, modes)
-            In no order, and perhaps repeated.
+        int
         """
         starts, (coarse,) = self.profiles.absent(connections, half)
-        anchors, entries = joined(starts[self._rows], starts[self._rows + 1])
-        cells = self._cells[anchors]
-        cells[:, self._mode] = coarse[entries]
-        return cells
+        counts = np.append(0, np.cumsum(np.isin(coarse, self.profiles.cells)))[starts]
+        return int(np.diff(counts)[self._rows].sum())
 
 
 def is_closed_by_level(cells: Ids) -> bool:

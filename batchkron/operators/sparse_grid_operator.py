@@ -14,10 +14,11 @@ from batchkron.backends import building_on
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.profiles import Profiles
-from batchkron.operators.sweep_order import Cells, extended, words
+from batchkron.operators.sweep_hull import extended
+from batchkron.operators.sweep_order import Cells, Word, words
 from batchkron.operators.sweep_rows import diagonal, rows_as_products
 from batchkron.operators.sweep_spec import Blocks, SweepSpec, checked_cells, sweep_spec
-from batchkron.operators.sweep_tree import Unions, needed_sweeps
+from batchkron.operators.sweep_tree import Stage, Unions, needed_sweeps, passed
 from batchkron.operators.sweeps import SweepProgram
 from batchkron.operators.validation import ValidationReport, validate_batch
 from batchkron.spec import Array, check_replacement, read_only_copies, same_shapes
@@ -37,6 +38,11 @@ class _Known(NamedTuple):
     grid: dict[int, Profiles] = {}  # noqa: RUF012
     hull: dict[int, Profiles] = {}  # noqa: RUF012
     unions: Unions = {}  # noqa: RUF012
+
+
+def _count_beside(stage: Stage, num_cells: int) -> int:
+    """Return how many cells beside the operator's the vectors between its sweeps have."""
+    return int(passed(stage)[num_cells:].sum())
 
 
 class SparseGridOperator(BlockOperator):
@@ -65,7 +71,8 @@ class SparseGridOperator(BlockOperator):
     Attributes
     ----------
     num_added_cells : int
-        Cells beside the grid's that sweeps pass through.
+        Cells beside the grid's that sweeps pass through, on the way from a cell of the grid to
+        another one.
     num_sweeps : int
         Sweeps of one apply.
     multiply_adds : int
@@ -74,7 +81,8 @@ class SparseGridOperator(BlockOperator):
     Raises
     ------
     ValueError
-        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid.
+        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid; or if
+        they would pass through millions of cells beside it.
     IndexError
         For a cell out of range.
     TypeError
@@ -120,17 +128,21 @@ class SparseGridOperator(BlockOperator):
     def _prepare(self, spec: SweepSpec, extend: bool, known: _Known) -> None:
         grid = Cells(spec.cells, known.grid)
         ordered = words(spec, grid)
-        outside = [word for word in ordered if word.missing]
-        hull = extended(grid, outside, spec.matrices, known.hull)
-        if len(hull) > len(grid) and not extend:
+        hull = extended(grid, ordered, spec.matrices, known.hull)
+        unions = dict(known.unions)
+
+        def sweeps_of(some: Sequence[Word]) -> Stage:
+            return needed_sweeps(spec, some, hull, len(grid), unions)
+
+        stage = sweeps_of(ordered)
+        num_added = _count_beside(stage, len(grid))
+        if num_added and not extend:
+            outside = [w.term for w in ordered if _count_beside(sweeps_of([w]), len(grid))]
             raise ValueError(
-                f"sweeps of terms {[word.term for word in outside]} pass through "
-                f"{len(hull) - len(grid)} cells that the grid of {len(grid)} lacks; pass "
-                f"extend=True, or use a BatchedKron"
+                f"sweeps of terms {outside} pass through {num_added} cells that the grid of "
+                f"{len(grid)} lacks; pass extend=True, or use a BatchedKron"
             )
         self._spec = spec
-        unions = dict(known.unions)
-        stage = needed_sweeps(spec, ordered, hull, len(grid), unions)
         self._program = SweepProgram(spec, stage)
         used = {matrix.connections for matrix in spec.matrices}
         used |= {union.connections for union in unions.values()}
@@ -139,7 +151,7 @@ class SparseGridOperator(BlockOperator):
         self._known = _Known(grid.profiles, hull.profiles, unions)
         shape = (len(grid), spec.block_size)
         self._input_shape = self._output_shape = shape
-        self.num_added_cells = len(hull) - len(grid)
+        self.num_added_cells = num_added
         super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
         self._apply_plain = self._program.apply_plain
 

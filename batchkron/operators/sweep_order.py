@@ -1,21 +1,19 @@
-"""In what order sweeps apply a term's modes, and on which cells."""
+"""In what order sweeps apply a term's modes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
-
-import numpy as np
 
 from batchkron.operators.connections import Ids, Part
 from batchkron.operators.fibres import Fibres, is_closed_by_level
 from batchkron.operators.profiles import Profiles
-from batchkron.operators.sweep_spec import BlockMatrix, SweepSpec
+from batchkron.operators.sweep_spec import SweepSpec
 
-__all__ = ["Cells", "Word", "extended", "words"]
+__all__ = ["HALVES", "Cells", "Word", "words"]
 
-_HALVES: tuple[Part, Part] = ("upper", "lower")
+HALVES: tuple[Part, Part] = ("upper", "lower")
 
 
 class Word(NamedTuple):
@@ -30,7 +28,7 @@ class Word(NamedTuple):
     full : (mode, matrix)
         The mode that is not; of an identity, matrix -1.
     missing : bool
-        Whether sweeps of the split modes would leave the grid.
+        Whether sweeps of the split modes may leave the grid.
     """
 
     term: int
@@ -78,8 +76,8 @@ class Cells:
 def words(spec: SweepSpec, grid: Cells) -> list[Word]:
     """Return the order of every term's sweeps.
 
-    A mode that would leave the grid if it were split is not; of several the one that lacks most
-    cells; if none would, the one of most blocks.
+    A mode that may leave the grid if it is split is not; of several the one that lacks most cells;
+    if none may, the one of most blocks.
 
     Parameters
     ----------
@@ -100,7 +98,7 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
             mode, number = letter
             matrix = spec.matrices[number]
             lacking[letter] = sum(
-                len(grid.fibres(mode).missing(matrix.connections, half)) for half in _HALVES
+                grid.fibres(mode).num_missing(matrix.connections, half) for half in HALVES
             )
         return lacking[letter]
 
@@ -118,62 +116,3 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
         found.append(Word(term, split, full, any(lack(letter) > 0 for letter in split)))
     mode = next((word.full[0] for word in found if not word.split), 0)
     return found + [Word(term, (), (mode, -1), False) for term in plain]
-
-
-def extended(
-    grid: Cells,
-    words: Sequence[Word],
-    matrices: Sequence[BlockMatrix],
-    known: Mapping[int, Profiles],
-) -> Cells:
-    """Return the grid's cells followed by those that the sweeps of terms pass through beside.
-
-    Uppers come first: from an input they lead to the cells in which some of its indices are
-    replaced by coarser ones. Lowers come last: they lead to an output from such cells.
-
-    Parameters
-    ----------
-    grid : Cells
-        The operator's cells.
-    words : sequence of Word
-        Order of the terms' sweeps.
-    matrices : sequence of BlockMatrix
-        The 1-D operators.
-    known : mapping of int to Profiles
-        As of `Cells`, for the result.
-
-    Returns
-    -------
-    Cells
-        The grid itself if nothing is missing.
-    """
-    added = [
-        passed
-        for word in words
-        for half in _HALVES
-        for passed in _passed(grid, word, matrices, half)
-    ]
-    if not added:
-        return grid
-    return Cells(_union(grid.cells, np.concatenate(added)), known)
-
-
-def _passed(grid: Cells, word: Word, matrices: Sequence[BlockMatrix], half: Part) -> Iterator[Ids]:
-    """Yield the cells outside the grid that one kind of sweeps leads to."""
-    current = grid
-    for mode, number in word.split:
-        matrix = matrices[number]
-        cells = current.fibres(mode).missing(matrix.connections, half)
-        if len(cells):
-            yield cells
-            current = Cells(_union(current.cells, cells), {})
-
-
-def _union(cells: Ids, others: Ids) -> Ids:
-    """Append the rows of `others` that are not among the cells, each once."""
-    both = np.concatenate((cells, others))
-    order = np.lexsort(both.T[::-1])  # stable: of equal rows the first comes first
-    opens = np.ones(len(order), dtype=np.bool_)
-    opens[1:] = (both[order[1:]] != both[order[:-1]]).any(axis=1)
-    new = order[opens]
-    return np.concatenate((cells, both[new[new >= len(cells)]]))

@@ -14,7 +14,7 @@ from batchkron.operators.fibres import Edges
 from batchkron.operators.sweep_order import Cells, Word
 from batchkron.operators.sweep_spec import SweepSpec
 
-__all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps"]
+__all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps", "passed"]
 
 Letter: TypeAlias = tuple[int, int]  # mode, matrix
 Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
@@ -106,7 +106,7 @@ def needed_sweeps(
     words : sequence of Word
         The terms and the order of their sweeps.
     hull : Cells
-        Cells in which all sweeps stay; the operator's come first.
+        Cells in which all sweeps can stay; the operator's come first.
     num_cells : int
         How many cells the operator has.
     unions : dict
@@ -127,6 +127,15 @@ def needed_sweeps(
     tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
     inside = np.arange(len(hull)) < num_cells
     return _stage(tree, inside, inside)
+
+
+def passed(stage: Stage) -> Mask:
+    """Return which cells the vectors between a stage's sweeps have."""
+    cells = np.zeros_like(stage.needed)
+    for branch in stage.branches:
+        cells |= branch.rest.needed if branch.part == "upper" else branch.rest.made
+        cells |= passed(branch.rest)
+    return cells
 
 
 class _Builder:
