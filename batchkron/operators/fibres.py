@@ -120,7 +120,7 @@ def is_closed_by_level(cells: Ids) -> bool:
     bool
     """
     levels, counts = np.unique(levels_of(cells), axis=0, return_counts=True)
-    if (counts != np.exp2(np.maximum(levels - 1, 0).sum(axis=1))).any():
+    if (np.log2(counts) != np.maximum(levels - 1, 0).sum(axis=1)).any():
         return False
     present = {row.tobytes() for row in levels}
     for mode in range(cells.shape[1]):

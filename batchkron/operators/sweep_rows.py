@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from batchkron.operators.connections import Ids
@@ -9,6 +11,13 @@ from batchkron.operators.sweep_spec import SweepSpec
 from batchkron.spec import Array, BatchSpec
 
 __all__ = ["diagonal", "rows_as_products"]
+
+
+class _Indices(NamedTuple):
+    """The distinct 1-D indices of cells along a mode, ascending, and of each cell the rank."""
+
+    distinct: Ids
+    ranks: Ids
 
 
 def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
@@ -26,13 +35,14 @@ def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
     BatchSpec
     """
     starts = np.cumsum([0, *[len(matrix.rows) for matrix in spec.matrices]])  # last: the identity
+    along = [_Indices(*np.unique(column, return_inverse=True)) for column in spec.cells.T]
     found: list[tuple[Ids, Ids, int, int]] = []  # factor ids, inputs, output, term
     for place, row in enumerate(spec.cells[rows]):
         for term, modes in enumerate(spec.terms):
             inputs = np.arange(len(spec.cells))
             ids = np.empty((len(inputs), len(modes)), np.int64)
             for mode, number in enumerate(modes):
-                blocks = _blocks_of(spec, number, row[mode], spec.cells[inputs, mode])
+                blocks = _blocks_of(spec, number, row[mode], along[mode], inputs)
                 kept = blocks >= 0
                 inputs, ids = inputs[kept], ids[kept]
                 ids[:, mode] = starts[number] + blocks[kept]
@@ -70,15 +80,20 @@ def _pool(spec: SweepSpec, mode: int) -> Array:
     return np.concatenate([*fit, np.eye(size, dtype=spec.dtype)[None]])[None]
 
 
-def _blocks_of(spec: SweepSpec, number: int, row: int, columns: Ids) -> Ids:
-    """Return which block takes each column to a row; -1 where there is none."""
+def _blocks_of(spec: SweepSpec, number: int, row: int, along: _Indices, inputs: Ids) -> Ids:
+    """Return which block takes each input cell's index to a row; -1 where there is none.
+
+    The table has an entry for each index that occurs: the finest ones are up to 2^52.
+    """
+    distinct, ranks = along
     if number < 0:
-        return np.where(columns == row, 0, -1)
+        return np.where(distinct == row, 0, -1)[ranks[inputs]]
     matrix = spec.matrices[number]
     own = np.flatnonzero(matrix.rows == row)
-    table = np.full(int(max(columns.max(initial=0), matrix.columns[own].max(initial=0))) + 1, -1)
-    table[matrix.columns[own]] = own
-    return table[columns]
+    own = own[np.isin(matrix.columns[own], distinct)]
+    table = np.full(len(distinct), -1)
+    table[np.searchsorted(distinct, matrix.columns[own])] = own
+    return table[ranks[inputs]]
 
 
 def diagonal(spec: SweepSpec) -> Array:

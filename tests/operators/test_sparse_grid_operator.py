@@ -297,6 +297,26 @@ def test_validation_finds_faults(rng):
         op.validate(samples=-1)
 
 
+@pytest.mark.parametrize("modes", [1, 2, 40])
+def test_the_finest_cells(rng, modes):
+    """Nothing has an entry for each 1-D index below the largest, which may be 2^52 - 1."""
+    chain = np.array([0, 1, 3, 2**40 + 5, 2**51, 2**52 - 1])
+    rows, columns = (part.ravel() for part in np.meshgrid(chain, chain, indexing="ij"))
+    one = SimpleNamespace(rows=rows, columns=columns, blocks=rng.standard_normal((len(rows), 1, 1)))
+    cells = np.repeat(chain[:, None], modes, axis=1)
+    cells[:, 2:] = chain[-1]
+    terms = [[one if mode < 2 else None for mode in range(modes)], [None] * modes]
+    dense = one.blocks.reshape(6, 6) ** min(modes, 2) + np.eye(6)
+    tracemalloc.start()
+    try:
+        op = bk.SparseGridOperator(cells, terms, 1)
+        check(op, dense, rng)
+        assert op.on_grid(cells[2:]).validate().ok
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
 def test_bits_do_not_depend_on_threads(rng, threads):
     op = large(rng)
     x = rng.standard_normal((4, op.shape[0]))
