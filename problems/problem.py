@@ -298,6 +298,20 @@ class Problem:
         return all(term.time.is_constant for term in self.terms)
 
     @property
+    def num_added_cells(self) -> int:
+        """Cells beside the grid that sweeps pass through, see `batchkron.SparseGridOperator`.
+
+        Of several operators, one for each function of time, that of the one that has most; 0 for
+        other forms.
+
+        Raises
+        ------
+        ValueError
+            If there are too many for sweeps.
+        """
+        return max(getattr(group.operator, "num_added_cells", 0) for group in self._groups)
+
+    @property
     def operator(self) -> Operator:
         """The operator A of shape (N, N), where it does not depend on time.
 

@@ -11,7 +11,7 @@ from batchkron.cli.problem_argument import chosen_problem, gallery_options
 from batchkron.cli.text import plural, table
 from batchkron.problems import Problem, gallery, save_problem
 
-__all__ = ["describe_size", "list_gallery", "make"]
+__all__ = ["added_cells", "describe_size", "list_gallery", "make"]
 
 
 @click.command("list")
@@ -49,6 +49,24 @@ def make(
     problem = chosen.read()
     save_problem(output, problem, overwrite=force)
     click.echo(f"wrote {output}: {problem.name}, {describe_size(problem)}")
+
+
+def added_cells(problem: Problem) -> list[tuple[str, str]]:
+    """Return a row about the cells beside the grid that sweeps pass through, if there are any.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    list of tuple of (str, str)
+    """
+    try:
+        count = problem.num_added_cells
+    except ValueError as error:
+        return [("added cells", str(error))]
+    return [("added cells", f"{count}, which sweeps pass through beside the grid's")] * (count > 0)
 
 
 def describe_size(problem: Problem) -> str:

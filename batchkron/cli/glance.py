@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.cli.gallery import added_cells
 from batchkron.cli.text import number, plural
 from batchkron.problems import ExactSolution, ModeOperator, Problem, SparseGrid
 from batchkron.storage import Checkpoint, ResultFile, read_file
@@ -59,6 +60,7 @@ def _(content: Problem) -> Rows:
         ),
     )
     yield "grid", _describe_grid(problem.grid)
+    yield from added_cells(problem)
     yield "degree", str(problem.degree)
     yield "unknowns", str(problem.unknowns)
     yield "terms", _describe_terms(problem)

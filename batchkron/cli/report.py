@@ -9,7 +9,7 @@ import numpy as np
 
 import batchkron
 from batchkron.arrays import to_host
-from batchkron.cli.gallery import describe_size
+from batchkron.cli.gallery import added_cells, describe_size
 from batchkron.cli.run_files import RunFiles
 from batchkron.cli.text import finite, number
 from batchkron.cli.timing import KernelClock
@@ -83,6 +83,7 @@ class RunReport:
             "problem": problem.name,
             "unknowns": problem.unknowns,
             "cells": problem.grid.num_cells,
+            "added_cells": problem.num_added_cells,
             "degree": problem.degree,
             "levels": list(problem.grid.levels),
             "grid": problem.grid.kind,
@@ -114,6 +115,7 @@ class RunReport:
         result, files = self.result, self.written
         rows = [
             ("problem", f"{self.problem.name}, {describe_size(self.problem)}"),
+            *added_cells(self.problem),
             ("stepper", f"{result.method}, dt = {number(result.dt)}"),
             ("steps", f"{result.steps}, to t = {number(result.t, 8)}{self._remark()}"),
             ("per step", _seconds(self.seconds_per_step)),

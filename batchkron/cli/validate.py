@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from batchkron.cli.exit_codes import ExitCode
-from batchkron.cli.gallery import describe_size
+from batchkron.cli.failure import usage_errors
+from batchkron.cli.gallery import added_cells, describe_size
 from batchkron.cli.problem_argument import chosen_problem, gallery_options, operator_option
 from batchkron.cli.text import printable, table
 
@@ -37,9 +38,11 @@ def validate(
     """
     chosen = chosen_problem(problem, degree, level, grid)
     content = chosen.read(form=operator)
-    report = content.validate(samples)
+    with usage_errors((ValueError,)):
+        report = content.validate(samples)
     rows = [
         ("problem", f"{content.name}, {describe_size(content)}"),
+        *added_cells(content),
         ("blocks", f"{report.samples} compared"),
         ("products", f"{report.products} formed densely"),
         ("largest error", f"{report.max_error:.3e}"),

@@ -1,12 +1,14 @@
 """`batchkron info` and `batchkron check` on sound and broken files of every kind."""
 
 import dataclasses
+import json
 
 import h5py
 import numpy as np
 import pytest
 
-from batchkron.problems import make, save_problem
+from batchkron.operators import sweep_hull
+from batchkron.problems import PDE, Axis, SparseGrid, div, make, save_problem
 from batchkron.solvers import evolve
 from batchkron.storage import previous_path, save_checkpoint
 
@@ -81,6 +83,35 @@ def test_info_tells_constant_sources_from_none(cli, folder):
     assert "sources         2, varying in time\n" in cli("info", "b.h5").stdout
     save_problem(folder / "c.h5", make("pitch-angle-c", level=2, degree=1))
     assert "sources         none\n" in cli("info", "c.h5").stdout
+
+
+def test_added_cells_are_shown_where_there_are_any(cli, refused, folder, problem, monkeypatch):
+    """A mixed derivative on an adaptive grid; the gallery's problems have none."""
+    x, y = Axis("x", 0, 1), Axis("y", -1, 1)
+    pde = PDE([x, y], [div(x, 0.1) @ div(y, 0.1)], boundary="periodic", initial=1.0)
+    grid = SparseGrid.custom([[16, 16], [31, 31]], [5, 5]).closed()
+    mixed = pde.discretize(None, 1, grid)
+    assert mixed.num_added_cells == mixed.operator.num_added_cells > 0
+    save_problem(folder / "mixed.h5", mixed)
+    save_problem(folder / "plain.h5", problem)
+    row = f" {mixed.num_added_cells}, which sweeps pass through beside the grid's\n"
+    run = ["run", "--until", "1e-3", "--force"]
+    for words in (["info"], ["validate"], run):
+        output = cli(*words, "mixed.h5").stdout
+        assert "\nadded cells " in output
+        assert row in output
+        assert "added cells" not in cli(*words, "plain.h5").stdout
+    assert "added cells" not in cli("validate", "mixed.h5", "--operator", "batch").stdout
+    assert json.loads(cli(*run, "mixed.h5", "--json").stdout)["added_cells"] == int(
+        row.split(",")[0]
+    )
+    monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 0)
+    monkeypatch.setattr(sweep_hull, "_MOST_ADDED", 1)
+    text = "terms[0] would pass through more than 1 cells"
+    assert text in cli("info", "mixed.h5").stdout
+    (folder / "mixed.result.h5").unlink()
+    assert text in refused("validate", "mixed.h5")
+    assert text in refused("run", "mixed.h5", "--until", "1e-3", "--quiet")
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(cli, folder, problem):

@@ -17,6 +17,7 @@ X = Axis("x", -1, 1)
 KEYS = {
     "problem": str,
     "unknowns": int,
+    "added_cells": int,
     "steps": int,
     "time": float,
     "dt": float,
