@@ -309,7 +309,8 @@ class Problem:
         ValueError
             If there are too many for sweeps.
         """
-        return max(getattr(group.operator, "num_added_cells", 0) for group in self._groups)
+        counts = (getattr(group.operator, "num_added_cells", 0) for group in self._groups)
+        return max(counts, default=0)
 
     @property
     def operator(self) -> Operator:

@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 from batchkron.backends.device_segments import EdgeTable, SegmentMode, column_pitch
 from batchkron.backends.device_tiling import DeviceLimits
 
-__all__ = ["ModeBundle", "StagedLoads", "StagedTiling", "staged_loads", "staged_tiling"]
+__all__ = [
+    "MOST_CHILDREN",
+    "ModeBundle",
+    "StagedLoads",
+    "StagedTiling",
+    "staged_loads",
+    "staged_tiling",
+]
 
 _LINE = 128  # bytes
 _RESERVED = 1024  # bytes of shared memory that a thread block takes besides
 _MOST_MODES = 3  # of a bundle
+MOST_CHILDREN = 1 << 31 - _MOST_MODES  # that loads can number
 _SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
 _LEAST_BLOCK = 300  # elements
 _SUM_REGISTERS = 72  # of a thread
@@ -201,7 +209,8 @@ class StagedLoads:
     starts : ndarray of int64, (nodes * bundles + 1,)
         Loads of node i and bundle g: ``starts[i * bundles + g]`` to the next start.
     loads : ndarray of int32, (loads, 4)
-        A child, and where the matrix of each mode begins, -1 for none.
+        A child, below whose number three bits say what modes have a matrix; where the matrix of
+        each mode begins, -1 for none.
     """
 
     starts: NDArray[np.int64]
@@ -237,6 +246,8 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
     loads = np.full((np.count_nonzero(begins), 1 + _MOST_MODES), -1, np.int32)
     loads[:, 0] = edges[begins, 0]
     loads[load, 1 + place] = edges[:, 1]
+    modes = (loads[:, 1:] >= 0) @ (1 << np.arange(_MOST_MODES))
+    loads[:, 0] = loads[:, 0] << _MOST_MODES | modes
     starts = np.zeros(len(table.targets) * len(counts) + 1, np.int64)
     np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
     return StagedLoads(starts, loads)

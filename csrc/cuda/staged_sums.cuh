@@ -30,8 +30,9 @@ struct StagedCut {
   }
 };
 
-// A child that is copied once for the edges along a bundle's modes: where the matrix of each mode
-// begins, in words of 16 bytes, or -1.
+// A child that is copied once for the edges along a bundle's modes: the block's number, below which
+// most_bundle_modes bits say what modes have a matrix; where each of these begins, in words of 16
+// bytes, or -1.
 constexpr int most_bundle_modes = 3;
 struct alignas(16) StagedLoad {
   int child;
@@ -88,6 +89,7 @@ struct ChildRing {
   static constexpr int words = most_bundle_modes * matrix_words;
   static constexpr int slot = block + lines(words * 16);
   static constexpr int bytes = line + Cut::slots * slot;  // barriers, slots
+  static constexpr int passes = (words + Cut::team - 1) / Cut::team;
   static_assert(Cut::slots <= 3, "notes of them and of one more");
 
   char* const memory;
@@ -100,7 +102,7 @@ struct ChildRing {
   __device__ ChildRing(char* own_memory, int own_index, int own_rank)
       : memory(own_memory), index(own_index), rank(own_rank) {
     if (rank == 0)
-      for (int s = 0; s < Cut::slots; ++s) barrier(s).begin_for_bulk(1 + Cut::team);
+      for (int s = 0; s < Cut::slots; ++s) barrier(s).begin_for_bulk(1);
     Cut::sync_team(index);
   }
 
@@ -126,31 +128,42 @@ struct ChildRing {
     }
   }
 
-  // Begins to copy a block and its matrices to slot s, as the child of number `ahead` from now.
-  __device__ void ask(int s, int ahead, const T* x, const StagedLoad& load, const T* all_matrices) {
-    const char* const from = reinterpret_cast<const char*>(x);
-    const unsigned offset = unsigned(reinterpret_cast<unsigned long long>(from)) % line;
-    const unsigned before = offset % 16;
-    char* const to = place(s);
-    if (rank == 0) {
-      const unsigned count = (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;
+  // Of the whole team: whether this thread is the one that copies blocks.
+  __device__ bool copies_blocks() const {
+    int is_elected = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .pred own;\nelect.sync _|own, 0xffffffff;\nselp.b32 %0, 1, 0, own;\n}"
+                 : "=r"(is_elected));
+#endif
+    return is_elected != 0 && (Cut::team == 32 || rank < 32);
+  }
+
+  // Begins to copy a block to slot s, as the child of number `ahead` from now.
+  __device__ void ask(int s, int ahead, const T* x, int code) {
+    const unsigned offset = unsigned(reinterpret_cast<unsigned long long>(x)) % line;
+    if (copies_blocks()) {
+      // a multiple of an element; most sizes need as many words from anywhere
+      constexpr int least = (size * int(sizeof(T)) + 15) / 16 * 16;
+      constexpr int most = (size * int(sizeof(T)) + 31 - int(sizeof(T))) / 16 * 16;
+      const unsigned before = offset % 16;
+      const unsigned count =
+          least == most ? least : (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;
       barrier(s).arrive_and_expect(count);
-      barrier(s).copy_bulk(to + offset - before, from - before, count);
+      barrier(s).copy_bulk(place(s) + offset - before, reinterpret_cast<const char*>(x) - before,
+                           count);
     }
+    notes |= (offset / 4 << 3 | unsigned(code & 7)) << 8 * ahead;
+  }
+  // Begins to copy this thread's words of its matrices.
+  __device__ void ask_matrices(int s, const int (&begins)[passes], const T* all_matrices) {
 #pragma unroll
-    for (int first = 0; first < words; first += Cut::team) {
-      const int word = first + rank, mode = word / matrix_words;
-      const int begin = mode == 0 ? load.matrices[0]
-                                  : mode == 1 ? load.matrices[1] : load.matrices[2];
-      if (word < words && begin >= 0)
-        copy_asynchronously<16, false>(to + block + word * 16,
+    for (int pass = 0; pass < passes; ++pass) {
+      const int word = pass * Cut::team + rank;
+      if (begins[pass] >= 0)
+        copy_asynchronously<16, false>(place(s) + block + word * 16,
                                        reinterpret_cast<const char*>(all_matrices) +
-                                           (Index(begin) + word % matrix_words) * 16);
+                                           (Index(begins[pass]) + word % matrix_words) * 16);
     }
-    barrier(s).arrive_with_copies();
-    const unsigned modes = (load.matrices[0] >= 0 ? 1 : 0) | (load.matrices[1] >= 0 ? 2 : 0) |
-                           (load.matrices[2] >= 0 ? 4 : 0);
-    notes |= (offset / 4 << 3 | modes) << 8 * ahead;
   }
 };
 
@@ -172,8 +185,8 @@ struct StagedNode {
   int member, crew;  // of the teams that share the node's loads
   const StagedLoad* loads;
   int done, asked, end;  // of them
-  StagedLoad load;       // the next one that is asked for
-  const T *x, *scratch;  // of the entry; child 0 would be there
+  int code, begins[Ring::passes];  // of the next one that is asked for: for this thread's words
+  const T *x, *scratch;            // of the entry; child 0 would be there
 
   __device__ StagedNode(const Arguments& all, Ring& own, T* sums, Index number, Index slab,
                         bool is_crew)
@@ -186,13 +199,16 @@ struct StagedNode {
     end = int(starts[bundles] - starts[0]);
     x = a.x + entry * a.num_inputs * size;
     scratch = a.scratch + (entry * a.num_scratch - a.num_inputs) * size;
-    if (asked < end) load = loads[asked];
+    asm("" : "+l"(x));  // kept, not computed again for each load
+    look();
     int slot = ring.current;
 #pragma unroll
     for (int s = 0; s < Cut::slots; ++s) {
       ask(slot, s);
       slot = slot + 1 == Cut::slots ? 0 : slot + 1;
     }
+    wait_for_copies<Cut::slots - 1>();
+    Cut::sync_team(ring.index);
   }
 
   __device__ void run() { run_from<0, First, Rest...>(); }
@@ -210,13 +226,28 @@ struct StagedNode {
     }
   }
 
-  __device__ void ask(int slot, int ahead) {
+  // Reads the load that is asked for next.
+  __device__ void look() {
     if (asked >= end) return;
-    const bool of_x = !Cut::between || load.child < a.num_inputs;
-    const T* const block = (of_x ? x : scratch) + Index(load.child) * size;
-    ring.ask(slot, ahead, block, load, a.matrices);
-    asked += crew;
-    if (asked < end) load = loads[asked];
+    const int* const load = reinterpret_cast<const int*>(loads + asked);
+    code = load[0];
+#pragma unroll
+    for (int pass = 0; pass < Ring::passes; ++pass) {
+      const int word = pass * Cut::team + ring.rank;
+      begins[pass] = word < Ring::words ? load[1 + word / Ring::matrix_words] : -1;
+    }
+  }
+
+  __device__ void ask(int slot, int ahead) {
+    if (asked < end) {
+      const int child = code >> most_bundle_modes;
+      const bool of_x = !Cut::between || child < a.num_inputs;
+      ring.ask_matrices(slot, begins, a.matrices);
+      ring.ask(slot, ahead, (of_x ? x : scratch) + Index(child) * size, code);
+      asked += crew;
+      look();
+    }
+    commit_copies();
   }
 
   // Where a bundle begins in its block.
@@ -245,6 +276,8 @@ struct StagedNode {
       Cut::sync_team(ring.index);
       ask(ring.current, Cut::slots);
       ring.next();
+      wait_for_copies<Cut::slots - 1>();
+      Cut::sync_team(ring.index);
     }
   }
 

@@ -68,9 +68,11 @@ def edges_of_loads(loads, bundles, modes):
     for number, bundle in enumerate(bundles):
         first -= bundle.modes
         for part in range(number, len(loads.starts) - 1, len(bundles)):
-            for child, *words in loads.loads[loads.starts[part] : loads.starts[part + 1]].tolist():
+            for code, *words in loads.loads[loads.starts[part] : loads.starts[part + 1]].tolist():
+                child, present = divmod(code, 8)
                 found = [(first + k, child, word) for k, word in enumerate(words) if word >= 0]
                 assert found
+                assert present == sum(1 << mode - first for mode, *_ in found)
                 for mode, child, word in found:
                     yield part // len(bundles), mode, child, word
 

@@ -34,7 +34,12 @@ from batchkron.backends.device_segments import (
     matrix_words,
     segment_tiling,
 )
-from batchkron.backends.device_staged_sums import StagedTiling, staged_loads, staged_tiling
+from batchkron.backends.device_staged_sums import (
+    MOST_CHILDREN,
+    StagedTiling,
+    staged_loads,
+    staged_tiling,
+)
 from batchkron.backends.device_sweeps import sweep_levels
 from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array
@@ -72,7 +77,9 @@ class EdgeSums:
         self._tables = tables
         self._on_device: dict[tuple[int, bool], dict[str, DeviceArray]] = {}
         limits = device_limits(self.device)
-        self._staged = staged_tiling(modes, self._dtype.itemsize, blocks[2] > 0, limits)
+        self._staged = None
+        if blocks[0] + blocks[2] <= MOST_CHILDREN:
+            self._staged = staged_tiling(modes, self._dtype.itemsize, blocks[2] > 0, limits)
         for number in range(len(tables)):
             self._arrays(number, self._staged)
 
