@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from batchkron.backends.cuda.device import (
     load_kernel,
     matrix_factor,
     ready_stream,
+    runtime,
 )
 from batchkron.backends.cuda.launch import Launch
 from batchkron.backends.device_arguments import explicit_arguments, segments_arguments
@@ -31,7 +33,9 @@ from batchkron.backends.device_explicit import (
     explicit_steps,
 )
 from batchkron.backends.device_programs import explicit_program, segments_program
+from batchkron.spec import SUPPORTED_DTYPES
 
+_MOST_PRODUCTS = 256  # that are remembered
 _MOST_KEPT = 64 << 20  # bytes of workspace; a call that needs more has its own
 _ADDRESSES = 3  # of the matrices and of the result
 
@@ -45,8 +49,8 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     Raises
     ------
     RuntimeError
-        If the stream captures a graph and there are more than two factors: these may be copies,
-        which would be freed while the graph still reads them.
+        If the stream captures a graph and there are more than two factors: arrays that do not go
+        through `plain_kron` may be copies, which would be freed while the graph still reads them.
     """
     device = current_device()
     check_device(device, *factors, out)
@@ -64,6 +68,103 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
         matrices = tuple(map(_layout, factors))
         chain = _chain(matrices, out.data.ptr % WORD_BYTES, out.dtype, device)
         chain.run([factor.data.ptr for factor in factors], out.data.ptr)
+
+
+def plain_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
+    """Return the product of plain matrices, in ``out`` unless that is None; else return None.
+
+    Plain are two matrices or more on the current device, C-contiguous, of one dtype that has
+    kernels, none of them empty, and an ``out`` that fits and overlaps none of them. Shapes, strides
+    and dtypes decide it, but for places, and are remembered.
+    """
+    array = cupy.ndarray
+    try:
+        device = runtime.getDevice()
+        addresses, key = [], [device]
+        for factor in factors:
+            if type(factor) is not array:
+                return None
+            memory = factor.data
+            if memory.device_id != device:
+                return None
+            addresses.append(memory.ptr)
+            key += factor.shape, factor.strides, factor.dtype
+        layouts = tuple(key)
+        product = _products.get(layouts)
+        if product is None:
+            product = _learn(layouts, factors, device)
+            if product is None:
+                return None
+        if out is None:
+            out = array(product.shape, product.dtype)
+        elif type(out) is not array or not product.fits(addresses, out):
+            return None
+        product.write(addresses, out.data.ptr)
+    except Exception:
+        with device_errors():
+            raise
+    return out
+
+
+class _PlainProduct:
+    """The product of contiguous matrices of fixed shapes on one device."""
+
+    def __init__(self, factors: Sequence[DeviceArray], device: int) -> None:
+        shapes: list[tuple[int, int]] = [factor.shape for factor in factors]
+        rows, columns = (math.prod(sizes) for sizes in zip(*shapes, strict=True))
+        self.shape = rows, columns
+        self.dtype = factors[0].dtype
+        self._strides = columns * self.dtype.itemsize, self.dtype.itemsize
+        self._bytes = rows * self._strides[0]
+        self._factor_bytes = [factor.nbytes for factor in factors]
+        self._matrices = tuple(
+            DeviceMatrix(0, rows, columns, columns, 1) for rows, columns in shapes
+        )
+        self._device = device
+        self._chains: dict[int, _Chain] = {}
+
+    def fits(self, addresses: Sequence[int], out: DeviceArray) -> bool:
+        """Whether the product of matrices at these addresses can be written to an array."""
+        layout = out.shape, out.strides, out.dtype
+        memory = out.data
+        if layout != (self.shape, self._strides, self.dtype) or memory.device_id != self._device:
+            return False
+        begin = memory.ptr
+        end = begin + self._bytes
+        for address, size in zip(addresses, self._factor_bytes, strict=True):
+            if address < end and begin < address + size:
+                return False
+        return True
+
+    def write(self, addresses: list[int], out: int) -> None:
+        """Write the product of matrices at these addresses to the address ``out``."""
+        place = out % WORD_BYTES
+        chain = self._chains.get(place)
+        if chain is None:
+            chain = self._chains[place] = _chain(self._matrices, place, self.dtype, self._device)
+        chain.run(addresses, out)
+
+
+_products: dict[tuple[Any, ...], _PlainProduct] = {}  # by what `plain_kron` looks at
+
+
+def _learn(
+    layouts: tuple[Any, ...], factors: Sequence[DeviceArray], device: int
+) -> _PlainProduct | None:
+    """Return the product of matrices of these layouts, remembered; None where one is not plain."""
+    plain = len(factors) > 1 and all(
+        factor.ndim == 2
+        and factor.size > 0
+        and factor.flags.c_contiguous
+        and factor.dtype == factors[0].dtype
+        for factor in factors
+    )
+    if not plain or factors[0].dtype not in SUPPORTED_DTYPES:
+        return None
+    if len(_products) >= _MOST_PRODUCTS:
+        _products.clear()
+    product = _products[layouts] = _PlainProduct(factors, device)
+    return product
 
 
 class _Chain:
