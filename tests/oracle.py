@@ -45,3 +45,16 @@ def random_array(rng, shape, dtype):
 def poisoned(shape, dtype):
     """An output that must be overwritten."""
     return np.full(shape, np.nan, dtype)
+
+
+def factors_of(cupy, rng, shapes, dtype):
+    """Random matrices of these shapes, on the host and on the device."""
+    host = [random_array(rng, shape, dtype) for shape in shapes]
+    return host, [cupy.asarray(factor) for factor in host]
+
+
+def sizes(shapes):
+    """Rows and columns of the product of matrices of these shapes."""
+    rows = int(np.prod([p for p, _ in shapes]))
+    columns = int(np.prod([q for _, q in shapes]))
+    return rows, columns

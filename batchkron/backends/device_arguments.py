@@ -81,8 +81,8 @@ def sum_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     return np.dtype([*_pointers("x", "y"), factors, *sizes, ("alpha", dtype)], align=True)
 
 
-_MATRIX = np.dtype([*_pointers("data"), *_sizes("rows", "columns", "row", "column")])
-_PRODUCT = [("a", _MATRIX), ("b", _MATRIX), *_pointers("out")]
+_LAYOUT = np.dtype(_sizes("rows", "columns", "row", "column"))
+_PRODUCT = [*_pointers("a_data", "b_data", "out"), ("a", _LAYOUT), ("b", _LAYOUT)]
 
 
 @cache

@@ -6,11 +6,13 @@
 namespace batchkron {
 
 // A product, or products ("slices") that follow each other in memory: the matrices of slice z begin
-// at a.data + z / b_slices * a_slice and b.data + z % b_slices * b_slice.
+// at a_data + z / b_slices * a_slice and b_data + z % b_slices * b_slice. Addresses come first: they
+// are all that a call brings.
 template <class T>
 struct ExplicitKronArguments {
-  Matrix<T> a, b;
+  const T *a_data, *b_data;
   T* out;
+  MatrixLayout a, b;
   Index b_slices, a_slice, b_slice;
   Index total;                   // elements of out in a slice
   Index words;                   // of a band
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
   const Size first = Size(blockIdx.x) * (threads * words) + threadIdx.x;
   for (unsigned part = blockIdx.y; part < unsigned(x.parts); part += gridDim.y) {
     unsigned group = part;
-    Matrix<T> a = x.a, b = x.b;
+    Matrix<T> a{x.a, x.a_data}, b{x.b, x.b_data};
     T* out = x.out;
     if (x.groups != x.parts) {
       const unsigned slice = part / unsigned(x.groups);

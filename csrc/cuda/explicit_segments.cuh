@@ -5,10 +5,12 @@
 
 namespace batchkron {
 
+// Addresses come first: they are all that a call brings.
 template <class T>
 struct ExplicitSegmentsArguments {
-  Matrix<T> a, b;
+  const T *a_data, *b_data;
   T* out;
+  MatrixLayout a, b;
   Index chunks;           // thread blocks for a row of b
   Index entries, groups;  // of a: those of a thread block, and thread blocks for all
 };
@@ -37,10 +39,11 @@ __device__ OutWord<T, elements, bytes> shifted_product(T a, const T (&b)[2 * ele
 template <int elements, class T>
 __device__ void write_across(const ExplicitSegmentsArguments<T>& x, Index entry, Index k,
                              Index first, T* segment) {
+  const Matrix<T> a{x.a, x.a_data}, b{x.b, x.b_data};
   Index i = entry / x.a.columns, j = entry % x.a.columns;
-  const T own = x.a.at(i, j);
+  const T own = a.at(i, j);
 #pragma unroll 1
-  for (Index l = first; l < x.b.columns; ++l) segment[l] = multiply(own, x.b.at(k, l));
+  for (Index l = first; l < x.b.columns; ++l) segment[l] = multiply(own, b.at(k, l));
   if (++j == x.a.columns) {
     j = 0;
     if (++k == x.b.rows) {
@@ -48,10 +51,10 @@ __device__ void write_across(const ExplicitSegmentsArguments<T>& x, Index entry,
       if (++i == x.a.rows) return;
     }
   }
-  const T next = x.a.at(i, j);
+  const T next = a.at(i, j);
 #pragma unroll 1
   for (Index l = 0; l < first + elements - x.b.columns; ++l)
-    segment[x.b.columns + l] = multiply(next, x.b.at(k, l));
+    segment[x.b.columns + l] = multiply(next, b.at(k, l));
 }
 
 // out[i * b.rows + k, j * b.columns + l] = a[i, j] b[k, l]; out is contiguous and aliases neither;
@@ -70,16 +73,17 @@ __global__ void __launch_bounds__(threads)
   const unsigned chunk = blockIdx.x % unsigned(x.chunks);
   const Index k = blockIdx.x / unsigned(x.chunks), width = x.b.columns;
   const Index place = (Index(chunk) * threads + threadIdx.x) * elements;
+  const Matrix<T> right{x.b, x.b_data};
   if (elements > 1 && blockIdx.x == 0 && blockIdx.y == 0) {
     const Index head = Index(-reinterpret_cast<Bits>(x.out) % bytes / sizeof(T));
-    write_ends<elements>(x.a, x.b, x.out, x.a.rows * x.b.rows * columns, head);
+    write_ends<elements>(Matrix<T>{x.a, x.a_data}, right, x.out, x.a.rows * x.b.rows * columns, head);
   }
   if (place - (elements - 1) >= width) return;
   T b[held];  // columns place - (elements - 1) ... of the row
 #pragma unroll
   for (int t = 0; t < held; ++t) {
     const Index l = place + t - (elements - 1);
-    b[t] = l < 0 || l >= width ? T{} : x.b.at(k, l);
+    b[t] = l < 0 || l >= width ? T{} : right.at(k, l);
   }
   // steps from the last entry of a row of a to the first one of the next row
   const Index next_row = x.a.row - x.a.columns * x.a.column, next_out = (x.b.rows - 1) * columns;
@@ -88,7 +92,7 @@ __global__ void __launch_bounds__(threads)
   for (unsigned group = blockIdx.y; group < unsigned(x.groups); group += gridDim.y) {
     const Index begin = group * x.entries, i = begin / x.a.columns, j = begin % x.a.columns;
     const int count = int(x.entries < all - begin ? x.entries : all - begin);
-    const T* entry = x.a.data + i * x.a.row + j * x.a.column;
+    const T* entry = x.a_data + i * x.a.row + j * x.a.column;
     T* target = x.out + (i * x.b.rows + k) * columns + j * width + place;
     unsigned in_row = unsigned(x.a.columns - j);
     T value = *entry;

@@ -7,11 +7,14 @@ namespace batchkron {
 
 using Bits = unsigned long long;
 
-// A matrix of any strides, in elements.
-template <class T>
-struct Matrix {
-  const T* data;
+// Sizes of a matrix, and its strides in elements, any ones.
+struct MatrixLayout {
   Index rows, columns, row, column;
+};
+
+template <class T>
+struct Matrix : MatrixLayout {
+  const T* data;
 
   __device__ T at(Index i, Index j) const { return data[i * row + j * column]; }
 };

@@ -21,3 +21,19 @@ def kernels_of_this_run(tmp_path_factory):
 def poisoned_on_device(cupy):
     """Makes outputs on the device that must be overwritten."""
     return lambda shape, dtype: cupy.asarray(np.full(shape, np.nan, dtype))
+
+
+@pytest.fixture
+def captured(cupy):
+    """Makes the graph of one call on a stream, after an eager one."""
+
+    def capture(stream, call):
+        cupy.cuda.Device().synchronize()
+        with stream:
+            call()  # compiles, and allocates the workspace
+            stream.synchronize()
+            stream.begin_capture()
+            call()
+            return stream.end_capture()
+
+    return capture

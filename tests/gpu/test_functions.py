@@ -1,14 +1,13 @@
-"""gekmm, gemkm, kron and batched_gemm on CuPy arrays."""
+"""gekmm, gemkm and batched_gemm on CuPy arrays."""
 
 from importlib import import_module
 
 import numpy as np
 import pytest
-from oracle import dense_kron, random_array, rounding_bound
+from oracle import dense_kron, factors_of, random_array, rounding_bound, sizes
 
 import batchkron as bk
 from batchkron.backends import device_panels
-from batchkron.backends.device_explicit import ExplicitKnobs
 
 pytestmark = pytest.mark.gpu
 
@@ -34,17 +33,6 @@ SHAPES = [
     [(2, 2)] * 8,
     [(1, 1)] * 13 + [(3, 2)],
 ]
-
-
-def factors_of(cupy, rng, shapes, dtype):
-    host = [random_array(rng, shape, dtype) for shape in shapes]
-    return host, [cupy.asarray(factor) for factor in host]
-
-
-def sizes(shapes):
-    rows = int(np.prod([p for p, _ in shapes]))
-    columns = int(np.prod([q for _, q in shapes]))
-    return rows, columns
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
@@ -312,125 +300,6 @@ def test_factors_with_leading_axes(cupy, rng, dtype):
     expected = bk.gekmm(host, x)
     result = bk.gekmm(factors, cupy.asarray(x)).get()
     np.testing.assert_allclose(result, expected, rtol=0, atol=100 * np.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize(
-    "shapes",
-    [[(3, 4)], [(1, 1), (1, 1)], [(3, 2), (2, 5)], [(64, 3), (5, 70)], [(2, 3), (3, 2), (4, 5)]],
-)
-def test_kron_equals_dense(cupy, poisoned_on_device, rng, dtype, shapes):
-    host, factors = factors_of(cupy, rng, shapes, dtype)
-    expected = dense_kron(*host)
-    out = poisoned_on_device(expected.shape, dtype)
-    assert bk.kron(factors, out=out) is out
-    np.testing.assert_allclose(out.get(), expected, rtol=20 * np.finfo(dtype).eps)
-    swapped = bk.kron(*[factor.T for factor in factors])
-    np.testing.assert_allclose(swapped.get(), expected.T, rtol=20 * np.finfo(dtype).eps)
-
-
-EXPLICIT = [
-    ((5000, 1), (1, 1)),
-    ((1, 5000), (2, 1)),
-    ((700, 3), (1, 2)),
-    ((40, 41), (2, 2)),
-    ((90, 7), (3, 3)),
-    ((33, 30), (31, 31)),
-    ((7, 6), (65, 65)),
-    ((5, 4), (127, 129)),
-    ((3, 3), (200, 331)),
-    ((2, 40_000), (3, 3)),
-    ((1, 300), (5, 260)),
-    ((3000, 1), (3, 7)),
-    ((1, 1), (700, 3)),
-    ((64, 8), (4, 64)),
-]
-
-
-def at_offset(cupy, shape, dtype, offset):
-    """A poisoned array ``offset`` bytes after an aligned address, and all of the memory."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = cupy.asarray(np.full(size + 64, 255, np.uint8))
-    begin = -memory.data.ptr % 16 + offset
-    return memory[begin : begin + size].view(dtype).reshape(shape), memory, begin
-
-
-def check_explicit(result, a, b):
-    """Real products are a single multiplication."""
-    expected = np.kron(a, b)
-    if result.dtype.kind == "f":
-        np.testing.assert_array_equal(result, expected)
-    else:
-        bound = 4 * np.finfo(result.dtype).eps * np.kron(np.abs(a), np.abs(b))
-        assert (np.abs(result - expected) <= bound).all()
-
-
-@pytest.mark.parametrize("shapes", EXPLICIT, ids=str)
-@pytest.mark.parametrize("offset", [0, 4, 8, 12])
-def test_kron_of_any_shape_at_any_address(cupy, rng, dtype, shapes, offset):
-    part = np.dtype(dtype).itemsize // (2 if np.dtype(dtype).kind == "c" else 1)
-    if offset % part:
-        pytest.skip("no array of this dtype begins there")
-    (a, b), given = factors_of(cupy, rng, shapes, dtype)
-    out, memory, begin = at_offset(cupy, sizes(shapes), dtype, offset)
-    assert bk.kron(*given, out=out) is out
-    check_explicit(out.get(), a, b)
-    guards = memory.get()
-    assert (guards[:begin] == 255).all()
-    assert (guards[begin + out.nbytes :] == 255).all()
-
-
-@pytest.mark.parametrize("shapes", EXPLICIT, ids=str)
-@pytest.mark.parametrize("segments", [False, True])
-def test_kron_of_strided_factors(cupy, poisoned_on_device, rng, dtype, shapes, segments):
-    from batchkron.backends.cuda.explicit import write_product
-
-    views = [lambda m: m[::2, ::-3], lambda m: m[::-2, ::3].T]
-    wide = [random_array(rng, (2 * p, 3 * q), dtype) for p, q in (shapes[0], shapes[1][::-1])]
-    a, b = (view(matrix) for view, matrix in zip(views, wide, strict=True))
-    given = [view(cupy.asarray(matrix)) for view, matrix in zip(views, wide, strict=True)]
-    out = poisoned_on_device(sizes(shapes), dtype)
-    write_product(*given, out, 0, ExplicitKnobs(segments=segments, entries=3))
-    check_explicit(out.get(), a, b)
-
-
-@pytest.mark.parametrize("shapes", EXPLICIT[3:9], ids=str)
-@pytest.mark.parametrize(
-    "knobs",
-    [
-        ExplicitKnobs(threads=32, words=2, batch=2, repeats=4, streaming=False),
-        ExplicitKnobs(threads=128, words=4, batch=1, repeats=1),
-        ExplicitKnobs(words=1, batch=3, repeats=1000),
-    ],
-    ids=str,
-)
-def test_every_cut_gives_the_same(cupy, poisoned_on_device, rng, dtype, shapes, knobs):
-    from batchkron.backends.cuda.explicit import write_product
-
-    (a, b), given = factors_of(cupy, rng, shapes, dtype)
-    out = poisoned_on_device(sizes(shapes), dtype)
-    write_product(*given, out, 0, knobs)
-    check_explicit(out.get(), a, b)
-
-
-@pytest.mark.parametrize(
-    "shapes",
-    [[(3, 2), (1, 5), (7, 3)], [(2, 3)] * 5, [(1, 1), (31, 17), (2, 2), (3, 5)], [(2, 2)] * 10],
-    ids=str,
-)
-def test_kron_of_several_factors(cupy, poisoned_on_device, rng, dtype, shapes):
-    host, factors = factors_of(cupy, rng, shapes, dtype)
-    expected = dense_kron(*host)
-    out = poisoned_on_device(expected.shape, dtype)
-    bk.kron(*factors, out=out)
-    bound = 4 * len(shapes) * np.finfo(dtype).eps * dense_kron(*map(np.abs, host))
-    assert (np.abs(out.get() - expected) <= bound).all()
-
-
-def test_kron_keeps_the_sign_of_zero(cupy):
-    a, b = cupy.asarray([[-1.0, 2.0]]), cupy.asarray([[0.0, 3.0, -0.0]])
-    np.testing.assert_array_equal(
-        np.signbit(bk.kron(a, b).get()), [[True, True, False, False, False, True]]
-    )
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])

@@ -57,23 +57,12 @@ def test_threads_on_one_operator(cupy, rng, product):
         np.testing.assert_allclose(result, one, rtol=0, atol=1e-12 * np.abs(one).max())
 
 
-def captured(cupy, stream, call):
-    """The graph of one call on a stream, after an eager one."""
-    cupy.cuda.Device().synchronize()
-    with stream:
-        call()  # compiles, and allocates the workspace
-        stream.synchronize()
-        stream.begin_capture()
-        call()
-        return stream.end_capture()
-
-
-def test_a_captured_graph_replays_beside_eager_calls(cupy, rng, product):
+def test_a_captured_graph_replays_beside_eager_calls(cupy, captured, rng, product):
     device = product.to("cuda")
     x, other = (cupy.asarray(rng.standard_normal((64, product.shape[1]))) for _ in range(2))
     out = cupy.empty_like(x)
     stream = cupy.cuda.Stream(non_blocking=True)
-    graph = captured(cupy, stream, lambda: device.apply(x, out=out))
+    graph = captured(stream, lambda: device.apply(x, out=out))
     expected, beside = product.apply(x.get()), product.apply(other.get())
     second = cupy.cuda.Stream(non_blocking=True)
     out.fill(np.nan)
@@ -88,13 +77,13 @@ def test_a_captured_graph_replays_beside_eager_calls(cupy, rng, product):
     np.testing.assert_allclose(eager.get(), beside, rtol=0, atol=scale)
 
 
-def test_a_captured_batch_follows_an_update(cupy, rng):
+def test_a_captured_batch_follows_an_update(cupy, captured, rng):
     pool = rng.standard_normal((4, 3, 3))
     op = bk.BatchedKron(pool, rng.integers(0, 4, (50, 2)), [0] * 50, range(50)).to("cuda")
     x = cupy.asarray(rng.standard_normal((1, 9)))
     out = cupy.empty((50, 9))
     stream = cupy.cuda.Stream(non_blocking=True)
-    graph = captured(cupy, stream, lambda: op.apply(x, out=out))
+    graph = captured(stream, lambda: op.apply(x, out=out))
     op.update(2 * pool)
     out.fill(np.nan)
     cupy.cuda.Device().synchronize()
@@ -184,12 +173,12 @@ def test_sums_leave_the_output_as_it_was_without_memory(cupy, rng, product, monk
     np.testing.assert_array_equal(y.get(), np.ones(y.shape))
 
 
-def test_a_graph_keeps_its_workspace_whatever_comes_after(cupy, rng, product):
+def test_a_graph_keeps_its_workspace_whatever_comes_after(cupy, captured, rng, product):
     device = product.to("cuda")
     x = cupy.asarray(rng.standard_normal((8, product.shape[1])))
     out = cupy.empty_like(x)
     stream = cupy.cuda.Stream(non_blocking=True)
-    graph = captured(cupy, stream, lambda: device.apply(x, out=out))
+    graph = captured(stream, lambda: device.apply(x, out=out))
     with stream:
         for count in range(1, 70):  # more shapes than an operator keeps plans for
             device.apply(x[:1].repeat(count, axis=0))
@@ -223,23 +212,3 @@ def test_an_update_waits_for_work_on_other_streams(cupy, rng, product):
     stream.synchronize()
     expected = bk.KroneckerProduct(old).apply(x.get())
     np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-
-
-def test_explicit_products_in_a_graph(cupy, rng):
-    host = [rng.standard_normal((3, 4)) for _ in range(3)]
-    factors = [cupy.asarray(factor) for factor in host]
-    out = cupy.empty((9, 16))
-    stream = cupy.cuda.Stream(non_blocking=True)
-    graph = captured(cupy, stream, lambda: bk.kron(*factors[:2], out=out))
-    out.fill(np.nan)
-    cupy.cuda.Device().synchronize()
-    graph.launch(stream)
-    stream.synchronize()
-    np.testing.assert_array_equal(out.get(), np.kron(*host[:2]))
-    large = cupy.empty((27, 64))
-    with stream:
-        bk.kron(*factors, out=large)
-        stream.begin_capture()
-        with pytest.raises(RuntimeError, match="before the capture"):
-            bk.kron(*factors, out=large)
-        stream.end_capture()

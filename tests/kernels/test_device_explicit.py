@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from oracle import DTYPES
 
 from batchkron.backends.device_explicit import (
+    RESULT_BYTES,
     DeviceMatrix,
     ExplicitCut,
     ExplicitKnobs,
     SegmentCut,
     balanced_split,
     explicit_cut,
+    explicit_steps,
 )
 from batchkron.backends.device_tiling import DeviceLimits
 
@@ -147,3 +149,35 @@ def test_factors_are_split_where_both_parts_are_small(factors):
     total = math.prod(factors[:split]) + math.prod(factors[split:])
     right_first = factors[0] + math.prod(factors[1:])
     assert total <= right_first
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=9),
+    st.sampled_from([4, 8, 16]),
+)
+def test_steps_multiply_all_factors_in_order(shapes, itemsize):
+    """Each result is read once, from memory of its own."""
+    steps, end = explicit_steps(shapes, itemsize)
+    assert len(steps) == len(shapes) - 1
+    factors = [[k] for k in range(len(shapes))]
+    sizes = list(shapes)
+    for step in steps:
+        factors.append(factors[step.left] + factors[step.right])
+        (p, q), (r, s) = sizes[step.left], sizes[step.right]
+        assert (step.rows, step.columns) == (p * r, q * s)
+        sizes.append((step.rows, step.columns))
+    assert factors[-1] == list(range(len(shapes)))
+    read = sorted(place for step in steps for place in (step.left, step.right))
+    assert read == list(range(2 * len(steps)))
+    ends = [step.offset + step.rows * step.columns * itemsize for step in steps[:-1]]
+    begins = [*[step.offset for step in steps[:-1]], end]
+    assert begins[0] == 0
+    for last, begin in zip(ends, begins[1:], strict=True):
+        assert last <= begin < last + RESULT_BYTES
+        assert begin % RESULT_BYTES == 0
+
+
+def test_four_factors_of_one_size_are_two_pairs():
+    steps, end = explicit_steps([(8, 8)] * 4, 8)
+    assert [(step.left, step.right) for step in steps] == [(0, 1), (2, 3), (4, 5)]
+    assert end == 2 * 64**2 * 8

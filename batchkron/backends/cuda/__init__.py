@@ -5,7 +5,7 @@ Arrays are CuPy arrays on the current device; a plan's `run` never waits for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +102,13 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     explicit.kron(factors, out)
 
 
+def plain_kron() -> Callable[[Sequence[object], object], DeviceArray | None]:
+    """Return what writes the explicit product of plain matrices, and returns None for others."""
+    from batchkron.backends.cuda import explicit
+
+    return explicit.plain_kron
+
+
 def diagonal_product(entries: DeviceArray) -> DiagonalProduct:
     """Return the product with diagonal matrices of entries (systems…, N) on the device."""
     from batchkron.backends.cuda import diagonal
@@ -188,6 +195,7 @@ __all__ = [
     "krylov_vectors",
     "name",
     "place",
+    "plain_kron",
     "reserve",
     "segmented_plan",
     "sum_plan",

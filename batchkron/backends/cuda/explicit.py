@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from batchkron.backends.cuda.device import (
     DeviceArray,
+    Workspaces,
     check_device,
     cupy,
     current_device,
@@ -18,30 +19,38 @@ from batchkron.backends.cuda.device import (
     device_limits,
     load_kernel,
     matrix_factor,
+    ready_stream,
+    runtime,
 )
+from batchkron.backends.cuda.launch import Launch
 from batchkron.backends.device_arguments import explicit_arguments, segments_arguments
 from batchkron.backends.device_explicit import (
     WORD_BYTES,
     DeviceMatrix,
     ExplicitKnobs,
     SegmentCut,
-    balanced_split,
     explicit_cut,
+    explicit_steps,
 )
 from batchkron.backends.device_programs import explicit_program, segments_program
-from batchkron.spec import Array
+from batchkron.spec import SUPPORTED_DTYPES
+
+_MOST_PRODUCTS = 256  # that are remembered
+_MOST_KEPT = 64 << 20  # bytes of workspace; a call that needs more has its own
+_ADDRESSES = 3  # of the matrices and of the result
+
+# Of all products: no object stands for one, and a graph may be replayed until the process ends.
+_workspaces = Workspaces()
 
 
 def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
 
-    All but the last product are small: the factors are split where both parts are.
-
     Raises
     ------
     RuntimeError
-        If the stream captures a graph and there are more than two factors: products of some of
-        them would be freed while the graph still writes to them.
+        If the stream captures a graph and there are more than two factors: arrays that do not go
+        through `plain_kron` may be copies, which would be freed while the graph still reads them.
     """
     device = current_device()
     check_device(device, *factors, out)
@@ -49,33 +58,179 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
         return
     if len(factors) > 2 and cupy.cuda.get_current_stream().is_capturing():
         raise RuntimeError(
-            "the product of more than two matrices needs memory of its own, which a captured graph "
-            "cannot have; multiply all but two of them before the capture"
+            "the product of more than two matrices is captured where nothing has to be copied: "
+            "make the factors and out contiguous, of one dtype, before the capture"
         )
     with device_errors():
         if len(factors) == 1:
             out[...] = factors[0]
             return
-        left, right = _parts(list(factors), device)
-        write_product(left, right, out, device)
+        matrices = tuple(map(_layout, factors))
+        chain = _chain(matrices, out.data.ptr % WORD_BYTES, out.dtype, device)
+        chain.run([factor.data.ptr for factor in factors], out.data.ptr)
 
 
-def _parts(factors: list[DeviceArray], device: int) -> tuple[DeviceArray, DeviceArray]:
-    """Return the two matrices whose product is that of all factors."""
-    split = balanced_split([factor.size for factor in factors])
-    left, right = (_product(part, device) for part in (factors[:split], factors[split:]))
-    return left, right
+def plain_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
+    """Return the product of plain matrices, in ``out`` unless that is None; else return None.
+
+    Plain are two matrices or more on the current device, C-contiguous, of one dtype that has
+    kernels, none of them empty, and an ``out`` that fits and overlaps none of them. Shapes, strides
+    and dtypes decide it, but for places, and are remembered.
+    """
+    array = cupy.ndarray
+    try:
+        device = runtime.getDevice()
+        addresses, key = [], [device]
+        for factor in factors:
+            if type(factor) is not array:
+                return None
+            memory = factor.data
+            if memory.device_id != device:
+                return None
+            addresses.append(memory.ptr)
+            key += factor.shape, factor.strides, factor.dtype
+        layouts = tuple(key)
+        product = _products.get(layouts)
+        if product is None:
+            product = _learn(layouts, factors, device)
+            if product is None:
+                return None
+        if out is None:
+            out = array(product.shape, product.dtype)
+        elif type(out) is not array or not product.fits(addresses, out):
+            return None
+        product.write(addresses, out.data.ptr)
+    except Exception:
+        with device_errors():
+            raise
+    return out
 
 
-def _product(factors: list[DeviceArray], device: int) -> DeviceArray:
-    """Return the product of some factors, the only one itself."""
-    if len(factors) == 1:
-        return factors[0]
-    left, right = _parts(factors, device)
-    shape = (left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
-    product = cupy.empty(shape, left.dtype)
-    write_product(left, right, product, device)
+class _PlainProduct:
+    """The product of contiguous matrices of fixed shapes on one device."""
+
+    def __init__(self, factors: Sequence[DeviceArray], device: int) -> None:
+        shapes: list[tuple[int, int]] = [factor.shape for factor in factors]
+        rows, columns = (math.prod(sizes) for sizes in zip(*shapes, strict=True))
+        self.shape = rows, columns
+        self.dtype = factors[0].dtype
+        self._strides = columns * self.dtype.itemsize, self.dtype.itemsize
+        self._bytes = rows * self._strides[0]
+        self._factor_bytes = [factor.nbytes for factor in factors]
+        self._matrices = tuple(
+            DeviceMatrix(0, rows, columns, columns, 1) for rows, columns in shapes
+        )
+        self._device = device
+        self._chains: dict[int, _Chain] = {}
+
+    def fits(self, addresses: Sequence[int], out: DeviceArray) -> bool:
+        """Whether the product of matrices at these addresses can be written to an array."""
+        layout = out.shape, out.strides, out.dtype
+        memory = out.data
+        if layout != (self.shape, self._strides, self.dtype) or memory.device_id != self._device:
+            return False
+        begin = memory.ptr
+        end = begin + self._bytes
+        for address, size in zip(addresses, self._factor_bytes, strict=True):
+            if address < end and begin < address + size:
+                return False
+        return True
+
+    def write(self, addresses: list[int], out: int) -> None:
+        """Write the product of matrices at these addresses to the address ``out``."""
+        place = out % WORD_BYTES
+        chain = self._chains.get(place)
+        if chain is None:
+            chain = self._chains[place] = _chain(self._matrices, place, self.dtype, self._device)
+        chain.run(addresses, out)
+
+
+_products: dict[tuple[Any, ...], _PlainProduct] = {}  # by what `plain_kron` looks at
+
+
+def _learn(
+    layouts: tuple[Any, ...], factors: Sequence[DeviceArray], device: int
+) -> _PlainProduct | None:
+    """Return the product of matrices of these layouts, remembered; None where one is not plain."""
+    plain = len(factors) > 1 and all(
+        factor.ndim == 2
+        and factor.size > 0
+        and factor.flags.c_contiguous
+        and factor.dtype == factors[0].dtype
+        for factor in factors
+    )
+    if not plain or factors[0].dtype not in SUPPORTED_DTYPES:
+        return None
+    if len(_products) >= _MOST_PRODUCTS:
+        _products.clear()
+    product = _products[layouts] = _PlainProduct(factors, device)
     return product
+
+
+class _Chain:
+    """The launches that write the product of two or more matrices.
+
+    Results between lie in the workspace of the stream. Threads may share a chain.
+    """
+
+    def __init__(
+        self, matrices: Sequence[DeviceMatrix], out: int, dtype: np.dtype[Any], device: int
+    ) -> None:
+        """Take the place in a word where the result begins, as an address."""
+        shapes = [(matrix.rows, matrix.columns) for matrix in matrices]
+        steps, self._bytes = explicit_steps(shapes, dtype.itemsize)
+        known, launches = list(matrices), []
+        for step in steps:
+            target = out if step is steps[-1] else 0
+            launch = _launch(known[step.left], known[step.right], target, dtype, device, None)
+            launches.append((launch, step.left, step.right))
+            known.append(DeviceMatrix(0, step.rows, step.columns, step.columns, 1))
+        *self._between, self._last = launches
+        self._offsets = [step.offset for step in steps[:-1]]
+        self._device = device
+
+    def run(self, addresses: list[int], out: int) -> None:
+        """Write the product of the matrices at these addresses to the address ``out``."""
+        stream = ready_stream(self._device)
+        if self._between:
+            begin, _memory = _workspace(self._bytes)
+            places = addresses.copy()
+            for (launch, left, right), offset in zip(self._between, self._offsets, strict=True):
+                target = begin + offset
+                launch(stream, (places[left], places[right], target), b"")
+                places.append(target)
+            addresses = places
+        launch, left, right = self._last
+        launch(stream, (addresses[left], addresses[right], out), b"")
+
+
+def _workspace(size: int) -> tuple[int, Any]:
+    """Return the address of memory for the current stream, and what owns it until a call ends.
+
+    Raises
+    ------
+    RuntimeError
+        If the stream captures a graph and no earlier call has left it as much.
+    """
+    if size > _MOST_KEPT:
+        if cupy.cuda.get_current_stream().is_capturing():
+            raise RuntimeError(
+                f"the product needs {size >> 20} MiB for products of some of its factors, more "
+                f"than is kept for graphs ({_MOST_KEPT >> 20} MiB); multiply all but two of the "
+                f"matrices before the capture"
+            )
+        memory = cupy.cuda.alloc(size)
+        return int(memory.ptr), memory
+    try:
+        return _workspaces.pointer(size), None
+    except RuntimeError as error:
+        if not cupy.cuda.get_current_stream().is_capturing():
+            raise
+        raise RuntimeError(
+            "the product of more than two matrices needs workspace, which cannot be allocated "
+            "while a graph is captured; call kron once with the same shapes, on this stream and in "
+            "this thread, before the capture"
+        ) from error
 
 
 def write_product(
@@ -86,29 +241,30 @@ def write_product(
     knobs: ExplicitKnobs | None = None,
 ) -> None:
     """Write a ⊗ b to ``out``, which is not empty."""
-    matrices = _matrix(a), _matrix(b)
-    shapes = [replace(matrix, data=0) for matrix in matrices]
-    kernel, grid, threads, template = _planned(
-        *shapes, out.data.ptr % WORD_BYTES, out.dtype, device, knobs
-    )
-    arguments = template.copy()
-    for key, matrix in zip("ab", matrices, strict=True):
-        arguments[key]["data"] = matrix.data
-    arguments["out"] = out.data.ptr
-    # as plain bytes: CuPy describes every field of a structure again in each launch
-    kernel(grid, (threads,), (arguments.view(f"V{arguments.itemsize}"),))
+    addresses = a.data.ptr, b.data.ptr, out.data.ptr
+    place = out.data.ptr % WORD_BYTES
+    launch = _launch(_layout(a), _layout(b), place, out.dtype, device, knobs)
+    launch(ready_stream(device), addresses, b"")
+
+
+@lru_cache(maxsize=256)
+def _chain(
+    matrices: tuple[DeviceMatrix, ...], out: int, dtype: np.dtype[Any], device: int
+) -> _Chain:
+    """Return the launches for matrices of these layouts, and where in a word the result begins."""
+    return _Chain(matrices, out, dtype, device)
 
 
 @lru_cache(maxsize=1024)
-def _planned(
+def _launch(
     a: DeviceMatrix,
     b: DeviceMatrix,
     out: int,
     dtype: np.dtype[np.generic],
     device: int,
     knobs: ExplicitKnobs | None,
-) -> tuple[Any, tuple[int, int], int, Array]:
-    """Return kernel, grid, threads, and the arguments but for addresses.
+) -> Launch:
+    """Return the launch for two matrices of these layouts; a call brings three addresses.
 
     Where in a word the result begins is all that matters of addresses.
     """
@@ -119,14 +275,16 @@ def _planned(
         program, layout = explicit_program(dtype, cut.kernel), explicit_arguments()
     arguments = np.zeros(1, layout)
     for key, matrix in (("a", cut.a), ("b", cut.b)):
-        arguments[key] = matrix.data, matrix.rows, matrix.columns, matrix.row, matrix.column
-    for name in layout.fields or ():
-        if name not in ("a", "b", "out"):
+        arguments[key] = matrix.rows, matrix.columns, matrix.row, matrix.column
+    for name in (layout.names or ())[_ADDRESSES:]:
+        if name not in ("a", "b"):
             arguments[name] = getattr(cut, name)
-    return load_kernel(program, device), cut.grid, cut.kernel.threads, arguments
+    kernel = load_kernel(program, device)
+    return Launch(kernel, cut.grid, cut.kernel.threads, 0, arguments, _ADDRESSES)
 
 
-def _matrix(matrix: DeviceArray) -> DeviceMatrix:
-    pointer, _, _, row, column = matrix_factor(matrix)
+def _layout(matrix: DeviceArray) -> DeviceMatrix:
+    """Return a matrix of any strides without its address."""
+    _, _, _, row, column = matrix_factor(matrix)
     rows, columns = matrix.shape
-    return DeviceMatrix(pointer, rows, columns, row, column)
+    return DeviceMatrix(0, rows, columns, row, column)

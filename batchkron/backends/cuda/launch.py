@@ -38,8 +38,8 @@ def _new_room() -> tuple[memoryview, int]:
 class Launch:
     """A kernel with its grid and those of its arguments that stay.
 
-    A call brings the addresses that the arguments begin with, and the scalars that they end with.
-    Threads may share it.
+    A call brings the addresses that the arguments begin with, and the scalars that they end with,
+    if there are any. Threads may share it.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class Launch:
         shared_bytes: int,
         arguments: Array,
         addresses: int,
-        scalars: str,
+        scalars: str = "",
     ) -> None:
-        """Take all arguments, the number of addresses, and the name of the first scalar."""
+        """Take all arguments, the number of addresses, and the name of the first scalar, if any."""
         content = arguments.tobytes()
-        begin, end = 8 * addresses, arguments.dtype.fields[scalars][1]  # type: ignore[index]
+        begin, end = 8 * addresses, len(content)
+        if scalars:
+            end = arguments.dtype.fields[scalars][1]  # type: ignore[index]
         self.addresses = addresses
         self._kernel = kernel  # its module stays loaded
         self._fixed = content[begin:end]
