@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(threads)
   const Matrix<T> right{x.b, x.b_data};
   if (elements > 1 && blockIdx.x == 0 && blockIdx.y == 0) {
     const Index head = Index(-reinterpret_cast<Bits>(x.out) % bytes / sizeof(T));
-    write_ends<elements>(Matrix<T>{x.a, x.a_data}, right, x.out, x.a.rows * x.b.rows * columns, head);
+    const Matrix<T> left{x.a, x.a_data};
+    write_ends<elements>(left, right, x.out, x.a.rows * x.b.rows * columns, head);
   }
   if (place - (elements - 1) >= width) return;
   T b[held];  // columns place - (elements - 1) ... of the row

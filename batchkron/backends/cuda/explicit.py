@@ -49,17 +49,17 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     Raises
     ------
     RuntimeError
-        If the stream captures a graph and there are more than two factors: arrays that do not go
-        through `plain_kron` may be copies, which would be freed while the graph still reads them.
+        If the stream captures a graph: of arrays that do not go through `plain_kron` some are
+        copies, which would be freed while the graph still reads them.
     """
     device = current_device()
     check_device(device, *factors, out)
     if out.size == 0:
         return
-    if len(factors) > 2 and cupy.cuda.get_current_stream().is_capturing():
+    if len(factors) > 1 and cupy.cuda.get_current_stream().is_capturing():
         raise RuntimeError(
-            "the product of more than two matrices is captured where nothing has to be copied: "
-            "make the factors and out contiguous, of one dtype, before the capture"
+            "a product is captured where nothing has to be copied: make the factors and out "
+            "contiguous, of one dtype, before the capture"
         )
     with device_errors():
         if len(factors) == 1:
