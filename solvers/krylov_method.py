@@ -377,9 +377,8 @@ class KrylovMethod(ABC):
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
         if out is None:
             return
-        if not isinstance(out, self._arrays.ndarray):
+        if as_array(out, "out", self._arrays) is not out:
             raise TypeError(f"out is a {type(out).__name__}; expected an array.")
-        as_array(out, "out", self._arrays)
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ValueError("out is read-only.")
         wanted = (self.size,) if self.batched is None else shape
