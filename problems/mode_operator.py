@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,8 @@ class ModeOperator:
     array([[1., 0.],
            [0., 1.]])
     """
+
+    holds_copies: ClassVar[bool] = True  # so that nobody else writes to the arrays
 
     cells: int
     n: int

@@ -246,8 +246,8 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
     loads = np.full((np.count_nonzero(begins), 1 + _MOST_MODES), -1, np.int32)
     loads[:, 0] = edges[begins, 0]
     loads[load, 1 + place] = edges[:, 1]
-    modes = (loads[:, 1:] >= 0) @ (1 << np.arange(_MOST_MODES))
-    loads[:, 0] = loads[:, 0] << _MOST_MODES | modes
+    present = (loads[:, 1:] >= 0) @ (1 << np.arange(_MOST_MODES))
+    loads[:, 0] = loads[:, 0] << _MOST_MODES | present
     starts = np.zeros(len(table.targets) * len(counts) + 1, np.int64)
     np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
     return StagedLoads(starts, loads)

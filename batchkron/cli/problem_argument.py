@@ -159,8 +159,8 @@ def operator_option(command: _Function) -> _Function:
     return click.option(
         "--operator",
         type=click.Choice(["sweep", "batch", "dense"]),
-        help="How the operator is applied: along the fibres of the grid (the default on the CPU), "
-        "pair by pair of coupled cells (on a device), or as a matrix.",
+        help="How the operator is applied: along the fibres of the grid (the default), pair by "
+        "pair of coupled cells, or as a matrix.",
     )(command)
 
 

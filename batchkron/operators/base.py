@@ -578,15 +578,16 @@ class ValuedOperator(Operator):
 
     def _update(self, matrices: Sequence[Array], weights: Array | None, done: set[int]) -> None:
         """Assign new values here, and their transposes, conjugates and conversions there."""
-        done.add(id(self))
-        self._assign(matrices, weights)
-        for kind, relative in self._relatives.items():
-            if id(relative) in done or not isinstance(relative, ValuedOperator):
-                continue
-            if kind == "transpose":
-                relative._update([m.swapaxes(-1, -2) for m in matrices], weights, done)
-            elif kind == "conjugate":
-                conjugate = None if weights is None else weights.conj()
-                relative._update([m.conj() for m in matrices], conjugate, done)
-            else:
-                relative._update(matrices, weights, done)
+        with _relatives_lock:  # none is built from the old values meanwhile
+            done.add(id(self))
+            self._assign(matrices, weights)
+            for kind, relative in self._relatives.items():
+                if id(relative) in done or not isinstance(relative, ValuedOperator):
+                    continue
+                if kind == "transpose":
+                    relative._update([m.swapaxes(-1, -2) for m in matrices], weights, done)
+                elif kind == "conjugate":
+                    conjugate = None if weights is None else weights.conj()
+                    relative._update([m.conj() for m in matrices], conjugate, done)
+                else:
+                    relative._update(matrices, weights, done)

@@ -81,8 +81,8 @@ class SparseGridOperator(BlockOperator):
     Raises
     ------
     ValueError
-        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid; or if
-        they would pass through millions of cells beside it.
+        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid; if they
+        might pass through millions of cells beside it, or would be too many.
     IndexError
         For a cell out of range.
     TypeError
@@ -95,7 +95,9 @@ class SparseGridOperator(BlockOperator):
     closed downward, if the blocks of the split modes join cells to their ancestors and descendants
     only; nor one that has all cells of each of its level multi-indices, whatever the blocks.
     Elsewhere (several modes with fluxes on an adaptive grid, or grids with gaps) the sweeps pass
-    through more cells, `num_added_cells`; the operator is the same.
+    through more cells, `num_added_cells`; the operator is the same. The transpose and other
+    relatives extend the grid where they have to, which an operator with ``extend=False`` may need
+    if its 1-D operators join cells of one level in one direction only.
 
     Examples
     --------

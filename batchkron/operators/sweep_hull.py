@@ -82,7 +82,7 @@ class _Growth:
         self._indices = [indices for indices, _ in columns]
         self._grid = np.stack([ranks for _, ranks in columns], axis=1)
         self._matrices = matrices
-        self._joins: dict[tuple[int, int, Part], tuple[Ids, Ids]] = {}
+        self._coarser_ones: dict[tuple[int, int, Part], tuple[Ids, Ids]] = {}
         self._added = self._grid[:0]
         self._most = max(_MOST_ADDED, _MOST_ADDED_PER_CELL * len(cells))
 
@@ -93,9 +93,18 @@ class _Growth:
 
     def follow(self, word: Word) -> None:
         """Collect the cells that one term's sweeps may pass through."""
-        acting = {mode for mode, _ in (*word.split, word.full)}
+        acting = {mode for mode, number in (*word.split, word.full) if self._joins(mode, number)}
         done = [mode for mode in range(len(self._indices)) if mode not in acting]
         self._follow(word, 0, self._grid, self._grid, done)
+
+    def _joins(self, mode: int, number: int) -> bool:
+        """Whether an operator joins different ones of the grid's indices."""
+        if number < 0:
+            return False
+        connections, indices = self._matrices[number].connections, self._indices[mode]
+        rows, columns = connections.rows, connections.columns
+        apart = rows != columns
+        return bool((np.isin(rows[apart], indices) & np.isin(columns[apart], indices)).any())
 
     def _follow(self, word: Word, place: int, given: Ids, wanted: Ids, done: list[int]) -> None:
         """Go through the split modes from a place on.
@@ -121,14 +130,14 @@ class _Growth:
     def _coarser(self, mode: int, number: int, half: Part) -> tuple[Ids, Ids]:
         """Return of each rank where its coarser ones begin, and these one after another."""
         key = (mode, number, half)
-        if key not in self._joins:
+        if key not in self._coarser_ones:
             indices = self._indices[mode]
             fine, coarse, _ = self._matrices[number].connections.half(half)
             kept = np.isin(fine, indices) & np.isin(coarse, indices)
             ranks = np.searchsorted(indices, fine[kept])
             starts = np.searchsorted(ranks, np.arange(len(indices) + 1))
-            self._joins[key] = (starts, np.searchsorted(indices, coarse[kept]))
-        return self._joins[key]
+            self._coarser_ones[key] = (starts, np.searchsorted(indices, coarse[kept]))
+        return self._coarser_ones[key]
 
     def _reached(
         self, word: Word, coarser: tuple[Ids, Ids], begin: Ids, end: Ids, done: list[int]
@@ -157,7 +166,7 @@ class _Growth:
     def _check(self, word: Word, count: int) -> None:
         if count > self._most:
             raise ValueError(
-                f"sweeps of terms[{word.term}] would pass through more than {self._most} cells "
+                f"sweeps of terms[{word.term}] may pass through more than {self._most} cells "
                 f"that the grid of {len(self._grid)} lacks; close the grid downward (a "
                 f"SparseGrid's closed()), or use a BatchedKron (a Problem's form 'batch')"
             )

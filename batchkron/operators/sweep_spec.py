@@ -104,6 +104,7 @@ def sweep_spec(
     sizes = _checked_sizes(n, cells.shape[1])
     distinct: dict[int, int] = {}
     matrices: list[BlockMatrix] = []
+    originals: list[Blocks] = []
     numbers = []
     # kept until the end: operators that are made while they are read have names of their own
     rows = [_listed(modes, f"terms[{t}]") for t, modes in enumerate(_listed(terms, "terms"))]
@@ -116,6 +117,7 @@ def sweep_spec(
         for k, given in enumerate(modes):
             if given is not None and id(given) not in distinct:
                 distinct[id(given)] = len(matrices)
+                originals.append(given)
                 matrices.append(_checked_matrix(given, f"terms[{t}][{k}]"))
             if given is not None:
                 _check_size(matrices[distinct[id(given)]], sizes[k], f"terms[{t}][{k}]")
@@ -127,7 +129,10 @@ def sweep_spec(
         )
     arrays = [matrix.blocks for matrix in matrices]
     dtype = compute_dtype(*arrays, *([] if coefficients is None and arrays else [scale]))
-    converted = tuple(m._replace(blocks=_own(m.blocks, dtype)) for m in matrices)
+    converted = tuple(
+        m._replace(blocks=_own(m.blocks, dtype, given))
+        for m, given in zip(matrices, originals, strict=True)
+    )
     return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype)
 
 
@@ -208,7 +213,7 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
         wrong = np.flatnonzero((ids < 0) | (ids >= _MOST_CELLS))
         if wrong.size:
             raise IndexError(f"{name}.{part}[{wrong[0]}] is {ids[wrong[0]]}; expected 0 … 2^52 - 1")
-        ends.append(_own(ids, np.dtype(np.int64)))
+        ends.append(_own(ids, np.dtype(np.int64), given))
     rows, columns = ends
     order = np.lexsort((columns, rows))
     twice = np.flatnonzero((np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0))
@@ -218,10 +223,15 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
     return BlockMatrix(Connections(rows, columns), blocks)
 
 
-def _own(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a copy; the array itself if nobody can write to it, as to those of a ModeOperator."""
-    is_kept = array.flags.owndata and not array.flags.writeable and array.flags.c_contiguous
-    return array if is_kept and array.dtype == dtype else read_only_copies([array], dtype)[0]
+def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
+    """Return a copy; the array itself if nobody else can write to it, as to a ModeOperator's.
+
+    A flag is not enough: there may be writable views of a read-only array.
+    """
+    is_private = getattr(given, "holds_copies", False) is True
+    if is_private and array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    return read_only_copies([array], dtype)[0]
 
 
 def _check_size(matrix: BlockMatrix, size: int, name: str) -> None:

@@ -19,6 +19,8 @@ __all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps", "passed"]
 Letter: TypeAlias = tuple[int, int]  # mode, matrix
 Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
 
+_MOST_MASK_BYTES = 1 << 32  # of all stages: terms of six modes have less than 200
+
 
 class _Union(NamedTuple):
     """The connections of a sum of matrices, and the place of each one's blocks in the sum."""
@@ -117,6 +119,11 @@ def needed_sweeps(
     Stage
         From the operator's cells to themselves.
 
+    Raises
+    ------
+    ValueError
+        If there are too many.
+
     Notes
     -----
     With U the upper and L the lower part of the split mode in front, f(x) = g(U x) + L g(x), where
@@ -126,7 +133,7 @@ def needed_sweeps(
     """
     tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
     inside = np.arange(len(hull)) < num_cells
-    return _stage(tree, inside, inside)
+    return _Stages(max(1, _MOST_MASK_BYTES // (2 * len(hull)))).stage(tree, inside, inside)
 
 
 def passed(stage: Stage) -> Mask:
@@ -202,46 +209,56 @@ def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
     return _Union(diagonal, distinct, tuple(np.split(narrow(places), stops[:-1])))
 
 
-def _stage(node: _Node, given: Mask, wanted: Mask) -> Stage:
-    """Return what makes the wanted cells of the result from the given ones of a vector.
+class _Stages:
+    """Makes stages, up to a number of them."""
 
-    Cells that are not given are zero; those that are not wanted are not made.
-    """
-    stage = Stage(np.zeros_like(given), np.zeros_like(given))
-    for sweep in node.sweeps:
-        kept = sweep.where(given[sweep.edges.inputs] & wanted[sweep.edges.outputs])
-        if len(kept.edges.inputs):
-            stage.sweeps.append(kept)
-            stage.needed[kept.edges.inputs] = True
-            stage.made[kept.edges.outputs] = True
-    for upper, lower, child in node.children:
-        _add_upper(stage, upper.where(given[upper.edges.inputs]), child, wanted)
-        _add_lower(stage, lower.where(wanted[lower.edges.outputs]), child, given)
-    return stage
+    def __init__(self, most: int) -> None:
+        self._left = most
 
+    def stage(self, node: _Node, given: Mask, wanted: Mask) -> Stage:
+        """Return what makes the wanted cells of the result from the given ones of a vector.
 
-def _add_upper(stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None:
-    """Add g(U x) to a stage."""
-    if not len(sweep.edges.inputs):
-        return
-    rest = _stage(child, _marked(sweep.edges.outputs, wanted), wanted)
-    if rest.sweeps or rest.branches:
-        sweep = sweep.where(rest.needed[sweep.edges.outputs])
-        stage.branches.append(Branch("upper", sweep, rest))
-        stage.needed[sweep.edges.inputs] = True
-        stage.made |= rest.made
+        Cells that are not given are zero; those that are not wanted are not made.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(
+                "terms with this many modes need too many sweeps on this grid; use a BatchedKron "
+                "(a Problem's form 'batch')"
+            )
+        stage = Stage(np.zeros_like(given), np.zeros_like(given))
+        for sweep in node.sweeps:
+            kept = sweep.where(given[sweep.edges.inputs] & wanted[sweep.edges.outputs])
+            if len(kept.edges.inputs):
+                stage.sweeps.append(kept)
+                stage.needed[kept.edges.inputs] = True
+                stage.made[kept.edges.outputs] = True
+        for upper, lower, child in node.children:
+            self._add_upper(stage, upper.where(given[upper.edges.inputs]), child, wanted)
+            self._add_lower(stage, lower.where(wanted[lower.edges.outputs]), child, given)
+        return stage
 
+    def _add_upper(self, stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None:
+        """Add g(U x) to a stage."""
+        if not len(sweep.edges.inputs):
+            return
+        rest = self.stage(child, _marked(sweep.edges.outputs, wanted), wanted)
+        if rest.sweeps or rest.branches:
+            sweep = sweep.where(rest.needed[sweep.edges.outputs])
+            stage.branches.append(Branch("upper", sweep, rest))
+            stage.needed[sweep.edges.inputs] = True
+            stage.made |= rest.made
 
-def _add_lower(stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
-    """Add L g(x) to a stage."""
-    if not len(sweep.edges.inputs):  # a term of many modes has no more lower parts than levels
-        return
-    rest = _stage(child, given, _marked(sweep.edges.inputs, given))
-    if rest.sweeps or rest.branches:
-        sweep = sweep.where(rest.made[sweep.edges.inputs])
-        stage.branches.append(Branch("lower", sweep, rest))
-        stage.needed |= rest.needed
-        stage.made[sweep.edges.outputs] = True
+    def _add_lower(self, stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
+        """Add L g(x) to a stage."""
+        if not len(sweep.edges.inputs):  # a term of many modes has no more lower parts than levels
+            return
+        rest = self.stage(child, given, _marked(sweep.edges.inputs, given))
+        if rest.sweeps or rest.branches:
+            sweep = sweep.where(rest.made[sweep.edges.inputs])
+            stage.branches.append(Branch("lower", sweep, rest))
+            stage.needed |= rest.needed
+            stage.made[sweep.edges.outputs] = True
 
 
 def _marked(cells: Ids, like: Mask) -> Mask:

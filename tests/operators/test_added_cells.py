@@ -108,7 +108,7 @@ def test_too_many_cells_are_refused_before_they_are_made(rng, monkeypatch):
     op = bk.SparseGridOperator(diagonal, [[operator] * 3], 1)
     monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 0)
     monkeypatch.setattr(sweep_hull, "_MOST_ADDED", op.num_added_cells - 1)
-    with pytest.raises(ValueError, match=r"terms\[1\] would pass through more than \d+ cells"):
+    with pytest.raises(ValueError, match=r"terms\[1\] may pass through more than \d+ cells"):
         bk.SparseGridOperator(diagonal, [[operator, None, None], [operator] * 3], 1)
 
 
@@ -124,3 +124,29 @@ def test_portions_and_many_modes_change_nothing(rng, monkeypatch):
     assert again.num_added_cells == op.num_added_cells > 0
     x = rng.standard_normal(len(cells))
     np.testing.assert_array_equal(op @ x, again @ x)
+
+
+def test_operators_that_join_nothing_else_lead_to_no_cells(rng, monkeypatch):
+    """A diagonal factor is as good as an identity, wherever in the order its mode comes."""
+    monkeypatch.setattr(sweep_hull, "_MOST_ADDED", 1000)
+    monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 1)
+    full = SparseGrid.full([2] * 4).cells
+    fine = np.unique(rng.integers(64, 128, (400, 4)), axis=0)
+    cells = np.concatenate((np.pad(full, ((0, 0), (0, 1))), np.insert(fine, 4, 1, axis=1)))
+    volume = operator_of(rng, 7, 1, "volume")
+    factor = SimpleNamespace(rows=[0, 1], columns=[0, 1], blocks=rng.standard_normal((2, 1, 1)))
+    factor = SimpleNamespace(**{k: np.asarray(v) for k, v in vars(factor).items()})
+    op = bk.SparseGridOperator(cells, [[volume] * 4 + [factor]], 1, extend=False)
+    assert op.num_added_cells == 0
+    x = rng.standard_normal(op.shape[0])
+    plain = bk.SparseGridOperator(cells, [[volume] * 4 + [None]], 1, extend=False)
+    scale = factor.blocks[cells[:, 4], 0, 0]
+    np.testing.assert_allclose(op @ x, scale * (plain @ x), rtol=1e-12, atol=1e-12)
+
+
+def test_too_many_sweeps_are_refused(rng, monkeypatch):
+    cells = np.unique(rng.integers(0, 2, (40, 8)), axis=0)
+    both = operator_of(rng, 1, 1, "volume")
+    monkeypatch.setattr("batchkron.operators.sweep_tree._MOST_MASK_BYTES", 2**15)
+    with pytest.raises(ValueError, match="too many sweeps on this grid; use a BatchedKron"):
+        bk.SparseGridOperator(cells, [[both] * 8], 1)

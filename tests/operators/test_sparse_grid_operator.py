@@ -1,6 +1,7 @@
 """Sweeps along fibres equal the restricted Kronecker sum, on any grid."""
 
 import pickle
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -348,3 +349,42 @@ def test_out_allocates_nothing(rng):
             assert tracemalloc.get_traced_memory()[1] < x.nbytes / 10
         finally:
             tracemalloc.stop()
+
+
+def test_views_of_read_only_arrays_change_nothing(rng):
+    """A flag of an array says nothing about views that were taken before."""
+    blocks = rng.standard_normal((4, 2, 2))
+    rows, columns = np.repeat([0, 1], 2), np.tile([0, 1], 2)
+    views = [array[:] for array in (blocks, rows, columns)]
+    for array in (blocks, rows, columns):
+        array.flags.writeable = False
+    matrix = SimpleNamespace(rows=rows, columns=columns, blocks=blocks)
+    op = bk.SparseGridOperator(np.indices((2, 2)).reshape(2, -1).T, [[matrix, matrix]], 2)
+    dense, diagonal = op.to_dense().copy(), op.diagonal().copy()
+    for view in views:
+        view[...] = 0
+    np.testing.assert_array_equal(op.T.to_dense(), dense.T)
+    np.testing.assert_array_equal(op.diagonal(), diagonal)
+    assert op.validate().ok
+
+
+def test_relatives_are_not_built_while_values_change(rng, monkeypatch):
+    matrix = operator_of(rng, 1, 1, "volume")
+    op = bk.SparseGridOperator([[0], [1]], [[matrix]], 1)
+    built, updated = threading.Event(), threading.Event()
+    build = bk.SparseGridOperator._build_transpose
+
+    def slowly(self):
+        found = build(self)
+        built.set()
+        updated.wait(0.2)  # the update waits for this
+        return found
+
+    monkeypatch.setattr(bk.SparseGridOperator, "_build_transpose", slowly)
+    builder = threading.Thread(target=lambda: op.T)
+    builder.start()
+    built.wait()
+    op.update(blocks=[10 * matrix.blocks])
+    updated.set()
+    builder.join()
+    np.testing.assert_array_equal(op.T.to_dense(), op.to_dense().T)
