@@ -107,7 +107,7 @@ def test_added_cells_are_shown_where_there_are_any(cli, refused, folder, problem
     )
     monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 0)
     monkeypatch.setattr(sweep_hull, "_MOST_ADDED", 1)
-    text = "terms[0] would pass through more than 1 cells"
+    text = "terms[0] may pass through more than 1 cells"
     assert text in cli("info", "mixed.h5").stdout
     (folder / "mixed.result.h5").unlink()
     assert text in refused("validate", "mixed.h5")
