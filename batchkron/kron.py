@@ -259,11 +259,11 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     rows = columns = 1
     for matrix in matrices:
         rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
-    if out is None:
-        target = chosen.empty((rows, columns), dtype)
-    else:
+    if out is not None:
         check_output(out, (rows, columns), dtype, matrices)
-        target = out if is_plain(out) else chosen.empty((rows, columns), dtype)
+    if module is not np:
+        chosen.check_capture(matrices, out, dtype)  # type: ignore[attr-defined]
+    target = chosen.empty((rows, columns), dtype) if out is None or not is_plain(out) else out
     chosen.kron([ready(matrix, dtype) for matrix in matrices], target)
     if out is not None and target is not out:
         out[...] = target

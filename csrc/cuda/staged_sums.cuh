@@ -142,9 +142,9 @@ struct ChildRing {
   __device__ void ask(int s, int ahead, const T* x, int code) {
     const unsigned offset = unsigned(reinterpret_cast<unsigned long long>(x)) % line;
     if (copies_blocks()) {
-      // a multiple of an element; most sizes need as many words from anywhere
+      // most sizes need as many words wherever an element may begin: at any part of a complex number
       constexpr int least = (size * int(sizeof(T)) + 15) / 16 * 16;
-      constexpr int most = (size * int(sizeof(T)) + 31 - int(sizeof(T))) / 16 * 16;
+      constexpr int most = (size * int(sizeof(T)) + 31 - int(alignof(T))) / 16 * 16;
       const unsigned before = offset % 16;
       const unsigned count =
           least == most ? least : (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;

@@ -177,13 +177,15 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
         x, y = (random_array(rng, (2, size), dtype) for _ in range(2))
         shape = (2, op.num_inputs, -1)
         expected = op.apply(x.reshape(shape)).reshape(2, size)
-        for offset in range(4):  # of the first element in words of 16 bytes
-            given, out = cupy.full(offset + 2 * size + 1, np.nan, dtype), None
-            given[offset : offset + 2 * size] = cupy.asarray(x.reshape(-1))
-            whole = given[offset : offset + 2 * size].reshape(shape)
+        parts = x.view(x.real.dtype).size
+        for offset in range(4):  # of the first part of a number in words of 16 bytes
+            room = cupy.full(offset + parts + 2, np.nan, x.real.dtype)
+            given = room[offset : offset + parts].view(dtype)
+            given[...] = cupy.asarray(x.reshape(-1))
+            whole = given.reshape(shape)
             out = poisoned_on_device((2, size), dtype).reshape(shape)
             close(device.apply(whole, out=out).get().reshape(2, size), expected, dtype)
-            one = given[offset : offset + size]
+            one = given[:size]
             again = device.matvec(one, out=poisoned_on_device(size, dtype)).get()
             np.testing.assert_array_equal(again, out.get().reshape(2, size)[0])
         target = cupy.asarray(y.reshape(shape))

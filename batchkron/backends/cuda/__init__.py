@@ -109,6 +109,15 @@ def plain_kron() -> Callable[[Sequence[object], object], DeviceArray | None]:
     return explicit.plain_kron
 
 
+def check_capture(
+    factors: Sequence[DeviceArray], out: DeviceArray | None, dtype: np.dtype[Any]
+) -> None:
+    """Refuse factors and a result of `kron` that would be copied while a graph is captured."""
+    from batchkron.backends.cuda import explicit
+
+    explicit.check_capture(factors, out, dtype)
+
+
 def diagonal_product(entries: DeviceArray) -> DiagonalProduct:
     """Return the product with diagonal matrices of entries (systems…, N) on the device."""
     from batchkron.backends.cuda import diagonal
@@ -179,6 +188,7 @@ __all__ = [
     "array_module",
     "batch_plan",
     "batched_gemm",
+    "check_capture",
     "current_device",
     "diagonal_product",
     "empty",

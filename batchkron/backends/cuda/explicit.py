@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.arrays import is_plain
 from batchkron.backends.cuda.device import (
     DeviceArray,
     Workspaces,
@@ -49,18 +50,12 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     Raises
     ------
     RuntimeError
-        If the stream captures a graph: of arrays that do not go through `plain_kron` some are
-        copies, which would be freed while the graph still reads them.
+        If the stream captures a graph, and no earlier call has left it as much workspace.
     """
     device = current_device()
     check_device(device, *factors, out)
     if out.size == 0:
         return
-    if len(factors) > 1 and cupy.cuda.get_current_stream().is_capturing():
-        raise RuntimeError(
-            "a product is captured where nothing has to be copied: make the factors and out "
-            "contiguous, of one dtype, before the capture"
-        )
     with device_errors():
         if len(factors) == 1:
             out[...] = factors[0]
@@ -68,6 +63,25 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
         matrices = tuple(map(_layout, factors))
         chain = _chain(matrices, out.data.ptr % WORD_BYTES, out.dtype, device)
         chain.run([factor.data.ptr for factor in factors], out.data.ptr)
+
+
+def check_capture(
+    factors: Sequence[DeviceArray], out: DeviceArray | None, dtype: np.dtype[Any]
+) -> None:
+    """Refuse arrays that would be copied while a graph is captured.
+
+    Raises
+    ------
+    RuntimeError
+        For such arrays: the copies would be freed while the graph still reads and writes them.
+    """
+    arrays = factors if out is None else [*factors, out]
+    is_plain_call = all(array.dtype == dtype and is_plain(array) for array in arrays)
+    if not is_plain_call and cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            "a product is captured where nothing has to be copied: make the factors and out "
+            "contiguous, of one dtype, before the capture"
+        )
 
 
 def plain_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
