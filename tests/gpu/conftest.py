@@ -37,3 +37,19 @@ def captured(cupy):
             return stream.end_capture()
 
     return capture
+
+
+@pytest.fixture
+def refuses_capture():
+    """Checks that a call on a stream cannot be captured, and what it says."""
+
+    def check(stream, call, text):
+        with stream:
+            stream.begin_capture()
+            try:
+                with pytest.raises(RuntimeError, match=text):
+                    call()
+            finally:
+                stream.end_capture()
+
+    return check

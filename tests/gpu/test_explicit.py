@@ -1,7 +1,7 @@
 """Explicit products on CuPy arrays: every cut of two, chains of several, streams and graphs."""
 
 import threading
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 
 import numpy as np
@@ -301,7 +301,9 @@ def test_graphs_see_new_factors(cupy, captured, rng, shapes):
 
 
 @pytest.mark.parametrize("earlier", [False, True])
-def test_a_capture_without_workspace_says_what_to_do(cupy, no_workspace, rng, earlier):
+def test_a_capture_without_workspace_says_what_to_do(
+    cupy, refuses_capture, no_workspace, rng, earlier
+):
     host, factors = factors_of(cupy, rng, [(3, 4)] * 4, np.float64)
     out = bk.kron(*factors)  # on another stream
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -310,19 +312,16 @@ def test_a_capture_without_workspace_says_what_to_do(cupy, no_workspace, rng, ea
         if earlier:
             bk.kron(*factors[:3])  # with less workspace
             stream.synchronize()
-        stream.begin_capture()
-        try:
-            with pytest.raises(RuntimeError, match="call kron once with the same shapes"):
-                bk.kron(*factors, out=out)
-        finally:
-            stream.end_capture()
+    text = "call kron once with the same shapes"
+    refuses_capture(stream, lambda: bk.kron(*factors, out=out), text)
+    with stream:
         bk.kron(*factors, out=out)
     stream.synchronize()
     np.testing.assert_allclose(out.get(), dense_kron(*host), rtol=1e-14)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_copies_are_not_captured(cupy, rng, count):
+def test_copies_are_not_captured(cupy, refuses_capture, rng, count):
     _, factors = factors_of(cupy, rng, [(3, 3)] * count, np.float64)
     out = cupy.empty((3**count,) * 2)
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -331,15 +330,11 @@ def test_copies_are_not_captured(cupy, rng, count):
         with stream:
             bk.kron(*given, out=out)
             stream.synchronize()
-            stream.begin_capture()
-            try:
-                with pytest.raises(RuntimeError, match="nothing has to be copied"):
-                    bk.kron(*given, out=out)
-            finally:
-                stream.end_capture()
+        call = partial(bk.kron, *given, out=out)
+        refuses_capture(stream, call, "nothing has to be copied")
 
 
-def test_large_workspace_is_that_of_a_call(cupy, no_workspace, rng, monkeypatch):
+def test_large_workspace_is_that_of_a_call(cupy, refuses_capture, no_workspace, rng, monkeypatch):
     host, factors = factors_of(cupy, rng, [(3, 4)] * 4, np.float64)
     expected = dense_kron(*host)
     monkeypatch.setattr(explicit_module(), "_MOST_KEPT", 100)
@@ -351,12 +346,7 @@ def test_large_workspace_is_that_of_a_call(cupy, no_workspace, rng, monkeypatch)
             bk.kron(*factors, out=out)
         stream.synchronize()
         np.testing.assert_allclose(out.get(), expected, rtol=1e-14)
-        stream.begin_capture()
-        try:
-            with pytest.raises(RuntimeError, match="more than is kept for graphs"):
-                bk.kron(*factors, out=out)
-        finally:
-            stream.end_capture()
+    refuses_capture(stream, lambda: bk.kron(*factors, out=out), "more than is kept for graphs")
 
 
 @pytest.mark.parametrize("kept", [100, 64 << 20])

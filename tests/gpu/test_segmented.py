@@ -106,16 +106,11 @@ def test_more_nodes_than_fit_at_once(cupy, rng):
     np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
 
 
-def test_new_matrices_reach_captured_graphs(cupy, rng, dtype):
+def test_new_matrices_reach_captured_graphs(cupy, captured, rng, dtype):
     op, _, x = build(rng, (3, 4, 2, 5), dtype)
     device, given = op.to("cuda"), cupy.asarray(x)
     out, stream = cupy.empty(device.output_shape, dtype), cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    with stream:
-        device.apply(given, out=out)
-        stream.begin_capture()
-        device.apply(given, out=out)
-        graph = stream.end_capture()
+    graph = captured(stream, lambda: device.apply(given, out=out))
     matrices = random_array(rng, (4, 2, 4), dtype)
     for one in (op, device):
         one.update(matrices)

@@ -119,19 +119,14 @@ def test_results_between_passes_begin_at_whole_lines(cupy, rng, monkeypatch, siz
         np.testing.assert_allclose(found.get(), right, rtol=0, atol=scale)
 
 
-def test_a_capture_without_workspace_says_what_to_do(cupy, rng, product):
+def test_a_capture_without_workspace_says_what_to_do(cupy, refuses_capture, rng, product):
     device = product.to("cuda")
     x = cupy.asarray(rng.standard_normal((64, product.shape[1])))
     out = cupy.empty_like(x)
     stream = cupy.cuda.Stream(non_blocking=True)
     device.apply(x, out=out)  # on another stream
-    with stream:
-        stream.begin_capture()
-        try:
-            with pytest.raises(RuntimeError, match="apply the same operator once on this stream"):
-                device.apply(x, out=out)
-        finally:
-            stream.end_capture()
+    text = "apply the same operator once on this stream"
+    refuses_capture(stream, lambda: device.apply(x, out=out), text)
 
 
 def test_out_of_memory_leaves_the_output_as_it_was(cupy, rng, product, monkeypatch):

@@ -219,19 +219,14 @@ def test_threads_that_begin_with_one_operator(cupy, rng):
                     close(result, expected, np.float64)
 
 
-def test_updates_reach_relatives_and_graphs(cupy, rng, dtype):
+def test_updates_reach_relatives_and_graphs(cupy, captured, rng, dtype):
     op = all_modes(rng, 2, dtype)
     device = op.to("cuda")
     transposed = device.T
     x = random_array(rng, op.shape[:1], dtype)
     given, out = cupy.asarray(x), cupy.empty(op.shape[0], dtype)
     stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    with stream:
-        device.matvec(given, out=out)
-        stream.begin_capture()
-        device.matvec(given, out=out)
-        graph = stream.end_capture()
+    graph = captured(stream, lambda: device.matvec(given, out=out))
     scale = random_array(rng, op._spec.coefficients.shape, dtype)
     blocks = [random_array(rng, m.blocks.shape, dtype) for m in op._spec.matrices]
     device.update(coefficients=scale)
