@@ -9,8 +9,8 @@
 namespace batchkron {
 
 // A block is taken to be there if less than a cache was brought in since its last use; several
-// threads have a cache each. None where blocks are so small that they come quickly enough by themselves, or vectors so small that
-// fetching them ahead of their use costs more than it spares.
+// threads have a cache each. None where blocks are so small that they come quickly enough by
+// themselves, or vectors so small that fetching them ahead of their use costs more than it spares.
 class ColdBlocks {
  public:
   struct Block {

@@ -11,6 +11,7 @@
 
 #include "engine/aligned.hpp"
 #include "engine/cold_blocks.hpp"
+#include "engine/node_shares.hpp"
 #include "engine/steps.hpp"
 #include "engine/sweep_kernel_table.hpp"
 #include "engine/sweep_shape.hpp"
@@ -37,6 +38,7 @@ class SweepPlan {
         multiply_adds_ += double(part.edges.count()) * double(block_) * double(*mode);
       }
       cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
+      work_.emplace_back(step, shape_.vectors[step.target].count);
     }
     elements(0);
     elements(1);
@@ -74,7 +76,8 @@ class SweepPlan {
       return;
     }
     kernels();  // throws for an unknown instruction set, which no thread of a region may
-    const int threads = threads_for(multiply_adds_ * double(inner));
+    constexpr double kEffort = 4;  // a multiply-add takes as long as so many of dense products
+    const int threads = threads_for(kEffort * multiply_adds_ * double(inner));
     Run run{std::atomic_load(&values_), inner, block_ * inner, alpha, accumulate, threads, nullptr,
             nullptr};
     const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
@@ -83,12 +86,19 @@ class SweepPlan {
     run.scratch = static_cast<T*>(
         workspace.reserve(bytes_of<T>(scratch, 1) + bytes_of<T>(sums, threads)));
     run.sums = run.scratch + scratch;
+    const std::size_t steps = shape_.steps.size();
+    NodeShares shares[] = {NodeShares(threads), NodeShares(threads)};  // of every other step
+    shares[0].refill(work_[0]);
 #pragma omp parallel num_threads(threads) if (threads > 1)
-    for (Index i = 0; i < outer; ++i) {
+    for (Index i = 0, turn = 0; i < outer; ++i) {
       std::size_t first = 0;
-      for (const SweepStep& step : shape_.steps) {
-        take(run, step, first, x + i * size, y + i * size, run.sums + sums * thread_index());
-        first += step.parts.size();
+      for (std::size_t s = 0; s < steps; ++s, ++turn) {
+#pragma omp master
+        shares[(turn + 1) % 2].refill(work_[(s + 1) % steps]);
+        take(run, shape_.steps[s], first, x + i * size, y + i * size,
+             run.sums + sums * thread_index(), shares[turn % 2]);
+        first += shape_.steps[s].parts.size();
+#pragma omp barrier
       }
     }
   }
@@ -168,9 +178,9 @@ class SweepPlan {
     return std::clamp<Index>(portions / (kShares * run.threads), 1, kMost);
   }
 
-  // One step, by all threads of the region.
-  void take(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
-            T* sums) const {
+  // A thread's part of one step.
+  void take(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y, T* sums,
+            NodeShares& shares) const {
     const Index count = shape_.vectors[step.target].count, portion = nodes_at_once(run);
     const ColdBlocks& cold = cold_[&step - shape_.steps.data()];
     const Index range =
@@ -179,9 +189,7 @@ class SweepPlan {
     const bool adds = step.adds || (run.accumulate && step.target == 1);
     const bool scales = step.target == 1 && !(run.alpha == T(1));
     BlockFetches fetches(run.block * Index(sizeof(T)));
-#pragma omp for schedule(dynamic, 1)
-    for (Index start = 0; start < count; start += range) {
-      const Index stop = std::min(start + range, count);
+    shares.take(thread_index(), range, [&](Index start, Index stop) {
       for (Index begin = start; begin < stop; begin += portion) {
         const Index end = std::min(begin + portion, stop);
         if (!cold.empty()) {
@@ -194,7 +202,7 @@ class SweepPlan {
         add_parts(run, step, first, x, scales ? sums : made, begin, end, adds && !scales, fetches);
         if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
       }
-    }
+    });
   }
 
   void add_parts(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
@@ -226,6 +234,7 @@ class SweepPlan {
   Index scratch_ = 0;  // blocks
   double multiply_adds_ = 0;
   std::vector<ColdBlocks> cold_;  // of each step
+  std::vector<NodeWork> work_;    // of each step
   std::shared_ptr<const std::vector<Matrices>> values_;
 };
 
