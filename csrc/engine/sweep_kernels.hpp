@@ -2,36 +2,16 @@
 // (contract: sweep_kernel_table.hpp). Included by isa/sweep_kernels.cpp only.
 #pragma once
 
-#include "engine/sweep_flat.hpp"
 #include "engine/sweep_panels.hpp"
 #include "engine/sweep_rows.hpp"
 #include "engine/sweep_shared_vectors.hpp"
+#include "engine/sweep_tails.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace sweeps {
 
-template <class T, int n, int R>
-constexpr SweepKernel<T> flat_kernel() {
-  if constexpr (kWidth<T> > 1 && n * R <= kWidth<T>)
-    return {flats<T, n, R>, n * flat::Groups<T, n, R>::pattern, lay_out_flat<T, n, R>};
-  else
-    return {nullptr, 0, nullptr};
-}
-
-template <class T>
-constexpr SweepKernel<T> find_flat(Index n, Index R) {
-  if (n == 2 && R == 1) return flat_kernel<T, 2, 1>();
-  if (n == 2 && R == 2) return flat_kernel<T, 2, 2>();
-  if (n == 2 && R == 4) return flat_kernel<T, 2, 4>();
-  if (n == 3 && R == 1) return flat_kernel<T, 3, 1>();
-  if (n == 4 && R == 1) return flat_kernel<T, 4, 1>();
-  if (n == 4 && R == 4) return flat_kernel<T, 4, 4>();
-  if (n == 5 && R == 1) return flat_kernel<T, 5, 1>();
-  if (n == 6 && R == 1) return flat_kernel<T, 6, 1>();
-  return {nullptr, 0, nullptr};
-}
-
+// Of one mode.
 template <class T, int n>
 constexpr void (*find_shared(Index R))(const SweepTask<T>&) {
   constexpr int width = kWidth<T>;
@@ -45,7 +25,7 @@ constexpr void (*find_shared(Index R))(const SweepTask<T>&) {
 }
 
 template <class T>
-constexpr auto find_plain(Index L, Index n, Index R) -> void (*)(const SweepTask<T>&) {
+constexpr auto find_single(Index L, Index n, Index R) -> void (*)(const SweepTask<T>&) {
   void (*found)(const SweepTask<T>&) = nullptr;
   if (L > 1) {
     if (n == 2) found = find_shared<T, 2>(R);
@@ -61,13 +41,41 @@ constexpr auto find_plain(Index L, Index n, Index R) -> void (*)(const SweepTask
   return panels<T, 0>;
 }
 
-template <class T>
-SweepKernel<T> find(Index L, Index n, Index R, bool plain) {
-  if constexpr (kWidth<T> > 1) {
-    const SweepKernel<T> kernel = find_flat<T>(n, R);
-    if (kernel.add_edges && !plain) return kernel;
+// Blocks of so many rows are large beside the factors of their matrices.
+constexpr Index kManyRows = 9;
+
+template <class T, int n, int modes = kMostSweepModes>
+constexpr SweepKernel<T> find_tail(Index L, int asked) {
+  using Many = Row<T, n, modes, true>;
+  using Few = Row<T, n, modes, false>;
+  if constexpr (Few::fits) {
+    if (asked == modes && L >= kManyRows) return {tails<Many>, Many::matrix, lay_out_row<Many>};
+    if (asked == modes) return {tails<Few>, Few::matrix, lay_out_row<Few>};
   }
-  return {find_plain<T>(L, n, R), n * n, lay_out_plain<T>};
+  if constexpr (modes > 1)
+    return find_tail<T, n, modes - 1>(L, asked);
+  else
+    return {nullptr, 0, nullptr};
+}
+
+template <class T>
+constexpr SweepKernel<T> find_tail_of(Index L, Index n, int modes) {
+  if (n == 2) return find_tail<T, 2>(L, modes);
+  if (n == 3) return find_tail<T, 3>(L, modes);
+  if (n == 4) return find_tail<T, 4>(L, modes);
+  if (n == 5) return find_tail<T, 5>(L, modes);
+  if (n == 6) return find_tail<T, 6>(L, modes);
+  return {nullptr, 0, nullptr};
+}
+
+template <class T>
+SweepKernel<T> find(Index L, Index n, int modes, Index R, bool plain) {
+  if (R == 1 && !plain) {
+    const SweepKernel<T> tail = find_tail_of<T>(L, n, modes);
+    if (tail.add_edges) return tail;
+  }
+  if (modes > 1) return {nullptr, 0, nullptr};
+  return {find_single<T>(L, n, R), n * n, lay_out_plain<T>};
 }
 
 }  // namespace sweeps

@@ -1,6 +1,8 @@
 // What the kernels of sweeps share: a node with its edges, and arithmetic on vectors.
 #pragma once
 
+#include <type_traits>
+
 #include "engine/first_lanes.hpp"
 #include "engine/sweep_kernel_table.hpp"
 
@@ -9,9 +11,10 @@ namespace BATCHKRON_ISA {
 namespace sweeps {
 
 using lanes::joined;
+using lanes::load;
 using lanes::load_first;
 using lanes::Pack;
-using lanes::repeated;
+using lanes::store;
 using lanes::store_first;
 using lanes::UpTo;
 
@@ -62,43 +65,147 @@ inline Complex<Real> plus(Complex<Real> a, Complex<Real> b) {
   return {a.real + b.real, a.imag + b.imag};
 }
 
-// A node's edges and its block of y.
+struct Range {
+  Index first, stop;
+};
+
+template <class T, int width>
+inline void finish_first(T* y, Pack<T, width> sum, int count, bool adds) {
+  if (adds) sum = plus(load_first<T, width>(y, count), sum);
+  store_first<T, width>(y, sum, count);
+}
+
+// Zeros in the lanes before lane `first`.
+template <class T>
+inline Pack<T, kWidth<T>> lanes_from(Pack<T, kWidth<T>> v, int first) {
+  if constexpr (kWidth<T> == 1) {
+    return v;
+  } else {
+    using Word = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+    typedef Word Words __attribute__((vector_size(sizeof(v))));
+    Words lane;
+    for (int i = 0; i < kWidth<T>; ++i) lane[i] = i;
+    return lane >= Word(first) ? v : Pack<T, kWidth<T>>{};
+  }
+}
+
+// A node and its block of y.
 template <class T>
 struct Node {
   const SweepTask<T>& task;
   T* y;
-  Index number, first, stop;
+  Index number;
 
-  // The block of x that edge e multiplies, of `block` elements.
-  const T* child(Index e, Index block) const {
-    return task.x + (number + task.offsets[e]) * block;
+  Range range(const SweepEdges<T>& edges) const {
+    const std::int32_t* list = edges.starts + edges.rows[number];
+    return {list[0], list[1]};
+  }
+  // The block of x that edge e multiplies.
+  const T* child(const SweepEdges<T>& edges, Index e) const {
+    return edges.x + (number + edges.offsets[e]) * task.block;
+  }
+  bool has_edges() const {
+    for (Index i = 0; i < task.num_edges; ++i) {
+      const Range own = range(task.edges[i]);
+      if (own.first < own.stop) return true;
+    }
+    return false;
   }
 };
 
 // Calls `add` with each node that has edges.
 template <class T, class Add>
 inline void for_nodes(const SweepTask<T>& task, Add add) {
-  const Index block = task.L * task.n * task.R;
   T* y = task.y;
-  for (Index node = task.begin; node < task.end; ++node, y += block) {
-    const std::int32_t* list = task.starts + task.rows[node];
-    const Node<T> here{task, y, node, list[0], list[1]};
-    if (here.first != here.stop)
-      add(here);
+  for (Index number = task.begin; number < task.end; ++number, y += task.block) {
+    const Node<T> node{task, y, number};
+    if (node.has_edges())
+      add(node);
     else if (!task.adds)
-      for (Index i = 0; i < block; ++i) y[i] = T{};
+      for (Index i = 0; i < task.block; ++i) y[i] = T{};
   }
 }
 
-template <class T, int width>
-inline void finish(T* y, Pack<T, width> sum, int count, bool adds) {
-  if (adds) sum = plus(load_first<T, width>(y, count), sum);
-  store_first<T, width>(y, sum, count);
+// Calls `add` with the child of x and the matrix of each edge of a node, all along one mode.
+template <class T, class Add>
+BATCHKRON_INLINE void for_edges(const Node<T>& node, Add add) {
+  const Index matrix = node.task.n * node.task.n;
+  for (Index i = 0; i < node.task.num_edges; ++i) {
+    const SweepEdges<T>& edges = node.task.edges[i];
+    const Range range = node.range(edges);
+    for (Index e = range.first; e < range.stop; ++e)
+      add(node.child(edges, e), edges.matrices + edges.ids[e] * matrix);
+  }
+}
+
+// Vectors of the R elements behind a mode. The last one of a tile begins `back` lanes earlier,
+// where it shares them with the vector before: masks would be slower. Where R is less than a vector
+// they have `count` lanes.
+template <class T, int vectors_, bool is_whole>
+struct Tile {
+  static constexpr int vectors = vectors_, width = kWidth<T>;
+  using V = Pack<T, width>;
+  Index offset;  // of the first vector in the block
+  int back, count;
+
+  Index place(int v) const { return v * width - (is_whole && v + 1 == vectors ? back : 0); }
+  V loaded(const T* x, int v) const {
+    if constexpr (is_whole)
+      return kept(load<V>(x + place(v)));
+    else
+      return kept(load_first<T, width>(x, count));
+  }
+  void finish(T* y, const V (&sums)[vectors], bool adds) const {
+    if constexpr (is_whole) {
+      V results[vectors];
+      BATCHKRON_UNROLL
+      for (int v = 0; v < vectors; ++v) {
+        results[v] = sums[v];
+        if (!adds) continue;
+        if (vectors == 1) results[v] = lanes_from<T>(results[v], back);  // others are added already
+        results[v] = plus(load<V>(y + place(v)), results[v]);
+      }
+      BATCHKRON_UNROLL
+      for (int v = 0; v < vectors; ++v) store(y + place(v), results[v]);
+    } else {
+      finish_first<T, width>(y, sums[0], count, adds);
+    }
+  }
+};
+
+template <class T, int vectors, class Add>
+inline void add_tile(Index count, Index offset, int back, Add& add) {
+  if constexpr (vectors > 1)
+    if (count < vectors) return add_tile<T, vectors - 1>(count, offset, back, add);
+  add(Tile<T, vectors, true>{offset, back, kWidth<T>});
+}
+
+// Calls `add` with tiles of nearly equal width, up to `most` vectors, for each of the L times that
+// `rows` rows of R elements are there.
+template <class T, int most, class Add>
+inline void for_tiles(const Node<T>& node, Index rows, Add add) {
+  constexpr Index width = kWidth<T>;
+  const Index R = node.task.R, all = (R + width - 1) / width;
+  for (Index l = 0; l < node.task.L; ++l) {
+    Index left = all, offset = l * rows * R;
+    if (R < width) {
+      node.task.fetches->some();
+      add(Tile<T, 1, false>{offset, 0, int(R)});
+      continue;
+    }
+    for (Index tiles = (left + most - 1) / most; tiles > 0; --tiles) {
+      const Index count = left / tiles;
+      node.task.fetches->some();
+      add_tile<T, most>(count, offset, tiles > 1 ? 0 : int(all * width - R), add);
+      offset += count * width;
+      left -= count;
+    }
+  }
 }
 
 // A^T, row by row.
 template <class T>
-void lay_out_plain(const T* a, Index n, T* target) {
+void lay_out_plain(const T* a, Index n, int, T* target) {
   for (Index c = 0; c < n; ++c)
     for (Index k = 0; k < n; ++k) *target++ = a[k * n + c];
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -28,15 +29,14 @@ class SweepPlan {
  public:
   explicit SweepPlan(SweepShape shape) : shape_(std::move(shape)) {
     block_ = checked_product(shape_.sizes);
+    groups_ = groups_of(1);
     for (std::size_t v = 2; v < shape_.vectors.size(); ++v)
       scratch_ = std::max(scratch_, shape_.vectors[v].start + shape_.vectors[v].count);
     for (SweepStep& step : shape_.steps) {
-      for (SweepPart& part : step.parts) {
-        const auto mode = shape_.sizes.begin() + part.mode;
-        part.L = checked_product({shape_.sizes.begin(), mode});
-        part.R = checked_product({mode + 1, shape_.sizes.end()});
-        multiply_adds_ += double(part.edges.count()) * double(block_) * double(*mode);
-      }
+      for (const SweepPart& part : step.parts)
+        multiply_adds_ += double(part.edges.count()) * double(block_) *
+                          double(shape_.sizes[std::size_t(part.mode)]);
+      orders_.push_back(order_of(step));
       cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
       work_.emplace_back(step, shape_.vectors[step.target].count);
     }
@@ -75,11 +75,11 @@ class SweepPlan {
       if (!accumulate) std::fill_n(y, outer * size, T{});
       return;
     }
-    kernels();  // throws for an unknown instruction set, which no thread of a region may
     constexpr double kEffort = 4;  // a multiply-add takes as long as so many of dense products
     const int threads = threads_for(kEffort * multiply_adds_ * double(inner));
-    Run run{std::atomic_load(&values_), inner, block_ * inner, alpha, accumulate, threads, nullptr,
-            nullptr};
+    const std::vector<Group> several = inner > 1 ? groups_of(inner) : std::vector<Group>();
+    Run run{std::atomic_load(&values_), inner > 1 ? several : groups_, inner, block_ * inner,
+            alpha, accumulate, threads, nullptr, nullptr};
     const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
     const Index sums = padded<T>(nodes_at_once(run) * run.block);
     thread_local Workspace workspace;
@@ -91,12 +91,12 @@ class SweepPlan {
     shares[0].refill(work_[0]);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     for (Index i = 0, turn = 0; i < outer; ++i) {
-      std::size_t first = 0;
+      std::size_t first = 0;  // part
       for (std::size_t s = 0; s < steps; ++s, ++turn) {
 #pragma omp master
         shares[(turn + 1) % 2].refill(work_[(s + 1) % steps]);
-        take(run, shape_.steps[s], first, x + i * size, y + i * size,
-             run.sums + sums * thread_index(), shares[turn % 2]);
+        take(run, s, first, x + i * size, y + i * size, run.sums + sums * thread_index(),
+             shares[turn % 2]);
         first += shape_.steps[s].parts.size();
 #pragma omp barrier
       }
@@ -104,6 +104,19 @@ class SweepPlan {
   }
 
  private:
+  // Neighbouring modes of one kernel, of blocks (L, n, ..., n, R).
+  struct Group {
+    Index first, modes;
+    Index L, n, R;
+    SweepKernel<T> kernel;
+  };
+
+  // Parts of a step that one kernel takes together.
+  struct Pass {
+    const Group* group;
+    std::size_t begin, end;  // of the step's edges
+  };
+
   // Distinct ones as the kernels take them: for one vector, and for several at once.
   struct Matrices {
     AlignedVector<T> own, plain;    // the latter empty if it is the same
@@ -112,6 +125,7 @@ class SweepPlan {
 
   struct Run {
     std::shared_ptr<const std::vector<Matrices>> values;
+    const std::vector<Group>& groups;
     Index inner, block;
     T alpha;
     bool accumulate;
@@ -120,26 +134,67 @@ class SweepPlan {
     T* sums;
   };
 
-  SweepKernel<T> kernel_of(const SweepPart& part, Index inner) const {
-    return find_sweep_kernel<T>(part.L, shape_.sizes[part.mode], part.R * inner, inner > 1);
+  // The parts of a step by their modes.
+  static std::vector<std::size_t> order_of(const SweepStep& step) {
+    std::vector<std::size_t> order(step.parts.size());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return step.parts[a].mode < step.parts[b].mode;
+    });
+    return order;
+  }
+
+  // All modes, from the first to the last: as many as a kernel takes together, the last ones first.
+  // Throws for an unknown instruction set, which no thread of a region may.
+  std::vector<Group> groups_of(Index inner) const {
+    std::vector<Group> groups;
+    const FindSweepKernel<T> find = sweep_kernels<T>();
+    Index L = block_, R = inner;
+    for (Index stop = Index(shape_.sizes.size()); stop > 0;) {
+      const Index n = shape_.sizes[std::size_t(stop - 1)];
+      Index alike = 1;
+      while (alike < std::min<Index>(stop, kMostSweepModes) &&
+             shape_.sizes[std::size_t(stop - alike - 1)] == n)
+        ++alike;
+      for (Index modes = alike;; --modes) {
+        Index rows = 1;
+        for (Index i = 0; i < modes; ++i) rows *= n;
+        const SweepKernel<T> kernel = find(L / rows, n, int(modes), R, inner > 1);
+        if (!kernel.add_edges) continue;
+        stop -= modes;
+        L /= rows;
+        groups.push_back({stop, modes, L, n, R, kernel});
+        R *= rows;
+        break;
+      }
+    }
+    std::reverse(groups.begin(), groups.end());
+    return groups;
+  }
+
+  static const Group& group_of(const std::vector<Group>& groups, Index mode) {
+    auto group = groups.begin();
+    while (group->first + group->modes <= mode) ++group;
+    return *group;
   }
 
   Matrices laid_out(const SweepPart& part, const T* a) const {
-    const Index n = shape_.sizes[part.mode];
+    const Group& group = group_of(groups_, part.mode);
+    const Index n = group.n;
     std::vector<std::int32_t> places(std::size_t(part.num_matrices));
     const std::vector<Index> distinct = distinct_of(a, n * n, places);
     const auto copy = [&](const SweepKernel<T>& kernel) {
       AlignedVector<T> result(distinct.size() * std::size_t(kernel.matrix));
       T* target = result.data();
       for (const Index i : distinct) {
-        kernel.lay_out(a + i * n * n, n, target);
+        kernel.lay_out(a + i * n * n, n, int(part.mode - group.first), target);
         target += kernel.matrix;
       }
       return result;
     };
-    const SweepKernel<T> own = kernel_of(part, 1), plain = find_sweep_kernel<T>(1, n, 1, true);
-    Matrices result{copy(own), {}, {}};
-    if (own.lay_out != plain.lay_out) result.plain = copy(plain);
+    const SweepKernel<T> plain = sweep_kernels<T>()(1, n, 1, 1, true);
+    Matrices result{copy(group.kernel), {}, {}};
+    if (group.kernel.lay_out != plain.lay_out) result.plain = copy(plain);
     if (distinct.size() == places.size()) return result;
     result.ids = part.edges.ids();
     for (std::int32_t& id : result.ids) id = places[id];
@@ -178,16 +233,20 @@ class SweepPlan {
     return std::clamp<Index>(portions / (kShares * run.threads), 1, kMost);
   }
 
-  // A thread's part of one step.
-  void take(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y, T* sums,
+  // A thread's part of one step, whose first part is number `first` of all.
+  void take(const Run& run, std::size_t number, std::size_t first, const T* x, T* y, T* sums,
             NodeShares& shares) const {
+    const SweepStep& step = shape_.steps[number];
     const Index count = shape_.vectors[step.target].count, portion = nodes_at_once(run);
-    const ColdBlocks& cold = cold_[&step - shape_.steps.data()];
+    const ColdBlocks& cold = cold_[number];
     const Index range =
         cold.empty() ? portion : portion * portions_at_once(run, (count + portion - 1) / portion);
     T* target = step.target == 1 ? y : run.scratch + shape_.vectors[step.target].start * run.block;
     const bool adds = step.adds || (run.accumulate && step.target == 1);
     const bool scales = step.target == 1 && !(run.alpha == T(1));
+    thread_local std::vector<SweepEdges<T>> edges;
+    thread_local std::vector<Pass> passes;
+    find_passes(run, number, first, x, y, edges, passes);
     BlockFetches fetches(run.block * Index(sizeof(T)));
     shares.take(thread_index(), range, [&](Index start, Index stop) {
       for (Index begin = start; begin < stop; begin += portion) {
@@ -199,26 +258,37 @@ class SweepPlan {
             fetches.add(begin_of(block->vector, run, x, y) + block->number * run.block);
         }
         T* made = target + begin * run.block;
-        add_parts(run, step, first, x, scales ? sums : made, begin, end, adds && !scales, fetches);
+        bool adds_now = adds && !scales;
+        for (const Pass& pass : passes) {
+          const Group& group = *pass.group;
+          group.kernel.add_edges({scales ? sums : made, edges.data() + pass.begin,
+                                  Index(pass.end - pass.begin), group.L, group.n, group.R,
+                                  run.block, begin, end, adds_now, &fetches});
+          adds_now = true;
+        }
         if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
       }
     });
   }
 
-  void add_parts(const Run& run, const SweepStep& step, std::size_t first, const T* x, T* y,
-                 Index begin, Index end, bool adds, BlockFetches& fetches) const {
-    for (const SweepPart& part : step.parts) {
-      const Matrices& matrices = (*run.values)[first++];
-      const SweepKernel<T> kernel = kernel_of(part, run.inner);
+  void find_passes(const Run& run, std::size_t number, std::size_t first, const T* x, const T* y,
+                   std::vector<SweepEdges<T>>& edges, std::vector<Pass>& passes) const {
+    edges.clear();
+    passes.clear();
+    for (const std::size_t i : orders_[number]) {
+      const SweepPart& part = shape_.steps[number].parts[i];
+      const Matrices& matrices = (*run.values)[first + i];
       const AlignedVector<T>& values =
           run.inner > 1 && !matrices.plain.empty() ? matrices.plain : matrices.own;
-      const EdgeLists& edges = part.edges;
-      const auto& ids = matrices.ids.empty() ? edges.ids() : matrices.ids;
-      kernel.add_edges({y, begin_of(part.source, run, x, y), part.L, shape_.sizes[part.mode],
-                        part.R * run.inner, values.data(), edges.rows().data(),
-                        edges.starts().data(), ids.data(), edges.offsets().data(), begin, end, adds,
-                        &fetches});
-      adds = true;
+      const EdgeLists& lists = part.edges;
+      const auto& ids = matrices.ids.empty() ? lists.ids() : matrices.ids;
+      const Group& group = group_of(run.groups, part.mode);
+      if (passes.empty() || passes.back().group != &group)
+        passes.push_back({&group, edges.size(), edges.size()});
+      edges.push_back({begin_of(part.source, run, x, y), values.data(), lists.rows().data(),
+                       lists.starts().data(), ids.data(), lists.offsets().data(),
+                       int(part.mode - group.first)});
+      passes.back().end = edges.size();
     }
   }
 
@@ -231,7 +301,9 @@ class SweepPlan {
 
   SweepShape shape_;
   Index block_ = 1;
-  Index scratch_ = 0;  // blocks
+  Index scratch_ = 0;          // blocks
+  std::vector<Group> groups_;  // for one vector at a time
+  std::vector<std::vector<std::size_t>> orders_;  // of each step
   double multiply_adds_ = 0;
   std::vector<ColdBlocks> cold_;  // of each step
   std::vector<NodeWork> work_;    // of each step

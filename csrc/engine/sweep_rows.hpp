@@ -12,34 +12,34 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
   constexpr int width = kWidth<T>;
   using V = Pack<T, width>;
   const SweepTask<T>& task = node.task;
-  const Index n = task.n, block = task.L * n;
+  const Index n = task.n;
   V sum[rows][vectors];
   BATCHKRON_UNROLL
   for (int i = 0; i < rows; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
-  for (Index e = node.first; e < node.stop; ++e) {
-    const T* x = node.child(e, block) + l * n;
-    const T* f = task.matrices + task.ids[e] * n * n + k;
-    for (Index c = 0; c < n; ++c, f += n) {
+  for_edges(node, [&](const T* x, const T* f) __attribute__((always_inline)) {
+    for (Index c = 0; c < n; ++c) {
       V factor[vectors];
       BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        factor[v] = kept(load_first<T, width>(f + v * width, v + 1 < vectors ? width : rest));
+      for (int v = 0; v < vectors; ++v) {
+        const int count = v + 1 < vectors ? width : rest;
+        factor[v] = kept(load_first<T, width>(f + c * n + k + v * width, count));
+      }
       BATCHKRON_UNROLL
       for (int i = 0; i < rows; ++i)
         BATCHKRON_UNROLL
         for (int v = 0; v < vectors; ++v)
           sum[i][v] = fused(sum[i][v], factor[v],
-                            in_all_lanes<T, width, (vectors > 1)>(x + i * n + c));
+                            in_all_lanes<T, width, (vectors > 1)>(x + (l + i) * n + c));
     }
-  }
+  });
   T* y = node.y + l * n + k;
   BATCHKRON_UNROLL
   for (int i = 0; i < rows; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v)
-      finish<T, width>(y + i * n + v * width, sum[i][v], v + 1 < vectors ? width : rest, task.adds);
+      finish_first<T, width>(y + i * n + v * width, sum[i][v], v + 1 < vectors ? width : rest, task.adds);
 }
 
 template <class T, int vectors>

@@ -13,7 +13,6 @@ struct SweepPart {
   Index mode;
   Index num_matrices;
   EdgeLists edges;
-  Index L = 1, R = 1;  // elements of a block before and behind the mode, set by the plan
 };
 
 struct SweepStep {

@@ -28,7 +28,7 @@ inline auto half_of(V v, Indices<i...>) {
 template <class T, int part, int parts>
 inline void finish_parts(T* y, Pack<T, part * parts> sum, Index stride, int count, bool adds) {
   if constexpr (parts == 1) {
-    finish<T, part>(y, sum, count, adds);
+    finish_first<T, part>(y, sum, count, adds);
   } else {
     constexpr int half = part * parts / 2;
     const UpTo<half> all;
@@ -43,21 +43,20 @@ template <class T, int n, int part, int parts, int vectors>
 inline void add_shared(const Node<T>& node, Index l) {
   using V = Pack<T, part * parts>;
   const SweepTask<T>& task = node.task;
-  const Index R = task.R, stride = n * R, block = task.L * stride;
+  const Index R = task.R, stride = n * R;
   V sum[n][vectors];
   BATCHKRON_UNROLL
   for (int i = 0; i < n; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
-  for (Index e = node.first; e < node.stop; ++e) {
-    const T* x = node.child(e, block) + l * stride;
-    const T* f = task.matrices + task.ids[e] * (n * n);
+  for_edges(node, [&](const T* x, const T* f) __attribute__((always_inline)) {
     BATCHKRON_UNROLL
     for (int c = 0; c < n; ++c) {
       V in[vectors];
       BATCHKRON_UNROLL
       for (int v = 0; v < vectors; ++v)
-        in[v] = kept(load_parts<T, part, parts>(x + c * R + v * parts * stride, stride, int(R)));
+        in[v] = kept(load_parts<T, part, parts>(x + (l + v * parts) * stride + c * R, stride,
+                                                int(R)));
       BATCHKRON_UNROLL
       for (int i = 0; i < n; ++i) {
         const V factor = in_all_lanes<T, part * parts, (vectors > 1)>(f + c * n + i);
@@ -65,7 +64,7 @@ inline void add_shared(const Node<T>& node, Index l) {
         for (int v = 0; v < vectors; ++v) sum[i][v] = fused(sum[i][v], in[v], factor);
       }
     }
-  }
+  });
   T* y = node.y + l * stride;
   BATCHKRON_UNROLL
   for (int i = 0; i < n; ++i)

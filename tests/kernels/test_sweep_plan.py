@@ -18,6 +18,9 @@ SIZES = [
     ],
     *[(n, n) for n in (6, 7, 8, 9, 16, 17, 33)],
     *[(3, n) for n in (11, 20)],
+    (2,) * 9,
+    (5,) * 4,
+    (9, 6),
     *[
         (before, n, behind)
         for n in (2, 3, 4)
@@ -116,7 +119,8 @@ def test_several_vectors(rng, dtype, inner):
 
 def test_nothing_beyond_the_blocks_is_read_or_written(rng, dtype):
     """Blocks end where memory does not: NaN before and behind x and y stays where it is."""
-    for sizes in ((3,), (3, 3), (3, 3, 3), (2, 2), (4, 4), (5,), (6, 6), (1, 1)):
+    alike = ((3,), (3, 3), (3, 3, 3), (3,) * 5, (2, 2), (4, 4), (5,), (5,) * 3, (6, 6), (1, 1))
+    for sizes in (*alike, (2, 9), (3, 17), (2, 3, 67)):
         sweeps, matrices = build(rng, sizes, dtype)
         size = sweeps.vectors[0].blocks * sweeps.block_size
         x, y = (poisoned((size + 34,), dtype) for _ in range(2))
