@@ -39,7 +39,8 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
   for (int i = 0; i < rows; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v)
-      finish_first<T, width>(y + i * n + v * width, sum[i][v], v + 1 < vectors ? width : rest, task.adds);
+      finish_first<T, width>(y + i * n + v * width, sum[i][v], v + 1 < vectors ? width : rest,
+                             task.adds);
 }
 
 template <class T, int vectors>

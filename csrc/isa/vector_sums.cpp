@@ -1,4 +1,7 @@
 // Sums of long vectors for one instruction set; compiled like kernels.cpp.
+#include <algorithm>
+#include <cstdint>
+
 #include "engine/first_lanes.hpp"
 #include "engine/vector_sum_table.hpp"
 
@@ -13,11 +16,28 @@ using lanes::store;
 using lanes::store_first;
 using lanes::Wide;
 
+// Elements i ... i + count - 1; up to a vector of them.
+template <class T>
+void add_few(const VectorSum<T>& task, Index i, Index count) {
+  using V = Wide<T>;
+  V sum = load_first<T, kLanes<T>>(task.vectors[0] + i, int(count)) * task.factors[0];
+  for (Index k = 1; k < task.count; ++k)
+    sum = fused_vector(load_first<T, kLanes<T>>(task.vectors[k] + i, int(count)),
+                       splat<V>(task.factors[k]), sum);
+  store_first<T, kLanes<T>>(task.y + i, sum, int(count));
+}
+
 template <class T>
 void add_vectors(const VectorSum<T>& task) {
   using V = Wide<T>;
   constexpr Index width = kLanes<T>, vectors = 4;
   Index i = task.begin;
+  // arrays that lie alike, as large ones do, have no vector across lines of a cache then
+  const Index beyond = Index(reinterpret_cast<std::uintptr_t>(task.y + i) / sizeof(T)) % width;
+  if (beyond > 0 && task.end - i > width) {
+    add_few(task, i, width - beyond);
+    i += width - beyond;
+  }
   for (; i + vectors * width <= task.end; i += vectors * width) {
     V sum[vectors];
     BATCHKRON_UNROLL
@@ -32,14 +52,7 @@ void add_vectors(const VectorSum<T>& task) {
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) store(task.y + i + v * width, sum[v]);
   }
-  for (; i < task.end; i += width) {
-    const int rest = int(task.end - i < width ? task.end - i : width);
-    V sum = load_first<T, width>(task.vectors[0] + i, rest) * task.factors[0];
-    for (Index k = 1; k < task.count; ++k)
-      sum = fused_vector(load_first<T, width>(task.vectors[k] + i, rest),
-                         splat<V>(task.factors[k]), sum);
-    store_first<T, width>(task.y + i, sum, rest);
-  }
+  for (; i < task.end; i += width) add_few(task, i, std::min(width, task.end - i));
 }
 
 }  // namespace
