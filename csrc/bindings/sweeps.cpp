@@ -55,6 +55,7 @@ SweepShape checked_shape(const std::vector<Index>& sizes,
   if (vectors.size() < 2) fail("vectors", "at least two");
   for (const auto& [target, adds, parts] : steps) {
     expect_below(target - 1, Index(vectors.size()) - 1, "a target");
+    if (parts.empty()) fail("the parts of a step", "at least one");
     SweepStep step{target, adds, {}};
     for (const GivenPart& part : parts) {
       if (std::get<0>(part) == target) fail("a source", "another vector than the target");

@@ -75,20 +75,6 @@ inline void finish_first(T* y, Pack<T, width> sum, int count, bool adds) {
   store_first<T, width>(y, sum, count);
 }
 
-// Zeros in the lanes before lane `first`.
-template <class T>
-inline Pack<T, kWidth<T>> lanes_from(Pack<T, kWidth<T>> v, int first) {
-  if constexpr (kWidth<T> == 1) {
-    return v;
-  } else {
-    using Word = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
-    typedef Word Words __attribute__((vector_size(sizeof(v))));
-    Words lane;
-    for (int i = 0; i < kWidth<T>; ++i) lane[i] = i;
-    return lane >= Word(first) ? v : Pack<T, kWidth<T>>{};
-  }
-}
-
 // A node and its block of y.
 template <class T>
 struct Node {
@@ -139,8 +125,8 @@ BATCHKRON_INLINE void for_edges(const Node<T>& node, Add add) {
 }
 
 // Vectors of the R elements behind a mode. The last one of a tile begins `back` lanes earlier,
-// where it shares them with the vector before: masks would be slower. Where R is less than a vector
-// they have `count` lanes.
+// where it shares them with the vector before, which is of the same tile: masks would be slower.
+// Where R is less than a vector they have `count` lanes.
 template <class T, int vectors_, bool is_whole>
 struct Tile {
   static constexpr int vectors = vectors_, width = kWidth<T>;
@@ -159,12 +145,8 @@ struct Tile {
     if constexpr (is_whole) {
       V results[vectors];
       BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v) {
-        results[v] = sums[v];
-        if (!adds) continue;
-        if (vectors == 1) results[v] = lanes_from<T>(results[v], back);  // others are added already
-        results[v] = plus(load<V>(y + place(v)), results[v]);
-      }
+      for (int v = 0; v < vectors; ++v)
+        results[v] = adds ? plus(load<V>(y + place(v)), sums[v]) : sums[v];
       BATCHKRON_UNROLL
       for (int v = 0; v < vectors; ++v) store(y + place(v), results[v]);
     } else {
@@ -180,8 +162,8 @@ inline void add_tile(Index count, Index offset, int back, Add& add) {
   add(Tile<T, vectors, true>{offset, back, kWidth<T>});
 }
 
-// Calls `add` with tiles of nearly equal width, up to `most` vectors, for each of the L times that
-// `rows` rows of R elements are there.
+// Calls `add` with tiles of nearly equal width, up to `most` vectors, the last one the widest, for
+// each of the L times that `rows` rows of R elements are there.
 template <class T, int most, class Add>
 inline void for_tiles(const Node<T>& node, Index rows, Add add) {
   constexpr Index width = kWidth<T>;

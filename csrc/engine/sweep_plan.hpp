@@ -37,6 +37,7 @@ class SweepPlan {
         multiply_adds_ += double(part.edges.count()) * double(block_) *
                           double(shape_.sizes[std::size_t(part.mode)]);
       orders_.push_back(order_of(step));
+      most_parts_ = std::max(most_parts_, step.parts.size());
       cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
       work_.emplace_back(step, shape_.vectors[step.target].count);
     }
@@ -89,13 +90,17 @@ class SweepPlan {
     const std::size_t steps = shape_.steps.size();
     NodeShares shares[] = {NodeShares(threads), NodeShares(threads)};  // of every other step
     shares[0].refill(work_[0]);
+    std::vector<SweepEdges<T>> edges(most_parts_ * std::size_t(threads));
+    std::vector<Pass> passes(edges.size());
 #pragma omp parallel num_threads(threads) if (threads > 1)
     for (Index i = 0, turn = 0; i < outer; ++i) {
+      const std::size_t own = most_parts_ * std::size_t(thread_index());
+      PassList list{edges.data() + own, passes.data() + own};
       std::size_t first = 0;  // part
       for (std::size_t s = 0; s < steps; ++s, ++turn) {
 #pragma omp master
         shares[(turn + 1) % 2].refill(work_[(s + 1) % steps]);
-        take(run, s, first, x + i * size, y + i * size, run.sums + sums * thread_index(),
+        take(run, s, first, x + i * size, y + i * size, run.sums + sums * thread_index(), list,
              shares[turn % 2]);
         first += shape_.steps[s].parts.size();
 #pragma omp barrier
@@ -114,7 +119,13 @@ class SweepPlan {
   // Parts of a step that one kernel takes together.
   struct Pass {
     const Group* group;
-    std::size_t begin, end;  // of the step's edges
+    Index begin, end;  // of the edges
+  };
+  // A step's passes, in memory of one thread.
+  struct PassList {
+    SweepEdges<T>* edges;
+    Pass* passes;
+    Index num_edges = 0, num_passes = 0;
   };
 
   // Distinct ones as the kernels take them: for one vector, and for several at once.
@@ -235,7 +246,7 @@ class SweepPlan {
 
   // A thread's part of one step, whose first part is number `first` of all.
   void take(const Run& run, std::size_t number, std::size_t first, const T* x, T* y, T* sums,
-            NodeShares& shares) const {
+            PassList& list, NodeShares& shares) const {
     const SweepStep& step = shape_.steps[number];
     const Index count = shape_.vectors[step.target].count, portion = nodes_at_once(run);
     const ColdBlocks& cold = cold_[number];
@@ -244,9 +255,7 @@ class SweepPlan {
     T* target = step.target == 1 ? y : run.scratch + shape_.vectors[step.target].start * run.block;
     const bool adds = step.adds || (run.accumulate && step.target == 1);
     const bool scales = step.target == 1 && !(run.alpha == T(1));
-    thread_local std::vector<SweepEdges<T>> edges;
-    thread_local std::vector<Pass> passes;
-    find_passes(run, number, first, x, y, edges, passes);
+    find_passes(run, number, first, x, y, list);
     BlockFetches fetches(run.block * Index(sizeof(T)));
     shares.take(thread_index(), range, [&](Index start, Index stop) {
       for (Index begin = start; begin < stop; begin += portion) {
@@ -259,10 +268,11 @@ class SweepPlan {
         }
         T* made = target + begin * run.block;
         bool adds_now = adds && !scales;
-        for (const Pass& pass : passes) {
+        for (Index i = 0; i < list.num_passes; ++i) {
+          const Pass& pass = list.passes[i];
           const Group& group = *pass.group;
-          group.kernel.add_edges({scales ? sums : made, edges.data() + pass.begin,
-                                  Index(pass.end - pass.begin), group.L, group.n, group.R,
+          group.kernel.add_edges({scales ? sums : made, list.edges + pass.begin,
+                                  pass.end - pass.begin, group.L, group.n, group.R,
                                   run.block, begin, end, adds_now, &fetches});
           adds_now = true;
         }
@@ -272,9 +282,8 @@ class SweepPlan {
   }
 
   void find_passes(const Run& run, std::size_t number, std::size_t first, const T* x, const T* y,
-                   std::vector<SweepEdges<T>>& edges, std::vector<Pass>& passes) const {
-    edges.clear();
-    passes.clear();
+                   PassList& list) const {
+    list.num_edges = list.num_passes = 0;
     for (const std::size_t i : orders_[number]) {
       const SweepPart& part = shape_.steps[number].parts[i];
       const Matrices& matrices = (*run.values)[first + i];
@@ -283,12 +292,12 @@ class SweepPlan {
       const EdgeLists& lists = part.edges;
       const auto& ids = matrices.ids.empty() ? lists.ids() : matrices.ids;
       const Group& group = group_of(run.groups, part.mode);
-      if (passes.empty() || passes.back().group != &group)
-        passes.push_back({&group, edges.size(), edges.size()});
-      edges.push_back({begin_of(part.source, run, x, y), values.data(), lists.rows().data(),
-                       lists.starts().data(), ids.data(), lists.offsets().data(),
-                       int(part.mode - group.first)});
-      passes.back().end = edges.size();
+      if (list.num_passes == 0 || list.passes[list.num_passes - 1].group != &group)
+        list.passes[list.num_passes++] = {&group, list.num_edges, list.num_edges};
+      list.edges[list.num_edges++] = {begin_of(part.source, run, x, y), values.data(),
+                                      lists.rows().data(), lists.starts().data(), ids.data(),
+                                      lists.offsets().data(), int(part.mode - group.first)};
+      list.passes[list.num_passes - 1].end = list.num_edges;
     }
   }
 
@@ -304,6 +313,7 @@ class SweepPlan {
   Index scratch_ = 0;          // blocks
   std::vector<Group> groups_;  // for one vector at a time
   std::vector<std::vector<std::size_t>> orders_;  // of each step
+  std::size_t most_parts_ = 0;                    // of a step
   double multiply_adds_ = 0;
   std::vector<ColdBlocks> cold_;  // of each step
   std::vector<NodeWork> work_;    // of each step

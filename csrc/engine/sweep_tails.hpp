@@ -163,7 +163,7 @@ BATCHKRON_INLINE void add_tail_mode(const Node<typename R::T>& node,
       for (int v = 0; v < R::vectors; ++v) sums[i][t][v] = typename R::V{};
   for (Index e = range.first; e < range.stop; ++e)
     add_row_vectors<R, mode, rows>(node.child(edges, e) + offset,
-                                   edges.matrices + edges.ids[e] * R::matrix, sums);
+                                   edges.matrices + Index(edges.ids[e]) * R::matrix, sums);
   BATCHKRON_UNROLL
   for (int i = 0; i < rows; ++i) add_all_in_place<R, mode>(sums[i], sums[i][0]);
 }

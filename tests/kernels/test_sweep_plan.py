@@ -235,9 +235,9 @@ def test_lists_that_would_leave_the_arrays_are_refused(rng):
         steps = (step._replace(parts=(other,)), *sweeps.steps[1:])
         with pytest.raises(ValueError, match="internal error"):
             cpu.sweep_plan(sweeps._replace(steps=steps), matrices)
-    for steps in ((step._replace(target=3),), (step._replace(target=0),)):
+    for other in (step._replace(target=3), step._replace(target=0), step._replace(parts=())):
         with pytest.raises(ValueError, match="internal error"):
-            cpu.sweep_plan(sweeps._replace(steps=steps), matrices[:1])
+            cpu.sweep_plan(sweeps._replace(steps=(other,)), matrices[:1])
     with pytest.raises(ValueError, match="internal error"):
         cpu.sweep_plan(sweeps, matrices[:-1])
     for blocks in (2**31 + 1, 2**63 - 1):
