@@ -43,6 +43,8 @@ _CACHED_BYTES_A_CYCLE = 23  # of the second-level cache
 _LATENCY = 1090  # from asking the second-level cache for a tile to the last answer
 _HIDDEN = 0.11  # of these two remains where a tile is loaded while another is multiplied
 _NARROW = 74  # bytes of neighbouring columns below which memory gets slower
+_ROW = 10  # bytes that memory could move beside each row of columns, in double precision and
+_MOST_OF_ROW = 64  # with factors up to this, which wait for memory
 _MATRIX_CYCLES = 11.3  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
 _CHAIN = 12.4  # from one such multiply-add to the next that adds to the same sums
 _TILE = 6.9  # of writing eight results
@@ -296,7 +298,10 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         if (staged + teams * stages * buffer) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
             continue
         width = columns * shape.itemsize
-        narrow = max(1.0, _NARROW / width) if columns < shape.R else 1.0
+        narrow = 1.0
+        if columns < shape.R:
+            waits = shape.itemsize == 8 and max(shape.extents) <= _MOST_OF_ROW
+            narrow = max(1.0, _NARROW / width) + (_ROW / width if waits else 0.0)
         moving = slices * moved * width * narrow
         memory = moving / _BYTES_A_CYCLE
         waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY

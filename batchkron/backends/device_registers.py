@@ -39,8 +39,12 @@ _MOST_BLOCK = 1024  # threads of a thread block
 _MOST_HELD_BYTES = 1024  # of a tile in a thread: what registers can name
 _FULL = 256  # threads of a multiprocessor, at least
 _FEWEST = 8  # elements that a thread holds, however small the problem
+# Elements that a thread holds at most of a tile of whole rows, where measurements say otherwise
+# than `_held`, by bytes of an element and the largest factor; and the least column for which.
+_MOST_OF_ROWS = {(4, 3): (16, 1), (4, 6): (36, 4096), (8, 4): (25, 1), (8, 6): (36, 4096)}
 _TILE_BYTES = 48 << 10  # of several slices
 _WIDE_BYTES = 56 << 10  # of tiles that many threads work on
+_MANY_THREADS = 256  # for tiles of many items
 _TINY_BYTES = 4 << 20  # scattered accesses cost little where the cache holds everything
 
 
@@ -294,7 +298,8 @@ def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) 
     room = max(_WARP, _REGISTER_FILE // registers // _WARP * _WARP)
     items = min(math.prod(axis.size for axis in one.threads) for one in passes)
     fitting = (limits.shared_bytes + 1024) // (shared + 1024)
-    most = 512 if fitting == 1 else 256 if shared > _WIDE_BYTES else 128
+    least = _MANY_THREADS if shared > _WIDE_BYTES else _MANY_THREADS * 3 // 2  # items for so many
+    most = 512 if fitting == 1 else _MANY_THREADS if items >= least else 128
     threads = min(-(-items // _WARP) * _WARP, most, room)
     return RegisterTile(
         modes=tuple(range(planner.first, planner.first + len(planner.inputs))),
@@ -331,8 +336,8 @@ def usual_planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
     """Return the planner of a group's tile: its slices and columns, what a thread holds."""
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
     share = part.L * R * largest // (limits.multiprocessors * _FULL)
-    held = _held(max(*part.inputs, *part.outputs), share, part.itemsize)
     columns, slices = _columns(R, largest * part.itemsize, part.itemsize, limits), 1
+    held = _held(part, columns, share, largest)
     if columns == R:
         block = largest * R
         fitting = max(1, _TILE_BYTES // (block * part.itemsize))
@@ -349,15 +354,20 @@ def _planner_with(part: GroupShape, slices: int, columns: int, held: int) -> Til
     return TilePlanner(part.first, *sizes, held, cached)
 
 
-def _held(factor: int, share: int, itemsize: int) -> int:
-    """Return the elements of a tile that a thread holds, with factors up to ``factor``.
+def _held(part: GroupShape, columns: int, share: int, largest: int) -> int:
+    """Return the elements of a tile that a thread holds; ``largest``: of a column of the tile.
 
     64 of four bytes, 16 of eight: beyond, too few threads share a multiprocessor. Two fibres of a
     long factor share the loads of it.
     """
+    factor = max(*part.inputs, *part.outputs)
     if factor > 8:
         return 3 * factor
-    return max(factor, min(64 if itemsize == 4 else 128 // itemsize, max(share, _FEWEST)))
+    most = 64 if part.itemsize == 4 else 128 // part.itemsize
+    of_rows, least = _MOST_OF_ROWS.get((part.itemsize, factor), (most, 0))
+    if columns == 1 and largest >= least:
+        most = of_rows
+    return max(factor, min(most, max(share, _FEWEST)))
 
 
 def _columns(R: int, column_bytes: int, itemsize: int, limits: DeviceLimits) -> int:
