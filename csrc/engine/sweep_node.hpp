@@ -1,8 +1,6 @@
 // What the kernels of sweeps share: a node with its edges, and arithmetic on vectors.
 #pragma once
 
-#include <type_traits>
-
 #include "engine/first_lanes.hpp"
 #include "engine/sweep_kernel_table.hpp"
 
@@ -75,6 +73,19 @@ inline void finish_first(T* y, Pack<T, width> sum, int count, bool adds) {
   store_first<T, width>(y, sum, count);
 }
 
+// Whole vectors, v at place(v). All are read before any is written: neighbours may share lanes.
+template <class T, int vectors, class Place>
+BATCHKRON_INLINE void finish_whole(T* y, const Pack<T, kWidth<T>> (&sums)[vectors], bool adds,
+                                   Place place) {
+  using V = Pack<T, kWidth<T>>;
+  V results[vectors];
+  BATCHKRON_UNROLL
+  for (int v = 0; v < vectors; ++v)
+    results[v] = adds ? plus(load<V>(y + place(v)), sums[v]) : sums[v];
+  BATCHKRON_UNROLL
+  for (int v = 0; v < vectors; ++v) store(y + place(v), results[v]);
+}
+
 // A node and its block of y.
 template <class T>
 struct Node {
@@ -143,12 +154,7 @@ struct Tile {
   }
   void finish(T* y, const V (&sums)[vectors], bool adds) const {
     if constexpr (is_whole) {
-      V results[vectors];
-      BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        results[v] = adds ? plus(load<V>(y + place(v)), sums[v]) : sums[v];
-      BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v) store(y + place(v), results[v]);
+      finish_whole<T, vectors>(y, sums, adds, [this](int v) { return place(v); });
     } else {
       finish_first<T, width>(y, sums[0], count, adds);
     }

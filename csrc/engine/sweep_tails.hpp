@@ -61,12 +61,7 @@ struct Row {
     if constexpr (size < width) {
       finish_first<T, width>(y, sums[0], size, adds);
     } else {
-      V results[vectors];
-      BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v)
-        results[v] = adds ? plus(load<V>(y + begin(v)), sums[v]) : sums[v];
-      BATCHKRON_UNROLL
-      for (int v = 0; v < vectors; ++v) store(y + begin(v), results[v]);
+      finish_whole<T, vectors>(y, sums, adds, begin);
     }
   }
 };
