@@ -33,8 +33,8 @@ class ColdBlocks {
     starts_.push_back(0);
     for (Index node = 0; node < nodes; ++node) {
       for (const SweepPart& part : step.parts) {
-        const std::int32_t* list = part.edges.starts().data() + part.edges.rows()[node];
-        for (Index e = list[0]; e < list[1]; ++e) {
+        const EdgeLists::Range edges = part.edges.of(node);
+        for (Index e = edges.first; e < edges.stop; ++e) {
           const Index child = node + part.edges.offsets()[e];
           Index& last = last_use[first[part.source] + child];
           if (brought - last > held) {

@@ -50,6 +50,15 @@ class EdgeLists {
 
   // Edges of all nodes.
   Index count() const { return count_; }
+  // The entries of ids and offsets that are a node's.
+  struct Range {
+    Index first, stop;
+  };
+  Range of(Index node) const {
+    const std::int32_t* list = starts_.data() + rows_[node];
+    return {list[0], list[1]};
+  }
+
   // Of each node the number of its list.
   const std::vector<std::int32_t>& rows() const { return rows_; }
   // List i has the entries starts[i] ... starts[i + 1] - 1 of ids and offsets.

@@ -18,8 +18,8 @@ class NodeWork {
     Index work = 0;
     for (Index node = 0; node < nodes; ++node) {
       for (const SweepPart& part : step.parts) {
-        const std::int32_t* list = part.edges.starts().data() + part.edges.rows()[node];
-        work += 1 + list[1] - list[0];
+        const EdgeLists::Range edges = part.edges.of(node);
+        work += 1 + edges.stop - edges.first;
       }
       if ((node + 1) % grain_ == 0 || node + 1 == nodes) before_.push_back(work);
     }
