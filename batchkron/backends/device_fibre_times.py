@@ -36,15 +36,16 @@ _TEAMS = {  # warps of a team: numbers of teams
 RING = 4  # tiles in shared memory that warps go through each at its own pace
 _MOST_PADDED = 0.98  # of shared memory is filled without pads
 
-# Estimated times, in cycles of a multiprocessor of an H200: fitted to 1200 measured kernels so
-# that the fastest comes first; where resources share the time, no number alone is physical.
-_BYTES_A_CYCLE = 13.4  # of memory
-_CACHED_BYTES_A_CYCLE = 23  # of the second-level cache
-_LATENCY = 1090  # from asking the second-level cache for a tile to the last answer
-_HIDDEN = 0.11  # of these two remains where a tile is loaded while another is multiplied
-_NARROW = 74  # bytes of neighbouring columns below which memory gets slower
-_ROW = 10  # bytes that memory could move beside each row of columns, in double precision and
-_MOST_OF_ROW = 64  # with factors up to this, which wait for memory
+# Estimated times, in cycles of a multiprocessor of an H200: those of passes fitted to 1200 measured
+# kernels, what surrounds them to 1150 others of 42 groups, so that the fastest comes first; where
+# resources share the time, no number alone is physical.
+_BYTES_A_CYCLE = 21.6  # of memory
+_IN_FLIGHT = 0.7  # how much slower memory is where tiles fill shared memory
+_CACHED_BYTES_A_CYCLE = 44  # of the second-level cache
+_LATENCY = 1480  # from asking the second-level cache for a tile to the last answer
+_OVERLAP = 2.2  # how nearly the longer one of loading a tile and multiplying another is the time
+_NARROW = 64  # bytes of neighbouring columns below which memory gets slower
+_ROW = 22  # bytes that memory could move beside each row of columns
 _MATRIX_CYCLES = 11.3  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
 _CHAIN = 12.4  # from one such multiply-add to the next that adds to the same sums
 _TILE = 6.9  # of writing eight results
@@ -52,13 +53,16 @@ _MORE, _LESS = 0.48, 0.44  # weights of the more and the less of multiply-adds a
 _LOAD = 4.1  # of a word of shared memory, which four warps share
 _STORE = 3.8  # of one result of a thread
 _ITEM = 45  # of a warp's turn to other fibres
-_IDLE = 2.2  # warps' worth of a multiprocessor that does not issue
-_NORM = 2.33  # how nearly the slowest of several resources is the time
+_BESIDE = {4: 1.27, 8: 1.41}  # times that these take beside copies, by bytes of an element
+_STRIDED = 0.11  # of them, more for each other mode where tiles have one column
+_IDLE = 1.2  # warps' worth of a multiprocessor that does not issue
+_UNEVEN = 1.45  # power of what is lost where quarters have different numbers of warps
+_NORM = 3  # how nearly the slowest of several resources is the time
 _IN_RING = 0.75  # of the time of multiply-adds and stores, where warps need not wait for each other
 _LAUNCH = 4000  # of a launch, and its first loads
 _STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
 _STAGED_TOGETHER = 8  # values of such a batch
-_LAST = 0.16  # of its tiles that a team is alone with
+_LAST = 0.22  # of its tiles that a team is alone with
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +247,8 @@ def _fragments(
             return None
         total += one[0]
         found.append(one[1])
-    return total, tuple(found)
+    longer = 1 + _STRIDED * (len(found) - 1) if columns == 1 else 1.0
+    return total * _BESIDE[shape.itemsize] * longer, tuple(found)
 
 
 def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
@@ -278,6 +283,11 @@ def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragme
     return is_shared and writes_to_array(shape, columns, last.along)
 
 
+def _slowest(norm: float, *parts: float) -> float:
+    """Return the time of parts that go on at once: the longest one's, and some of the others'."""
+    return float(sum(part**norm for part in parts) ** (1 / norm))
+
+
 def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     """Yield all ways to work on a group, with estimated cycles."""
     block = math.prod(shape.extents)
@@ -298,12 +308,10 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         if (staged + teams * stages * buffer) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
             continue
         width = columns * shape.itemsize
-        narrow = 1.0
-        if columns < shape.R:
-            waits = shape.itemsize == 8 and max(shape.extents) <= _MOST_OF_ROW
-            narrow = max(1.0, _NARROW / width) + (_ROW / width if waits else 0.0)
+        narrow = 1.0 if columns == shape.R else max(1.0, _NARROW / width) + _ROW / width
         moving = slices * moved * width * narrow
-        memory = moving / _BYTES_A_CYCLE
+        in_flight = teams * stages * buffer * shape.itemsize / limits.shared_bytes
+        memory = moving / _BYTES_A_CYCLE * (1 + _IN_FLIGHT * in_flight)
         waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
         tiles = -(-shape.L // slices) * -(-shape.R // columns)
         rounds = -(-tiles // limits.multiprocessors)
@@ -311,11 +319,14 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         turns = -(-rounds // teams)
         if stages == RING:
             cycles *= _IN_RING
-        alone = cycles + waiting * (1 if stages == 1 or turns == 1 else _HIDDEN)
+        if stages == 1 or turns == 1:
+            alone = cycles + waiting
+        else:
+            alone = _slowest(_OVERLAP, cycles, waiting)
         together = busy_teams * warps
-        uneven = -(-together // 4) * 4 / together
+        uneven = (-(-together // 4) * 4 / together) ** _UNEVEN
         busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
-        each = sum(part**_NORM for part in (busy, memory, alone / busy_teams)) ** (1 / _NORM)
+        each = _slowest(_NORM, busy, memory, alone / busy_teams)
         last = alone * max(1, _LAST * turns)
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
         staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))

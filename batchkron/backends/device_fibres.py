@@ -28,7 +28,7 @@ _SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multipl
 _MOST_MODES = 8
 _MOST_IN_GROUP = 4
 _MOST_ORDERED = 4  # groups whose every order is looked at
-_CONFLICTS = 0.04  # of the time, where every access to shared memory is twice as long
+_CONFLICTS = 0.18  # of the time, where every access to shared memory is twice as long
 _WARP = 32
 
 

@@ -41,7 +41,13 @@ _FULL = 256  # threads of a multiprocessor, at least
 _FEWEST = 8  # elements that a thread holds, however small the problem
 # Elements that a thread holds at most of a tile of whole rows, where measurements say otherwise
 # than `_held`, by bytes of an element and the largest factor; and the least column for which.
-_MOST_OF_ROWS = {(4, 3): (16, 1), (4, 6): (36, 4096), (8, 4): (25, 1), (8, 6): (36, 4096)}
+_MOST_OF_ROWS = {
+    (4, 3): (16, 1),
+    (4, 4): (48, 1),
+    (4, 6): (36, 4096),
+    (8, 4): (25, 1),
+    (8, 6): (36, 4096),
+}
 _TILE_BYTES = 48 << 10  # of several slices
 _WIDE_BYTES = 56 << 10  # of tiles that many threads work on
 _MANY_THREADS = 256  # for tiles of many items

@@ -85,10 +85,10 @@ def batch_90(index):
     return batch_case(index, "90")
 
 
-def candidates(space):
+def candidates(space, most=MOST):
     """Choices of every step around the rule's."""
     for step in space.steps():
-        yield from islice(step(space.rule), MOST)
+        yield from islice(step(space.rule), most)
 
 
 def runs_of(choice):
@@ -135,7 +135,7 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
     rule = rule_choice(case)
     assert chosen_groups(rule, case) == case.by_the_rule()
     found = set()
-    for choice in candidates(KronSpace(case, rule)):
+    for choice in candidates(KronSpace(case, rule), most=4 * MOST):
         groups = chosen_groups(choice, case)
         if groups is None:
             continue
