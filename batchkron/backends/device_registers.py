@@ -40,13 +40,13 @@ _MOST_HELD_BYTES = 1024  # of a tile in a thread: what registers can name
 _FULL = 256  # threads of a multiprocessor, at least
 _FEWEST = 8  # elements that a thread holds, however small the problem
 # Elements that a thread holds at most of a tile of whole rows, where measurements say otherwise
-# than `_held`, by bytes of an element and the largest factor; and the least column for which.
+# than `_held`, by bytes of an element and the largest factor: from each size of a row on.
 _MOST_OF_ROWS = {
-    (4, 3): (16, 1),
-    (4, 4): (48, 1),
-    (4, 6): (36, 4096),
-    (8, 4): (25, 1),
-    (8, 6): (36, 4096),
+    (4, 3): {1: 16},
+    (4, 4): {1: 16, 4**7: 48},
+    (4, 6): {4096: 36},
+    (8, 4): {1: 25},
+    (8, 6): {4096: 36},
 }
 _TILE_BYTES = 48 << 10  # of several slices
 _WIDE_BYTES = 56 << 10  # of tiles that many threads work on
@@ -370,9 +370,9 @@ def _held(part: GroupShape, columns: int, share: int, largest: int) -> int:
     if factor > 8:
         return 3 * factor
     most = 64 if part.itemsize == 4 else 128 // part.itemsize
-    of_rows, least = _MOST_OF_ROWS.get((part.itemsize, factor), (most, 0))
-    if columns == 1 and largest >= least:
-        most = of_rows
+    if columns == 1:
+        for least, of_rows in _MOST_OF_ROWS.get((part.itemsize, factor), {}).items():
+            most = of_rows if largest >= least else most
     return max(factor, min(most, max(share, _FEWEST)))
 
 
