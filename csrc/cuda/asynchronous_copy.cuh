@@ -30,6 +30,20 @@ __device__ void copy_asynchronously_first(void* shared, const void* global, int 
                  "n"(bytes), "r"(count));
 }
 
+// Asks for whole words of 16 bytes, as `global` begins with one, in the second-level cache.
+#if __CUDA_ARCH__ >= 900
+constexpr bool can_prefetch_bulk = true;
+#else
+constexpr bool can_prefetch_bulk = false;
+#endif
+__device__ inline void prefetch_bulk(const void* global, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes));
+#else
+  __trap();
+#endif
+}
+
 // Ends a batch of copies, maybe an empty one.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

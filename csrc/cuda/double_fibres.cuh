@@ -20,22 +20,25 @@ struct Fragments {
   // The result of column n of b: a warp writes words, or to different banks.
   __device__ static int result(int n) { return Pass::along ? n : n / 2 + n % 2 * 4; }
 
-  __device__ static double staged(const Factor<double>& factor, int tile, int step, int lane) {
-    const int c = 4 * step + lane % 4, k = 8 * tile + result(lane / 4);
-    return c < Pass::C && k < Pass::K ? factor.data[k * factor.row + c * factor.column] : 0;
-  }
+  // What a lane has of the factor in a tile and step, from their first result and entry.
+  __device__ static Spot spot(int lane) { return {result(lane / 4), lane % 4}; }
 
-  // The fibre of row lane / 4 + 8 h.
-  __device__ static int fibre(int lane, int h) {
-    return Pass::across == 2 ? h / 2 * 16 + lane / 4 * 2 + h % 2 : lane / 4 + 8 * h;
+  // The fibre of row lane / 4 + 8 h, as the first one of a lane and how many on from there.
+  __device__ static int own(int lane) { return lane / 4 * Pass::across; }
+  __device__ static constexpr int on(int h) {
+    return Pass::across == 2 ? h / 2 * 16 + h % 2 : 8 * h;
   }
+  __device__ static int fibre(int lane, int h) { return own(lane) + on(h); }
   __device__ static bool inside(int first, int lane, int h) {
     return !ragged || first + fibre(lane, h) < Pass::Fibres::size;
   }
+  // Fibres lie in the same places from a lane's first one, whichever that is.
+  static constexpr bool steady =
+      !ragged && Pass::Fibres::adds(8 * Pass::across) && Pass::Fibres::adds(fibres);
 
   // Where a warp's fibres lie in a tile.
   struct Rows {
-    const double* begin[halves];
+    const double* begin[steady ? 1 : halves];
     int column;
     bool inside[halves];
 
@@ -43,7 +46,9 @@ struct Fragments {
 #pragma unroll
       for (int h = 0; h < halves; ++h) {
         inside[h] = Fragments::inside(first, lane, h);
-        begin[h] = tile + (inside[h] ? Pass::Fibres::place(first + fibre(lane, h)) : 0);
+        if (h == 0 || !steady)
+          begin[h] = settled(tile + column * Pass::stride +
+                             (inside[h] ? Pass::Fibres::place(first + fibre(lane, h)) : 0));
       }
     }
 
@@ -52,12 +57,12 @@ struct Fragments {
       struct alignas(8 * Pass::across) Word {
         double values[Pass::across];
       };
-      const int c = 4 * step + column;
 #pragma unroll
       for (int h = 0; h < halves; h += Pass::across) {
+        const double* const row = steady ? begin[0] + Pass::Fibres::place(on(h)) : begin[h];
         Word word{};
-        if (inside[h] && (4 * step + 3 < Pass::C || c < Pass::C))
-          word = *reinterpret_cast<const Word*>(begin[h] + c * Pass::stride);
+        if (inside[h] && (4 * step + 3 < Pass::C || 4 * step + column < Pass::C))
+          word = *reinterpret_cast<const Word*>(row + 4 * step * Pass::stride);
 #pragma unroll
         for (int j = 0; j < Pass::across; ++j) a[h + j] = word.values[j];
       }
@@ -68,7 +73,7 @@ struct Fragments {
   template <class Target>
   struct Writer {
     const Target& target;
-    typename Target::Place places[halves];
+    typename Target::Place places[steady ? 1 : halves];
     int first, lane;
     bool has[halves];
 
@@ -78,9 +83,16 @@ struct Fragments {
 #pragma unroll
       for (int h = 0; h < halves; ++h) {
         has[h] = inside(first, lane, h) && target.has(first + fibre(lane, h));
-        places[h] = target.place(has[h] ? first + fibre(lane, h) : 0) +
-                    target.entry(k + result(2 * (lane % 4)));
+        if (h == 0 || !steady)
+          places[h] = target.place(steady || has[h] ? first + fibre(lane, h) : 0) +
+                      target.entry(k + result(2 * (lane % 4)));
       }
+    }
+
+    // Goes on by some results.
+    __device__ void go_on(int results) {
+#pragma unroll
+      for (int h = 0; h < (steady ? 1 : halves); ++h) places[h] += target.entry(results);
     }
 
     // Writes `count` tiles; k: the first result there.
@@ -101,11 +113,12 @@ struct Fragments {
           double(&four)[4] = sums[u][h / 2];
           if (!all && !has[h]) continue;
           const int fibre_number = first + fibre(lane, h);
+          const auto place = steady ? places[0] + target.place(on(h)) : places[h];
           if constexpr (Pass::along) {
             const bool present = exists(k + 8 * u + 2 * column);
             if (!all && !present) continue;
             double values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
-            use(has[h] && present, places[h] + target.entry(8 * u), fibre_number, values);
+            use(has[h] && present, place + target.entry(8 * u), fibre_number, values);
             four[h % 2 * 2] = values[0];
             four[h % 2 * 2 + 1] = values[1];
           } else {
@@ -116,8 +129,7 @@ struct Fragments {
               double values[Pass::across];
 #pragma unroll
               for (int n = 0; n < Pass::across; ++n) values[n] = four[(h % 2 + n) * 2 + i];
-              use(has[h] && present, places[h] + target.entry(8 * u + 4 * i), fibre_number,
-                  values);
+              use(has[h] && present, place + target.entry(8 * u + 4 * i), fibre_number, values);
 #pragma unroll
               for (int n = 0; n < Pass::across; ++n) four[(h % 2 + n) * 2 + i] = values[n];
             }
@@ -139,11 +151,13 @@ struct FibreMultiply<double, Pass, false> {
   static_assert(F::tiles % together == 0, "whole fragments");
 
   __device__ static void stage(const Factor<double>& factor, double* target, int threads) {
-    stage_values<double>(
-        elements, threads,
-        [&](int i) { return F::staged(factor, i / 32 / F::steps, i / 32 % F::steps, i % 32); },
-        [&](int i, double value) { target[i] = value; });
+    const int lane = threadIdx.x % 32;
+    stage_patches<Pass::K, Pass::C>(
+        factor, F::tiles * F::steps, threads, F::spot(lane),
+        [](int patch) { return Spot{patch / F::steps * 8, patch % F::steps * 4}; },
+        [&](int patch) { return target + (patch * 32 + lane); });
   }
+  __device__ static void finish(double*, int) {}
 
   template <class Target>
   __device__ static void run(const Held&, const double* tile, const double* factor, int thread,
@@ -181,8 +195,7 @@ struct FibreMultiply<double, Pass, false> {
             multiply_16_8_4(sums[u][m], a[s][2 * m], a[s][2 * m + 1], b);
         }
       writer.write(sums, 8 * t);
-#pragma unroll
-      for (int h = 0; h < F::halves; ++h) writer.places[h] += target.entry(8 * together);
+      writer.go_on(8 * together);
     }
     __syncwarp();
   }
@@ -200,15 +213,22 @@ struct FibreMultiply<double, Pass, true> {
     double b[mine][F::steps];
 
     __device__ Held(const Factor<double>& factor, int thread) {
+      const Spot own = F::spot(thread % 32);
+      const int first = thread / 32 * (8 * mine) + own.k;
+      const double* const data = factor.data + (first * factor.row + own.c * factor.column);
 #pragma unroll
       for (int u = 0; u < mine; ++u)
 #pragma unroll
-        for (int s = 0; s < F::steps; ++s)
-          b[u][s] = F::staged(factor, thread / 32 * mine + u, s, thread % 32);
+        for (int s = 0; s < F::steps; ++s) {
+          const bool exists = (F::whole || first + 8 * u < Pass::K) &&
+                              (4 * s + 3 < Pass::C || 4 * s + own.c < Pass::C);
+          b[u][s] = exists ? data[8 * u * factor.row + 4 * s * factor.column] : 0;
+        }
     }
   };
 
   __device__ static void stage(const Factor<double>&, double*, int) {}
+  __device__ static void finish(double*, int) {}
 
   template <class Target>
   __device__ static void run(const Held& held, const double* tile, const double*, int thread, int,

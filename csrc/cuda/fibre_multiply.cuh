@@ -2,6 +2,7 @@
 // them with the results, or writes these to another place.
 #pragma once
 
+#include "asynchronous_copy.cuh"
 #include "steps.cuh"
 
 namespace batchkron {
@@ -60,25 +61,40 @@ __device__ const Floats<count>& floats_at(const float* address) {
   return *reinterpret_cast<const Floats<count>*>(address);
 }
 
-// Stores value(i) by store(i, value) for all i below count, eight values on their way at a time.
-template <class T, class Value, class Store>
-__device__ void stage_values(int count, int threads, Value value, Store store) {
-  constexpr int together = 8;
-#pragma unroll 1
-  for (int first = threadIdx.x; first < count; first += together * threads) {
-    T values[together];
-#pragma unroll
-    for (int j = 0; j < together; ++j) {
-      const int i = first + j * threads;
-      values[j] = i < count ? value(i) : T(0);
-    }
-#pragma unroll
-    for (int j = 0; j < together; ++j) {
-      const int i = first + j * threads;
-      if (i < count) store(i, values[j]);
-    }
+// Result k and entry c of a factor.
+struct Spot {
+  int k, c;
+};
+
+// Begins to copy a factor of K x C to shared memory in patches of 32 elements, one a lane: that which
+// is `own` from first(patch) on goes to place(patch), null if to nowhere. What does not exist is zero.
+template <int K, int C, class T, class First, class Place>
+__device__ void stage_patches(const Factor<T>& factor, int patches, int threads, Spot own,
+                              First first, Place place) {
+  const T* const data = factor.data + (own.k * factor.row + own.c * factor.column);
+#pragma unroll 4
+  for (int patch = threadIdx.x / 32; patch < patches; patch += threads / 32) {
+    const Spot begin = first(patch);
+    T* const to = place(patch);
+    const bool exists = begin.k + own.k < K && begin.c + own.c < C;
+    const T* const from = data + (begin.k * factor.row + begin.c * factor.column);
+    if (to)
+      copy_asynchronously_first<int(sizeof(T))>(to, exists ? from : factor.data,
+                                                exists ? int(sizeof(T)) : 0);
   }
 }
+
+// An address in shared memory that is kept in a register: without the shuffle, which changes
+// nothing, compilers make it anew from the thread's number in each round of a loop.
+template <class T>
+__device__ const T* settled(const T* shared) {
+  const unsigned address = unsigned(__cvta_generic_to_shared(shared));
+  return static_cast<const T*>(
+      __cvta_shared_to_generic(__shfl_sync(~0u, address, threadIdx.x % 32)));
+}
+
+// 1, which compilers do not know.
+__constant__ float unknown_one = 1;
 
 // What a thread keeps of a factor from tile to tile: nothing.
 struct NothingHeld {
@@ -87,11 +103,11 @@ struct NothingHeld {
 };
 
 // Where the results of a pass go: over what the tile had there. Another target, for the last pass,
-// is TargetInArray of kron_fibres.cuh, which may add them to what was there: first add() is called
-// for all that a thread has, then put().
-template <class T, class Pass, class Sync>
+// is TargetInArray of kron_fibres.cuh, which may scale them, and add them to what was there: for all
+// that a thread has, first scale() is called, then add(), then put().
+template <class T, class Pass, bool few_warps_, class Sync>
 struct TargetInTile {
-  static constexpr bool in_tile = true;
+  static constexpr bool in_tile = true, few_warps = few_warps_;
   static constexpr int piece = 0;
   using Place = int;
   T* tile;
@@ -99,6 +115,7 @@ struct TargetInTile {
 
   __device__ void release() const {}  // all that this warp reads of the tile is read
   __device__ bool words() const { return true; }
+  __device__ bool scales() const { return false; }
   __device__ bool adds() const { return false; }
   __device__ bool has(int) const { return true; }
   __device__ Place place(int fibre) const { return Pass::Fibres::place(fibre); }
@@ -106,7 +123,7 @@ struct TargetInTile {
   __device__ static Place entry(int k) { return k * Pass::stride; }  // place of result k in a fibre
 
   // Writes a result: of `count` neighbouring fibres, or `count` neighbouring ones if along.
-  template <bool words, bool added, int count>
+  template <bool words, int count>
   __device__ void put(int place, int, const T (&values)[count]) const {
     struct alignas(count * sizeof(T)) Word {
       T values[count];
@@ -116,6 +133,8 @@ struct TargetInTile {
     for (int i = 0; i < count; ++i) word.values[i] = values[i];
     *reinterpret_cast<Word*>(tile + place) = word;
   }
+  template <int count>
+  __device__ void scale(T (&)[count]) const {}
   template <bool words, int count>
   __device__ void add(bool, int, int, T (&)[count]) const {}
 };
@@ -125,14 +144,16 @@ struct TargetInTile {
 // only some are wanted are under way together, where branches would make them wait for each other.
 template <class Target, class Each>
 __device__ void write_results(const Target& target, Each each) {
+  if (target.scales())
+    each(Truth<true>{}, [&](bool, auto, int, auto& values) { target.scale(values); });
   const auto write = [&](auto words, auto adds) {
-    constexpr bool together = decltype(words)::value, added = decltype(adds)::value;
-    if constexpr (added)
+    constexpr bool together = decltype(words)::value;
+    if constexpr (decltype(adds)::value)
       each(Truth<true>{}, [&](bool present, auto place, int fibre, auto& values) {
         target.template add<together>(present, place, fibre, values);
       });
     each(Truth<false>{}, [&](bool, auto place, int fibre, const auto& values) {
-      target.template put<together, added>(place, fibre, values);
+      target.template put<together>(place, fibre, values);
     });
   };
   if (target.adds() && target.words())
@@ -145,7 +166,8 @@ __device__ void write_results(const Target& target, Each each) {
     write(Truth<false>{}, Truth<false>{});
 }
 
-// Multiplies the fibres of a tile: `run` is called by all warps of a team, begins after a
+// Multiplies the fibres of a tile. `stage` begins to copy the factor to shared memory; `finish` is
+// called when a thread's copies are there. `run` is called by all warps of a team, begins after a
 // synchronisation of the team and ends before one. Each warp calls release() of the target once. If
 // the target has pieces, the only warp of a team calls refill(c) for every one of them before: nobody
 // reads entries c to c + piece of any fibre again.
@@ -177,18 +199,18 @@ struct FibreMultiply<float, Pass, false> {
 
   // A warp reads patches of eight entries by four results: whole sectors of rows or of columns.
   __device__ static void stage(const Factor<float>& factor, float* target, int threads) {
-    const auto entry = [](int i) { return i / 32 / (padded / 4) * 8 + i % 8; };
-    const auto result = [](int i) { return i / 32 % (padded / 4) * 4 + i % 32 / 8; };
-    stage_values<float>(
-        (Pass::C + 7) / 8 * 8 * padded, threads,
-        [&](int i) {
-          const int c = entry(i), k = result(i);
-          return c < Pass::C && k < Pass::K ? factor.data[k * factor.row + c * factor.column] : 0;
-        },
-        [&](int i, float value) {
-          if (entry(i) < Pass::C) target[swapped(entry(i) * padded + result(i))] = value;
+    constexpr int across = padded / 4;
+    const int lane = threadIdx.x % 32;
+    const auto first = [](int patch) { return Spot{patch % across * 4, patch / across * 8}; };
+    stage_patches<Pass::K, Pass::C>(
+        factor, (Pass::C + 7) / 8 * across, threads, Spot{lane / 8, lane % 8}, first,
+        [&](int patch) {
+          const Spot begin = first(patch);
+          const int k = begin.k + lane / 8, c = begin.c + lane % 8;
+          return c < Pass::C ? target + swapped(c * padded + k) : nullptr;
         });
   }
+  __device__ static void finish(float*, int) {}
 
   // Sums that are stored four at a time lie in registers of the same banks as the words of the
   // factor they are made of, unless pairs of these change places.
@@ -213,23 +235,64 @@ struct FibreMultiply<float, Pass, false> {
 
  private:
   static constexpr int items = (Pass::Fibres::size + fibres - 1) / fibres;
+  static constexpr int groups = rows / Pass::across;
+  static constexpr int apart = lanes * Pass::across;  // from one group of a thread to the next
+  static constexpr bool ragged = Pass::Fibres::size % fibres != 0;
+  // A thread's fibres lie in the same places from the first one, whichever that is.
+  static constexpr bool steady =
+      !ragged && Pass::Fibres::adds(apart) && Pass::Fibres::adds(fibres);
+
+  using X = Floats<Pass::along ? word : Pass::across>[groups];
+  using F = Floats<word>[chunks];
+
+  // Where a thread reads.
+  struct Reader {
+    const float* x[steady ? 1 : groups];
+    const float* f;
+
+    __device__ Reader(const float* tile, const float* factor, int first, int lane)
+        : f(settled(factor + lane / lanes * word)) {
+#pragma unroll
+      for (int g = 0; g < (steady ? 1 : groups); ++g)
+        x[g] = settled(tile + (inside(first, g) ? Pass::Fibres::place(first + g * apart) : 0));
+    }
+    // Reads what is `entries` on. Fibres that do not exist are read as another one.
+    __device__ void read_x(int entries, X& to) const {
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        const float* const begin = steady ? x[0] + Pass::Fibres::place(g * apart) : x[g];
+        to[g] = floats_at<sizeof(to[0]) / 4>(begin + entries * Pass::stride);
+      }
+    }
+    __device__ void read_f(int entries, F& to) const {
+#pragma unroll
+      for (int chunk = 0; chunk < chunks; ++chunk)
+        to[chunk] = floats_at<word>(f + entries * padded + chunk * results * word);
+    }
+    __device__ void go_on(int entries) {
+#pragma unroll
+      for (int g = 0; g < (steady ? 1 : groups); ++g) x[g] += entries * Pass::stride;
+      f += entries * padded;
+    }
+  };
 
   template <class Target>
   __device__ static void multiply(const float* tile, const float* factor, int item, int lane,
                                   bool last, const Target& target) {
-    constexpr int groups = rows / Pass::across;
     const int first = item * fibres + lane % lanes * Pass::across;
-    const float* const f = factor + lane / lanes * word;
-    int places[groups];
-#pragma unroll
-    for (int g = 0; g < groups; ++g)
-      places[g] = inside(first, g) ? Pass::Fibres::place(first + g * lanes * Pass::across) : 0;
     float sums[rows][columns] = {};
+    Reader reader(tile, factor, first, lane);
     constexpr int piece = Target::piece > 0 ? Target::piece : Pass::C;
     static_assert(Pass::C % piece == 0, "whole pieces");
+    Operands<Target::few_warps> operands(reader);
 #pragma unroll 1
     for (int begin = 0; begin < Pass::C; begin += piece) {
-      add<piece>(sums, tile, begin, places, first, f);
+      constexpr int block = piece < 4 ? piece : 4, rest = piece % block;
+#pragma unroll 1
+      for (int c = begin; c < begin + piece - rest; c += block)
+        operands.template add<block>(sums, reader, c + block < Pass::C);
+      if constexpr (rest > 0)
+        operands.template add<rest>(sums, reader, begin + piece < Pass::C);
       if constexpr (Target::piece > 0) {
         __syncwarp();
         if (last) target.refill(begin);
@@ -243,76 +306,90 @@ struct FibreMultiply<float, Pass, false> {
     __syncwarp();
   }
 
-  // Adds what `piece` entries of each fibre make, from `begin` on.
-  template <int piece>
-  __device__ static void add(float (&sums)[rows][columns], const float* tile, int begin,
-                             const int (&places)[rows / Pass::across], int first,
-                             const float* f) {
-    constexpr int groups = rows / Pass::across;
-    if constexpr (Pass::along) {
-#pragma unroll 1
-      for (int c = begin; c < begin + piece; c += word) {
-        Floats<word> x[rows];
-#pragma unroll
-        for (int g = 0; g < rows; ++g)
-          x[g] = inside(first, g) ? floats_at<word>(tile + places[g] + c) : Floats<word>{};
-#pragma unroll
-        for (int j = 0; j < word; ++j) {
-          float values[rows];
-#pragma unroll
-          for (int g = 0; g < rows; ++g) values[g] = x[g].values[j];
-          add(sums, values, f + (c + j) * padded);
-        }
-      }
-    } else {
-#pragma unroll 4
-      for (int c = begin; c < begin + piece; ++c) {
-        float values[rows];
-#pragma unroll
-        for (int g = 0; g < groups; ++g) {
-          Floats<Pass::across> x{};
-          if (inside(first, g))
-            x = floats_at<Pass::across>(tile + places[g] + c * Pass::stride);
-#pragma unroll
-          for (int j = 0; j < Pass::across; ++j) values[g * Pass::across + j] = x.values[j];
-        }
-        add(sums, values, f + c * padded);
+  // What a thread multiplies: `ahead`, it is read while the entry before is multiplied, else when
+  // it is wanted, and other warps go on meanwhile.
+  template <bool ahead>
+  struct Operands {
+    X x;
+    F f;
+
+    __device__ explicit Operands(const Reader& reader) {
+      if constexpr (ahead) {
+        reader.read_x(0, x);
+        reader.read_f(0, f);
       }
     }
-  }
 
-  static constexpr bool ragged = Pass::Fibres::size % fibres != 0;
+    // Adds what the next `block` entries make; more: others follow.
+    template <int block>
+    __device__ void add(float (&sums)[rows][columns], Reader& reader, bool more) {
+      X next_x;
+      F next_f;
+#pragma unroll
+      for (int j = 0; j < block; ++j) {
+        constexpr bool each = !Pass::along;  // else all four entries of a fibre are read at once
+        if constexpr (!ahead) {
+          if (each || j == 0) reader.read_x(j, x);
+          reader.read_f(j, f);
+        } else if (j + 1 < block) {
+          if (each) reader.read_x(j + 1, next_x);
+          reader.read_f(j + 1, next_f);
+        } else {
+          reader.go_on(more ? block : 0);
+          reader.read_x(0, next_x);
+          reader.read_f(0, next_f);
+        }
+        multiply(sums, j);
+        if constexpr (ahead) {
+          if (each || j + 1 == block) copy(next_x, x);
+          copy(next_f, f);
+        }
+      }
+      if constexpr (!ahead) reader.go_on(block);
+    }
+
+   private:
+    // j: the entry of x, where it has several
+    __device__ void multiply(float (&sums)[rows][columns], int j) const {
+      float values[columns];
+#pragma unroll
+      for (int k = 0; k < columns; ++k) values[k] = f[k / word].values[swapped(k % word)];
+#pragma unroll
+      for (int g = 0; g < rows; ++g)
+#pragma unroll
+        for (int k = 0; k < columns; ++k)
+          sums[g][k] = multiply_add(
+              sums[g][k],
+              Pass::along ? x[g].values[j] : x[g / Pass::across].values[g % Pass::across],
+              values[k]);
+    }
+    template <class Words, int count>
+    __device__ static void copy(const Words (&from)[count], Words (&to)[count]) {
+#pragma unroll
+      for (int i = 0; i < count; ++i) to[i] = from[i];
+    }
+  };
 
   __device__ static bool inside(int first, int g) {
-    return !ragged || first + g * lanes * Pass::across < Pass::Fibres::size;
+    return !ragged || first + g * apart < Pass::Fibres::size;
   }
 
-  __device__ static void add(float (&sums)[rows][columns], const float (&x)[rows],
-                             const float* factor) {
-    float f[columns];
-#pragma unroll
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      const Floats<word> read = floats_at<word>(factor + chunk * results * word);
-#pragma unroll
-      for (int j = 0; j < word; ++j) f[chunk * word + j] = read.values[swapped(j)];
-    }
-#pragma unroll
-    for (int g = 0; g < rows; ++g)
-#pragma unroll
-      for (int j = 0; j < columns; ++j) sums[g][j] = multiply_add(sums[g][j], x[g], f[j]);
-  }
-
+  // Results that are stored together have to be in neighbouring registers. Those that a kernel ends
+  // with are products, so that the sums, each read and written by every multiply-add of an entry, may
+  // lie where these find them best: 3 to 11 % of the time, which few entries do not win back.
   template <bool all, class Target, class Use>
   __device__ static void each_result(const Target& target, int first,
                                      float (&sums)[rows][columns], int lane, Use use) {
     constexpr bool words = Pass::along && Pass::K % word == 0;  // neighbouring results together
     constexpr int count = words ? word : Pass::across;
+    const auto begin = target.place(steady ? first : 0) + target.entry(result(lane, 0));
+    const float one = Target::in_tile || Pass::C < 32 ? 1 : unknown_one;
 #pragma unroll
-    for (int g = 0; g < rows / Pass::across; ++g) {
-      const int fibre = first + g * lanes * Pass::across;
+    for (int g = 0; g < groups; ++g) {
+      const int fibre = first + g * apart;
       const bool has = inside(first, g) && target.has(fibre);
       if (!all && !has) continue;
-      const auto place = target.place(has ? fibre : 0) + target.entry(result(lane, 0));
+      const auto place = begin + target.place(steady ? g * apart : has ? fibre : 0);
 #pragma unroll
       for (int j = 0; j < columns; j += words ? word : 1) {
         const bool exists = padded <= Pass::K || result(lane, j) < Pass::K;
@@ -322,7 +399,7 @@ struct FibreMultiply<float, Pass, false> {
         };
         float values[count];
 #pragma unroll
-        for (int i = 0; i < count; ++i) values[i] = sum(i);
+        for (int i = 0; i < count; ++i) values[i] = all ? sum(i) : sum(i) * one;
         use(has && exists, place + target.entry(result(0, j)), fibre, values);
 #pragma unroll
         for (int i = 0; i < count; ++i) sum(i) = values[i];

@@ -6,7 +6,8 @@
 
 namespace batchkron {
 
-// A tile: `slices` blocks, `columns` wide (all of them if there are several slices). Inputs and
+// A tile: `slices` blocks, `columns` wide (all R of them if it has several slices, or one column).
+// Inputs and
 // Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
 // together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
 // while the other is multiplied, and more are a ring. Direct: how the last pass writes to the array,
@@ -31,10 +32,16 @@ struct DirectTarget {
   using Rows = Rows_;
 };
 
-// A tile in the array: offsets of its first element, and what is left of the array from there.
+// Elements of a row of the array.
+template <class Tile>
+__device__ Index row_length(Index R) {
+  return Tile::slices > 1 || Tile::columns == 1 ? Tile::columns : R;
+}
+
+// A tile in the array: offsets of its first element, and what of the tile there is.
 struct TilePart {
   Index x, y;
-  Index slices, columns;
+  int slices, columns;
 };
 
 // The row that a fibre of the last pass begins in, from the tile's first one.
@@ -47,7 +54,8 @@ __device__ Index row_of(int fibre) {
 template <class Tile>
 __device__ bool holds(const TilePart& part, int fibre) {
   constexpr int rows = Tile::Direct::Rows::size / Tile::slices;  // of a slice
-  return fibre % Tile::columns < part.columns && fibre / Tile::columns / rows < part.slices;
+  return Tile::slices > 1 ? fibre / Tile::columns < part.slices * rows
+                          : fibre % Tile::columns < part.columns;
 }
 
 }  // namespace batchkron

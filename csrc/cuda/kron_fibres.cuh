@@ -25,7 +25,8 @@ struct FibreKernel {
   using Pieces = Refill<T, Tile, sizeof...(Pass) == 1, typename LastOf<Pass...>::Type>;
   static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);
 
-  using Part = TilePart;
+  // Two on a scheduler, which have registers for what they multiply next.
+  static constexpr bool few_warps = Tile::threads * Tile::teams <= 256;
 
   // Cycles that half of the warps begin later, where each has a tile of its own and one mode: half of
   // a tile's multiply-adds, so that a scheduler's two warps do not load and write at once.
@@ -35,13 +36,7 @@ struct FibreKernel {
   static constexpr int late =
       alternate ? Tile::inputs * Tile::columns * Tile::slices / 64 * (Pass::K + ...) : 0;
 
-  __device__ static Index across(const Arguments& a) {
-    return (a.R + Tile::columns - 1) / Tile::columns;
-  }
-  __device__ static Part part(const Arguments& a, Index number) {
-    const Index l = number / across(a) * Tile::slices, r = number % across(a) * Tile::columns;
-    return {l * Tile::inputs * a.R + r, l * Tile::outputs * a.R + r, a.L - l, a.R - r};
-  }
+  __device__ static Index width(const Arguments& a) { return row_length<Tile>(a.R); }
 
   __device__ static void sync_team(int team) {
     if constexpr (Tile::threads == 32)
@@ -52,74 +47,88 @@ struct FibreKernel {
       asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(Tile::threads) : "memory");
   }
 
-  // Calls use(offset in the array from the tile's first element, place in the tile) for the first
-  // of every `word` elements.
-  template <int word, int size, class Axes, class Use>
-  __device__ static void each(const Part& part, Index R, int thread, Use use) {
+  // Calls use(where in the array, place in the tile) for the first of every `word` elements; `first`:
+  // where the tile begins.
+  template <int word, int size, class Axes, class Element, class Use>
+  __device__ static void each(Element* first, const TilePart& part, Index width, int thread,
+                              Use use) {
     constexpr int elements = Tile::slices * size * Tile::columns, step = Tile::threads * word;
-    const int rows = int(part.slices < Tile::slices ? part.slices : Tile::slices) * size;
+    const int rows = part.slices * size;
     if constexpr (step % Tile::columns == 0 && Axes::adds(step)) {
-      const int first = thread * word, column = first % Tile::columns;
+      constexpr int steps = (elements + step - 1) / step, jump = step / Tile::columns;
+      constexpr int together = steps % 8 == 0 && Axes::adds(8 * step) ? 8 : 1;
+      const int own = thread * word, column = own % Tile::columns, row = own / Tile::columns;
       if (column >= part.columns) return;
-      int row = first / Tile::columns;
-      Index offset = row * R + column;
-      const int place = Axes::place(first);
-#pragma unroll 4
-      for (int n = 0; n < (elements + step - 1) / step; ++n) {
-        if (row < rows) use(offset, place + Axes::place(n * step));
-        row += step / Tile::columns;
-        offset += step / Tile::columns * R;
+      Element* at = first + (row * width + column);
+#pragma unroll(together > 1 ? 1 : 4)
+      for (int n = 0; n < steps; n += together) {
+        const int place = Axes::place(own) + Axes::place(n * step), left = rows - row - n * jump;
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+          if (i * jump < left) use(at, place + Axes::place(i * step));
+          at += jump * width;
+        }
       }
     } else {
 #pragma unroll 4
       for (int i = thread * word; i < elements; i += step) {
         const int column = i % Tile::columns, row = i / Tile::columns;
-        if (column < part.columns && row < rows) use(row * R + column, Axes::place(i));
+        if (column < part.columns && row < rows)
+          use(first + (row * width + column), Axes::place(i));
       }
     }
   }
 
   template <int word>
-  __device__ static void load(const T* x, const Part& part, Index R, T* buffer, int thread) {
-    each<word, Tile::inputs, typename Tile::Inputs>(part, R, thread, [&](Index from, int to) {
-      copy_asynchronously<word * int(sizeof(T)), false>(buffer + to, x + from);
-    });
+  __device__ static void load(const Arguments& a, const TilePart& part, T* buffer, int thread) {
+    each<word, Tile::inputs, typename Tile::Inputs>(
+        a.x + part.x, part, width(a), thread, [&](const T* from, int to) {
+          copy_asynchronously<word * int(sizeof(T)), false>(buffer + to, from);
+        });
   }
-  __device__ static void load(const Arguments& a, bool words, const Part& part, T* buffer,
+  __device__ static void load(const Arguments& a, bool words, const TilePart& part, T* buffer,
                               int thread) {
     if (words)
-      load<Tile::word>(a.x + part.x, part, a.R, buffer, thread);
+      load<Tile::word>(a, part, buffer, thread);
     else
-      load<1>(a.x + part.x, part, a.R, buffer, thread);
+      load<1>(a, part, buffer, thread);
   }
 
   // Asks for a tile in the second-level cache.
-  __device__ static void prefetch(const Arguments& a, const Part& part, int thread) {
+  __device__ static void prefetch(const Arguments& a, bool words, const TilePart& part,
+                                  int thread) {
+    constexpr bool in_a_row = Tile::slices > 1 || Tile::columns == 1;
+    if (can_prefetch_bulk && in_a_row && Tile::word * sizeof(T) == 16 && words) {
+      constexpr int bytes = Tile::inputs * Tile::columns * int(sizeof(T));  // of a slice
+      if (thread == 0) prefetch_bulk(a.x + part.x, part.slices * bytes);
+      return;
+    }
     constexpr int line = 64 / int(sizeof(T));
     constexpr int run = Tile::columns > 1 ? Tile::columns : Tile::slices * Tile::inputs;
     each<(run < line ? run : line), Tile::inputs, typename Tile::Inputs>(
-        part, a.R, thread, [&](Index from, int) {
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(a.x + part.x + from));
-        });
+        a.x + part.x, part, width(a), thread,
+        [&](const T* from, int) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); });
   }
 
   template <int word>
-  __device__ static void store(const Arguments& a, const Part& part, const T* buffer, int thread) {
+  __device__ static void store(const Arguments& a, const TilePart& part, const T* buffer,
+                               int thread) {
     struct alignas(word * sizeof(T)) Word {
       T values[word];
     };
-    each<word, Tile::outputs, typename Tile::Outputs>(part, a.R, thread, [&](Index to, int from) {
-      Word result = *reinterpret_cast<const Word*>(buffer + from);
+    each<word, Tile::outputs, typename Tile::Outputs>(
+        a.y + part.y, part, width(a), thread, [&](T* to, int from) {
+          Word result = *reinterpret_cast<const Word*>(buffer + from);
 #pragma unroll
-      for (int j = 0; j < word; ++j) result.values[j] = multiply(a.alpha, result.values[j]);
-      if (a.previous) {
-        const Word previous = *reinterpret_cast<const Word*>(a.previous + part.y + to);
+          for (int j = 0; j < word; ++j) result.values[j] = multiply(a.alpha, result.values[j]);
+          if (a.previous) {
+            const Word previous = *reinterpret_cast<const Word*>(a.previous + (to - a.y));
 #pragma unroll
-        for (int j = 0; j < word; ++j)
-          result.values[j] = multiply_add(result.values[j], a.beta, previous.values[j]);
-      }
-      *reinterpret_cast<Word*>(a.y + part.y + to) = result;
-    });
+            for (int j = 0; j < word; ++j)
+              result.values[j] = multiply_add(result.values[j], a.beta, previous.values[j]);
+          }
+          *reinterpret_cast<Word*>(to) = result;
+        });
   }
 
   __device__ static bool is_aligned(const T* first, Index R) {
@@ -150,7 +159,7 @@ struct FibreKernel {
         Multiply::run(held, buffer, factor, thread, Tile::threads, last);
       } else {
         const auto sync = [team] { sync_team(team); };
-        const TargetInTile<T, P, decltype(sync)> target{buffer, sync};
+        const TargetInTile<T, P, few_warps, decltype(sync)> target{buffer, sync};
         Multiply::run(held, buffer, factor, thread, Tile::threads, target);
         sync();
         rest.run(buffer, factor + Multiply::elements, team, thread, last);
@@ -161,34 +170,41 @@ struct FibreKernel {
   // Where the last pass writes. release: called once all that the team reads of a tile is read.
   template <class Release, class Pieces = NoRefill>
   struct TargetInArray {
-    static constexpr bool in_tile = false;
+    static constexpr bool in_tile = false, few_warps = FibreKernel::few_warps;
     static constexpr int piece = Pieces::piece;
-    using Place = T*;
+    using Place = Index;  // from the tile's first result
     const Arguments& a;
-    const Part& part;
+    const TilePart& part;
     bool aligned;  // words in y, and in previous
     Release release;
     Pieces refill;
 
     __device__ bool has(int fibre) const { return holds<Tile>(part, fibre); }
-    __device__ T* place(int fibre) const {
-      return a.y + (part.y + row_of<Tile>(fibre) * a.R + fibre % Tile::columns);
+    __device__ Place place(int fibre) const {
+      return row_of<Tile>(fibre) * width(a) + fibre % Tile::columns;
     }
-    __device__ Index entry(int k) const { return k * (Tile::Direct::step * a.R); }
+    __device__ Place entry(int k) const { return k * (Tile::Direct::step * width(a)); }
 
     __device__ bool words() const { return aligned; }
+    __device__ bool scales() const { return a.alpha != 1; }
     __device__ bool adds() const { return a.previous; }
     __device__ bool exists(int fibre, int i) const {
       return Tile::columns == 1 || fibre % Tile::columns + i < part.columns;
     }
 
-    // Makes alpha values + beta previous of values.
+    template <int count>
+    __device__ void scale(T (&values)[count]) const {
+#pragma unroll
+      for (int i = 0; i < count; ++i) values[i] = multiply(a.alpha, values[i]);
+    }
+
+    // Makes values + beta previous of values.
     template <bool words, int count>
-    __device__ void add(bool present, const T* to, int fibre, T (&values)[count]) const {
+    __device__ void add(bool present, Place place, int fibre, T (&values)[count]) const {
       struct alignas(count * sizeof(T)) Word {
         T values[count];
       };
-      const T* const from = to + (a.previous - a.y);
+      const T* const from = a.previous + part.y + place;
       Word old;
       if constexpr (words) {
         old = present ? *reinterpret_cast<const Word*>(from) : Word{};
@@ -199,16 +215,12 @@ struct FibreKernel {
       }
 #pragma unroll
       for (int i = 0; i < count; ++i)
-        values[i] = multiply_add(multiply(a.alpha, values[i]), a.beta, old.values[i]);
+        values[i] = multiply_add(values[i], a.beta, old.values[i]);
     }
 
-    // added: add() was called for the values, which have alpha.
-    template <bool words, bool added, int count>
-    __device__ void put(T* to, int fibre, const T (&values)[count]) const {
-      T results[count];
-#pragma unroll
-      for (int i = 0; i < count; ++i)
-        results[i] = added ? values[i] : multiply(a.alpha, values[i]);
+    template <bool words, int count>
+    __device__ void put(Place place, int fibre, const T (&results)[count]) const {
+      T* const to = a.y + part.y + place;
       if constexpr (words && count == 4) {  // in assembly, so that it stays one instruction
         asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
                      "f"(results[1]), "f"(results[2]), "f"(results[3])
@@ -235,33 +247,47 @@ struct FibreKernel {
     ((FibreMultiply<T, Pass>::stage(factors[f++], target, Tile::threads * Tile::teams),
       target += FibreMultiply<T, Pass>::elements),
      ...);
+    commit_copies();
+  }
+  // Called when the thread's copies of factors are there; afterwards all threads' are.
+  __device__ static void finish(T* target) {
+    ((FibreMultiply<T, Pass>::finish(target, Tile::threads * Tile::teams),
+      target += FibreMultiply<T, Pass>::elements),
+     ...);
     __syncthreads();
   }
 
-  // The tiles of a thread block, every gridDim.x-th one, without a division for each.
+  // A tile's number along l and across r, and the way to later ones without a division for each.
   class Walk {
-    Index l, r;  // numbers of tiles
+    Index l, r;
 
    public:
-    __device__ Walk(const Arguments& a, Index number)
-        : l(number / across(a)), r(Tile::columns == 1 ? 0 : number % across(a)) {}
+    __device__ static Index across(const Arguments& a) {
+      return (width(a) + Tile::columns - 1) / Tile::columns;
+    }
+    __device__ static Index tiles(const Arguments& a) {
+      return (a.L + Tile::slices - 1) / Tile::slices * across(a);
+    }
 
-    // by: where tile gridDim.x is
+    __device__ Walk(const Arguments& a, Index number)
+        : l(number / across(a)), r(number % across(a)) {}
+
+    // by: where the tile is that is that many on from the first one
     __device__ void go_on(const Arguments& a, const Walk& by) {
       l += by.l;
-      if constexpr (Tile::columns > 1) {
-        r += by.r;
-        if (r >= across(a)) {
-          r -= across(a);
-          ++l;
-        }
+      r += by.r;
+      if (r >= across(a)) {
+        r -= across(a);
+        ++l;
       }
     }
     __device__ bool ends(const Arguments& a) const { return l * Tile::slices >= a.L; }
-    __device__ Part part(const Arguments& a) const {
+    __device__ TilePart part(const Arguments& a) const {
       const Index slice = l * Tile::slices, column = r * Tile::columns;
-      return {slice * Tile::inputs * a.R + column, slice * Tile::outputs * a.R + column,
-              a.L - slice, a.R - column};
+      const Index slices = a.L - slice, columns = width(a) - column;
+      return {slice * Tile::inputs * width(a) + column, slice * Tile::outputs * width(a) + column,
+              int(slices < Tile::slices ? slices : Tile::slices),
+              int(columns < Tile::columns ? columns : Tile::columns)};
     }
   };
 
@@ -300,7 +326,7 @@ struct FibreKernel {
       }
       const int stage = n % stages;
       full[stage].wait(n / stages);
-      const Part part = here.part(a);
+      const TilePart part = here.part(a);
       const auto release = [&] {
         __syncwarp();
         if (thread % 32 == 0) read[stage].arrive();
@@ -314,46 +340,52 @@ struct FibreKernel {
   __device__ static void run(const Arguments& a, T* shared) {
     const int team = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
     T* const buffers = shared + staged + team * Tile::stages * Tile::buffer;
-    const Index tiles = across(a) * ((a.L + Tile::slices - 1) / Tile::slices);
-    const Index stride = Index(Tile::teams) * gridDim.x;
     const bool load_words = is_aligned(a.x, a.R);
     const bool store_words = is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
-    Index number = blockIdx.x + Index(team) * gridDim.x;
-    const auto ask = [&](Index tile, T* buffer) {
-      if (tile < tiles) load(a, load_words, part(a, tile), buffer, thread);
+    const Walk step(a, Index(Tile::teams) * gridDim.x);
+    Walk here(a, blockIdx.x + Index(team) * gridDim.x), next = here;
+    const auto ask = [&](T* buffer) {
+      if (!next.ends(a)) load(a, load_words, next.part(a), buffer, thread);
       commit_copies();
+      next.go_on(a, step);
     };
-#pragma unroll
-    for (int i = 0; i < Tile::stages; ++i) ask(number + i * stride, buffers + i * Tile::buffer);
+    if (!here.ends(a)) prefetch(a, load_words, here.part(a), thread);
     stage(a.factors, shared);
+#pragma unroll
+    for (int i = 0; i < Tile::stages; ++i) ask(buffers + i * Tile::buffer);
+    wait_for_copies<Tile::stages>();
+    finish(shared);
     const Passes<Pass...> passes(a.factors, thread);
-    if (late > 0 && team >= Tile::teams / 2 && tiles >= 3 * stride) pause(late);
+    if (late > 0 && team >= Tile::teams / 2 && Walk::tiles(a) >= 3 * Tile::teams * gridDim.x)
+      pause(late);
     int current = 0;
 #pragma unroll 1
-    for (; number < tiles; number += stride) {
-      const Part here = part(a, number);
+    for (; !here.ends(a); here.go_on(a, step)) {
+      const TilePart part = here.part(a);
       T* const buffer = buffers + current * Tile::buffer;
       if constexpr (Tile::stages > 1) current ^= 1;
       wait_for_copies<Tile::stages - 1>();
       sync_team(team);
-      const bool has_next = Tile::stages == 1 && number + stride < tiles;
-      const Part next = has_next ? part(a, number + stride) : here;
-      if (has_next) prefetch(a, next, thread);
-      const Pieces pieces{a.x, a.R, next, buffer, thread, has_next && load_words};
+      const bool has_next = Tile::stages == 1 && !next.ends(a);
+      const TilePart next_part = has_next ? next.part(a) : part;
+      if (has_next) prefetch(a, load_words, next_part, thread);
+      const Pieces pieces(a.x, width(a), next_part, buffer, thread, has_next && load_words);
       const auto refill = [&] {
         sync_team(team);
-        if (Pieces::possible && pieces.active)
+        if (pieces.active) {
           commit_copies();
-        else
-          ask(number + Tile::stages * stride, buffer);
+          next.go_on(a, step);
+        } else {
+          ask(buffer);
+        }
       };
       passes.run(buffer, shared, team, thread,
-                 TargetInArray<decltype(refill), Pieces>{a, here, store_words, refill, pieces});
+                 TargetInArray<decltype(refill), Pieces>{a, part, store_words, refill, pieces});
       if constexpr (Tile::Direct::step == 0) {
         if (store_words)
-          store<Tile::word>(a, here, buffer, thread);
+          store<Tile::word>(a, part, buffer, thread);
         else
-          store<1>(a, here, buffer, thread);
+          store<1>(a, part, buffer, thread);
         refill();
       }
     }

@@ -72,17 +72,22 @@ struct FibreMultiply<
   // its column n is result n. Else row t is entry t, and column n is result n / 2, + 4 where n is
   // odd. Either way lanes read and write different banks.
   __device__ static void stage(const Factor<float>& factor, float* target, int threads) {
-    stage_values<float>(
-        elements, threads,
-        [&](int i) {
-          const int lane = i / 2 % 32, step = i / 64 % steps, tile = i / 64 / steps, n = lane / 4;
-          const int c = 8 * step + (along ? lane % 4 * 2 + i % 2 : lane % 4 + i % 2 * 4);
-          const int k = 8 * tile + (along ? n : n / 2 + n % 2 * 4);
-          return c < C && k < K ? factor.data[k * factor.row + c * factor.column] : 0;
+    const int lane = threadIdx.x % 32, n = lane / 8, half = lane % 2;
+    const Spot own = along ? Spot{n, lane / 2 % 4 * 2 + half}
+                           : Spot{n / 2 + n % 2 * 4, lane / 2 % 4 + half * 4};
+    stage_patches<K, C>(
+        factor, elements / 32, threads, own,
+        [](int patch) {
+          const int tile = patch / 2 / steps, step = patch / 2 % steps;
+          return Spot{8 * tile + patch % 2 * (along ? 4 : 2), 8 * step};
         },
-        [&](int i, float value) {
-          target[i] = products == 1 ? __uint_as_float(nearest_tf32(value)) : value;
-        });
+        [&](int patch) { return target + (patch * 32 + lane); });
+  }
+  // Rounds what the thread has copied, if there is one product.
+  __device__ static void finish(float* target, int threads) {
+    if constexpr (products == 1)
+      for (int i = threadIdx.x; i < elements; i += threads)
+        target[i] = __uint_as_float(nearest_tf32(target[i]));
   }
 
   template <class Target>
