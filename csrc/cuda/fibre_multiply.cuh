@@ -254,9 +254,10 @@ struct FibreMultiply<float, Pass, false> {
         : f(settled(factor + lane / lanes * word)) {
 #pragma unroll
       for (int g = 0; g < (steady ? 1 : groups); ++g)
-        x[g] = settled(tile + (inside(first, g) ? Pass::Fibres::place(first + g * apart) : 0));
+        x[g] = settled(tile + Pass::Fibres::place(inside(first, g) ? first + g * apart
+                                                                   : first / fibres * fibres));
     }
-    // Reads what is `entries` on. Fibres that do not exist are read as another one.
+    // Reads what is `entries` on; for fibres that do not exist, of the warp's first one.
     __device__ void read_x(int entries, X& to) const {
 #pragma unroll
       for (int g = 0; g < groups; ++g) {
