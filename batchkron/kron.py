@@ -249,8 +249,9 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     """
     given = factors[0] if _is_sequence_of_matrices(factors) else factors
     module = array_module(*given)  # type: ignore[misc]
-    if module is not np:
-        product = _plain_kron(module)(given, out)
+    plain = _plain_kron(module)
+    if plain is not None:
+        product = plain(given, out)
         if product is not None:
             return product
     chosen = backend_for(module)
@@ -261,8 +262,7 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
         rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
     if out is not None:
         check_output(out, (rows, columns), dtype, matrices)
-    if module is not np:
-        chosen.check_capture(matrices, out, dtype)  # type: ignore[attr-defined]
+    chosen.check_capture(matrices, out, dtype)
     target = chosen.empty((rows, columns), dtype) if out is None or not is_plain(out) else out
     chosen.kron([ready(matrix, dtype) for matrix in matrices], target)
     if out is not None and target is not out:
@@ -271,9 +271,9 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
 
 
 @cache
-def _plain_kron(module: Any) -> Callable[[Any, Any], Array | None]:
+def _plain_kron(module: Any) -> Callable[[Any, Any], Array | None] | None:
     """Return a device's own way of products that need no check: None is returned for others."""
-    return backend_for(module).plain_kron()  # type: ignore[attr-defined, no-any-return]
+    return backend_for(module).plain_kron()
 
 
 def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:

@@ -277,6 +277,14 @@ def kron(factors: Sequence[Array], out: Array) -> None:
     _native.kron(matrices[0], right, out)
 
 
+def plain_kron() -> None:
+    """Products of plain matrices have no way of their own on the CPU."""
+
+
+def check_capture(factors: object, out: object, dtype: object) -> None:
+    """On the CPU nothing is captured."""
+
+
 def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
     """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
     _native.sum_vectors(factors, vectors, out)

@@ -227,6 +227,17 @@ class Backend(Protocol):
     def kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype."""
 
+    def plain_kron(self) -> Callable[[Sequence[Any], Any], Array | None] | None:
+        """Return what writes the product of plain matrices on a device, or returns None for others.
+
+        None on the CPU.
+        """
+
+    def check_capture(
+        self, factors: Sequence[Array], out: Array | None, dtype: np.dtype[Any]
+    ) -> None:
+        """Refuse factors and a result of `kron` that would be copied while a graph is captured."""
+
     def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
         """Write Σ factors[k] vectors[k] to ``out``, which may be one of the real vectors."""
 

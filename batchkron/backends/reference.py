@@ -245,6 +245,14 @@ def kron(factors: Sequence[Array], out: Array) -> None:
     out[...] = product
 
 
+def plain_kron() -> None:
+    """Products of plain matrices have no way of their own on the CPU."""
+
+
+def check_capture(factors: object, out: object, dtype: object) -> None:
+    """On the CPU nothing is captured."""
+
+
 def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
     """Write Σ factors[k] vectors[k] to ``out``."""
     total = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
