@@ -1,0 +1,208 @@
+"""`kron_fibres` itself, lane by lane on the CPU: bits of small tiles of all kinds, and mistakes."""
+
+import random
+import struct
+import sys
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+from emulation import COPIES, Launch, compiled
+from nvrtc import DEVICES
+
+from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile
+from batchkron.backends.device_fibre_times import RING, Shape, cuts_of
+from batchkron.backends.device_programs import fibre_program
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
+DRAWN = [*(("90", seed) for seed in range(5)), ("80", 5)]  # capability, seed
+PER_SEED = 10
+MOST_WARPS = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel, and what it is launched on."""
+
+    shape: Shape
+    tile: FibreTile
+
+    @property
+    def dtype(self):
+        return np.dtype(f"f{self.shape.itemsize}")
+
+    @property
+    def program(self):
+        return fibre_program(self.dtype, self.tile)
+
+
+def single_modes(pick):
+    """Shapes and cuts of one mode: pieces of the next tile, rings, factors in registers."""
+    size, itemsize = pick.choice([(16, 4), (48, 4), (64, 4), (128, 4), (20, 8), (97, 8), (128, 8)])
+    R = pick.choice([1, 1, 3, 40, 68, 96])
+    return Shape((size,), (size,), pick.randrange(1, 120 if R == 1 else 9), R, itemsize)
+
+
+def several_modes(pick):
+    """Shapes of two to four modes, rectangular ones too, also on matrix units in float32."""
+    count, itemsize = pick.choice([2, 2, 3, 4]), pick.choice([4, 8])
+    sizes = [pick.choice([3, 4, 5, 8, 9, 12, 16, 20, 24][: 11 - count]) for _ in range(2 * count)]
+    inputs, outputs = sizes[:count], sizes[count:]
+    if pick.random() < 0.5:
+        outputs = inputs
+    products = pick.choice([0, 0, 1, 3]) if itemsize == 4 else 0
+    R = pick.choice([1, 1, 2, 8, 72])
+    return Shape(tuple(inputs), tuple(outputs), pick.randrange(1, 12), R, itemsize, products)
+
+
+def cases(seed, limits):
+    """Return kernels of random shapes and cuts, small enough to run."""
+    pick = random.Random(seed)
+    found = []
+    while len(found) < PER_SEED:
+        shape = pick.choice([single_modes, several_modes])(pick)
+        cuts = [cut for cut in cuts_of(shape, limits) if cut.teams * cut.warps <= MOST_WARPS]
+        if not cuts or shape.L * prod(shape.extents) * shape.R > 200_000:
+            continue
+        rings = [cut for cut in cuts if cut.stages == RING]
+        cut = pick.choice(rings if rings and pick.random() < 0.5 else cuts)
+        found.append(Case(shape, fibre_tile(0, shape, cut, limits)))
+    return found
+
+
+def placed(values, offset, room=8):
+    """Return values so many elements behind a multiple of 16 bytes, amid NaN, and the whole."""
+    whole = np.full(values.size + 2 * room + 4, np.nan, values.dtype)
+    begin = room + (-whole[room:].ctypes.data % 16) // values.itemsize + offset
+    view = whole[begin : begin + values.size].reshape(values.shape)
+    view[...] = values
+    return view, whole
+
+
+def run(case, launch, copies, rng, alpha=1, previous=None):
+    """Run a kernel on random integers, and compare with the definition, bit by bit."""
+    shape, tile, dtype = case.shape, case.tile, case.dtype
+    x, _ = placed(
+        rng.integers(-3, 4, (shape.L, *shape.inputs, shape.R)).astype(dtype), rng.choice([0, 0, 1])
+    )
+    factors = [
+        np.array(rng.integers(-2, 3, (k, c)), dtype, order=rng.choice(["C", "F"]))
+        for c, k in zip(shape.inputs, shape.outputs, strict=True)
+    ]
+    expected = x
+    for mode, factor in enumerate(factors):
+        expected = np.moveaxis(np.tensordot(factor, expected, (1, mode + 1)), 0, mode + 1)
+    before = rng.integers(-5, 6, expected.shape).astype(dtype)
+    poison = np.full(expected.shape, np.nan, dtype)
+    y, whole = placed(before if previous == "y" else poison, rng.choice([0, 0, 1]))
+    expected = alpha * expected
+    if previous is not None:
+        expected = expected - before
+    added = {None: None, "y": y, "other": before}[previous]
+    beta = 0 if previous is None else -1
+    real = "f" if dtype.itemsize == 4 else "d"
+    arguments = struct.pack("3Q", *(0 if a is None else a.ctypes.data for a in (x, y, added)))
+    for mode in tile.modes:
+        factor = factors[mode]
+        strides = [stride // dtype.itemsize for stride in factor.strides]
+        arguments += struct.pack("Q4q", factor.ctypes.data, 0, 0, *strides)
+    arguments += struct.pack(f"2q2{real}", shape.L, shape.R, alpha, beta)
+    how = Launch(
+        blocks=int(rng.integers(1, 4)),
+        threads=tile.threads * tile.teams,
+        shared_bytes=tile.shared_bytes,
+        when=COPIES[copies],
+        seed=int(rng.integers(1 << 30)),
+    )
+    beside = np.isnan(whole).sum() - np.isnan(y).sum()
+    failure = launch(arguments, how, [x, *factors])
+    assert not failure, f"{case}: {failure}"
+    np.testing.assert_array_equal(y, expected, err_msg=str(case))
+    assert np.isnan(whole).sum() == beside, f"{case}: y's neighbours were written"
+
+
+def run_often(case, launch, rng):
+    for _ in range(5):
+        for copies in COPIES:
+            run(case, launch, copies, rng)
+
+
+@pytest.mark.parametrize(("capability", "seed"), DRAWN)
+def test_kernels_give_the_bits_of_the_definition(capability, seed, tmp_path):
+    drawn = cases(seed, DEVICES[capability])
+    launches = compiled([case.program for case in drawn], tmp_path, int(capability) * 10)
+    rng = np.random.default_rng(seed)
+    for case, launch in zip(drawn, launches, strict=True):
+        for copies in COPIES:
+            run(case, launch, copies, rng)
+        run(case, launch, "at random", rng, alpha=2)
+        run(case, launch, "at random", rng, alpha=2, previous="other")
+        run(case, launch, "at random", rng, previous="y")
+
+
+def one_mode(size, L, R, itemsize=4, **wanted):
+    """Return the first kernel of one mode whose cut has what is wanted."""
+    shape, limits = Shape((size,), (size,), L, R, itemsize), DEVICES["90"]
+    cut = next(
+        cut
+        for cut in cuts_of(shape, limits)
+        if all(getattr(cut, name) == value for name, value in wanted.items())
+    )
+    return Case(shape, fibre_tile(0, shape, cut, limits))
+
+
+MISTAKES = {
+    "a tile is not waited for": (
+        one_mode(32, 40, 1, stages=2, slices=4, teams=2, warps=2),
+        ("kron_fibres.cuh", "wait_for_copies<Tile::stages - 1>();", ""),
+    ),
+    "a tile is overwritten while others read it": (
+        one_mode(32, 200, 1, stages=1, slices=16, teams=1, warps=8),
+        (
+            "kron_fibres.cuh",
+            "const auto refill = [&] {\n        sync_team(team);",
+            "const auto refill = [&] {",
+        ),
+    ),
+    "a piece is asked for before it is read": (
+        one_mode(64, 300, 1, stages=1, warps=1, slices=32, teams=4),
+        ("fibre_refill.cuh", "+ begin * entry;", "+ (begin + piece) % Last::C * entry;"),
+    ),
+    "rows beyond the last one are read": (
+        one_mode(64, 70, 1, stages=1, warps=1, slices=32, teams=4),
+        ("kron_fibres.cuh", "if (i * jump < left) use", "use"),
+    ),
+    "a word is written where an element begins": (
+        one_mode(16, 30, 1, stages=1, warps=1, slices=8, teams=4),
+        ("kron_fibres.cuh", "reinterpret_cast<unsigned long long>(first) % bytes == 0", "true"),
+    ),
+    "some lanes are left out of a shuffle": (
+        one_mode(16, 30, 1, stages=1, warps=1, slices=8, teams=4),
+        (
+            "fibre_multiply.cuh",
+            "Reader reader(tile",
+            "if (lane == 3) __syncwarp();\n    Reader reader(tile",
+        ),
+    ),
+    "a ring's tile is not waited for": (
+        one_mode(128, 90, 1, itemsize=8, stages=RING, slices=8),
+        ("kron_fibres.cuh", "full[stage].wait(n / stages);", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_seen(name, tmp_path):
+    case, (header, right, wrong) = MISTAKES[name]
+
+    def mistaken(file, text):
+        if file != header:
+            return text
+        assert right in text
+        return text.replace(right, wrong)
+
+    (launch,) = compiled([case.program], tmp_path, change=mistaken)
+    rng = np.random.default_rng(0)
+    with pytest.raises(AssertionError):
+        run_often(case, launch, rng)
