@@ -1,6 +1,6 @@
 """Device kernels on the CPU: their templates compiled by the host's compiler and run lane by lane.
 
-Instructions in assembly become calls of functions of ``emulator/emulated.hpp``; all else is
+Instructions in assembly become calls of functions of ``emulator/instructions.hpp``; all else is
 compiled as it is. Slow, and exact about what a device leaves undefined: copies that nobody waited
 for have not come, or came early, shared memory begins as NaN, and warps go on in any order.
 """
@@ -124,7 +124,7 @@ def compiled(programs, folder, architecture=900, change=lambda name, text: text)
         (folder / name).write_text(translated(change(name, text)))
     lines = [
         f"#define __CUDA_ARCH__ {architecture}",
-        '#include "emulated.hpp"',
+        '#include "instructions.hpp"',
         *dict.fromkeys(f'#include "{program.header}"' for program in programs),
         "template <class Arguments> const char* launch(void (*kernel)(Arguments), const void* a,",
         "                                              const emulated::Launch& how) {",
