@@ -32,10 +32,14 @@ struct DirectTarget {
   using Rows = Rows_;
 };
 
+// Whether a tile has all columns, and so is one stretch of the array.
+template <class Tile>
+constexpr bool in_a_row = Tile::slices > 1 || Tile::columns == 1;
+
 // Elements of a row of the array.
 template <class Tile>
 __device__ Index row_length(Index R) {
-  return Tile::slices > 1 || Tile::columns == 1 ? Tile::columns : R;
+  return in_a_row<Tile> ? Tile::columns : R;
 }
 
 // A tile in the array: offsets of its first element, and what of the tile there is.

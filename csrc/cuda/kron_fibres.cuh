@@ -97,8 +97,7 @@ struct FibreKernel {
   // Asks for a tile in the second-level cache.
   __device__ static void prefetch(const Arguments& a, bool words, const TilePart& part,
                                   int thread) {
-    constexpr bool in_a_row = Tile::slices > 1 || Tile::columns == 1;
-    if (can_prefetch_bulk && in_a_row && Tile::word * sizeof(T) == 16 && words) {
+    if (can_prefetch_bulk && in_a_row<Tile> && Tile::word * sizeof(T) == 16 && words) {
       constexpr int bytes = Tile::inputs * Tile::columns * int(sizeof(T));  // of a slice
       if (thread == 0) prefetch_bulk(a.x + part.x, part.slices * bytes);
       return;
