@@ -25,6 +25,7 @@ from oracle import DTYPES
 
 from batchkron.backends.cubin import resources
 from batchkron.backends.device_batch_slices import slice_tiling
+from batchkron.backends.device_batch_unit_slices import unit_slice_tiling
 from batchkron.backends.device_batch_units import unit_tiling
 from batchkron.backends.device_batches import register_tiling
 from batchkron.backends.device_explicit import (
@@ -53,6 +54,7 @@ from batchkron.backends.device_programs import (
     staged_sums_program,
     sum_program,
     unit_program,
+    unit_slice_program,
 )
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
@@ -129,6 +131,12 @@ UNIT_LISTS = [  # sizes of the modes, outputs
     ((4,) * 5, 1953),
     ((2,) + (4,) * 5, 900),
     ((4,) * 6, 488),
+    ((12, 12), 13_888),
+    ((16, 16), 7812),
+    ((4, 12, 16), 2000),
+    ((8, 12, 16), 1302),
+    ((12, 12, 12), 1157),
+    ((16, 16, 16), 488),
 ]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
@@ -354,7 +362,12 @@ def unit_kernels(capability):
         for short_ids in (True, False):
             numbers = outputs, 64 * outputs, short_ids, False
             tiling = unit_tiling(steps, dtype, *numbers, DEVICES[capability])
-            begun.append(_begun(unit_program(tiling), capability))
+            if tiling is None:
+                own = outputs, short_ids, False
+                shared = unit_slice_tiling(steps, dtype, *own, DEVICES[capability])
+                begun.append(_begun(unit_slice_program(shared), capability))
+            else:
+                begun.append(_begun(unit_program(tiling), capability))
     return [kernel.result() for kernel in begun]
 
 

@@ -24,6 +24,7 @@ from batchkron.backends.device_tiling import MOST_FIXED_MODES, Step, Tiling
 if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_batch_passes import BatchPass, HeldMode
     from batchkron.backends.device_batch_slices import SliceTiling
+    from batchkron.backends.device_batch_unit_slices import UnitSliceTiling
     from batchkron.backends.device_batch_units import UnitTiling
     from batchkron.backends.device_batches import RegisterTiling
     from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
@@ -359,10 +360,7 @@ def unit_program(tiling: UnitTiling) -> Program:
         "batchkron::NoMode" if s is None else _type("UnitMode", s, tiling.steps[s].C)
         for s in (tiling.split, tiling.lanes)
     )
-    matrices = (
-        _type("SingleMode" if len(steps) == 1 else "PairedModes", *steps)
-        for steps in (tiling.slow, tiling.fast)
-    )
+    matrices = (_unit_matrix(tiling.steps, modes) for modes in (tiling.slow, tiling.fast))
     return Program(
         "batched_units.cuh",
         _type(
@@ -372,6 +370,33 @@ def unit_program(tiling: UnitTiling) -> Program:
             _flag(tiling.short_ids),
             *leading,
             *matrices,
+        ),
+    )
+
+
+def _unit_matrix(steps: Sequence[Step], modes: Sequence[int]) -> str:
+    """Return the type of a matrix of one or two modes."""
+    if len(modes) == 2:
+        return _type("PairedModes", *modes)
+    (mode,) = modes
+    return (
+        _type("WideMode", mode, steps[mode].C) if steps[mode].C > 8 else _type("SingleMode", mode)
+    )
+
+
+def unit_slice_program(tiling: UnitSliceTiling) -> Program:
+    """Return the kernel of a batch list in float64 whose products warps share on matrix units."""
+    elements = (step.C * step.K for step in tiling.steps)
+    return Program(
+        "batched_unit_slices.cuh",
+        _type(
+            "batched_unit_slices",
+            _type("UnitLayout", *elements),
+            tiling.warps,
+            tiling.blocks,
+            _flag(tiling.short_ids),
+            _type("UnitMode", tiling.leading, tiling.steps[tiling.leading].C),
+            *(_unit_matrix(tiling.steps, (mode,)) for mode in (tiling.slow, tiling.fast)),
         ),
     )
 

@@ -1,175 +1,22 @@
 // y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]] in double precision,
 // single vectors, square matrices and no identities, each product by warps on matrix units.
 //
-// A block is (split, H, slow, fast). Modes of 8, or pairs of modes of 4 as their Kronecker product,
-// are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of results is, as
-// it lies in the lanes, one of fibres for the other multiply. So a block goes from memory through
-// registers to the sums of its output, and is exchanged nowhere. The H mode is multiplied in each
-// lane; of a split mode, each of `split` warps computes one result from all entries.
+// A block is (split, H, slow, fast). Modes of 8, 12 or 16, or pairs of modes of 4 as their Kronecker
+// product, are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of results
+// is, as it lies in the lanes, one of entries for the other multiply. So a block goes from memory
+// through registers to the sums of its output, and is exchanged nowhere. The H mode is multiplied in
+// each lane; of a split mode, each of `split` warps computes one result from all entries.
 #pragma once
 
-#include "batch_list.cuh"
-#include "double_units.cuh"
+#include "unit_multiply.cuh"
 
 namespace batchkron {
-
-// A lane's place in fragments: results 8 h + `row`, and of entries 8 i + 2 `column` + j, for all
-// halves h, i and both j.
-struct UnitLane {
-  int row, column;
-};
-
-// One mode of 8 as a matrix. entry(h, s): of the result that row `row` of half h stands for, and of
-// entry 8 (s / 2) + 2 column + s % 2.
-template <int step>
-struct SingleMode {
-  static constexpr int size = 8, halves = 1;
-  double entries[2];
-
-  template <class Factors>
-  __device__ void load(const Factors& factors, UnitLane lane) {
-    const double* const source = factors.template at<step>();
-#pragma unroll
-    for (int j = 0; j < 2; ++j) entries[j] = source[(2 * lane.column + j) * 8 + lane.row];
-  }
-  __device__ void scale(double weight) { entries[0] *= weight, entries[1] *= weight; }
-  __device__ double entry(int, int s) const { return entries[s]; }
-  __device__ static int result(int, int row) { return row; }
-};
-
-// Two modes of 4 as one matrix of 16; half h has results 2 row + h.
-template <int slow, int fast>
-struct PairedModes {
-  static constexpr int size = 16, halves = 2;
-  double outer[2], inner[2][2];
-
-  template <class Factors>
-  __device__ void load(const Factors& factors, UnitLane lane) {
-    const double* const a = factors.template at<slow>();
-    const double* const b = factors.template at<fast>();
-#pragma unroll
-    for (int j = 0; j < 2; ++j) outer[j] = a[(2 * j + lane.column / 2) * 4 + lane.row / 2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-      load_elements<2>(b + (lane.column % 2 * 2 + j) * 4 + lane.row % 2 * 2, inner[j]);
-  }
-  __device__ void scale(double weight) { outer[0] *= weight, outer[1] *= weight; }
-  __device__ double entry(int h, int s) const { return outer[s / 2] * inner[s % 2][h]; }
-  __device__ static int result(int h, int row) { return 2 * row + h; }
-};
-
-// No split mode, or none that lanes multiply.
-struct NoMode {
-  static constexpr int n = 1;
-};
-template <int step_, int n_>
-struct UnitMode {
-  static constexpr int step = step_, n = n_;
-};
 
 // `crew` groups of warps, one for each result of the split mode, share the products of an output;
 // `outputs` are a thread block's. `chunk` entries of the H mode are loaded at a time.
 template <int crew_, int outputs_, int chunk_>
 struct UnitCut {
   static constexpr int crew = crew_, outputs = outputs_, chunk = chunk_;
-};
-
-// Of `slices` entries of H, the elements of one lane: of half n of slow entries and half i of fast
-// ones, x[h][n][2 i + j] has slow entry `row` and fast entry 2 column + j.
-template <int halves, int slices>
-struct UnitTile {
-  double x[slices][halves][2 * halves];
-
-  __device__ void load(const double* source, UnitLane lane) {
-    constexpr int size = 8 * halves;
-#pragma unroll
-    for (int h = 0; h < slices; ++h)
-#pragma unroll
-      for (int n = 0; n < halves; ++n)
-#pragma unroll
-        for (int i = 0; i < halves; ++i)
-          load_elements<2>(source + (h * size + 8 * n + lane.row) * size + 8 * i + 2 * lane.column,
-                           &x[h][n][2 * i]);
-  }
-
-  // Becomes sum_c shares[c] tiles[c].
-  template <int split>
-  __device__ void mix(const double (&shares)[split], const UnitTile (&tiles)[split]) {
-#pragma unroll
-    for (int h = 0; h < slices; ++h)
-#pragma unroll
-      for (int n = 0; n < halves; ++n)
-#pragma unroll
-        for (int i = 0; i < 2 * halves; ++i) {
-          double sum = shares[0] * tiles[0].x[h][n][i];
-#pragma unroll
-          for (int c = 1; c < split; ++c) sum += shares[c] * tiles[c].x[h][n][i];
-          x[h][n][i] = sum;
-        }
-  }
-};
-
-// Multiplies by F_slow and F_fast. Of half h of slow results and half f of fast ones, a lane's
-// sums[h][2 f + p] has slow result 2 column + p and fast result `row`.
-template <int halves>
-struct UnitMultiply {
-  double slow[halves][halves][2];   // of each half of results, halves of entries
-  double fast[halves][2 * halves];  // of each half of entries, halves of results fastest
-
-  template <class Slow, class Fast>
-  __device__ UnitMultiply(const Slow& outer, const Fast& inner) {
-#pragma unroll
-    for (int h = 0; h < halves; ++h)
-#pragma unroll
-      for (int s = 0; s < 2 * halves; ++s) {
-        slow[h][s / 2][s % 2] = outer.entry(h, s);
-        fast[s / 2][s % 2 * halves + h] = inner.entry(h, s);
-      }
-  }
-
-  // sums += F_slow X F_fast^T
-  __device__ void add_to(double (&sums)[halves][2 * halves],
-                         const double (&x)[halves][2 * halves]) const {
-    double first[halves][2 * halves] = {};
-#pragma unroll
-    for (int i = 0; i < halves; ++i)
-#pragma unroll
-      for (int n = 0; n < halves; ++n) multiply_first(first[n], i, x[n] + 2 * i);
-#pragma unroll
-    for (int n = 0; n < halves; ++n)
-#pragma unroll
-      for (int h = 0; h < halves; ++h)
-        if constexpr (halves == 2) {
-          const double a[] = {first[n][0], first[n][2], first[n][1], first[n][3]};
-          multiply_16_8_8(sums[h], a, slow[h][n]);
-        } else {
-#pragma unroll
-          for (int p = 0; p < 2; ++p)
-            multiply_8_8_4(sums[h][0], sums[h][1], first[n][p], slow[h][n][p]);
-        }
-  }
-
-  // Of two slices of 8 x 8 at once, which fill larger fragments.
-  __device__ void multiply_two(double (&one)[1][2], double (&two)[1][2], const double (&x)[1][2],
-                               const double (&z)[1][2]) const {
-    double first[2] = {}, second[2] = {}, both[4] = {};
-    multiply_first(first, 0, x[0]);
-    multiply_first(second, 0, z[0]);
-    const double a[] = {first[0], second[0], first[1], second[1]};
-    multiply_16_8_8(both, a, slow[0][0]);
-#pragma unroll
-    for (int p = 0; p < 2; ++p) one[0][p] = both[p], two[0][p] = both[2 + p];
-  }
-
- private:
-  __device__ void multiply_first(double (&first)[2 * halves], int i, const double* x) const {
-    if constexpr (halves == 2) {
-      multiply_16_8_8(first, fast[i], x);
-    } else {
-#pragma unroll
-      for (int s = 0; s < 2; ++s) multiply_8_8_4(first[0], first[1], fast[i][s], x[s]);
-    }
-  }
 };
 
 // The matrix of the H mode of a product, in shared memory of the warp: two of them in turn.
@@ -219,18 +66,6 @@ struct StagedMode {
   }
 };
 
-// The matrices' elements of each step.
-template <int... elements>
-struct UnitLayout {
-  static constexpr int steps = int(sizeof...(elements));
-
-  template <class T>
-  static constexpr int pitch(int s) {
-    constexpr int sizes[] = {elements...};
-    return matrix_pitch<T>(sizes[s]);
-  }
-};
-
 // Which of two tiles has the first chunk of a product, known when the kernel is compiled: else both
 // would lie in memory.
 template <int value_>
@@ -240,11 +75,12 @@ struct Turn {
 
 // Adds the sums of an output's groups of warps and writes them to output block `block`. All threads
 // of a thread block come here, and after that use `memory`, its shared memory, for what they want.
-template <class Cut, int split, class Matrix, int steps, int n, int halves>
+template <class Cut, int split, class Slow, class Fast, int steps, int n, int halves>
 __device__ void write_unit_sums(const RegisterBatchArguments<double, steps>& a, Index block,
                                 bool active, double* memory, UnitLane lane,
                                 const double (&sums)[n][halves][2 * halves]) {
-  constexpr int crew = Cut::crew, size = split * n * Matrix::size * Matrix::size;
+  using Multiply = UnitMultiply<Slow, Fast>;
+  constexpr int crew = Cut::crew, slice = Slow::size * Fast::size, size = split * n * slice;
   const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % crew;
   // calls visit(i, sum) with the place in the output block of each of the lane's sums
   const auto each_sum = [&](auto visit) {
@@ -256,8 +92,8 @@ __device__ void write_unit_sums(const RegisterBatchArguments<double, steps>& a, 
         for (int f = 0; f < halves; ++f)
 #pragma unroll
           for (int p = 0; p < 2; ++p) {
-            const int row = (part * n + k) * Matrix::size + Matrix::result(h, 2 * lane.column + p);
-            visit(row * Matrix::size + Matrix::result(f, lane.row), sums[k][h][2 * f + p]);
+            if (Multiply::has(p, lane))
+              visit((part * n + k) * slice + Multiply::place(h, f, p, lane), sums[k][h][2 * f + p]);
           }
   };
   double* const target = a.y + block * size;
@@ -293,12 +129,11 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
   using Factors = PoolFactors<double, Layout, Record, false>;
   constexpr int crew = Cut::crew, split = Split::n, chunk = Cut::chunk, chunks = H::n / chunk;
   constexpr int halves = Slow::halves, slice = Slow::size * Fast::size, part_size = H::n * slice;
-  constexpr int stride = halves == 1 && chunk > 1 ? 2 : 1;  // slices at a time
+  constexpr int stride = chunk > 1 ? 2 : 1;  // slices at a time
   static_assert(H::n % chunk == 0 && (chunks == 1 || chunks % 2 == 0) && chunk % stride == 0,
                 "whole chunks in turn");
-  static_assert(Fast::halves == halves, "matrices of one kind");
-  using Tile = UnitTile<halves, chunk>;
-  using Multiply = UnitMultiply<halves>;
+  using Tile = UnitTile<Slow, Fast, chunk>;
+  using Multiply = UnitMultiply<Slow, Fast>;
   using Results = double[halves][2 * halves];
   extern __shared__ __align__(16) unsigned char shared_memory[];
   double* const memory = reinterpret_cast<double*>(shared_memory);
@@ -371,13 +206,13 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
 #pragma unroll
           for (int j = 0; j < chunk; j += stride) {
             if constexpr (H::n == 1) {
-              multiply.add_to(sums[0], tile.x[0]);
+              multiply.add_to(sums, tile.x);
             } else {
               Results results[stride] = {};
-              if constexpr (stride == 2)
+              if constexpr (halves == 1 && stride == 2)
                 multiply.multiply_two(results[0], results[1], tile.x[j], tile.x[j + 1]);
               else
-                multiply.add_to(results[0], tile.x[j]);
+                multiply.add_to(results, tile.x + j);
 #pragma unroll
               for (int two = 0; two < stride; ++two)
                 staged.add_to(sums, round % 2, i * chunk + j + two, results[two]);
@@ -395,7 +230,7 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
         }
       }
     }
-    write_unit_sums<Cut, split, Slow>(a, e * a.num_outputs + output, active, memory, lane, sums);
+    write_unit_sums<Cut, split, Slow, Fast>(a, e * a.num_outputs + output, active, memory, lane, sums);
   }
 }
 

@@ -22,7 +22,7 @@ constexpr int kWarp = 32, kBarriers = 17;  // the last one of all threads
 constexpr std::size_t kStack = 128 << 10;
 
 struct Number {
-  int x;
+  int x, y;
 };
 struct Range {
   const char *begin, *end;
@@ -71,7 +71,7 @@ enum class When { kLate, kAtOnce, kAtRandom };
 // One launch at a time.
 struct Device {
   Thread* current = nullptr;
-  Number block{0}, blocks{0};
+  Number block{0, 0}, blocks{0, 1};
   char* shared = nullptr;
   int shared_bytes = 0, threads = 0;
   When when = When::kLate;

@@ -70,6 +70,7 @@ BATCHES = [
 ]
 LISTS = [(23, 6, 5), (60, 6, 1), (50, 6, 70)]  # products, inputs, outputs
 UNITS = [(8, 8), (8, 8, 8), (4, 2, 8, 8), (4,) * 4, (4,) * 5, (4,) * 6]
+UNITS += [(12, 16), (4, 16, 12), (8, 12, 12), (12, 16, 12), (16, 16, 16)]
 SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
     ((1, 1, 1, 1), 300, 9),
     ((1, 3, 3, 3), 40, 9),
@@ -266,7 +267,7 @@ PARTS = {
     "modes": (modes, {"kron_group.cuh"}),
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
     "systems": (systems, {"kron_sum.cuh", "krylov_systems.cuh"}),
-    "units": (units, {"batched_units.cuh"}),
+    "units": (units, {"batched_units.cuh", "batched_unit_slices.cuh"}),
     "segmented": (segmented, {"segmented_multiply.cuh", "staged_sums.cuh"}),
     "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
 }

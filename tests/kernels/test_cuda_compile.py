@@ -159,7 +159,7 @@ def test_staged_sums_compile_and_take_no_more_registers(dtype, capability, table
 @pytest.mark.parametrize("capability", DEVICES)
 def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, table):
     kernels = unit_kernels(capability)
-    assert all("batched_units" in kernel.name for kernel in kernels)
+    assert all("batched_unit" in kernel.name for kernel in kernels)
     grown = list(growth(kernels, table[cuda_kernels.UNITS]))
     assert not grown, "\n".join([*grown, AGAIN])
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchkron.backends.device_batch_slices import slice_tiling
+from batchkron.backends.device_batch_unit_slices import unit_slice_tiling
 from batchkron.backends.device_batch_units import unit_tiling
 from batchkron.backends.device_batches import LARGEST_SHORT_ID, register_tiling
 from batchkron.backends.device_tiling import (
@@ -197,7 +198,7 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
 matrix_sizes = st.builds(
     lambda leading, matrices: [*leading, *matrices],
     st.lists(st.sampled_from([1, 2, 3, 4, 8]), max_size=3),
-    st.sampled_from([[8, 8], [4] * 4, [4, 4], [8], [4, 8]]),
+    st.sampled_from([[8, 8], [4] * 4, [12, 12], [16, 12], [4, 4], [8], [4, 8]]),
 )
 
 
@@ -211,8 +212,8 @@ def test_products_on_matrix_units(sizes, outputs, mean, device):
         return
     taken = [s for s in (tiling.split, tiling.lanes) if s is not None]
     assert [steps[s].mode for s in (*taken, *tiling.slow, *tiling.fast)] == list(range(len(sizes)))
-    assert math.prod(steps[s].C for s in tiling.slow) in (8, 16)
-    assert [steps[s].C for s in tiling.slow] == [steps[s].C for s in tiling.fast]
+    slow, fast = ([steps[s].C for s in matrix] for matrix in (tiling.slow, tiling.fast))
+    assert slow == fast in ([8], [4, 4]) or {*slow, *fast} <= {12, 16}
     held = 1 if tiling.lanes is None else steps[tiling.lanes].C
     assert held % tiling.chunk == 0
     assert held == 1 or held // tiling.chunk % 2 == 0
@@ -231,6 +232,10 @@ def test_products_on_matrix_units(sizes, outputs, mean, device):
         ((4,) * 5, 1953, 4),
         ((4,) * 6, 488, 2),
         ((4,) * 4, 125, 0),
+        ((12, 12), 13_888, 1),
+        ((4, 16, 12), 2604, 2),
+        ((8, 16, 16), 976, 0),
+        ((8, 12), 20_833, 0),
         ((4, 4, 4), 31_250, 0),
         ((8,) * 4, 488, 0),
         ((9, 8, 8), 3906, 0),
@@ -246,6 +251,35 @@ def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
     assert unit_tiling(steps, np.dtype("f8"), *numbers, True, device) is None
     for other in "fFD":
         assert unit_tiling(steps, np.dtype(other), *numbers, False, device) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "outputs", "share"),
+    [
+        ((16, 16, 16), 488, (8, 1)),
+        ((12, 16, 16), 651, (4, 2)),
+        ((12, 12, 12), 1157, (4, 3)),
+        ((8, 16, 12), 1302, (4, 3)),
+        ((12, 12, 12), 131, None),
+        ((4, 16, 16), 1953, None),
+        ((20, 16, 16), 390, None),
+        ((12, 12, 8), 1736, None),
+        ((2, 12, 12, 12), 578, None),
+    ],
+)
+def test_warps_that_share_a_product_on_matrix_units(sizes, outputs, share):
+    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
+    device = DeviceLimits(227 << 10, 132, 8)
+    tiling = unit_slice_tiling(steps, np.dtype("f8"), outputs, True, False, device)
+    assert share == (tiling and (tiling.warps, tiling.blocks))
+    if tiling:
+        modes = [steps[s].mode for s in (tiling.leading, tiling.slow, tiling.fast)]
+        assert modes == [0, 1, 2]
+        assert tiling.blocks * (tiling.shared_bytes + 1024) <= 228 << 10
+        assert sizes[0] % tiling.warps == 0
+    assert unit_slice_tiling(steps, np.dtype("f8"), outputs, True, True, device) is None
+    for other in "fFD":
+        assert unit_slice_tiling(steps, np.dtype(other), outputs, True, False, device) is None
 
 
 def test_ids_of_sixteen_bits_leave_one_for_identities():

@@ -19,6 +19,7 @@ from batchkron.backends.cuda.device import (
 from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
 from batchkron.backends.device_batch_slices import SliceTiling, slice_tiling
+from batchkron.backends.device_batch_unit_slices import UnitSliceTiling, unit_slice_tiling
 from batchkron.backends.device_batch_units import UnitTiling, unit_tiling
 from batchkron.backends.device_batches import (
     LARGEST_SHORT_ID,
@@ -31,11 +32,12 @@ from batchkron.backends.device_programs import (
     register_batch_program,
     slice_program,
     unit_program,
+    unit_slice_program,
 )
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
 
-AnyTiling = RegisterTiling | SliceTiling | UnitTiling
+AnyTiling = RegisterTiling | SliceTiling | UnitTiling | UnitSliceTiling
 
 WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
 _MOST_BLOCKS_Y = 65535
@@ -104,6 +106,8 @@ class RegisterBatch:
             return slice_program(self._dtype, self._tiling)
         if isinstance(self._tiling, UnitTiling):
             return unit_program(self._tiling)
+        if isinstance(self._tiling, UnitSliceTiling):
+            return unit_slice_program(self._tiling)
         return register_batch_program(self._dtype, self._tiling)
 
     def _launch(self, outer: int) -> Launch:
@@ -154,6 +158,7 @@ def tiling_of_batch(
     most = int(np.diff(starts).max())
     return (
         unit_tiling(steps, dtype, *numbers, *kinds, limits)
+        or unit_slice_tiling(steps, dtype, numbers[0], *kinds, limits)
         or slice_tiling(steps, dtype.itemsize, *numbers, most, *kinds, limits)
         or register_tiling(steps, dtype.itemsize, *numbers, *kinds, limits)
     )
