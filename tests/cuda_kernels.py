@@ -122,7 +122,7 @@ ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
     ),
 ]
 UNITS = "lists on matrix units"
-UNIT_LISTS = [  # sizes of the modes, outputs
+UNIT_LISTS = [  # sizes of the modes, or rows and columns, and outputs
     ((8, 8), 31_250),
     ((8, 8, 8), 3906),
     ((2, 8, 8), 3000),
@@ -137,6 +137,10 @@ UNIT_LISTS = [  # sizes of the modes, outputs
     ((8, 12, 16), 1302),
     ((12, 12, 12), 1157),
     ((16, 16, 16), 488),
+    ((7, 7), 40_816),
+    ((7, 7, 7), 5830),
+    ((3, 9, 15), 4938),
+    (((12, 10), (9, 14)), 14_285),
 ]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
@@ -355,19 +359,21 @@ def krylov_methods_kernels(dtype, capability):
 
 
 def unit_kernels(capability):
-    """The kernels of lists in float64 on matrix units, with ids of 16 bits and of 32."""
-    dtype, begun = np.dtype(np.float64), []
+    """The kernels of lists on matrix units, with ids of 16 bits and of 32; not all in float32."""
+    begun, limits = [], DEVICES[capability]
     for sizes, outputs in UNIT_LISTS:
-        steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), dtype)
-        for short_ids in (True, False):
+        rows, columns = zip(*(n if isinstance(n, tuple) else (n, n) for n in sizes), strict=True)
+        for dtype, short_ids in product((np.dtype("f8"), np.dtype("f4")), (True, False)):
+            steps = plan_steps(columns, rows, plan_order(columns, rows), dtype)
             numbers = outputs, 64 * outputs, short_ids, False
-            tiling = unit_tiling(steps, dtype, *numbers, DEVICES[capability])
-            if tiling is None:
-                own = outputs, short_ids, False
-                shared = unit_slice_tiling(steps, dtype, *own, DEVICES[capability])
-                begun.append(_begun(unit_slice_program(shared), capability))
+            tiling = unit_tiling(steps, dtype, *numbers, limits)
+            shared = unit_slice_tiling(steps, dtype, outputs, short_ids, False, limits)
+            if tiling is not None:
+                begun.append(_begun(unit_program(dtype, tiling), capability))
+            elif shared is not None:
+                begun.append(_begun(unit_slice_program(dtype, shared), capability))
             else:
-                begun.append(_begun(unit_program(tiling), capability))
+                assert dtype == np.float32, sizes
     return [kernel.result() for kernel in begun]
 
 

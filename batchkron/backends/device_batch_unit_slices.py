@@ -1,4 +1,4 @@
-"""How products of a batch list in double precision are cut where warps share one on matrix units.
+"""How products of a batch list of real elements are cut where warps share one on matrix units.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
 ``csrc/cuda/batched_unit_slices.cuh``.
@@ -7,18 +7,19 @@ Pure arithmetic on sizes, without any device: the kernel's contract is in
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.device_batch_units import WIDE
+from batchkron.backends.device_batch_units import may_use_units
 from batchkron.backends.device_batches import record_words
 from batchkron.backends.device_tiling import DeviceLimits, Step
 
 _WARP = 32
-_LEADING = (8, *WIDE)  # entries of the first mode
-# From so many elements of a block on: warps of a thread block, thread blocks of a multiprocessor.
-_SHARES = ((4096, (8, 1)), (3072, (4, 2)), (0, (4, 3)))
+_LEADING = (8, 12, 16)  # entries of the first mode
+_OTHERS = (12, 16)  # of the others
+_DOUBLE, _WORD = 8, 16  # bytes of a sum, of a copy
 _RESERVED = 1024  # bytes of shared memory that a thread block takes besides
 _ON_CHIP = 228 << 10
 
@@ -38,6 +39,7 @@ class UnitSliceTiling:
         Thread blocks that share a multiprocessor.
     short_ids : bool
         Whether ids have 16 bits.
+    itemsize : int
     """
 
     steps: tuple[Step, ...]
@@ -47,6 +49,7 @@ class UnitSliceTiling:
     warps: int
     blocks: int
     short_ids: bool
+    itemsize: int
 
     @property
     def block(self) -> int:
@@ -68,7 +71,8 @@ class UnitSliceTiling:
         """Bytes of shared memory of a thread block: two products' slices, three's matrices."""
         sizes = [self.steps[s].C for s in (self.leading, self.slow, self.fast)]
         slices = sizes[0] * (math.prod(sizes[1:]) + 4)
-        return 8 * (2 * slices + 3 * sum(n * (n + 2) for n in sizes))
+        matrices = sum(n * (n * self.itemsize + _WORD) for n in sizes)
+        return 2 * _DOUBLE * slices + 3 * matrices
 
     @property
     def carveout(self) -> int:
@@ -89,13 +93,29 @@ def unit_slice_tiling(
     ``outputs`` is the number of the whole call, with all systems. Lists with identities have other
     kernels: on matrix units an infinity would meet zeros.
     """
-    if dtype != np.float64 or identities or len(steps) != 3 or outputs < limits.multiprocessors:
+    if identities or len(steps) != 3 or outputs < limits.multiprocessors:
+        return None
+    if not may_use_units(dtype, limits):
         return None
     leading, slow, fast = sorted(range(3), key=lambda s: steps[s].mode)
     sizes = [steps[s].C for s in (leading, slow, fast)]
     square = all(step.C == step.K for step in steps)
-    if not square or sizes[0] not in _LEADING or not all(size in WIDE for size in sizes[1:]):
+    if not square or sizes[0] not in _LEADING or not all(size in _OTHERS for size in sizes[1:]):
         return None
-    warps, blocks = next(share for least, share in _SHARES if math.prod(sizes) >= least)
-    tiling = UnitSliceTiling(steps, leading, slow, fast, warps, blocks, short_ids)
+    warps, blocks = _share(sizes, dtype.itemsize)
+    itemsize = dtype.itemsize
+    tiling = UnitSliceTiling(steps, leading, slow, fast, warps, blocks, short_ids, itemsize)
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
+
+
+def _share(sizes: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Return warps of a thread block and thread blocks of a multiprocessor.
+
+    As was fastest on an H200 for blocks of 1152 to 4096 elements.
+    """
+    elements = math.prod(sizes)
+    if elements >= 4096:
+        return 8, 1 if itemsize == 8 else 2
+    if elements >= 3072:
+        return 4, 2
+    return (6, 2) if sizes[0] == 12 and itemsize == 8 else (4, 3)

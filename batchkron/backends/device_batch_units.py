@@ -1,4 +1,4 @@
-"""How products of a batch list in double precision are cut for matrix units.
+"""How products of a batch list of real elements are cut for matrix units of double precision.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
 ``csrc/cuda/batched_units.cuh``.
@@ -15,15 +15,19 @@ import numpy as np
 from batchkron.backends.device_batches import record_words
 from batchkron.backends.device_tiling import DeviceLimits, Step
 
-WIDE = (12, 16)  # entries of a mode that is a matrix of two halves
 _WARP = 32
+_HALF = 8  # rows of a fragment; a matrix has one or two halves
+# Multiply-adds of a slice, by bytes of an element: with fewer, others were faster on an H200.
+_LEAST_MULTIPLIES = {8: 200, 4: 500}
+_MOST_LEADING = 8  # entries of a mode that lanes multiply
+_MOST_PARTS = 4  # of a mode whose results are different warps'
 _MOST_SUMS = 32  # of a lane, two registers each
 _MOST_CHUNK = 16  # elements of a block that a lane loads at a time, of all parts of a split mode
 # Warps of an output, so that a lane can have 255 registers: with 16, which leave it 128, blocks of
 # (6,4) took 1326 µs on an H200 instead of 393.
 _MOST_WARPS = 8
 _WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
-_FILLS = 4  # waves of them, so that the last one matters little
+_FILLS = 6  # waves of them, so that the last one matters little
 _PIPELINED = 8  # products one after another, so that the first one's latency matters little
 _BLOCK_WARPS = 4
 
@@ -40,7 +44,7 @@ class UnitTiling:
     lanes : int or None
         The step along the next mode, which each lane multiplies.
     slow, fast : tuple of int
-        Steps of the two matrices: one of 8, 12 or 16, or two of 4.
+        Steps of the two matrices: one of up to 16, or two of 4.
     crew : int
         Warps, or groups of them for a split mode, that share the products of an output.
     outputs : int
@@ -78,13 +82,14 @@ class UnitTiling:
 
     @property
     def size(self) -> int:
-        """Elements of a block."""
-        return math.prod(step.C for step in self.steps)
+        """Elements of a block of results."""
+        return math.prod(step.K for step in self.steps)
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block: matrices of the lanes' mode, or the sums."""
-        matrix = 0 if self.lanes is None else self.steps[self.lanes].C ** 2
+        held = 0 if self.lanes is None else self.steps[self.lanes].C
+        matrix = held * (held + held % 2)
         staged = self.block // _WARP * 2 * matrix
         sums = 0 if self.crew == 1 else self.outputs * self.crew * self.size
         return 8 * max(staged, sums)
@@ -110,19 +115,22 @@ def unit_tiling(
     ``outputs`` and ``products`` are the numbers of the whole call, with all systems. Lists with
     identities have other kernels: on matrix units an infinity would meet zeros.
     """
-    if dtype != np.float64 or identities or any(step.C != step.K for step in steps):
+    if identities or not may_use_units(dtype, limits):
         return None
     modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
-    each = _modes_of_matrix([steps[s].C for s in modes])
+    each = _modes_of_matrix([steps[s] for s in modes], dtype.itemsize)
     if each is None or len(modes) > 2 * each + 2:
         return None
     leading, slow, fast = modes[: -2 * each], modes[-2 * each : -each], modes[-each:]
     lanes, split = leading[-1] if leading else None, leading[0] if len(leading) == 2 else None
     held, warps = (1 if s is None else steps[s].C for s in (lanes, split))
-    slice_sums = math.prod(_padded(steps[s].C) for s in (*slow, *fast)) // _WARP
-    if any(steps[s].C not in (2, 4, 8) for s in leading) or warps == 8:
+    halves = 2 if each == 2 else _halves(steps[fast[0]])
+    slice_sums = 2 * halves**2
+    if any(steps[s].C != steps[s].K or steps[s].C == 1 for s in leading):
         return None
-    if held * slice_sums > _MOST_SUMS:
+    if warps > 1 and dtype.itemsize == 4:
+        return None  # others were faster
+    if held > _MOST_LEADING or warps > _MOST_PARTS or held * slice_sums > _MOST_SUMS:
         return None
     crew = _crew(warps, outputs, products, limits)
     if crew * warps * outputs < _WARPS_WANTED * limits.multiprocessors:
@@ -135,23 +143,39 @@ def unit_tiling(
         fast=tuple(fast),
         crew=crew,
         outputs=max(1, _BLOCK_WARPS // (warps * crew)),
-        chunk=max(1, min(held // 2, _MOST_CHUNK // (slice_sums * warps))),
+        chunk=_chunk(held, _MOST_CHUNK // (slice_sums * warps)),
         short_ids=short_ids,
     )
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
 
 
-def _modes_of_matrix(sizes: Sequence[int]) -> int | None:
+def may_use_units(dtype: np.dtype[np.generic], limits: DeviceLimits) -> bool:
+    """Whether products of these elements may run on matrix units of double precision."""
+    return dtype == np.float64 or (dtype == np.float32 and limits.double_units)
+
+
+def _modes_of_matrix(steps: Sequence[Step], itemsize: int) -> int | None:
     """Return how many of the last modes each of the two matrices takes, None if there are none."""
-    last = sizes[-2:]
-    if last == [8, 8] or (len(last) == 2 and all(size in WIDE for size in last)):
-        return 1
-    return 2 if sizes[-4:] == [4, 4, 4, 4] else None
+    if [(step.C, step.K) for step in steps[-4:]] == [(4, 4)] * 4:
+        return 2 if itemsize == 8 else None
+    if len(steps) < 2:
+        return None
+    slow, fast = steps[-2:]
+    if max(slow.C, slow.K, fast.C, fast.K) > 2 * _HALF or _halves(slow) != _halves(fast):
+        return None
+    multiplies = fast.K * slow.C * (fast.C + slow.K)
+    return 1 if multiplies >= _LEAST_MULTIPLIES[itemsize] else None
 
 
-def _padded(size: int) -> int:
-    """Return the rows of fragments that hold a mode's results."""
-    return 16 if size in WIDE else size
+def _halves(step: Step) -> int:
+    """Return how many halves of a matrix the results are."""
+    return -(-step.K // _HALF)
+
+
+def _chunk(held: int, most: int) -> int:
+    """Return how many slices are loaded at a time: an even number of chunks, or all of them."""
+    chunks = [held // count for count in range(2, held + 1, 2) if held % count == 0]
+    return next((chunk for chunk in chunks if chunk <= max(1, most)), held)
 
 
 def _crew(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:

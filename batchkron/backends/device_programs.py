@@ -353,18 +353,19 @@ def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
     return Program("kron_sum.cuh", _type("kron_sum", _TYPES[dtype], system_sum_type(dtype, tiling)))
 
 
-def unit_program(tiling: UnitTiling) -> Program:
-    """Return the kernel of a batch list of single vectors in float64 on matrix units."""
+def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
+    """Return the kernel of a batch list of single vectors on matrix units of double precision."""
     elements = (step.C * step.K for step in tiling.steps)
     leading = (
         "batchkron::NoMode" if s is None else _type("UnitMode", s, tiling.steps[s].C)
         for s in (tiling.split, tiling.lanes)
     )
-    matrices = (_unit_matrix(tiling.steps, modes) for modes in (tiling.slow, tiling.fast))
+    matrices = (_unit_matrix(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast))
     return Program(
         "batched_units.cuh",
         _type(
             "batched_units",
+            _TYPES[dtype],
             _type("UnitLayout", *elements),
             _type("UnitCut", tiling.crew, tiling.outputs, tiling.chunk),
             _flag(tiling.short_ids),
@@ -374,29 +375,29 @@ def unit_program(tiling: UnitTiling) -> Program:
     )
 
 
-def _unit_matrix(steps: Sequence[Step], modes: Sequence[int]) -> str:
+def _unit_matrix(dtype: np.dtype[np.generic], steps: Sequence[Step], modes: Sequence[int]) -> str:
     """Return the type of a matrix of one or two modes."""
     if len(modes) == 2:
-        return _type("PairedModes", *modes)
+        return _type("PairedModes", _TYPES[dtype], *modes)
     (mode,) = modes
-    return (
-        _type("WideMode", mode, steps[mode].C) if steps[mode].C > 8 else _type("SingleMode", mode)
-    )
+    C, K = steps[mode].C, steps[mode].K
+    return _type("WideMode" if K > 8 else "NarrowMode", _TYPES[dtype], mode, C, K)
 
 
-def unit_slice_program(tiling: UnitSliceTiling) -> Program:
-    """Return the kernel of a batch list in float64 whose products warps share on matrix units."""
+def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> Program:
+    """Return the kernel of a batch list whose products warps share on matrix units."""
     elements = (step.C * step.K for step in tiling.steps)
     return Program(
         "batched_unit_slices.cuh",
         _type(
             "batched_unit_slices",
+            _TYPES[dtype],
             _type("UnitLayout", *elements),
             tiling.warps,
             tiling.blocks,
             _flag(tiling.short_ids),
             _type("UnitMode", tiling.leading, tiling.steps[tiling.leading].C),
-            *(_unit_matrix(tiling.steps, (mode,)) for mode in (tiling.slow, tiling.fast)),
+            *(_unit_matrix(dtype, tiling.steps, (mode,)) for mode in (tiling.slow, tiling.fast)),
         ),
     )
 

@@ -27,12 +27,14 @@ _SMALL_TEAM_BLOCK = 128
 class DeviceLimits:
     """What a device offers: bytes of shared memory of a thread block, multiprocessors.
 
-    And thread blocks of a cluster, 1 where there are none.
+    And thread blocks of a cluster, 1 where there are none; whether matrix units of double precision
+    are as fast as ordinary cores in single precision.
     """
 
     shared_bytes: int
     multiprocessors: int
     cluster: int = 1
+    double_units: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ namespace batchkron {
 template <class H, class Slow, class Fast>
 struct UnitSlices {
   using Multiply = UnitMultiply<Slow, Fast>;
-  static constexpr int rows = Slow::size / 2, columns = Fast::size / 4;  // of lanes with results
+  static constexpr int rows = Slow::outputs / 2, columns = Fast::outputs / 4;  // of lanes with results
   static constexpr int lanes = rows * columns, size = 8 * lanes, eights = lanes;
   static constexpr int pitch = size + 4, elements = H::n * pitch;  // so that lanes' banks differ
   static_assert(Slow::halves == 2 && size % 16 == 0, "two halves of results");
@@ -48,46 +48,47 @@ struct UnitSlices {
 
 // The matrices of a product in shared memory: [entry][result], each entry's a word of 16 bytes
 // longer, so that the banks of neighbouring lanes differ.
-template <class H, class Slow, class Fast>
+template <class T, class H, class Slow, class Fast>
 struct UnitMatrices {
-  static constexpr int pitch(int n) { return n + 2; }
+  static constexpr int word = 16 / int(sizeof(T));  // elements
+  static constexpr int pitch(int n) { return n + word; }
   static constexpr int slow = H::n * pitch(H::n);  // where it begins
-  static constexpr int fast = slow + Slow::size * pitch(Slow::size);
-  static constexpr int elements = fast + Fast::size * pitch(Fast::size);
+  static constexpr int fast = slow + Slow::inputs * pitch(Slow::outputs);
+  static constexpr int elements = fast + Fast::inputs * pitch(Fast::outputs);
 
   // Begins to copy them, with all threads of a thread block.
   template <int threads, class Factors>
-  __device__ static void copy(double* memory, const Factors& factors) {
+  __device__ static void copy(T* memory, const Factors& factors) {
     copy_one<threads, H::n>(memory, factors.template at<H::step>());
-    copy_one<threads, Slow::size>(memory + slow, factors.template at<Slow::step>());
-    copy_one<threads, Fast::size>(memory + fast, factors.template at<Fast::step>());
+    copy_one<threads, Slow::outputs>(memory + slow, factors.template at<Slow::step>());
+    copy_one<threads, Fast::outputs>(memory + fast, factors.template at<Fast::step>());
   }
 
  private:
   template <int threads, int n>
-  __device__ static void copy_one(double* to, const double* from) {
-    constexpr int words = n / 2;  // of an entry
+  __device__ static void copy_one(T* to, const T* from) {
+    constexpr int words = n / word;  // of an entry
 #pragma unroll
     for (int i = 0; i < n * words; i += threads) {
-      const int word = i + int(threadIdx.x);
-      if (i + threads <= n * words || word < n * words)
-        copy_asynchronously<16, true>(to + word / words * pitch(n) + word % words * 2,
-                                      from + 2 * word);
+      const int own = i + int(threadIdx.x);
+      if (i + threads <= n * words || own < n * words)
+        copy_asynchronously<16, true>(to + own / words * pitch(n) + own % words * word,
+                                      from + own * word);
     }
   }
 };
 
 // The matrix of H: a lane's entries are 4 s + `column`, its results 2 `row` and + 1, or the last ones
 // again.
-template <class H>
+template <class T, class H>
 struct SliceMode {
   static constexpr int n = H::n, steps = n / 4;
-  double entries[(steps + 1) / 2][4];  // of each two steps, their results in turn
+  T entries[(steps + 1) / 2][4];  // of each two steps, their results in turn
 
-  __device__ void load(const double* matrix, int pitch, UnitLane lane) {
+  __device__ void load(const T* matrix, int pitch, UnitLane lane) {
 #pragma unroll
     for (int s = 0; s < steps; ++s) {
-      const double* const entry = matrix + (4 * s + lane.column) * pitch;
+      const T* const entry = matrix + (4 * s + lane.column) * pitch;
       const int row = lane.row < n / 2 ? lane.row : n / 2 - 1;
       load_elements<2>(entry + 2 * row, entries[s / 2] + s % 2 * 2);
     }
@@ -98,27 +99,30 @@ struct SliceMode {
     double x[steps];
 #pragma unroll
     for (int s = 0; s < steps; ++s) x[s] = first[4 * s * Slices::pitch];
-    multiply_16_8_8(sums, entries[0], x);
-    if constexpr (steps == 3)
-      multiply_16_8_4(sums, entries[1][0], entries[1][1], x[2]);
-    else if constexpr (steps == 4)
-      multiply_16_8_8(sums, entries[1], x + 2);
+#pragma unroll
+    for (int i = 0; i < steps / 2; ++i) {
+      const T(&own)[4] = entries[i];
+      const double a[] = {own[0], own[1], own[2], own[3]};
+      multiply_16_8_8(sums, a, x + 2 * i);
+    }
+    if constexpr (steps == 3) multiply_16_8_4(sums, entries[1][0], entries[1][1], x[2]);
   }
 };
 
 // A thread block adds the products of an output in their order: the same bits from run to run. While
 // one is multiplied, slices of the next one are on their way to registers, and the matrices of the
 // next two to shared memory.
-template <class Layout, int warps, int blocks, bool short_ids, class H, class Slow, class Fast>
+template <class T, class Layout, int warps, int blocks, bool short_ids, class H, class Slow,
+          class Fast>
 __global__ void __launch_bounds__(32 * warps, blocks)
-    batched_unit_slices(const RegisterBatchArguments<double, Layout::steps> a) {
+    batched_unit_slices(const RegisterBatchArguments<T, Layout::steps> a) {
   using Record = HeldRecord<Layout::steps, short_ids>;
-  using Factors = PoolFactors<double, Layout, Record, false>;
+  using Factors = PoolFactors<T, Layout, Record, false>;
   using Slices = UnitSlices<H, Slow, Fast>;
-  using Matrices = UnitMatrices<H, Slow, Fast>;
-  using Tile = UnitTile<Slow, Fast, H::n / warps>;
+  using Matrices = UnitMatrices<T, H, Slow, Fast>;
+  using Tile = UnitTile<T, Slow, Fast, H::n / warps>;
   using Multiply = UnitMultiply<Slow, Fast>;
-  constexpr int slice = Slow::size * Fast::size, size = H::n * slice, own = H::n / warps;
+  constexpr int slice = Slow::inputs * Fast::inputs, size = H::n * slice, own = H::n / warps;
   constexpr int some = own % 2 == 0 ? 2 : 1;  // slices at a time
   constexpr int turns = (Slices::eights + warps - 1) / warps;
   static_assert(H::n % warps == 0, "as many slices for each warp");
@@ -135,12 +139,12 @@ __global__ void __launch_bounds__(32 * warps, blocks)
     return Record::load(list + Index(round < count ? round : 0) * Record::size);
   };
   const auto matrices_of = [&](int round) {
-    return memory + 2 * Slices::elements + round % 3 * Matrices::elements;
+    return reinterpret_cast<T*>(memory + 2 * Slices::elements) + round % 3 * Matrices::elements;
   };
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
     const Index system = a.systems == 1 ? 0 : e % a.systems;
-    const double* const x = a.x + e * a.num_inputs * size + warp * own * slice;
+    const T* const x = a.x + e * a.num_inputs * size + warp * own * slice;
     double sums[turns][4] = {};
 
     if (count > 0) {
@@ -159,18 +163,18 @@ __global__ void __launch_bounds__(32 * warps, blocks)
       const double* const entries_of = memory + 8 * warp + Slices::first_entry(lane);
       for (int round = 0; round < count; ++round) {
         const int place = round % 2 * Slices::elements;
-        const double* const following = x + Index(next.input()) * size;
+        const T* const following = x + Index(next.input()) * size;
         {
           Slow slow;
           Fast fast;
-          slow.load(matrices_of(round) + Matrices::slow, Matrices::pitch(Slow::size), lane);
-          fast.load(matrices_of(round) + Matrices::fast, Matrices::pitch(Fast::size), lane);
-          if (weighted) slow.scale(a.weights[system * a.weight_system + begin + round]);
-          const Multiply multiply(slow, fast);
+          slow.load(matrices_of(round) + Matrices::slow, Matrices::pitch(Slow::outputs), lane);
+          fast.load(matrices_of(round) + Matrices::fast, Matrices::pitch(Fast::outputs), lane);
+          Multiply multiply(slow, fast);
+          if (weighted) multiply.scale(a.weights[system * a.weight_system + begin + round]);
 #pragma unroll
           for (int i = 0; i < own; i += some) {
             typename Multiply::Sums results[some] = {};
-            multiply.add_to(results, tile.x + i);
+            multiply.add_to(results, tile.x + i, lane);
 #pragma unroll
             for (int j = i; j < i + some; ++j) {
               Tile::load_slice(following + j * slice, lane, tile.x[j]);
@@ -184,7 +188,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
         commit_copies();
         next = later;
         later = record_of(round + 3);
-        SliceMode<H> leading;
+        SliceMode<T, H> leading;
         leading.load(matrices_of(round), Matrices::pitch(H::n), lane);
 #pragma unroll
         for (int turn = 0; turn < turns; ++turn) {
@@ -196,7 +200,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
       __syncthreads();  // all slices have been read
     }
 
-    double* const target = a.y + (e * a.num_outputs + output) * size;
+    T* const target = a.y + (e * a.num_outputs + output) * size;
 #pragma unroll
     for (int turn = 0; turn < turns; ++turn) {
       const int eight = turn * warps + warp;
@@ -206,9 +210,9 @@ __global__ void __launch_bounds__(32 * warps, blocks)
         const int in_slice = Slices::place(8 * eight + 2 * lane.column + p);
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
-          double& to = target[(2 * lane.row + t) * slice + in_slice];
+          T& to = target[(2 * lane.row + t) * slice + in_slice];
           const double sum = a.alpha * sums[turn][2 * t + p];
-          to = a.accumulate ? to + sum : sum;
+          to = T(a.accumulate ? to + sum : sum);
         }
       }
     }

@@ -1,8 +1,8 @@
-// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]] in double precision,
-// single vectors, square matrices and no identities, each product by warps on matrix units.
+// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]] in double precision, of
+// real elements, single vectors and no identities, each product by warps on matrix units.
 //
-// A block is (split, H, slow, fast). Modes of 8, 12 or 16, or pairs of modes of 4 as their Kronecker
-// product, are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of results
+// A block is (split, H, slow, fast). Modes of up to 8, or of up to 16, or pairs of modes of 4 as their
+// Kronecker product, are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of results
 // is, as it lies in the lanes, one of entries for the other multiply. So a block goes from memory
 // through registers to the sums of its output, and is exchanged nowhere. The H mode is multiplied in
 // each lane; of a split mode, each of `split` warps computes one result from all entries.
@@ -19,32 +19,37 @@ struct UnitCut {
   static constexpr int crew = crew_, outputs = outputs_, chunk = chunk_;
 };
 
-// The matrix of the H mode of a product, in shared memory of the warp: two of them in turn.
-template <class Mode>
+// The matrix of the H mode of a product, in shared memory of the warp: two of them in turn. Rows are
+// filled up to whole words of 16 bytes.
+template <class T, class Mode>
 struct StagedMode {
-  static constexpr int n = Mode::n, elements = n == 1 ? 0 : n * n;
-  static constexpr int words = (elements / 2 + 31) / 32;
+  static constexpr int n = Mode::n, pitch = (n + 1) / 2 * 2, elements = n == 1 ? 0 : n * pitch;
+  static constexpr int width = n % 2 == 0 ? 2 : 1;  // elements that a lane reads at a time
+  static constexpr int parts = n == 1 ? 0 : n * n / width, turns = (parts + 31) / 32;
   double* base;
-  double held[words == 0 ? 1 : words][2];
+  T held[turns == 0 ? 1 : turns][width];
 
   template <class Factors>
   __device__ void load(const Factors& factors, int lane) {
     if constexpr (n > 1) {
-      const double* const source = factors.template at<Mode::step>();
+      const T* const source = factors.template at<Mode::step>();
 #pragma unroll
-      for (int i = 0; i < words; ++i) {
-        const int word = i * 32 + lane;
-        if (word < elements / 2) load_elements<2>(source + 2 * word, held[i]);
+      for (int i = 0; i < turns; ++i) {
+        const int part = i * 32 + lane;
+        if (part < parts) load_elements<width>(source + width * part, held[i]);
       }
     }
   }
   __device__ void stage(int which, int lane) const {
     if constexpr (n > 1) {
 #pragma unroll
-      for (int i = 0; i < words; ++i)
-        if (i * 32 + lane < elements / 2)
+      for (int i = 0; i < turns; ++i) {
+        const int first = (i * 32 + lane) * width;
+        if (first < n * n)
 #pragma unroll
-          for (int j = 0; j < 2; ++j) base[which * elements + 2 * (i * 32 + lane) + j] = held[i][j];
+          for (int j = 0; j < width; ++j)
+            base[which * elements + first / n * pitch + first % n + j] = held[i][j];
+      }
       __syncwarp();
     }
   }
@@ -55,9 +60,9 @@ struct StagedMode {
 #pragma unroll
     for (int k = 0; k < n; k += 2) {
       double entries[2];
-      load_elements<2>(base + which * elements + c * n + k, entries);
+      load_elements<2>(base + which * elements + c * pitch + k, entries);
 #pragma unroll
-      for (int j = 0; j < 2; ++j)
+      for (int j = 0; j < 2 && k + j < n; ++j)
 #pragma unroll
         for (int h = 0; h < halves; ++h)
 #pragma unroll
@@ -75,12 +80,12 @@ struct Turn {
 
 // Adds the sums of an output's groups of warps and writes them to output block `block`. All threads
 // of a thread block come here, and after that use `memory`, its shared memory, for what they want.
-template <class Cut, int split, class Slow, class Fast, int steps, int n, int halves>
-__device__ void write_unit_sums(const RegisterBatchArguments<double, steps>& a, Index block,
+template <class Cut, int split, class Slow, class Fast, class T, int steps, int n, int halves>
+__device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index block,
                                 bool active, double* memory, UnitLane lane,
                                 const double (&sums)[n][halves][2 * halves]) {
   using Multiply = UnitMultiply<Slow, Fast>;
-  constexpr int crew = Cut::crew, slice = Slow::size * Fast::size, size = split * n * slice;
+  constexpr int crew = Cut::crew, slice = Slow::outputs * Fast::outputs, size = split * n * slice;
   const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % crew;
   // calls visit(i, sum) with the place in the output block of each of the lane's sums
   const auto each_sum = [&](auto visit) {
@@ -92,14 +97,14 @@ __device__ void write_unit_sums(const RegisterBatchArguments<double, steps>& a, 
         for (int f = 0; f < halves; ++f)
 #pragma unroll
           for (int p = 0; p < 2; ++p) {
-            if (Multiply::has(p, lane))
+            if (Multiply::has(h, f, p, lane))
               visit((part * n + k) * slice + Multiply::place(h, f, p, lane), sums[k][h][2 * f + p]);
           }
   };
-  double* const target = a.y + block * size;
+  T* const target = a.y + block * size;
   const auto write = [&](int i, double sum) {
     sum *= a.alpha;
-    target[i] = a.accumulate ? target[i] + sum : sum;
+    target[i] = T(a.accumulate ? target[i] + sum : sum);
   };
   if constexpr (crew == 1) {
     if (active) each_sum(write);
@@ -122,17 +127,18 @@ __device__ void write_unit_sums(const RegisterBatchArguments<double, steps>& a, 
 // A group of warps takes each crew-th product of its output and adds them in their order; then the
 // groups' sums are added in the order of the groups. While a chunk is multiplied, the next one is on
 // its way to registers, and so are the next product's matrices.
-template <class Layout, class Cut, bool short_ids, class Split, class H, class Slow, class Fast>
+template <class T, class Layout, class Cut, bool short_ids, class Split, class H, class Slow,
+          class Fast>
 __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
-    batched_units(const RegisterBatchArguments<double, Layout::steps> a) {
+    batched_units(const RegisterBatchArguments<T, Layout::steps> a) {
   using Record = HeldRecord<Layout::steps, short_ids>;
-  using Factors = PoolFactors<double, Layout, Record, false>;
+  using Factors = PoolFactors<T, Layout, Record, false>;
   constexpr int crew = Cut::crew, split = Split::n, chunk = Cut::chunk, chunks = H::n / chunk;
-  constexpr int halves = Slow::halves, slice = Slow::size * Fast::size, part_size = H::n * slice;
+  constexpr int halves = Slow::halves, slice = Slow::inputs * Fast::inputs;
+  constexpr int part_size = H::n * slice;
   constexpr int stride = chunk > 1 ? 2 : 1;  // slices at a time
-  static_assert(H::n % chunk == 0 && (chunks == 1 || chunks % 2 == 0) && chunk % stride == 0,
-                "whole chunks in turn");
-  using Tile = UnitTile<Slow, Fast, chunk>;
+  static_assert(H::n % chunk == 0 && (chunks == 1 || chunks % 2 == 0), "whole chunks in turn");
+  using Tile = UnitTile<T, Slow, Fast, chunk>;
   using Multiply = UnitMultiply<Slow, Fast>;
   using Results = double[halves][2 * halves];
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -152,14 +158,14 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
     const Index system = a.systems == 1 ? 0 : e % a.systems;
-    const double* const x = a.x + e * a.num_inputs * split * part_size;
+    const T* const x = a.x + e * a.num_inputs * split * part_size;
     Results sums[H::n] = {};
 
     if (count > 0) {
-      StagedMode<H> staged{memory + warp * 2 * StagedMode<H>::elements};
+      StagedMode<T, H> staged{memory + warp * 2 * StagedMode<T, H>::elements};
       Slow slow;
       Fast fast;
-      double shares[split];
+      T shares[split];
       Tile tiles[split > 1 ? 1 : 2][split];  // those of a split mode are mixed before the next come
       const auto load_factors = [&](const Record& record) {
         const Factors factors{a.pools, system, record};
@@ -172,51 +178,65 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
             shares[c] = factors.template at<Split::step>()[c * split + part];
         }
       };
-      const auto load_chunk = [&](const double* block, int place, Tile(&to)[split]) {
+      const auto load_chunk = [&](const T* block, int place, Tile(&to)[split]) {
 #pragma unroll
         for (int c = 0; c < split; ++c)
           to[c].load(block + c * part_size + place * chunk * slice, lane);
       };
       const Record first = record_of(0);
       Record next = record_of(1);
-      const double* block = x + Index(first.input()) * split * part_size;
+      const T* block = x + Index(first.input()) * split * part_size;
       load_chunk(block, 0, tiles[0]);
       load_factors(first);
 
+      const auto add_chunk = [&](int round, int first, const Multiply& multiply, const auto& tile) {
+        if constexpr (H::n == 1) {
+          multiply.add_to(sums, tile.x, lane);
+          return;
+        }
+#pragma unroll
+        for (int j = 0; j + stride <= chunk; j += stride) {
+          Results results[stride] = {};
+          if constexpr (Multiply::takes_two && stride == 2)
+            multiply.multiply_two(results[0], results[1], tile.x[j], tile.x[j + 1], lane);
+          else
+            multiply.add_to(results, tile.x + j, lane);
+#pragma unroll
+          for (int i = 0; i < stride; ++i) staged.add_to(sums, round % 2, first + j + i, results[i]);
+        }
+        if constexpr (chunk % stride != 0) {
+          Results last[1] = {};
+          multiply.add_to(last, tile.x + chunk - 1, lane);
+          staged.add_to(sums, round % 2, first + chunk - 1, last[0]);
+        }
+      };
       // one product, whose first chunk is in tiles[turn]
       const auto add_product = [&](int round, auto turn) {
+        Multiply multiply(slow, fast);
         if (weighted)
-          slow.scale(a.weights[system * a.weight_system + begin + Index(round) * crew]);
-        const Multiply multiply(slow, fast);
+          multiply.scale(a.weights[system * a.weight_system + begin + Index(round) * crew]);
         double own[split];
 #pragma unroll
         for (int c = 0; c < split; ++c) own[c] = shares[c];
         staged.stage(round % 2, thread);
-        const double* const following = x + Index(next.input()) * split * part_size;
+        const T* const following = x + Index(next.input()) * split * part_size;
         load_factors(next);
         next = record_of(round + 2);
 #pragma unroll
         for (int i = 0; i < chunks; ++i) {
           constexpr int first_turn = decltype(turn)::value;
           const int now = split > 1 ? 0 : (first_turn + i) % 2, then = split > 1 ? 0 : 1 - now;
-          Tile mixed;
-          if constexpr (split > 1) mixed.mix(own, tiles[0]);
-          load_chunk(i + 1 < chunks ? block : following, (i + 1) % chunks, tiles[then]);
-          const Tile& tile = split > 1 ? mixed : tiles[now][0];
-#pragma unroll
-          for (int j = 0; j < chunk; j += stride) {
-            if constexpr (H::n == 1) {
-              multiply.add_to(sums, tile.x);
-            } else {
-              Results results[stride] = {};
-              if constexpr (halves == 1 && stride == 2)
-                multiply.multiply_two(results[0], results[1], tile.x[j], tile.x[j + 1]);
-              else
-                multiply.add_to(results, tile.x + j);
-#pragma unroll
-              for (int two = 0; two < stride; ++two)
-                staged.add_to(sums, round % 2, i * chunk + j + two, results[two]);
-            }
+          const auto load_next = [&] {
+            load_chunk(i + 1 < chunks ? block : following, (i + 1) % chunks, tiles[then]);
+          };
+          if constexpr (split > 1) {
+            UnitTile<double, Slow, Fast, chunk> mixed;
+            mixed.mix(own, tiles[0]);
+            load_next();
+            add_chunk(round, i * chunk, multiply, mixed);
+          } else {
+            load_next();
+            add_chunk(round, i * chunk, multiply, tiles[now][0]);
           }
         }
         block = following;

@@ -70,7 +70,7 @@ BATCHES = [
 ]
 LISTS = [(23, 6, 5), (60, 6, 1), (50, 6, 70)]  # products, inputs, outputs
 UNITS = [(8, 8), (8, 8, 8), (4, 2, 8, 8), (4,) * 4, (4,) * 5, (4,) * 6]
-UNITS += [(12, 16), (4, 16, 12), (8, 12, 12), (12, 16, 12), (16, 16, 16)]
+UNITS += [(12, 16), (4, 16, 12), (8, 12, 12), (12, 16, 12), (16, 16, 16), (7, 7, 7), (3, 9, 15)]
 SEGMENTS = [  # (before, Q, P, behind), nodes, edges of a node
     ((1, 1, 1, 1), 300, 9),
     ((1, 3, 3, 3), 40, 9),
@@ -310,7 +310,7 @@ def main():
         for part in options.only or PARTS:
             if part == "fibres" and np.dtype(dtype).kind == "c":
                 continue
-            if part == "units" and dtype != "float64":
+            if part == "units" and np.dtype(dtype).kind == "c":
                 continue
             counts.clear()
             run, templates = PARTS[part]

@@ -80,7 +80,7 @@ def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes
     np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
 
 
-UNITS = [
+UNITS = [  # sizes, or rows and columns, of lists in float64
     (8, 8),
     (8, 8, 8),
     (2, 8, 8),
@@ -89,7 +89,17 @@ UNITS = [
     (4,) * 5,
     (2,) + (4,) * 5,
     (4,) * 6,
+    (7, 7),
+    (7, 7, 7),
+    (2, 3, 9, 10),
+    (11, 16),
+    (8, 16, 12),
+    (12, 12, 12),
+    (16, 16, 16),
+    ((12, 10), (9, 14)),
+    ((3, 16), (7, 9)),
 ]
+SINGLE_UNITS = [(8, 8), (7, 7, 7), (11, 16), (12, 16, 12), (16, 16, 16), ((12, 10), (9, 14))]
 
 
 @pytest.fixture
@@ -97,51 +107,60 @@ def on_matrix_units(cupy, monkeypatch):
     """The kernels of matrix units that are loaded; lists are cut as for one multiprocessor."""
     from batchkron.backends.cuda import register_batch
 
-    limits, program, used = register_batch.device_limits, register_batch.unit_program, []
+    limits, used = register_batch.device_limits, []
     monkeypatch.setattr(
         register_batch, "device_limits", lambda number: replace(limits(number), multiprocessors=1)
     )
-    monkeypatch.setattr(
-        register_batch, "unit_program", lambda tiling: used.append(tiling) or program(tiling)
-    )
+
+    def noted(program):
+        return lambda dtype, tiling: used.append(tiling) or program(dtype, tiling)
+
+    for name in ("unit_program", "unit_slice_program"):
+        monkeypatch.setattr(register_batch, name, noted(getattr(register_batch, name)))
     return used
 
 
-@pytest.mark.parametrize("sizes", UNITS, ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [*((sizes, np.float64) for sizes in UNITS), *((sizes, np.float32) for sizes in SINGLE_UNITS)],
+    ids=str,
+)
 @pytest.mark.parametrize(("products", "num_outputs"), [(60, 41), (400, 5), (150, 11)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_products_on_matrix_units(
-    cupy, poisoned_on_device, rng, on_matrix_units, sizes, products, num_outputs, weighted
+    cupy, poisoned_on_device, rng, on_matrix_units, sizes, dtype, products, num_outputs, weighted
 ):
     """Lists of few products and of many, outputs with none, two vectors, a call that adds."""
-    pools = [rng.standard_normal((5, n, n)) for n in sizes]
+    shapes = [n if isinstance(n, tuple) else (n, n) for n in sizes]
+    pools = [random_array(rng, (5, *shape), dtype) for shape in shapes]
     ids = rng.integers(0, 5, (products, len(sizes)))
     outputs = rng.integers(1, num_outputs, products)
     lists = ids, rng.integers(0, 6, products), outputs
-    options = {"weights": rng.standard_normal(products)} if weighted else {}
+    options = {"weights": random_array(rng, products, dtype)} if weighted else {}
     op = bk.BatchedKron(pools, *lists, num_inputs=6, num_outputs=num_outputs, **options)
     device = op.to("cuda")
-    x = rng.standard_normal((2, 6, op._spec.input_size))
+    x = random_array(rng, (2, 6, op._spec.input_size), dtype)
     expected = op.apply(x)
-    out = poisoned_on_device(expected.shape, np.float64)
+    out = poisoned_on_device(expected.shape, dtype)
     result = device.apply(cupy.asarray(x), out=out).get()
     assert len(on_matrix_units) == 1
-    np.testing.assert_allclose(result, expected, **tolerance(np.float64, expected))
+    np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
     np.testing.assert_array_equal(result[:, 0], 0)
     np.testing.assert_array_equal(device.apply(cupy.asarray(x)).get(), result)
-    y = rng.standard_normal(expected.shape)
+    y = random_array(rng, expected.shape, dtype)
     added = device.accumulate(cupy.asarray(x), cupy.asarray(y)).get()
-    np.testing.assert_allclose(added, y + expected, **tolerance(np.float64, expected))
+    np.testing.assert_allclose(added, y + expected, **tolerance(dtype, expected))
     X = np.ascontiguousarray(x.reshape(2, -1).T)
     columns = (device @ cupy.asarray(X)).get()
-    np.testing.assert_allclose(columns, op @ X, **tolerance(np.float64, expected))
-    op.update([2 * pool for pool in pools], options.get("weights", np.ones(products)))
-    device.update([2 * pool for pool in pools], options.get("weights", np.ones(products)))
+    np.testing.assert_allclose(columns, op @ X, **tolerance(dtype, expected))
+    weights = options.get("weights", np.ones(products, dtype))
+    op.update([2 * pool for pool in pools], weights)
+    device.update([2 * pool for pool in pools], weights)
     again = device.apply(cupy.asarray(x), out=out).get()
-    np.testing.assert_allclose(again, op.apply(x), **tolerance(np.float64, 2**6 * expected))
+    np.testing.assert_allclose(again, op.apply(x), **tolerance(dtype, 2**6 * expected))
 
 
-@pytest.mark.parametrize("sizes", [(8, 8), (4,) * 5, (4,) * 6], ids=str)
+@pytest.mark.parametrize("sizes", [(8, 8), (4,) * 5, (4,) * 6, (7, 7), (12, 12, 12)], ids=str)
 def test_systems_and_long_ids_on_matrix_units(cupy, rng, on_matrix_units, sizes):
     products, num_outputs, count = 150, 9, 70_000
     pools = [rng.standard_normal((2, 3, n, n)) for n in sizes]

@@ -1,6 +1,7 @@
 """How work is cut for a device: every plan must fit the device and cover the work."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -196,27 +197,35 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
 
 
 matrix_sizes = st.builds(
-    lambda leading, matrices: [*leading, *matrices],
-    st.lists(st.sampled_from([1, 2, 3, 4, 8]), max_size=3),
-    st.sampled_from([[8, 8], [4] * 4, [12, 12], [16, 12], [4, 4], [8], [4, 8]]),
+    lambda leading, matrices: [*((n, n) for n in leading), *matrices],
+    st.lists(st.sampled_from([1, 2, 3, 4, 7, 8, 9]), max_size=3),
+    st.one_of(
+        st.just([(4, 4)] * 4),
+        st.lists(st.tuples(st.integers(1, 17), st.integers(1, 17)), min_size=1, max_size=2),
+    ),
 )
 
 
 @settings(max_examples=300, deadline=None)
-@given(matrix_sizes, st.integers(1, 5000), st.integers(1, 100), limits)
-def test_products_on_matrix_units(sizes, outputs, mean, device):
-    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
+@given(
+    matrix_sizes, st.integers(1, 5000), st.integers(1, 100), limits, st.sampled_from(["f4", "f8"])
+)
+def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
+    rows, columns = zip(*sizes, strict=True)
+    steps = plan_steps(columns, rows, plan_order(columns, rows), np.dtype(dtype))
     numbers = outputs, outputs * mean, True
-    tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)
+    tiling = unit_tiling(steps, np.dtype(dtype), *numbers, False, device)
     if tiling is None:
         return
     taken = [s for s in (tiling.split, tiling.lanes) if s is not None]
     assert [steps[s].mode for s in (*taken, *tiling.slow, *tiling.fast)] == list(range(len(sizes)))
-    slow, fast = ([steps[s].C for s in matrix] for matrix in (tiling.slow, tiling.fast))
-    assert slow == fast in ([8], [4, 4]) or {*slow, *fast} <= {12, 16}
+    slow, fast = (math.prod(steps[s].K for s in matrix) for matrix in (tiling.slow, tiling.fast))
+    assert slow <= fast <= 8 or fast <= slow <= 8 or {slow, fast} <= set(range(9, 17))
+    assert all(1 < steps[s].C == steps[s].K <= 8 for s in taken)
+    assert all(steps[s].C <= 16 for s in (*tiling.slow, *tiling.fast))
     held = 1 if tiling.lanes is None else steps[tiling.lanes].C
     assert held % tiling.chunk == 0
-    assert held == 1 or held // tiling.chunk % 2 == 0
+    assert held == tiling.chunk or held // tiling.chunk % 2 == 0
     assert tiling.block <= 256
     assert tiling.shared_bytes <= device.shared_bytes
     assert tiling.crew == 1 or tiling.crew * 8 <= mean
@@ -233,13 +242,17 @@ def test_products_on_matrix_units(sizes, outputs, mean, device):
         ((4,) * 6, 488, 2),
         ((4,) * 4, 125, 0),
         ((12, 12), 13_888, 1),
-        ((4, 16, 12), 2604, 2),
+        ((4, 16, 12), 2604, 4),
         ((8, 16, 16), 976, 0),
         ((8, 12), 20_833, 0),
+        ((7, 7, 7), 5830, 2),
+        ((5, 5), 80_000, 1),
+        ((9, 15), 14_814, 1),
         ((4, 4, 4), 31_250, 0),
         ((8,) * 4, 488, 0),
         ((9, 8, 8), 3906, 0),
         ((1, 8, 8), 31_250, 0),
+        ((17, 16), 7353, 0),
     ],
 )
 def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
@@ -249,8 +262,13 @@ def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
     tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)
     assert (tiling.crew if tiling else 0) == crew
     assert unit_tiling(steps, np.dtype("f8"), *numbers, True, device) is None
-    for other in "fFD":
+    for other in "FD":
         assert unit_tiling(steps, np.dtype(other), *numbers, False, device) is None
+    single = unit_tiling(steps, np.dtype("f4"), *numbers, False, device)
+    many = math.prod(sizes[-2:]) * sum(sizes[-2:]) >= 500
+    assert (single is not None) == (crew > 0 and many and len(sizes) < 4)
+    slower = replace(device, double_units=False)
+    assert unit_tiling(steps, np.dtype("f4"), *numbers, False, slower) is None
 
 
 @pytest.mark.parametrize(
@@ -258,7 +276,7 @@ def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
     [
         ((16, 16, 16), 488, (8, 1)),
         ((12, 16, 16), 651, (4, 2)),
-        ((12, 12, 12), 1157, (4, 3)),
+        ((12, 12, 12), 1157, (6, 2)),
         ((8, 16, 12), 1302, (4, 3)),
         ((12, 12, 12), 131, None),
         ((4, 16, 16), 1953, None),
@@ -278,8 +296,12 @@ def test_warps_that_share_a_product_on_matrix_units(sizes, outputs, share):
         assert tiling.blocks * (tiling.shared_bytes + 1024) <= 228 << 10
         assert sizes[0] % tiling.warps == 0
     assert unit_slice_tiling(steps, np.dtype("f8"), outputs, True, True, device) is None
-    for other in "fFD":
+    for other in "FD":
         assert unit_slice_tiling(steps, np.dtype(other), outputs, True, False, device) is None
+    single = unit_slice_tiling(steps, np.dtype("f4"), outputs, True, False, device)
+    assert (single is None) == (share is None)
+    slower = replace(device, double_units=False)
+    assert unit_slice_tiling(steps, np.dtype("f4"), outputs, True, False, slower) is None
 
 
 def test_ids_of_sixteen_bits_leave_one_for_identities():

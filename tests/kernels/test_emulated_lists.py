@@ -1,6 +1,7 @@
-"""Batch lists on matrix units, lane by lane on the CPU: the bits of the definition."""
+"""Batch lists on matrix units, lane by lane on the CPU: the definition's bits, and mistakes."""
 
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,15 +9,14 @@ from emulation import COPIES, Launch, compiled
 from nvrtc import DEVICES
 
 from batchkron.backends.device_arguments import register_batch_arguments
-from batchkron.backends.device_batch_unit_slices import unit_slice_tiling
-from batchkron.backends.device_batch_units import unit_tiling
+from batchkron.backends.device_batch_unit_slices import UnitSliceTiling, unit_slice_tiling
+from batchkron.backends.device_batch_units import UnitTiling, unit_tiling
 from batchkron.backends.device_batches import matrix_pitch, record_words
-from batchkron.backends.device_programs import unit_program, unit_slice_program
+from batchkron.backends.device_programs import Program, unit_program, unit_slice_program
 from batchkron.backends.device_tiling import DeviceLimits, plan_order, plan_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
-FLOAT64 = np.dtype(np.float64)
-SIZES = [
+LISTS = [  # rows and columns of each factor where they differ, else sizes
     (8, 8),
     (4, 4, 4, 4),
     (2, 8, 8),
@@ -25,6 +25,13 @@ SIZES = [
     (12, 16),
     (4, 16, 12),
     (2, 4, 8, 8),
+    (7, 7),
+    (7, 7, 7),
+    (3, 6, 6, 8),
+    (3, 13, 15),
+    ((12, 10), (9, 14)),
+    ((3, 16), (7, 9)),
+    (2, (16, 5), (11, 3)),
     (16, 16, 16),
     (12, 12, 12),
     (8, 12, 16),
@@ -32,56 +39,87 @@ SIZES = [
 ]
 
 
-def tiling_of(sizes, num_outputs, products, short_ids):
-    """Return how a list is cut, and its kernel, on a device so small that few outputs fill it."""
-    steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), FLOAT64)
+@dataclass(frozen=True)
+class Case:
+    """A kernel, and the list that it is run on."""
+
+    factors: list  # (rows, columns) of each
+    dtype: np.dtype
+    tiling: UnitTiling | UnitSliceTiling
+    program: Program
+    num_outputs: int
+    products: int
+
+
+def case_of(factors, dtype, num_outputs, products, short_ids):
+    """Return a list and its kernel on a device so small that few outputs fill it, None without."""
+    outputs, inputs = zip(*factors, strict=True)
+    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     device = DeviceLimits(DEVICES["90"].shared_bytes, 1, 8)
-    tiling = unit_tiling(steps, FLOAT64, num_outputs, products, short_ids, False, device)
-    if tiling is not None:
-        return tiling, unit_program(tiling)
-    tiling = unit_slice_tiling(steps, FLOAT64, num_outputs, short_ids, False, device)
-    return tiling, unit_slice_program(tiling)
+    numbers = num_outputs, 4 * products  # as if outputs had so many that crews share them
+    shared = unit_slice_tiling(steps, dtype, num_outputs, short_ids, False, device)
+    alone = unit_tiling(steps, dtype, *numbers, short_ids, False, device)
+    if shared is not None:
+        program = unit_slice_program(dtype, shared)
+        return Case(factors, dtype, shared, program, num_outputs, products)
+    if alone is not None:
+        return Case(factors, dtype, alone, unit_program(dtype, alone), num_outputs, products)
+    return None
 
 
-def run(sizes, tiling, launch, num_outputs, products, rng, weighted, accumulate):
-    """Run a kernel on a list of random integers, and compare with the definition, bit by bit."""
+def run(case, launch, rng, copies, weighted=False, infinite=None):
+    """Run a kernel on a list of random integers, and compare with the definition, bit by bit.
+
+    weighted: adds to y with weights, else overwrites it. infinite: "x" or "factor" for an infinity
+    in one of its blocks, amid positive numbers.
+    """
+    factors, dtype, tiling = case.factors, case.dtype, case.tiling
+    num_outputs, products, accumulate = case.num_outputs, case.products, weighted
+    least = -2 if infinite is None else 1
+    rows, columns = zip(*factors, strict=True)
     outputs = np.sort(rng.integers(0, num_outputs, products))
     starts = np.searchsorted(outputs, np.arange(num_outputs + 1)).astype(np.int64)
     num_inputs, count = 3, 4
     inputs = rng.integers(0, num_inputs, products)
-    ids = rng.integers(0, count, (products, len(sizes)))
-    pools = [rng.integers(-2, 3, (count, n, n)).astype(float) for n in sizes]
+    ids = rng.integers(0, count, (products, len(factors)))
+    pools = [rng.integers(least, 3, (count, *shape)).astype(dtype) for shape in factors]
     weights = (
-        rng.integers(1, 4, (1, products)).astype(float) if weighted else np.ones((1, products))
+        rng.integers(1, 4, (1, products)).astype(dtype)
+        if weighted
+        else np.ones((1, products), dtype)
     )
-    x = rng.integers(-3, 4, (2, num_inputs, *sizes)).astype(float)
-    before = rng.integers(-5, 6, (2, num_outputs, *sizes)).astype(float)
+    x = rng.integers(least, 4, (2, num_inputs, *columns)).astype(dtype)
+    if infinite is not None:
+        array = {"x": x[1, 1], "factor": pools[-1][2]}[infinite]
+        array[tuple(rng.integers(0, size) for size in array.shape)] = np.inf
+    before = rng.integers(-5, 6, (2, num_outputs, *rows)).astype(dtype)
     expected = before.copy() if accumulate else np.zeros_like(before)
-    for b in range(products):
-        part = x[:, inputs[b]]
-        for mode, pool in enumerate(pools):
-            turned = np.tensordot(pool[ids[b, mode]], part, (1, mode + 1))
-            part = np.moveaxis(turned, 0, mode + 1)
-        expected[:, outputs[b]] += 2 * weights[0, b] * part
+    with np.errstate(invalid="ignore"):
+        for b in range(products):
+            part = x[:, inputs[b]]
+            for mode in reversed(range(len(pools))):  # the kernels' order, which infinities show
+                turned = np.tensordot(pools[mode][ids[b, mode]], part, (1, mode + 1))
+                part = np.moveaxis(turned, 0, mode + 1)
+            expected[:, outputs[b]] += 2 * weights[0, b] * part
     y = before.copy() if accumulate else np.full_like(before, np.nan)
 
-    words = record_words(len(sizes), tiling.short_ids)
+    words = record_words(len(factors), tiling.short_ids)
     records = np.zeros((products, words), np.int32)
     records[:, 0] = inputs
     by_step = ids[:, [step.mode for step in tiling.steps]]
     if tiling.short_ids:
-        records[:, 1:].view(np.uint16)[:, : len(sizes)] = by_step
+        records[:, 1:].view(np.uint16)[:, : len(factors)] = by_step
     else:
-        records[:, 1 : 1 + len(sizes)] = by_step
+        records[:, 1 : 1 + len(factors)] = by_step
     held, places = [], []
     for step in tiling.steps:
-        pitch = matrix_pitch(step.C * step.K, 8) // 8
-        padded = np.full((count, pitch), np.nan)
+        pitch = matrix_pitch(step.C * step.K, dtype.itemsize) // dtype.itemsize
+        padded = np.full((count, pitch), np.nan, dtype)
         padded[:, : step.C * step.K] = pools[step.mode].swapaxes(1, 2).reshape(count, -1)
         held.append(padded)
         places.append((padded.ctypes.data, 0))
     unit = np.array([not weighted], np.int32)
-    arguments = np.zeros(1, register_batch_arguments(FLOAT64, len(sizes)))
+    arguments = np.zeros(1, register_batch_arguments(dtype, len(factors)))
     for key, array in (
         ("x", x),
         ("y", y),
@@ -98,22 +136,69 @@ def run(sizes, tiling, launch, num_outputs, products, rng, weighted, accumulate)
         blocks=-(-num_outputs // tiling.outputs),
         threads=tiling.block,
         shared_bytes=tiling.shared_bytes,
-        when=COPIES["late"],
+        when=COPIES[copies],
         seed=int(rng.integers(1 << 30)),
     )
     failure = launch(arguments.tobytes(), how, held)
-    assert not failure, f"{sizes}: {failure}"
-    np.testing.assert_array_equal(y, expected, err_msg=str(sizes))
+    assert not failure, f"{factors}: {failure}"
+    np.testing.assert_array_equal(y, expected, err_msg=str(factors))
 
 
-@pytest.mark.parametrize("capability", ["90", "80"])
-def test_lists_give_the_bits_of_the_definition(capability, tmp_path):
-    rng = np.random.default_rng(int(capability))
-    shapes = [
-        (sizes, 8 if number % 2 else 4, bool(number % 3)) for number, sizes in enumerate(SIZES)
-    ]
-    cut = [tiling_of(sizes, n, 20 * n, short) for sizes, n, short in shapes]
-    launches = compiled([program for _, program in cut], tmp_path, int(capability) * 10)
-    for (sizes, n, _), (tiling, _), launch in zip(shapes, cut, launches, strict=True):
-        for weighted, accumulate in ((False, False), (True, True)):
-            run(sizes, tiling, launch, n, 20 * n, rng, weighted, accumulate)
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [("90", np.float32), ("90", np.float64), ("80", np.float64)]
+)
+def test_lists_give_the_bits_of_the_definition(capability, dtype, tmp_path):
+    rng, dtype = np.random.default_rng(int(capability)), np.dtype(dtype)
+    cases = []
+    for number, sizes in enumerate(LISTS):
+        factors = [n if isinstance(n, tuple) else (n, n) for n in sizes]
+        num_outputs, short_ids = 4 if number % 2 else 2, bool(number % 3)
+        case = case_of(factors, dtype, num_outputs, 9 * num_outputs, short_ids)
+        cases += [] if case is None else [case]
+    assert len(LISTS) - len(cases) == (0 if dtype == np.float64 else 3)
+    launches = compiled([case.program for case in cases], tmp_path, int(capability) * 10)
+    for case, launch in zip(cases, launches, strict=True):
+        run(case, launch, rng, "late")
+        run(case, launch, rng, "at random", weighted=True)
+        if getattr(case.tiling, "split", None) is None:  # its products are in another order
+            run(case, launch, rng, "late", infinite="x")
+            run(case, launch, rng, "at random", infinite="factor")
+
+
+def run_often(case, launch, rng, **options):
+    for _ in range(5):
+        run(case, launch, rng, "at random", **options)
+
+
+MISTAKES = {
+    "infinities meet the padding": (
+        (7, 7),
+        ("unit_multiply.cuh", "lane)) first[i] = 0;", "lane)) first[i] += 0;"),
+        {"infinite": "factor"},
+    ),
+    "a slice is not waited for": (
+        (12, 12, 12),
+        ("batched_unit_slices.cuh", "__syncthreads();  // others read", "// others read"),
+        {},
+    ),
+    "matrices are overwritten while others read them": (
+        (12, 12, 12),
+        ("batched_unit_slices.cuh", "round % 3", "round % 2"),
+        {"weighted": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_seen(name, tmp_path):
+    sizes, (header, right, wrong), options = MISTAKES[name]
+    case = case_of([(n, n) for n in sizes], np.dtype(np.float64), 4, 36, True)
+
+    def mistaken(file, text):
+        assert file != header or right in text
+        return text.replace(right, wrong) if file == header else text
+
+    (launch,) = compiled([case.program], tmp_path, change=mistaken)
+    rng = np.random.default_rng(0)
+    with pytest.raises(AssertionError):
+        run_often(case, launch, rng, **options)

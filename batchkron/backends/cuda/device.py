@@ -61,6 +61,10 @@ __all__ = [
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
 _CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
 _FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
+_WITH_DOUBLE_UNITS = (
+    80,
+    90,
+)  # whose matrix units of double precision keep up with single precision
 
 
 @cache
@@ -71,6 +75,7 @@ def device_limits(device: int) -> DeviceLimits:
         runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device),
         _CLUSTER if capability >= _FIRST_WITH_CLUSTERS else 1,
+        capability in _WITH_DOUBLE_UNITS,
     )
 
 

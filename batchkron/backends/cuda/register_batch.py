@@ -105,9 +105,9 @@ class RegisterBatch:
         if isinstance(self._tiling, SliceTiling):
             return slice_program(self._dtype, self._tiling)
         if isinstance(self._tiling, UnitTiling):
-            return unit_program(self._tiling)
+            return unit_program(self._dtype, self._tiling)
         if isinstance(self._tiling, UnitSliceTiling):
-            return unit_slice_program(self._tiling)
+            return unit_slice_program(self._dtype, self._tiling)
         return register_batch_program(self._dtype, self._tiling)
 
     def _launch(self, outer: int) -> Launch:
