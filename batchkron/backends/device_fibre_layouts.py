@@ -133,7 +133,7 @@ def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int
         fibre = lane // 4 * one.across
         yield (fibre, lane % 4 * 2, 2) if one.along else (fibre, lane % 4, one.across)
         return
-    if itemsize == 8:
+    if itemsize == 8 or one.split:
         fibre = lane // 4 * one.across
         yield fibre, lane % 4, one.across
         yield (fibre, lane % 4 * 2, 2) if one.along else (fibre, lane % 4, one.across)

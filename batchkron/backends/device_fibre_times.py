@@ -20,6 +20,7 @@ SECTOR = 32  # bytes, the least that is worth reading
 _MOST_SUMS = 128  # of a thread, single precision
 _MOST_HELD = 128  # registers of a thread for its fibres, double precision
 _MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
+_LEAST_SPLIT = 96 * 96  # of one that such units multiply in single precision
 _REGISTER_FILE = 65536
 _MOST_REGISTERS = 255
 _OTHER_REGISTERS = 52  # for words of factors, addresses
@@ -62,6 +63,8 @@ _IN_RING = 0.75  # of the time of multiply-adds and stores, where warps need not
 _LAUNCH = 4000  # of a launch, and its first loads
 _STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
 _STAGED_TOGETHER = 8  # values of such a batch
+_HOLD = 65  # of each value of a factor that a thread keeps in registers
+_CONVERT = 4  # of reading a fibre's value in single precision for units of double precision
 _LAST = 0.22  # of its tiles that a team is alone with
 
 
@@ -191,21 +194,29 @@ def _double(
 
 
 def _split(
-    C: int, K: int, fibres: int, warps: int, registers: int, along: bool
+    C: int, K: int, fibres: int, warps: int, registers: int, along: bool, itemsize: int
 ) -> tuple[float, Fragment] | None:
-    """Return the same where all warps share the factor, in their registers."""
-    steps = -(-C // 4)
-    tiles = -(-K // 8)
-    mine = -(-tiles // warps)
+    """Return the cycles in double precision where warps share the factor, in their registers.
+
+    In single precision too, where other cuts take the same matrix units for themselves.
+    """
+    steps, mine = _share(C, K, warps)
     best: tuple[float, Fragment] | None = None
     for rows in (2, 4, 8):
         if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
             continue
         chains = max(_MATRIX_CYCLES * (rows // 2 * mine), _LOAD * rows, 2 * _CHAIN)
+        chains += 0 if itemsize == 8 else _CONVERT * rows
         cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
         if best is None or cycles < best[0]:
             best = cycles, Fragment(rows, 0, 1, along, 0, warps)
     return best
+
+
+def _share(C: int, K: int, warps: int) -> tuple[int, int]:
+    """Return fragments along a factor's entries, and along the results that a warp has."""
+    steps, tiles = -(-C // 4), -(-K // 8)
+    return steps, -(-tiles // warps)
 
 
 def _single_on_units(
@@ -227,7 +238,7 @@ def _single_on_units(
 
 
 def _fragments(
-    shape: Shape, slices: int, columns: int, warps: int, registers: int
+    shape: Shape, slices: int, columns: int, warps: int, registers: int, double_units: bool
 ) -> tuple[float, tuple[Fragment, ...]] | None:
     """Return the cycles of all passes of a tile by a team, and what its warps take."""
     word, total, found = shape.word(columns), 0.0, []
@@ -237,12 +248,15 @@ def _fragments(
         along = word > 1 and columns == 1 and mode == len(sizes) - 1
         given = C, K, fibres, warps, registers, word, along
         if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
-            one = _split(C, K, fibres, warps, registers, along)
+            one = _split(C, K, fibres, warps, registers, along, 8)
         else:
             one = _double(*given) if shape.itemsize == 8 else _single(*given)
+            others = []
             if shape.products:
-                other = _single_on_units(*given, shape.products)
-                one = min(filter(None, (one, other)), key=lambda way: way[0], default=None)
+                others.append(_single_on_units(*given, shape.products))
+            elif double_units and len(sizes) == 1 and C * K >= _LEAST_SPLIT:
+                others.append(_split(C, K, fibres, warps, registers, along, 4))
+            one = min(filter(None, (one, *others)), key=lambda way: way[0], default=None)
         if one is None:
             return None
         total += one[0]
@@ -298,7 +312,7 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
             continue
         registers = min(_MOST_REGISTERS, _REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
-        passes = _fragments(shape, slices, columns, warps, registers)
+        passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
         if passes is None:
             continue
         cycles, fragments = passes
@@ -330,5 +344,9 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         last = alone * max(1, _LAST * turns)
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
         staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
+        if fragments[0].split and not fragments[0].products:
+            (C,), (K,) = shape.inputs, shape.outputs
+            staging += C * K * shape.itemsize / _CACHED_BYTES_A_CYCLE
+            staging += _HOLD * math.prod(_share(C, K, warps))
         total = staging + memory + max(rounds * each, last)
         yield Cut(total, slices, columns, teams, warps, stages, fragments)

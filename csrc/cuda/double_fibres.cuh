@@ -1,4 +1,5 @@
-// Fibres in double precision, multiplied on matrix units by fragments of 16 x 8 x 4.
+// Fibres multiplied on matrix units of double precision, by fragments of 16 x 8 x 4. Elements of single
+// precision are converted as they are read, and as they are written.
 #pragma once
 
 #include "double_units.cuh"
@@ -7,7 +8,7 @@
 namespace batchkron {
 
 // What lanes have of a fragment of 16 fibres by 8 results by 4 entries; rows of a are fibres.
-template <class Pass>
+template <class T, class Pass>
 struct Fragments {
   static constexpr int halves = Pass::rows, blocks = halves / 2, fibres = 8 * halves;
   static constexpr int steps = (Pass::C + 3) / 4, tiles = (Pass::K + 7) / 8;
@@ -38,11 +39,11 @@ struct Fragments {
 
   // Where a warp's fibres lie in a tile.
   struct Rows {
-    const double* begin[steady ? 1 : halves];
+    const T* begin[steady ? 1 : halves];
     int column;
     bool inside[halves];
 
-    __device__ Rows(const double* tile, int first, int lane) : column(lane % 4) {
+    __device__ Rows(const T* tile, int first, int lane) : column(lane % 4) {
 #pragma unroll
       for (int h = 0; h < halves; ++h) {
         inside[h] = Fragments::inside(first, lane, h);
@@ -54,12 +55,12 @@ struct Fragments {
 
     // Reads four entries of each fibre, one a lane.
     __device__ void read(int step, double (&a)[halves]) const {
-      struct alignas(8 * Pass::across) Word {
-        double values[Pass::across];
+      struct alignas(sizeof(T) * Pass::across) Word {
+        T values[Pass::across];
       };
 #pragma unroll
       for (int h = 0; h < halves; h += Pass::across) {
-        const double* const row = steady ? begin[0] + Pass::Fibres::place(on(h)) : begin[h];
+        const T* const row = steady ? begin[0] + Pass::Fibres::place(on(h)) : begin[h];
         Word word{};
         if (inside[h] && (4 * step + 3 < Pass::C || 4 * step + column < Pass::C))
           word = *reinterpret_cast<const Word*>(row + 4 * step * Pass::stride);
@@ -117,7 +118,7 @@ struct Fragments {
           if constexpr (Pass::along) {
             const bool present = exists(k + 8 * u + 2 * column);
             if (!all && !present) continue;
-            double values[] = {four[h % 2 * 2], four[h % 2 * 2 + 1]};
+            T values[] = {T(four[h % 2 * 2]), T(four[h % 2 * 2 + 1])};
             use(has[h] && present, place + target.entry(8 * u), fibre_number, values);
             four[h % 2 * 2] = values[0];
             four[h % 2 * 2 + 1] = values[1];
@@ -126,9 +127,9 @@ struct Fragments {
             for (int i = 0; i < 2; ++i) {
               const bool present = exists(k + 8 * u + column + 4 * i);
               if (!all && !present) continue;
-              double values[Pass::across];
+              T values[Pass::across];
 #pragma unroll
-              for (int n = 0; n < Pass::across; ++n) values[n] = four[(h % 2 + n) * 2 + i];
+              for (int n = 0; n < Pass::across; ++n) values[n] = T(four[(h % 2 + n) * 2 + i]);
               use(has[h] && present, place + target.entry(8 * u + 4 * i), fibre_number, values);
 #pragma unroll
               for (int n = 0; n < Pass::across; ++n) four[(h % 2 + n) * 2 + i] = values[n];
@@ -145,7 +146,7 @@ struct Fragments {
 template <class Pass>
 struct FibreMultiply<double, Pass, false> {
   using Held = NothingHeld;
-  using F = Fragments<Pass>;
+  using F = Fragments<double, Pass>;
   static constexpr int together = Pass::columns;
   static constexpr int elements = F::tiles * F::steps * 32;  // of the staged factor
   static_assert(F::tiles % together == 0, "whole fragments");
@@ -203,35 +204,35 @@ struct FibreMultiply<double, Pass, false> {
 
 // The same where the factor is too large for shared memory: each warp of a team keeps its part of
 // the factor in registers, and all of them read all fibres, `rows` × 8 at a time.
-template <class Pass>
-struct FibreMultiply<double, Pass, true> {
-  using F = Fragments<Pass>;
+template <class T, class Pass>
+struct SplitMultiply {
+  using F = Fragments<T, Pass>;
   static constexpr int mine = F::mine;
   static constexpr int elements = 0;  // in shared memory
 
   struct Held {
     double b[mine][F::steps];
 
-    __device__ Held(const Factor<double>& factor, int thread) {
+    __device__ Held(const Factor<T>& factor, int thread) {
       const Spot own = F::spot(thread % 32);
       const int first = thread / 32 * (8 * mine) + own.k;
-      const double* const data = factor.data + (first * factor.row + own.c * factor.column);
+      const T* const data = factor.data + (first * factor.row + own.c * factor.column);
 #pragma unroll
       for (int u = 0; u < mine; ++u)
 #pragma unroll
         for (int s = 0; s < F::steps; ++s) {
           const bool exists = (F::whole || first + 8 * u < Pass::K) &&
                               (4 * s + 3 < Pass::C || 4 * s + own.c < Pass::C);
-          b[u][s] = exists ? data[8 * u * factor.row + 4 * s * factor.column] : 0;
+          b[u][s] = exists ? data[8 * u * factor.row + 4 * s * factor.column] : T(0);
         }
     }
   };
 
-  __device__ static void stage(const Factor<double>&, double*, int) {}
-  __device__ static void finish(double*, int) {}
+  __device__ static void stage(const Factor<T>&, T*, int) {}
+  __device__ static void finish(T*, int) {}
 
   template <class Target>
-  __device__ static void run(const Held& held, const double* tile, const double*, int thread, int,
+  __device__ static void run(const Held& held, const T* tile, const T*, int thread, int,
                              const Target& target) {
     const int lane = thread % 32, k = 8 * (thread / 32 * mine);
 #pragma unroll 1
@@ -254,5 +255,12 @@ struct FibreMultiply<double, Pass, true> {
     }
   }
 };
+
+template <class Pass>
+struct FibreMultiply<double, Pass, true> : SplitMultiply<double, Pass> {};
+template <int C, int K, int stride, int rows, int columns, int across, bool along, int split,
+          class Fibres>
+struct FibreMultiply<float, FibrePass<C, K, stride, rows, columns, across, along, split, Fibres>, true>
+    : SplitMultiply<float, FibrePass<C, K, stride, rows, columns, across, along, split, Fibres>> {};
 
 }  // namespace batchkron

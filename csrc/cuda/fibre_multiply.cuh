@@ -36,8 +36,8 @@ struct TileAxes {
 
 // What a pass does: C entries `stride` apart become K, for all Fibres (TileAxes). rows: fibres that
 // a thread holds; columns: results of each. along: neighbouring entries of a fibre, else `across`
-// neighbouring fibres, are read and written together. split: warps that share a fibre's results, 0
-// where a warp has all of them.
+// neighbouring fibres, are read and written together. split: warps that share a fibre's results, on
+// matrix units of double precision, 0 where a warp has all of them.
 template <int C_, int K_, int stride_, int rows_, int columns_, int across_, bool along_,
           int split_, class Fibres_>
 struct FibrePass {
