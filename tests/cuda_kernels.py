@@ -359,11 +359,11 @@ def krylov_methods_kernels(dtype, capability):
 
 
 def unit_kernels(capability):
-    """The kernels of lists on matrix units, with ids of 16 bits and of 32; not all in float32."""
+    """The kernels of lists on matrix units: float64, ids of 16 bits; float32 if any, of 32."""
     begun, limits = [], DEVICES[capability]
     for sizes, outputs in UNIT_LISTS:
         rows, columns = zip(*(n if isinstance(n, tuple) else (n, n) for n in sizes), strict=True)
-        for dtype, short_ids in product((np.dtype("f8"), np.dtype("f4")), (True, False)):
+        for dtype, short_ids in ((np.dtype("f8"), True), (np.dtype("f4"), False)):
             steps = plan_steps(columns, rows, plan_order(columns, rows), dtype)
             numbers = outputs, 64 * outputs, short_ids, False
             tiling = unit_tiling(steps, dtype, *numbers, limits)
