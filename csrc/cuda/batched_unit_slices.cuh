@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
           slow.load(matrices_of(round) + Matrices::slow, Matrices::pitch(Slow::outputs), lane);
           fast.load(matrices_of(round) + Matrices::fast, Matrices::pitch(Fast::outputs), lane);
           Multiply multiply(slow, fast);
-          if (weighted) multiply.scale(a.weights[system * a.weight_system + begin + round]);
+          if (weighted) multiply.scale(a.weights[system * a.weight_system + begin + round], lane);
 #pragma unroll
           for (int i = 0; i < own; i += some) {
             typename Multiply::Sums results[some] = {};

@@ -2,10 +2,10 @@
 // real elements, single vectors and no identities, each product by warps on matrix units.
 //
 // A block is (split, H, slow, fast). Modes of up to 8, or of up to 16, or pairs of modes of 4 as their
-// Kronecker product, are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of results
-// is, as it lies in the lanes, one of entries for the other multiply. So a block goes from memory
-// through registers to the sums of its output, and is exchanged nowhere. The H mode is multiplied in
-// each lane; of a split mode, each of `split` warps computes one result from all entries.
+// Kronecker product, are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of
+// results is, as it lies in the lanes, one of entries for the other multiply. So a block goes from
+// memory through registers to the sums of its output, and is exchanged nowhere. The H mode is
+// multiplied in each lane; of a split mode, each of `split` warps computes one result from all entries.
 #pragma once
 
 #include "unit_multiply.cuh"
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
       const auto add_product = [&](int round, auto turn) {
         Multiply multiply(slow, fast);
         if (weighted)
-          multiply.scale(a.weights[system * a.weight_system + begin + Index(round) * crew]);
+          multiply.scale(a.weights[system * a.weight_system + begin + Index(round) * crew], lane);
         double own[split];
 #pragma unroll
         for (int c = 0; c < split; ++c) own[c] = shares[c];
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
           };
           if constexpr (split > 1) {
             UnitTile<double, Slow, Fast, chunk> mixed;
-            mixed.mix(own, tiles[0]);
+            mixed.mix(own, tiles[0], lane);
             load_next();
             add_chunk(round, i * chunk, multiply, mixed);
           } else {

@@ -162,9 +162,9 @@ struct UnitTile {
     for (int h = 0; h < slices; ++h) load_slice(source, lane, x[h], h);
   }
 
-  // Becomes sum_c shares[c] tiles[c].
+  // Becomes sum_c shares[c] tiles[c]; entries that there are not stay zero, whatever the shares.
   template <class From, int split>
-  __device__ void mix(const double (&shares)[split], const From (&tiles)[split]) {
+  __device__ void mix(const double (&shares)[split], const From (&tiles)[split], UnitLane lane) {
 #pragma unroll
     for (int h = 0; h < slices; ++h)
 #pragma unroll
@@ -174,7 +174,7 @@ struct UnitTile {
           double sum = shares[0] * tiles[0].x[h][n][s];
 #pragma unroll
           for (int c = 1; c < split; ++c) sum += shares[c] * tiles[c].x[h][n][s];
-          x[h][n][s] = sum;
+          x[h][n][s] = Columns::has_step(s, lane) ? sum : 0;
         }
   }
 };
@@ -199,11 +199,13 @@ struct UnitMultiply {
       for (int s = 0; s < Columns::steps; ++s) fast[s / 2][s % 2 * halves + h] = inner.entry(h, s);
     }
   }
-  __device__ void scale(double weight) {
+  // But for entries that there are not: these stay zero, whatever the weight.
+  __device__ void scale(double weight, UnitLane lane) {
 #pragma unroll
     for (int s = 0; s < Rows::steps; ++s)
 #pragma unroll
-      for (int h = 0; h < halves; ++h) slow[s / 2][s % 2 * halves + h] *= weight;
+      for (int h = 0; h < halves; ++h)
+        if (Rows::has_step(s, lane)) slow[s / 2][s % 2 * halves + h] *= weight;
   }
 
   // Whether a lane has sums[i][2 j + p], and its place in the slice of results.

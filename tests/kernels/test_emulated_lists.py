@@ -24,7 +24,7 @@ LISTS = [  # rows and columns of each factor where they differ, else sizes
     (16, 16),
     (12, 16),
     (4, 16, 12),
-    (2, 4, 8, 8),
+    (2, 4, 8, 7),
     (7, 7),
     (7, 7, 7),
     (3, 6, 6, 8),
@@ -71,7 +71,7 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     """Run a kernel on a list of random integers, and compare with the definition, bit by bit.
 
     weighted: adds to y with weights, else overwrites it. infinite: "x" or "factor" for an infinity
-    in one of its blocks, amid positive numbers.
+    in one of its blocks, or "weight", amid positive numbers.
     """
     factors, dtype, tiling = case.factors, case.dtype, case.tiling
     num_outputs, products, accumulate = case.num_outputs, case.products, weighted
@@ -90,7 +90,9 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     )
     x = rng.integers(least, 4, (2, num_inputs, *columns)).astype(dtype)
     if infinite is not None:
-        array = {"x": x[1, 1], "factor": pools[-1][2]}[infinite]
+        split = getattr(tiling, "split", None)
+        factor = pools[-1 if split is None else 0][2]
+        array = {"x": x[1, 1], "factor": factor, "weight": weights[:, ::7]}[infinite]
         array[tuple(rng.integers(0, size) for size in array.shape)] = np.inf
     before = rng.integers(-5, 6, (2, num_outputs, *rows)).astype(dtype)
     expected = before.copy() if accumulate else np.zeros_like(before)
@@ -160,9 +162,9 @@ def test_lists_give_the_bits_of_the_definition(capability, dtype, tmp_path):
     for case, launch in zip(cases, launches, strict=True):
         run(case, launch, rng, "late")
         run(case, launch, rng, "at random", weighted=True)
-        if getattr(case.tiling, "split", None) is None:  # its products are in another order
-            run(case, launch, rng, "late", infinite="x")
-            run(case, launch, rng, "at random", infinite="factor")
+        run(case, launch, rng, "late", infinite="x")
+        run(case, launch, rng, "at random", infinite="factor")
+        run(case, launch, rng, "late", weighted=True, infinite="weight")
 
 
 def run_often(case, launch, rng, **options):
@@ -174,6 +176,16 @@ MISTAKES = {
     "infinities meet the padding": (
         (7, 7),
         ("unit_multiply.cuh", "lane)) first[i] = 0;", "lane)) first[i] += 0;"),
+        {"infinite": "factor"},
+    ),
+    "an infinite weight meets the padding": (
+        (7, 7),
+        ("unit_multiply.cuh", "if (Rows::has_step(s, lane)) slow", "slow"),
+        {"weighted": True, "infinite": "weight"},
+    ),
+    "an infinite share meets the padding": (
+        (2, 3, 8, 7),
+        ("unit_multiply.cuh", "Columns::has_step(s, lane) ? sum : 0", "sum"),
         {"infinite": "factor"},
     ),
     "a slice is not waited for": (
