@@ -93,9 +93,9 @@ def unit_slice_tiling(
     ``outputs`` is the number of the whole call, with all systems. Lists with identities have other
     kernels: on matrix units an infinity would meet zeros.
     """
-    if identities or len(steps) != 3 or outputs < limits.multiprocessors:
+    if identities or dtype.kind != "f" or len(steps) != 3 or outputs < limits.multiprocessors:
         return None
-    if not may_use_units(dtype, limits):
+    if not may_use_units(steps, dtype, limits):
         return None
     leading, slow, fast = sorted(range(3), key=lambda s: steps[s].mode)
     sizes = [steps[s].C for s in (leading, slow, fast)]

@@ -115,13 +115,15 @@ def unit_tiling(
     ``outputs`` and ``products`` are the numbers of the whole call, with all systems. Lists with
     identities have other kernels: on matrix units an infinity would meet zeros.
     """
-    if identities or not may_use_units(dtype, limits):
+    if identities or dtype.kind != "f":
         return None
     modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
     each = _modes_of_matrix([steps[s] for s in modes], dtype.itemsize)
     if each is None or len(modes) > 2 * each + 2:
         return None
     leading, slow, fast = modes[: -2 * each], modes[-2 * each : -each], modes[-each:]
+    if not may_use_units([steps[s] for s in slow + fast] if each == 1 else [], dtype, limits):
+        return None
     lanes, split = leading[-1] if leading else None, leading[0] if len(leading) == 2 else None
     held, warps = (1 if s is None else steps[s].C for s in (lanes, split))
     halves = 2 if each == 2 else _halves(steps[fast[0]])
@@ -149,9 +151,16 @@ def unit_tiling(
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
 
 
-def may_use_units(dtype: np.dtype[np.generic], limits: DeviceLimits) -> bool:
-    """Whether products of these elements may run on matrix units of double precision."""
-    return dtype == np.float64 or (dtype == np.float32 and limits.double_units)
+def may_use_units(
+    matrices: Sequence[Step], dtype: np.dtype[np.generic], limits: DeviceLimits
+) -> bool:
+    """Whether these matrices may be multiplied on matrix units of double precision.
+
+    Where these do no more than ordinary cores do, only in double precision, and without padding.
+    """
+    if limits.double_units or dtype == np.float32:
+        return limits.double_units
+    return all(size % _HALF == 0 for step in matrices for size in (step.C, step.K))
 
 
 def _modes_of_matrix(steps: Sequence[Step], itemsize: int) -> int | None:

@@ -269,6 +269,9 @@ def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
     assert (single is not None) == (crew > 0 and many and len(sizes) < 4)
     slower = replace(device, double_units=False)
     assert unit_tiling(steps, np.dtype("f4"), *numbers, False, slower) is None
+    whole = sizes[-4:] == (4,) * 4 or all(size % 8 == 0 for size in sizes[-2:])
+    double = unit_tiling(steps, np.dtype("f8"), *numbers, False, slower)
+    assert double == (tiling if whole else None)
 
 
 @pytest.mark.parametrize(
