@@ -34,6 +34,16 @@ class Launch(ctypes.Structure):
     ]
 
 
+def mistake(header, right, wrong):
+    """Return what replaces the right words of a header by wrong ones, as `compiled` takes it."""
+
+    def change(name, text):
+        assert name != header or right in text
+        return text.replace(right, wrong) if name == header else text
+
+    return change
+
+
 def _end_of_call(text, begin):
     """Return where the parenthesis that opens at `begin` closes."""
     depth, place = 0, begin

@@ -198,7 +198,7 @@ def _split(
 ) -> tuple[float, Fragment] | None:
     """Return the cycles in double precision where warps share the factor, in their registers.
 
-    In single precision too, where other cuts take the same matrix units for themselves.
+    ``itemsize``: 4 for single precision, which is converted as it is read.
     """
     steps, mine = _share(C, K, warps)
     best: tuple[float, Fragment] | None = None

@@ -205,7 +205,7 @@ struct FibreMultiply<double, Pass, false> {
 // The same where the factor is too large for shared memory: each warp of a team keeps its part of
 // the factor in registers, and all of them read all fibres, `rows` × 8 at a time.
 template <class T, class Pass>
-struct SplitMultiply {
+struct FibreMultiply<T, Pass, true> {
   using F = Fragments<T, Pass>;
   static constexpr int mine = F::mine;
   static constexpr int elements = 0;  // in shared memory
@@ -255,12 +255,5 @@ struct SplitMultiply {
     }
   }
 };
-
-template <class Pass>
-struct FibreMultiply<double, Pass, true> : SplitMultiply<double, Pass> {};
-template <int C, int K, int stride, int rows, int columns, int across, bool along, int split,
-          class Fibres>
-struct FibreMultiply<float, FibrePass<C, K, stride, rows, columns, across, along, split, Fibres>, true>
-    : SplitMultiply<float, FibrePass<C, K, stride, rows, columns, across, along, split, Fibres>> {};
 
 }  // namespace batchkron

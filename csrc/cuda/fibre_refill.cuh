@@ -40,7 +40,8 @@ class Refill {
  public:
   static constexpr bool possible =
       only && sizeof(T) == 4 && Last::products == 0 && Last::split == 0 && word == 4 &&
-      Tile::threads == 32 && Tile::stages == 1 && Tile::Direct::step > 0 && Last::C % most == 0 && fibres % word == 0 &&
+      Tile::threads == 32 && Tile::stages == 1 && Tile::Direct::step > 0 && Last::C % most == 0 &&
+      fibres % word == 0 &&
       IsSame<typename Tile::Inputs, typename Tile::Outputs>::value &&
       (Last::along ? fibres % rows == 0 && Last::Fibres::adds(rows) && Rows::adds(rows)
                    : Last::across == word && across <= 32 && most % rows == 0);

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from emulation import COPIES, Launch, compiled
+from emulation import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile
@@ -194,15 +194,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_seen(name, tmp_path):
-    case, (header, right, wrong) = MISTAKES[name]
-
-    def mistaken(file, text):
-        if file != header:
-            return text
-        assert right in text
-        return text.replace(right, wrong)
-
-    (launch,) = compiled([case.program], tmp_path, change=mistaken)
+    case, made = MISTAKES[name]
+    (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
         run_often(case, launch, rng)

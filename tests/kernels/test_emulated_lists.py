@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from emulation import COPIES, Launch, compiled
+from emulation import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.device_arguments import register_batch_arguments
@@ -203,14 +203,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_seen(name, tmp_path):
-    sizes, (header, right, wrong), options = MISTAKES[name]
+    sizes, made, options = MISTAKES[name]
     case = case_of([(n, n) for n in sizes], np.dtype(np.float64), 4, 36, True)
-
-    def mistaken(file, text):
-        assert file != header or right in text
-        return text.replace(right, wrong) if file == header else text
-
-    (launch,) = compiled([case.program], tmp_path, change=mistaken)
+    (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
         run_often(case, launch, rng, **options)

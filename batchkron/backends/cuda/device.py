@@ -61,10 +61,7 @@ __all__ = [
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
 _CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
 _FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
-_WITH_DOUBLE_UNITS = (
-    80,
-    90,
-)  # whose matrix units of double precision keep up with single precision
+_WITH_DOUBLE_UNITS = (80, 90)  # capabilities: on these they keep up with single precision
 
 
 @cache
