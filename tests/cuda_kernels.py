@@ -36,6 +36,7 @@ from batchkron.backends.device_explicit import (
 )
 from batchkron.backends.device_fibres import fibre_groups
 from batchkron.backends.device_kron_groups import kron_group_program, rule_groups
+from batchkron.backends.device_kron_slices import slice_group
 from batchkron.backends.device_krylov import krylov_kernels, systems_kernel
 from batchkron.backends.device_panels import PanelGroup
 from batchkron.backends.device_programs import (
@@ -46,6 +47,7 @@ from batchkron.backends.device_programs import (
     explicit_program,
     fibre_program,
     group_program,
+    kron_slices_program,
     register_batch_program,
     register_program,
     segmented_program,
@@ -60,7 +62,13 @@ from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
 from batchkron.backends.device_staged_sums import staged_tiling
 from batchkron.backends.device_sums import sum_tiling
-from batchkron.backends.device_tiling import batch_tiling, kron_groups, plan_order, plan_steps
+from batchkron.backends.device_tiling import (
+    GroupShape,
+    batch_tiling,
+    kron_groups,
+    plan_order,
+    plan_steps,
+)
 from batchkron.backends.krylov import Stage
 
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
@@ -141,6 +149,19 @@ UNIT_LISTS = [  # sizes of the modes, or rows and columns, and outputs
     ((7, 7, 7), 5830),
     ((3, 9, 15), 4938),
     (((12, 10), (9, 14)), 14_285),
+]
+SLICES = "products by slices"
+SLICED = [  # sizes of the modes, columns, dtype
+    ((8,) * 5, 1, "f8"),
+    ((6, 8, 8, 8, 8), 1, "f8"),
+    ((8, 16, 16, 16), 1, "f8"),
+    ((4,) * 7, 1, "f8"),
+    ((2,) * 14, 1, "f8"),
+    ((8, 8, 8), 64, "f8"),
+    ((16, 16, 16), 8, "f8"),
+    ((8,) * 5, 1, "f4"),
+    ((16,) * 4, 1, "f4"),
+    ((4,) * 8, 1, "f4"),
 ]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
@@ -377,6 +398,17 @@ def unit_kernels(capability):
     return [kernel.result() for kernel in begun]
 
 
+def sliced_kernels(capability):
+    """The kernels of products whose tiles come slice by slice, those that fit."""
+    begun = []
+    for sizes, columns, dtype in SLICED:
+        part = GroupShape(0, sizes, sizes, 1000, columns, np.dtype(dtype))
+        group = slice_group(part, DEVICES[capability])
+        if group is not None:
+            begun.append(_begun(kron_slices_program(part.dtype, group.tile), capability))
+    return [kernel.result() for kernel in begun]
+
+
 def segment_modes(sizes):
     """The multiplies along each mode of a block of (P, Q): square ones, or the only one."""
     numbers = [q for _, q in sizes]
@@ -441,6 +473,7 @@ def all_kernels(capability):
         table[f"{SEGMENTED} {dtype}"] = segmented_kernels(dtype, capability)
         table[f"{STAGED} {dtype}"] = staged_kernels(dtype, capability)
     table[UNITS] = unit_kernels(capability)
+    table[SLICES] = sliced_kernels(capability)
     for case in PRECISIONS:
         table[precision_label(case)] = precision_kernels(case, capability)
     return table

@@ -16,6 +16,13 @@ import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group, fibre_knobs
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
+from batchkron.backends.device_kron_slices import (
+    THREADS,
+    SliceGroup,
+    SliceKnobs,
+    slice_group,
+    slice_knobs,
+)
 from batchkron.backends.device_panels import PanelKnobs, panel_group, panel_knobs
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_registers import RegisterKnobs, register_group, register_knobs
@@ -24,11 +31,12 @@ from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_sha
 from batchkron.backends.tuning_search import Kernel
 from batchkron.spec import Precision
 
-Knobs = FibreKnobs | RegisterKnobs | PanelKnobs
+Knobs = FibreKnobs | RegisterKnobs | PanelKnobs | SliceKnobs
 _KINDS: dict[str, type[Knobs]] = {
     "fibres": FibreKnobs,
     "registers": RegisterKnobs,
     "panels": PanelKnobs,
+    "slices": SliceKnobs,
 }
 _SMALLEST_IN_FIBRES = 8  # the largest factor of a group that fibres are tried for
 _SMALLEST_IN_PANELS = 32
@@ -89,9 +97,9 @@ class KronCase:
 
 
 def rule_choice(case: KronCase) -> KronChoice | None:
-    """Return the rule's choice, None where it takes general kernels, or several kinds."""
+    """Return the rule's choice, None where it takes general kernels, or kinds besides slices."""
     groups = case.by_the_rule()
-    if groups is None or len({type(group) for group in groups}) > 1:
+    if groups is None or len({type(group) for group in groups} - {SliceGroup}) > 1:
         return None
     return tuple(
         GroupChoice(min(group.tile.modes), max(group.tile.modes) + 1, group.knobs)
@@ -104,9 +112,12 @@ def _by_the_rule(case: KronCase, runs: list[tuple[int, int]], kind: str) -> Kron
     found = []
     for part, run in zip(case.parts(runs), runs, strict=True):
         knobs: Knobs | None = None
+        sliced = slice_group(part, case.limits)
         if kind == "fibres":
             group = fibre_group(part, None, case.limits)
             knobs = None if group is None else group.knobs
+            if sliced is not None and (group is None or sliced.cycles < group.cycles):
+                knobs = sliced.knobs
         elif kind == "panels":
             by_panels = panel_group(part, case.limits)
             knobs = None if by_panels is None else by_panels.knobs
@@ -131,6 +142,8 @@ def chosen_groups(choice: KronChoice, case: KronCase) -> tuple[KronGroup, ...] |
             group = fibre_group(part, one.knobs, case.limits)
         elif isinstance(one.knobs, PanelKnobs):
             group = panel_group(part, case.limits, one.knobs)
+        elif isinstance(one.knobs, SliceKnobs):
+            group = slice_group(part, case.limits, one.knobs)
         else:
             columns = part.R if case.inner == 1 else 0
             group = register_group(part, one.knobs, columns, case.constant, case.limits)
@@ -170,6 +183,8 @@ def _kernel(group: KronGroup, dtype: np.dtype[np.generic]) -> Kernel:
     program, tile = kron_group_program(group, dtype), group.tile
     if isinstance(group, FibreGroup):
         return Kernel(program, group.tile.threads * group.tile.teams, 1, tile.shared_bytes)
+    if isinstance(group, SliceGroup):
+        return Kernel(program, THREADS, 1, tile.shared_bytes)
     return Kernel(program, group.tile.threads, group.tile.blocks, tile.shared_bytes)
 
 
@@ -232,7 +247,10 @@ class KronSpace:
         for part in self.case.parts(order):
             if kind == "fibres":
                 ways = fibre_knobs(part, self.case.limits)
-                total += ways[0][0] if ways else math.inf
+                sliced = slice_group(part, self.case.limits)
+                total += min(
+                    ways[0][0] if ways else math.inf, math.inf if sliced is None else sliced.cycles
+                )
             elif kind == "panels":
                 group = panel_group(part, self.case.limits)
                 total += math.inf if group is None else group.cycles
@@ -253,6 +271,7 @@ class KronSpace:
 
     def _knobs(self, part: GroupShape, now: Knobs, changes: int, longer: float) -> Iterator[Knobs]:
         """Yield a group's knobs near those that it has now, then kernels of the other kinds."""
+        yield from slice_knobs(part, self.case.limits)
         if isinstance(now, PanelKnobs) or max(*part.inputs, *part.outputs) >= _SMALLEST_IN_PANELS:
             yield from panel_knobs(part)
         ways: list[tuple[float, FibreKnobs]] = []

@@ -1,18 +1,26 @@
-"""Which kernels a Kron-Matmul has: in registers, in place of fibres, by panels of large factors."""
+"""Which kernels a Kron-Matmul has.
+
+In registers, in place of fibres, by panels of large factors, by slices of tiles that are larger
+than shared memory.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, fibre_groups
+from batchkron.backends.device_kron_slices import SliceGroup, slice_group
 from batchkron.backends.device_panels import PanelGroup, is_large, panel_group
 from batchkron.backends.device_programs import (
     Program,
     fibre_program,
+    kron_slices_program,
     panel_program,
     register_program,
 )
@@ -22,9 +30,11 @@ from batchkron.spec import Precision
 
 _LEAST_SIDE, _LEAST_LONGEST = 8, 48  # of factors that panels may be better for than fibres
 _LEAST_BUSY = 64  # rows and columns of those where fibres keep all multiprocessors busy
+_LEAST_FILLED = 0.8  # of the time, where one kernel of slices replaces several in registers
 _SURELY = 0.83  # of the time of fibres, as far as estimates of both go
 
-KronGroup = FibreGroup | RegisterGroup | PanelGroup
+KronGroup = FibreGroup | RegisterGroup | PanelGroup | SliceGroup
+_Timed = tuple[float, tuple[KronGroup, ...]]  # kernels, and their estimated cycles
 
 
 def rule_groups(
@@ -41,6 +51,31 @@ def rule_groups(
 
     ``constant``: the factors may be constants of the kernels.
     """
+    shape = inputs, outputs, outer, inner, dtype
+    usual = _usual_groups(*shape, constant, limits, precision)
+    if precision is not None and dtype == np.float32:
+        return usual
+    if usual is not None and all(isinstance(group, FibreGroup) for group in usual):
+        sliced = _with_slices(GroupShape(0, *shape), limits)
+        return sliced[1] if sliced is not None and sliced[0] < _cycles(usual) else usual
+    if usual is None or (len(usual) > 1 and isinstance(usual[0], RegisterGroup)):
+        whole = _many_slices(GroupShape(0, *shape), limits)
+        if whole is not None and (usual is None or _fills(whole, limits)):
+            return (whole,)
+    return None if usual is None else tuple(_sliced(group, dtype, limits) for group in usual)
+
+
+def _usual_groups(
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    outer: int,
+    inner: int,
+    dtype: np.dtype[np.generic],
+    constant: bool,
+    limits: DeviceLimits,
+    precision: Precision | None,
+) -> tuple[KronGroup, ...] | None:
+    """Return the kernels without those of slices."""
     large = [is_large(C, K, dtype) for C, K in zip(inputs, outputs, strict=True)]
     shape = inputs, outputs, outer, inner, dtype
     in_full = precision is None or dtype != np.float32
@@ -74,8 +109,70 @@ def _with_panels(
     return tuple(found)
 
 
-def _cycles(groups: Sequence[FibreGroup] | Sequence[PanelGroup]) -> float:
-    return sum(group.cycles for group in groups)
+def _cycles(groups: Sequence[KronGroup]) -> float:
+    return sum(math.inf if isinstance(one, RegisterGroup) else one.cycles for one in groups)
+
+
+def _many_slices(part: GroupShape, limits: DeviceLimits) -> SliceGroup | None:
+    """Return the kernel of slices of a group if its tiles keep most multiprocessors busy."""
+    group = slice_group(part, limits)
+    return group if group is not None and 2 * group.tiles() >= limits.multiprocessors else None
+
+
+def _fills(group: SliceGroup, limits: DeviceLimits) -> bool:
+    """Whether multiprocessors have work most of the time, though tiles are whole."""
+    rounds = -(-group.tiles() // limits.multiprocessors)
+    return group.tiles() >= _LEAST_FILLED * rounds * limits.multiprocessors
+
+
+def _sliced(group: KronGroup, dtype: np.dtype[np.generic], limits: DeviceLimits) -> KronGroup:
+    """Return the kernel of slices in place of one in registers where there is one."""
+    if not isinstance(group, RegisterGroup):
+        return group
+    tile = group.tile
+    part = GroupShape(min(tile.modes), tile.inputs, tile.outputs, group.L, group.R, dtype)
+    return _many_slices(part, limits) or group
+
+
+@lru_cache(maxsize=1024)
+def _with_slices(part: GroupShape, limits: DeviceLimits) -> _Timed | None:
+    """Return the fastest kernels of a group of which at least one works slice by slice."""
+    best: _Timed | None = None
+    count = len(part.inputs)
+    for low, high in combinations(range(count + 1), 2):
+        given = part.inputs, part.outputs, part.L, part.R, part.dtype
+        cut = [run for run in ((high, count), (low, high), (0, low)) if run[0] < run[1]]
+        found: list[_Timed] = []
+        for run, one in zip(cut, group_shapes(cut, *given), strict=True):
+            own = replace(one, first=part.first + one.first)
+            group = slice_group(own, limits) if run == (low, high) else None
+            timed: _Timed | None = None if group is None else (group.cycles, (group,))
+            if run != (low, high):
+                timed = _fastest(own, limits)
+            if timed is None:
+                break
+            found.append(timed)
+        else:
+            cycles = sum(one[0] for one in found)
+            if best is None or cycles < best[0]:
+                best = cycles, tuple(group for one in found for group in one[1])
+    return best
+
+
+def _fastest(part: GroupShape, limits: DeviceLimits) -> _Timed | None:
+    """Return the fastest kernels of a group by estimate, of fibres or of slices."""
+    given = part.inputs, part.outputs, part.L, part.R, part.dtype
+    found = fibre_groups(*given, limits)
+    fibres = None if found is None else (_cycles(found), tuple(_moved(found, part.first)))
+    ways = [way for way in (fibres, _with_slices(part, limits)) if way is not None]
+    return min(ways, key=lambda way: way[0], default=None)
+
+
+def _moved(groups: Sequence[KronGroup], first: int) -> Iterator[KronGroup]:
+    """Yield kernels of a run of modes as those of a product whose mode ``first`` is their first."""
+    for group in groups:
+        modes = tuple(first + mode for mode in group.tile.modes)
+        yield replace(group, tile=replace(group.tile, modes=modes))  # type: ignore[arg-type]
 
 
 def _runs(
@@ -110,9 +207,7 @@ def _between(
     if groups is None:
         yield from _panels(part, limits)
         return
-    for group in groups:
-        modes = tuple(part.first + mode for mode in group.tile.modes)
-        yield replace(group, tile=replace(group.tile, modes=modes))  # type: ignore[arg-type]
+    yield from _moved(groups, part.first)
 
 
 def kron_group_program(group: KronGroup, dtype: np.dtype[np.generic]) -> Program:
@@ -121,4 +216,6 @@ def kron_group_program(group: KronGroup, dtype: np.dtype[np.generic]) -> Program
         return fibre_program(dtype, group.tile)
     if isinstance(group, PanelGroup):
         return panel_program(group.tile)
+    if isinstance(group, SliceGroup):
+        return kron_slices_program(dtype, group.tile)
     return register_program(dtype, group.tile)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.device_batches import RegisterTiling
     from batchkron.backends.device_explicit import ExplicitKernel, SegmentKernel
     from batchkron.backends.device_fibre_layouts import FibrePass, FibreTile
+    from batchkron.backends.device_kron_slices import SliceTile
     from batchkron.backends.device_panels import PanelTile
     from batchkron.backends.device_registers import RegisterTile
     from batchkron.backends.device_segments import SegmentTiling
@@ -220,6 +221,9 @@ def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program
     )
 
 
+_LINES = "batchkron::InnerLines"
+
+
 def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
     return _type("TileAxes", *(_type("TileAxis", size, stride) for size, stride in axes))
 
@@ -246,6 +250,24 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
             _type("FibreTile", *shape, *room, *axes, direct),
             *map(_fibre_pass, tile.passes),
         ),
+    )
+
+
+def kron_slices_program(dtype: np.dtype[np.generic], tile: SliceTile) -> Program:
+    """Return the kernel of neighbouring factors whose tiles come slice by slice."""
+
+    def one(sizes: Sequence[int]) -> str:
+        return _type("Composite", *sizes)
+
+    eights = len(tile.outer) > 1
+    if tile.columns > 1:
+        inner = _type("InnerColumns", *map(one, tile.inner)) if tile.inner else _LINES
+    else:
+        inner = _type("InnerEights" if eights else "InnerSixteens", *map(one, tile.inner))
+    outer = _type("OuterEights" if eights else "OuterSixteen", *map(one, tile.outer))
+    modes = one(tile.lead), outer, inner
+    return Program(
+        "kron_slices.cuh", _type("kron_slices", _TYPES[dtype], *modes, tile.slots, tile.held)
     )
 
 

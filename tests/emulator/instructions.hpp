@@ -106,6 +106,20 @@ inline void st_global_v4_f32(float* to, float a, float b, float c, float d) {
 inline void st_global_v2_f32(float* to, float a, float b) { store_together(to, a, b); }
 inline void st_global_v2_f64(double* to, double a, double b) { store_together(to, a, b); }
 
+template <class... Values>
+void load_together(unsigned address, Values&... values) {
+  if (address % (sizeof...(Values) * 4)) emulated::fail("a load is not aligned");
+  const unsigned* from = reinterpret_cast<const unsigned*>(emulated::at(address));
+  ((values = *from++), ...);
+}
+inline void ld_volatile_shared_v4_u32(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                      unsigned address) {
+  load_together(address, a, b, c, d);
+}
+inline void ld_volatile_shared_v2_u32(unsigned& a, unsigned& b, unsigned address) {
+  load_together(address, a, b);
+}
+
 inline void cp_async_cg_shared_global(unsigned to, const void* from, int count = 16) {
   emulated::copy(to, from, 16, count);
 }

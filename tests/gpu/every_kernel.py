@@ -52,6 +52,14 @@ PANELS = [
     [(129, 33), (70, 190)],
     [(200, 200)],
 ]
+SLICES = {  # and columns
+    ((8, 8),) * 5: 3,
+    ((4, 4),) * 7: 3,
+    ((2, 2),) * 14: 3,
+    ((16, 16),) * 4: 3,
+    ((8, 8),) * 3: 128,
+    ((16, 16),) * 3: 24,
+}
 MODES = [
     [(2, 20_000)],
     [(2, 2)] * 13,
@@ -117,7 +125,7 @@ def rows_of(shapes, dtype, small):
     return 1, -(-TILES * TILE_BYTES // (block * np.dtype(dtype).itemsize))
 
 
-def kron_matmuls(rng, dtype, small, all_shapes, precision=None):
+def kron_matmuls(rng, dtype, small, all_shapes, precision=None, columns=None):
     for shapes in all_shapes:
         host = [random_array(rng, shape, dtype) for shape in shapes]
         factors = [cupy.asarray(factor) for factor in host]
@@ -131,7 +139,8 @@ def kron_matmuls(rng, dtype, small, all_shapes, precision=None):
             result = bk.gemkm(cupy.asarray(x), factors, y=cupy.asarray(y), **options)
             check(result, expected, (shapes, count))
             check(on_device.apply(cupy.asarray(x)), product.apply(x), (shapes, count))
-        x = random_array(rng, (prod(q for _, q in shapes), 5 if small else 35), dtype)
+        count = columns or (5 if small else 35)
+        x = random_array(rng, (prod(q for _, q in shapes), count), dtype)
         result = bk.gekmm(factors, cupy.asarray(x), precision=precision)
         check(result, bk.gekmm(host, x), shapes)
 
@@ -148,6 +157,11 @@ def fibres(rng, dtype, small):
 
 def panels(rng, dtype, small):
     kron_matmuls(rng, dtype, small, PANELS + (FIBRES if np.dtype(dtype).kind == "c" else []))
+
+
+def slices(rng, dtype, small):
+    for shapes, columns in SLICES.items():
+        kron_matmuls(rng, dtype, small, [shapes], columns=columns)
 
 
 def modes(rng, dtype, small):
@@ -263,6 +277,7 @@ def systems(rng, dtype, small):
 PARTS = {
     "registers": (registers, {"kron_registers.cuh"}),
     "fibres": (fibres, {"kron_fibres.cuh"}),
+    "slices": (slices, {"kron_slices.cuh"}),
     "panels": (panels, {"kron_panels.cuh"}),
     "modes": (modes, {"kron_group.cuh"}),
     "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
@@ -308,9 +323,7 @@ def main():
     rng = np.random.default_rng(0)
     for dtype in options.dtype or ("float64", "complex64"):
         for part in options.only or PARTS:
-            if part == "fibres" and np.dtype(dtype).kind == "c":
-                continue
-            if part == "units" and np.dtype(dtype).kind == "c":
+            if part in ("fibres", "slices", "units") and np.dtype(dtype).kind == "c":
                 continue
             counts.clear()
             run, templates = PARTS[part]

@@ -22,6 +22,7 @@ from cuda_kernels import (
     precision_label,
     resources,
     segmented_kernels,
+    sliced_kernels,
     staged_kernels,
     sums_kernels,
     systems_kernels,
@@ -164,9 +165,17 @@ def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, ta
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.parametrize("capability", DEVICES)
+def test_products_by_slices_compile(capability, table):
+    kernels = sliced_kernels(capability)
+    assert all("kron_slices" in kernel.name for kernel in kernels)
+    grown = list(growth(kernels, table[cuda_kernels.SLICES]))
+    assert not grown, "\n".join([*grown, AGAIN])
+
+
 def test_the_table_has_no_other_shapes():
     labels = {label_of(index) for index in range(len(SHAPES))}
-    labels.add(cuda_kernels.UNITS)
+    labels.update([cuda_kernels.UNITS, cuda_kernels.SLICES])
     labels |= {precision_label(case) for case in PRECISIONS}
     others = (cuda_kernels.EXPLICIT, cuda_kernels.SEGMENTED, cuda_kernels.STAGED)
     labels |= {f"{kind} {dtype}" for kind in others for dtype in DTYPES}

@@ -1,14 +1,14 @@
 """`kron_fibres` itself, lane by lane on the CPU: bits of small tiles of all kinds, and mistakes."""
 
 import random
-import struct
 import sys
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import pytest
-from emulation import COPIES, Launch, compiled, mistake
+from emulated_kron import KronLaunch, run, run_often
+from emulation import COPIES, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile
@@ -29,12 +29,14 @@ class Case:
     tile: FibreTile
 
     @property
-    def dtype(self):
-        return np.dtype(f"f{self.shape.itemsize}")
+    def launch(self):
+        shape, tile = self.shape, self.tile
+        sizes = shape.inputs, shape.outputs, shape.L, shape.R, np.dtype(f"f{shape.itemsize}")
+        return KronLaunch(*sizes, tile.modes, tile.threads * tile.teams, tile.shared_bytes)
 
     @property
     def program(self):
-        return fibre_program(self.dtype, self.tile)
+        return fibre_program(self.launch.dtype, self.tile)
 
 
 def single_modes(pick):
@@ -71,63 +73,6 @@ def cases(seed, limits):
     return found
 
 
-def placed(values, offset, room=8):
-    """Return values so many elements behind a multiple of 16 bytes, amid NaN, and the whole."""
-    whole = np.full(values.size + 2 * room + 4, np.nan, values.dtype)
-    begin = room + (-whole[room:].ctypes.data % 16) // values.itemsize + offset
-    view = whole[begin : begin + values.size].reshape(values.shape)
-    view[...] = values
-    return view, whole
-
-
-def run(case, launch, copies, rng, alpha=1, previous=None):
-    """Run a kernel on random integers, and compare with the definition, bit by bit."""
-    shape, tile, dtype = case.shape, case.tile, case.dtype
-    x, _ = placed(
-        rng.integers(-3, 4, (shape.L, *shape.inputs, shape.R)).astype(dtype), rng.choice([0, 0, 1])
-    )
-    factors = [
-        np.array(rng.integers(-2, 3, (k, c)), dtype, order=rng.choice(["C", "F"]))
-        for c, k in zip(shape.inputs, shape.outputs, strict=True)
-    ]
-    expected = x
-    for mode, factor in enumerate(factors):
-        expected = np.moveaxis(np.tensordot(factor, expected, (1, mode + 1)), 0, mode + 1)
-    before = rng.integers(-5, 6, expected.shape).astype(dtype)
-    poison = np.full(expected.shape, np.nan, dtype)
-    y, whole = placed(before if previous == "y" else poison, rng.choice([0, 0, 1]))
-    expected = alpha * expected
-    if previous is not None:
-        expected = expected - before
-    added = {None: None, "y": y, "other": before}[previous]
-    beta = 0 if previous is None else -1
-    real = "f" if dtype.itemsize == 4 else "d"
-    arguments = struct.pack("3Q", *(0 if a is None else a.ctypes.data for a in (x, y, added)))
-    for mode in tile.modes:
-        factor = factors[mode]
-        strides = [stride // dtype.itemsize for stride in factor.strides]
-        arguments += struct.pack("Q4q", factor.ctypes.data, 0, 0, *strides)
-    arguments += struct.pack(f"2q2{real}", shape.L, shape.R, alpha, beta)
-    how = Launch(
-        blocks=int(rng.integers(1, 4)),
-        threads=tile.threads * tile.teams,
-        shared_bytes=tile.shared_bytes,
-        when=COPIES[copies],
-        seed=int(rng.integers(1 << 30)),
-    )
-    beside = np.isnan(whole).sum() - np.isnan(y).sum()
-    failure = launch(arguments, how, [x, *factors])
-    assert not failure, f"{case}: {failure}"
-    np.testing.assert_array_equal(y, expected, err_msg=str(case))
-    assert np.isnan(whole).sum() == beside, f"{case}: y's neighbours were written"
-
-
-def run_often(case, launch, rng):
-    for _ in range(5):
-        for copies in COPIES:
-            run(case, launch, copies, rng)
-
-
 @pytest.mark.parametrize(("capability", "seed"), DRAWN)
 def test_kernels_give_the_bits_of_the_definition(capability, seed, tmp_path):
     drawn = cases(seed, DEVICES[capability])
@@ -135,10 +80,10 @@ def test_kernels_give_the_bits_of_the_definition(capability, seed, tmp_path):
     rng = np.random.default_rng(seed)
     for case, launch in zip(drawn, launches, strict=True):
         for copies in COPIES:
-            run(case, launch, copies, rng)
-        run(case, launch, "at random", rng, alpha=2)
-        run(case, launch, "at random", rng, alpha=2, previous="other")
-        run(case, launch, "at random", rng, previous="y")
+            run(case.launch, launch, copies, rng)
+        run(case.launch, launch, "at random", rng, alpha=2)
+        run(case.launch, launch, "at random", rng, alpha=2, previous="other")
+        run(case.launch, launch, "at random", rng, previous="y")
 
 
 def one_mode(size, L, R, itemsize=4, **wanted):
@@ -198,4 +143,4 @@ def test_mistakes_are_seen(name, tmp_path):
     (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
-        run_often(case, launch, rng)
+        run_often(case.launch, launch, rng)

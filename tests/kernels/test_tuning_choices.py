@@ -47,6 +47,11 @@ KRON = [
     ([(6, 6)] * 3, 1, 37, "f4"),
     ([(128, 128)] * 2, 1024, 1, "f4"),
 ]
+MIXED = [  # others whose groups have kernels of several kinds
+    ([(8, 8)] * 8, 16, 1, "f4"),
+    ([(16, 16)] * 6, 16, 1, "f8"),
+    ([(16, 16)] * 6, 16, 1, "f4"),
+]
 KRON_128 = 11
 # factors (K, C), products, outputs, dtype
 LISTS = [
@@ -63,7 +68,7 @@ MOST = 20  # choices that a test looks at in each step
 
 
 def kron_case(index, capability, constant=True):
-    factors, outer, inner, dtype = KRON[index]
+    factors, outer, inner, dtype = (KRON + MIXED)[index]
     outputs, inputs = (tuple(shape[axis] for shape in factors) for axis in (0, 1))
     constant = constant and max(*inputs, *outputs) <= 16
     return KronCase(inputs, outputs, outer, inner, np.dtype(dtype), constant, DEVICES[capability])
@@ -98,7 +103,7 @@ def runs_of(choice):
 
 @pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("index", range(len(KRON)))
+@pytest.mark.parametrize("index", range(len(KRON + MIXED)))
 def test_the_rule_is_a_choice(index, capability, constant):
     case = kron_case(index, capability, constant)
     choice = rule_choice(case)
