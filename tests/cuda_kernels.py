@@ -162,6 +162,8 @@ SLICED = [  # sizes of the modes, columns, dtype
     ((8,) * 5, 1, "f4"),
     ((16,) * 4, 1, "f4"),
     ((4,) * 8, 1, "f4"),
+    ((8,) * 4, 1, "f4"),
+    ((16,) * 3, 1, "f4"),
 ]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 

@@ -184,7 +184,7 @@ def _kernel(group: KronGroup, dtype: np.dtype[np.generic]) -> Kernel:
     if isinstance(group, FibreGroup):
         return Kernel(program, group.tile.threads * group.tile.teams, 1, tile.shared_bytes)
     if isinstance(group, SliceGroup):
-        return Kernel(program, THREADS, 1, tile.shared_bytes)
+        return Kernel(program, THREADS, group.tile.blocks, tile.shared_bytes)
     return Kernel(program, group.tile.threads, group.tile.blocks, tile.shared_bytes)
 
 

@@ -2,8 +2,9 @@
 
 A tile has the first mode of a group, the lead, and slices along it. A slice is multiplied along all
 other modes, and threads keep its results until the last slice has come, see
-``csrc/cuda/kron_slices.cuh``. Modes that are neighbours stand for one of 8 or 16 where their sizes
-multiply to that. Pure arithmetic on sizes, without any device.
+``csrc/cuda/kron_slices.cuh``. In single precision slices may be tiles, too, without a lead. Modes
+that are neighbours stand for one of 8 or 16 where their sizes multiply to that. Pure arithmetic on
+sizes, without any device.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 THREADS = 256
 _MOST_MODES = 16
 _MOST_SLOTS = 6
+_BLOCKS, _FEW_SLOTS = 2, 3  # thread blocks of a multiprocessor, and slots, where slices are tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class _Kind:
 
     ``itemsize``: bytes of an element. ``leads``: entries of the first mode. Estimated cycles of a
     multiprocessor of an H200 for each element of a tile, fitted to measurements: ``alone``, and
-    how many more where all multiprocessors are busy.
+    how many more where all multiprocessors are busy. ``least``: tiles of each multiprocessor, and
+    entries of each mode, from which on it is worth while.
     """
 
     itemsize: int
@@ -35,6 +38,7 @@ class _Kind:
     leads: tuple[int, ...]
     alone: float
     more: float
+    least: tuple[int, int] = (0, 1)
 
     @property
     def entries(self) -> int:
@@ -49,6 +53,8 @@ _KINDS = (
     _Kind(8, (16,), (16,), 8, (8, 16), 0.93, 0.36),
     _Kind(4, (8, 8), (8, 8), 1, (8,), 0.72, 0.06),
     _Kind(4, (16,), (16, 16), 1, (8, 16), 0.86, 0.06),
+    _Kind(4, (8, 8), (8, 8), 1, (1,), 0.65, 0, (4, 8)),
+    _Kind(4, (16,), (16, 16), 1, (1,), 0.77, 0, (4, 8)),
 )
 _LAUNCH = 4000
 _FIRST = 0.27  # for each element of a tile until the first slices have come
@@ -71,7 +77,7 @@ class SliceTile:
     modes : tuple of int
         The group's modes, in their order in memory.
     lead : tuple of int
-        Sizes of those that are the first mode.
+        Sizes of those that are the first mode; none if a slice is a tile.
     outer, inner : tuple of tuple of int
         Sizes of those that are each one outer mode, and each one inner mode, of a slice.
     columns : int
@@ -89,6 +95,11 @@ class SliceTile:
     slots: int
     held: int
     shared_bytes: int
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks of a multiprocessor."""
+        return 1 if self.lead else _BLOCKS
 
     @property
     def elements(self) -> int:
@@ -122,7 +133,7 @@ class SliceGroup:
 
     def blocks(self, limits: DeviceLimits) -> int:
         """Return the number of thread blocks."""
-        return min(self.tiles(), limits.multiprocessors)
+        return min(self.tiles(), self.tile.blocks * limits.multiprocessors)
 
 
 def slice_group(
@@ -161,23 +172,34 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
         runs = _runs(sizes, (*kind.outer, *kind.inner)) if kind.itemsize == size and fits else None
         if runs is None or math.prod(runs[0]) not in kind.leads:
             continue
+        rounds, smallest = kind.least
+        tiles = part.L * part.R // kind.columns
+        if min(sizes) < smallest or tiles < rounds * limits.multiprocessors:
+            continue
         slices, slice_bytes = math.prod(runs[0]), kind.entries * size
         own = slices**2 * size + (0 if size == 8 else kind.entries * 8)  # and one in float64
         cut = runs[0], runs[1 : 1 + len(kind.outer)], runs[1 + len(kind.outer) :], kind.columns
         for held in _held(slices):
-            room = limits.shared_bytes - own - (slices - held) * slice_bytes
-            slots = min(_MOST_SLOTS, room // slice_bytes)
+            whole, most = (limits.shared_bytes, _MOST_SLOTS) if runs[0] else _shared(limits)
+            room = whole - own - (slices - held) * slice_bytes
+            slots = min(most, room // slice_bytes)
             if slots >= 2:
                 shared = own + (slots + slices - held) * slice_bytes
                 yield kind, SliceTile(modes, *cut, slots, held, shared)
         return
 
 
+def _shared(limits: DeviceLimits) -> tuple[int, int]:
+    """Return shared memory and most slots of each of several thread blocks."""
+    reserved = 1024  # of each thread block
+    return (limits.shared_bytes + reserved) // _BLOCKS - reserved, _FEW_SLOTS
+
+
 def _held(slices: int) -> Iterator[int]:
     """Yield how many slices' results may be in registers, what is best for most first."""
-    usual = 4 if slices <= 8 else 7
+    usual = 1 if slices == 1 else 4 if slices <= 8 else 7
     yield usual
-    yield from (held for held in (usual - 1, usual + 1) if held <= min(slices, 8))
+    yield from (held for held in (usual - 1, usual + 1) if 0 < held <= min(slices, 8))
 
 
 def _runs(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:

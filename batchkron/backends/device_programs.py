@@ -221,7 +221,7 @@ def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program
     )
 
 
-_LINES = "batchkron::InnerLines"
+_LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 
 
 def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
@@ -265,7 +265,7 @@ def kron_slices_program(dtype: np.dtype[np.generic], tile: SliceTile) -> Program
     else:
         inner = _type("InnerEights" if eights else "InnerSixteens", *map(one, tile.inner))
     outer = _type("OuterEights" if eights else "OuterSixteen", *map(one, tile.outer))
-    modes = one(tile.lead), outer, inner
+    modes = one(tile.lead) if tile.lead else _NO_LEAD, outer, inner
     return Program(
         "kron_slices.cuh", _type("kron_slices", _TYPES[dtype], *modes, tile.slots, tile.held)
     )

@@ -16,6 +16,13 @@ __device__ void copy_asynchronously(void* shared, const void* global) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target), "l"(global), "n"(bytes));
 }
 
+// The same for a word of 16 bytes, and asks for its line of 128 in the second-level cache: others are
+// about to read the rest of it.
+__device__ inline void copy_from_line(void* shared, const void* global) {
+  const unsigned target = unsigned(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(global));
+}
+
 // The same for `bytes` of which the first `count` are read and the others become zero; `global` is an
 // address in any case.
 template <int bytes>

@@ -24,7 +24,8 @@ struct SliceKernel {
   static constexpr int groups = Inner::groups, width = Inner::width, stashed = lead - held;
   static constexpr int some = lead < 8 ? lead : 8;  // results along the first mode at a time
   static constexpr bool converts = size == 4;
-  static_assert(groups * width * threads == slice && lead % some == 0 && some % word == 0);
+  static_assert(groups * width * threads == slice && lead % some == 0);
+  static_assert(some % word == 0 || lead == 1, "whole words of its factor");
   using Results = T[groups][width];
   using Group = Elements<T, width>;
 
@@ -41,8 +42,13 @@ struct SliceKernel {
     for (int row = 0; row < Outer_::rows; row += rows) {
       const unsigned place = (to ^ Outer_::swap(row) * 16) + row * Places::pitch;
 #pragma unroll
-      for (int j = 0; j < word; j += count)
-        copy_asynchronously<count * size, false>(&in_shared<T>(place + j * size), x + j);
+      for (int j = 0; j < word; j += count) {
+        T* const target = &in_shared<T>(place + j * size);
+        if constexpr (columns > 1 && columns * size < 128 && count == word)
+          copy_from_line(target, x + j);
+        else
+          copy_asynchronously<count * size, false>(target, x + j);
+      }
       x += step;
     }
   }
@@ -54,6 +60,16 @@ struct SliceKernel {
 #pragma unroll
     for (int g = 0; g < groups; ++g) {
       Index to = first + Inner::line(g) * line;
+      if constexpr (lead == 1) {
+        Group sums[1];
+#pragma unroll
+        for (int i = 0; i < width; ++i) sums[0].values[i] = multiply(a.alpha, kept[0][g][i]);
+        if (words)
+          write<true>(a, to, step, sums);
+        else
+          write<false>(a, to, step, sums);
+        continue;
+      }
 #pragma unroll
       for (int begin = 0; begin < lead; begin += some) {
         Group sums[some] = {};
@@ -159,9 +175,10 @@ struct SliceKernel {
     for (int i = 0; i < slots; ++i) ask();
     const Outer outer(a.factors + Lead::factors, lane);
     const Inner inner(a.factors + Lead::factors + Outer_::factors, lane);
-    for (int i = thread; i < lead * lead; i += threads)
-      in_shared<T>(leading + i * size) =
-          multiply(a.alpha, T(Lead::entry(a.factors, i % lead, i / lead)));
+    if constexpr (lead > 1)
+      for (int i = thread; i < lead * lead; i += threads)
+        in_shared<T>(leading + i * size) =
+            multiply(a.alpha, T(Lead::entry(a.factors, i % lead, i / lead)));
 
     // While a tile's first slice is multiplied, all other slots are asked for already; with each later
     // one the slot of the slice before it is free again.
@@ -204,7 +221,7 @@ struct SliceKernel {
 };
 
 template <class T, class Lead, class Outer, class Inner, int slots, int held>
-__global__ void __launch_bounds__(32 * slice_warps, 1)
+__global__ void __launch_bounds__(32 * slice_warps, Lead::size == 1 ? 2 : 1)
     kron_slices(const KronArguments<T, Lead::factors + Outer::factors + Inner::factors> a) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   SliceKernel<T, Lead, Outer, Inner, slots, held>::run(a, reinterpret_cast<T*>(shared_memory));

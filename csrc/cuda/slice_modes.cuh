@@ -82,6 +82,11 @@ struct Composite {
   }
 };
 
+// No first mode: a slice is a tile.
+struct NoLead {
+  static constexpr int factors = 0, size = 1;
+};
+
 // Where slices lie in shared memory, in bytes: words of 16 are exchanged within windows of 128, so that
 // what lanes access together lies in different banks.
 template <class T, class Outer, class Inner>

@@ -123,6 +123,9 @@ inline void ld_volatile_shared_v2_u32(unsigned& a, unsigned& b, unsigned address
 inline void cp_async_cg_shared_global(unsigned to, const void* from, int count = 16) {
   emulated::copy(to, from, 16, count);
 }
+inline void cp_async_cg_shared_global_L2_128B(unsigned to, const void* from) {
+  emulated::copy(to, from, 16, 16);
+}
 inline void cp_async_ca_shared_global(unsigned to, const void* from, int bytes) {
   emulated::copy(to, from, bytes, bytes);
 }

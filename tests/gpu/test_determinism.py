@@ -88,6 +88,7 @@ CASES = {
     "fibres 64^2": partial(product, shapes=[(64, 64)] * 2, rows=300),
     "fibres 20 × 24, 33 × 17": partial(function, shapes=[(20, 24), (33, 17)], rows=65),
     "fibres 128^2": partial(product, shapes=[(128, 128)] * 2, rows=40),
+    "slices 8^5": partial(product, shapes=[(8, 8)] * 5, rows=150),
     "modes in one buffer 2 × 20000": partial(function, shapes=[(2, 20_000)], rows=5),
     "list, an output a team": partial(batch, shapes=[(3, 3)] * 3, lists=(20_000, 500, 3000)),
     "list, teams of a crew": partial(batch, shapes=[(3, 3)] * 2, lists=(20_000, 500, 4)),

@@ -11,7 +11,7 @@ import batchkron as bk
 pytestmark = pytest.mark.gpu
 
 # two passes with an intermediate result in workspace
-FACTORS = [(8, 8)] * 5
+FACTORS = [(16, 16)] * 4
 
 
 @pytest.fixture

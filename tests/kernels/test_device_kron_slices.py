@@ -31,6 +31,8 @@ def part_of(sizes, dtype, L=1000, R=1, first=0):
         ((16, 16, 16), "f8", 8, (16,), 8),
         ((8,) * 5, "f4", 1, (8,), 1),
         ((4,) * 8, "f4", 1, (4, 4), 1),
+        ((8,) * 4, "f4", 1, (), 1),
+        ((16,) * 3, "f4", 1, (), 1),
     ],
     ids=str,
 )
@@ -46,6 +48,7 @@ def test_modes_of_tiles(sizes, dtype, R, lead, columns):
     ("sizes", "dtype", "R"),
     [
         ((8,) * 4, "f8", 1),
+        ((4,) * 6, "f4", 1),
         ((16,) * 4, "f8", 1),
         ((4,) * 7, "f4", 1),
         ((8,) * 5, "c16", 1),
@@ -81,6 +84,7 @@ def test_rectangular_factors_have_none():
         ((16, 16, 16), "f8", 8),
         ((8,) * 5, "f4", 1),
         ((16,) * 4, "f4", 1),
+        ((8,) * 4, "f4", 1),
     ],
     ids=str,
 )
@@ -91,7 +95,7 @@ def test_all_choices_fit(capability, sizes, dtype, R):
     for knobs in found:
         group = slice_group(part, limits, knobs)
         assert group.knobs == knobs
-        assert group.tile.shared_bytes <= limits.shared_bytes
+        assert group.tile.blocks * (group.tile.shared_bytes + 1024) <= limits.shared_bytes + 1024
         slices = prod(group.tile.lead)
         assert 2 <= knobs.slots <= 6
         assert 0 < knobs.held <= slices
@@ -120,12 +124,14 @@ def test_the_rule_takes_slices_where_they_save_a_pass():
     assert kinds((8,) * 8, 16, "f4") == [SliceGroup, RegisterGroup]
     assert kinds((4,) * 7, 1024, "f8") == [SliceGroup]
     assert kinds((4,) * 8, 1024, "f4") == [SliceGroup]
+    assert kinds((8,) * 6, 1024, "f4") == [SliceGroup, RegisterGroup]
     assert kinds((2,) * 14, 1024, "f8") == [SliceGroup], "more modes than other kernels take"
 
 
 def test_the_rule_leaves_others():
     assert kinds((8,) * 5, 1, "f8") == [FibreGroup] * 2, "one multiprocessor would work"
     assert kinds((4,) * 7, 20, "f8") == [RegisterGroup]
+    assert kinds((8,) * 4, 500, "f4") == [RegisterGroup], "few slices for each multiprocessor"
     assert kinds((4,) * 8, 140, "f4") == [RegisterGroup] * 2, "a second round of eight tiles"
     assert SliceGroup not in kinds((16,) * 4, 1024, "f4", precision="tf32x3")
     assert kinds((16,) * 5, 1024, "f8") == [FibreGroup] * 2
