@@ -49,21 +49,21 @@ def elements(drawn, tag, kind=None):
 def test_figures_of_a_product_under_the_roof():
     report = {
         "cells": [
-            cell("1024: 8^5", "float64", 10.0, 2.0),
+            cell("1024: 16^4", "float64", 16.0, 2.0),
             cell("16: 64^3", "float32", 32.5, 0.5),
             cell("16: 64^3", "float32", 1.0, 1.0, part="pde"),
-            {"part": "kron", "case": "1024: 8^5", "dtype": "float32", "reason": "wrong"},
+            {"part": "kron", "case": "1024: 16^4", "dtype": "float32", "reason": "wrong"},
         ]
     }
     bound, free = gpu("roofline").points_of(report)
-    assert (bound.intensity, bound.rate) == (5, 1e13)
-    assert bound.share == pytest.approx(10 / (5 * 4.29))
+    assert (bound.intensity, bound.rate) == (8, 1.6e13)
+    assert bound.share == pytest.approx(16 / (8 * 4.29))
     assert bound.moved == (1, 1)
     assert bound.share_of_passes == pytest.approx(2 * bound.share)
     assert free.share == pytest.approx(0.5)
     assert free.share_of_passes == pytest.approx(0.5), "two passes are no bound there"
     *_, small, large = gpu("roofline").table([bound, free])
-    assert small == "| 1024: 8^5 | – | – | – | – | – | 5 | 2 | 10 | 47 | 93 |"
+    assert small == "| 1024: 16^4 | – | – | – | – | – | 8 | 2 | 16 | 47 | 93 |"
     assert large == "| 16: 64^3 | 65 | 2 | 32 | 50 | 50 | – | – | – | – | – |"
 
 
@@ -71,8 +71,9 @@ def test_what_kernels_read_and_write_is_counted_for_all_their_kinds():
     shapes = importlib.import_module("benchmarks.cpu.shapes")
     moved = gpu("roofline").moved
     for shape, dtype, expected in [
-        (shapes.power(1024, 8, 5), "float32", (1,)),  # registers
+        (shapes.power(1024, 4, 7), "float32", (1,)),  # registers
         (shapes.power(320, 128, 3), "float64", (1, 1, 1)),  # fibres
+        (shapes.power(16, 8, 8), "float64", (1, 1)),  # slices, with columns and without
         (shapes.power(64, 300, 1), "float32", (1,)),  # any size
         (shapes.rectangular(50, (32, 8), (64, 128)), "float64", (5 / 6, 1 / 2)),  # panels
     ]:

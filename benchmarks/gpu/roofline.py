@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.device_kron_groups import KronGroup, rule_groups
+from batchkron.backends.device_kron_slices import SliceTile
 from batchkron.backends.device_registers import RegisterTile
 from batchkron.backends.device_tiling import DeviceLimits, kron_groups
 from benchmarks.cpu.shapes import KronMatmul
@@ -84,6 +85,8 @@ def block_sizes(group: KronGroup) -> tuple[int, int]:
     tile = group.tile
     if isinstance(tile, RegisterTile):
         return math.prod(tile.inputs), math.prod(tile.outputs)
+    if isinstance(tile, SliceTile):
+        return (tile.elements // tile.columns,) * 2
     return tile.input_size, tile.output_size
 
 
