@@ -17,7 +17,7 @@ from batchkron.backends.device_programs import fibre_program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 DRAWN = [*(("90", seed) for seed in range(5)), ("80", 5)]  # capability, seed
-PER_SEED = 5
+PER_SEED = 7
 MOST_WARPS = 16
 
 
