@@ -30,8 +30,11 @@ def placed(values, offset, room=8):
     return view, whole
 
 
-def run(case, launch, copies, rng, alpha=1, previous=None):
-    """Run a kernel on random integers, and compare with the definition, bit by bit."""
+def run(case, launch, copies, rng, alpha=1, previous=None, powers=(0, 0)):
+    """Run a kernel on random integers, and compare with the definition, bit by bit.
+
+    ``powers``: of two, that x and the first factor are multiplied by.
+    """
     dtype = case.dtype
     x, _ = placed(
         rng.integers(-3, 4, (case.L, *case.inputs, case.R)).astype(dtype), rng.choice([0, 0, 1])
@@ -40,6 +43,8 @@ def run(case, launch, copies, rng, alpha=1, previous=None):
         np.array(rng.integers(-2, 3, (k, c)), dtype, order=rng.choice(["C", "F"]))
         for c, k in zip(case.inputs, case.outputs, strict=True)
     ]
+    x *= dtype.type(2) ** powers[0]
+    factors[0] *= dtype.type(2) ** powers[1]
     expected = x
     for mode, factor in enumerate(factors):
         expected = np.moveaxis(np.tensordot(factor, expected, (1, mode + 1)), 0, mode + 1)

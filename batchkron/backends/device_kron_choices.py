@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
-from functools import partial
+from functools import lru_cache, partial
 from itertools import permutations, product, zip_longest
 from typing import Any
 
@@ -108,7 +108,10 @@ def rule_choice(case: KronCase) -> KronChoice | None:
 
 
 def _by_the_rule(case: KronCase, runs: list[tuple[int, int]], kind: str) -> KronChoice | None:
-    """Return these runs with the rule's knobs for kernels of one kind, None if one has none."""
+    """Return these runs with the rule's knobs for kernels of one kind, None if one has none.
+
+    Fibres are slices where these are faster by estimate; "slices" are registers elsewhere.
+    """
     found = []
     for part, run in zip(case.parts(runs), runs, strict=True):
         knobs: Knobs | None = None
@@ -121,12 +124,24 @@ def _by_the_rule(case: KronCase, runs: list[tuple[int, int]], kind: str) -> Kron
         elif kind == "panels":
             by_panels = panel_group(part, case.limits)
             knobs = None if by_panels is None else by_panels.knobs
+        elif kind == "slices" and sliced is not None:
+            knobs = sliced.knobs
         else:
             knobs = register_knobs(part, case.constant, case.limits)
         if knobs is None:
             return None
         found.append(GroupChoice(*run, knobs))
+    if kind == "slices" and not any(isinstance(one.knobs, SliceKnobs) for one in found):
+        return None
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _least_cycles(part: GroupShape, limits: DeviceLimits) -> float:
+    """Return the estimated cycles of a group by fibres or slices."""
+    ways, sliced = fibre_knobs(part, limits), slice_group(part, limits)
+    by_fibres = ways[0][0] if ways else math.inf
+    return by_fibres if sliced is None else min(by_fibres, sliced.cycles)
 
 
 def chosen_groups(choice: KronChoice, case: KronCase) -> tuple[KronGroup, ...] | None:
@@ -224,7 +239,7 @@ class KronSpace:
 
     def _other_runs(self, best: KronChoice) -> Iterator[KronChoice]:
         largest = max(*self.case.inputs, *self.case.outputs)
-        kinds = ["registers"] if largest < _SMALLEST_IN_FIBRES else ["fibres", "registers"]
+        kinds = ["fibres"] * (largest >= _SMALLEST_IN_FIBRES) + ["registers", "slices"]
         kinds += ["panels"] * (largest >= _SMALLEST_IN_PANELS)
         for choices in zip_longest(*(self._runs(kind) for kind in kinds)):
             yield from (choice for choice in choices if choice is not None)
@@ -246,11 +261,7 @@ class KronSpace:
         total = 0.0
         for part in self.case.parts(order):
             if kind == "fibres":
-                ways = fibre_knobs(part, self.case.limits)
-                sliced = slice_group(part, self.case.limits)
-                total += min(
-                    ways[0][0] if ways else math.inf, math.inf if sliced is None else sliced.cycles
-                )
+                total += _least_cycles(part, self.case.limits)
             elif kind == "panels":
                 group = panel_group(part, self.case.limits)
                 total += math.inf if group is None else group.cycles

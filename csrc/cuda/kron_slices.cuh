@@ -63,7 +63,7 @@ struct SliceKernel {
       if constexpr (lead == 1) {
         Group sums[1];
 #pragma unroll
-        for (int i = 0; i < width; ++i) sums[0].values[i] = multiply(a.alpha, kept[0][g][i]);
+        for (int i = 0; i < width; ++i) sums[0].values[i] = kept[0][g][i];
         if (words)
           write<true>(a, to, step, sums);
         else
@@ -106,6 +106,13 @@ struct SliceKernel {
   template <bool words>
   __device__ static void write(const Arguments& a, Index first, Index step, Group (&sums)[some]) {
     T* const to = a.y + first;
+    if (a.alpha != 1) {
+#pragma unroll
+      for (int k = 0; k < some; ++k)
+#pragma unroll
+        for (int i = 0; i < width; ++i)
+          sums[k].values[i] = multiply(a.alpha, sums[k].values[i]);
+    }
     if (a.previous) {
       const T* const from = a.previous + first;
 #pragma unroll
@@ -177,8 +184,7 @@ struct SliceKernel {
     const Inner inner(a.factors + Lead::factors + Outer_::factors, lane);
     if constexpr (lead > 1)
       for (int i = thread; i < lead * lead; i += threads)
-        in_shared<T>(leading + i * size) =
-            multiply(a.alpha, T(Lead::entry(a.factors, i % lead, i / lead)));
+        in_shared<T>(leading + i * size) = Lead::entry(a.factors, i % lead, i / lead);
 
     // While a tile's first slice is multiplied, all other slots are asked for already; with each later
     // one the slot of the slice before it is free again.

@@ -57,6 +57,7 @@ def test_kernels_give_the_bits_of_the_definition(capability, most, tmp_path):
             run(case, launch, copies, rng)
         run(case, launch, "at random", rng, alpha=2, previous="other")
         run(case, launch, "at random", rng, previous="y")
+        run(case, launch, "late", rng, alpha=2.0**-90, powers=(80, -60))  # one after another
 
 
 def test_other_knobs_give_the_same_bits(tmp_path):

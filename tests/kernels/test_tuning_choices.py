@@ -27,6 +27,7 @@ from batchkron.backends.device_kron_choices import (
     rule_choice,
     written_kron_choice,
 )
+from batchkron.backends.device_kron_slices import SliceKnobs
 from batchkron.backends.device_programs import compile_options, device_sources
 from batchkron.backends.device_registers import RegisterKnobs
 from batchkron.backends.device_tf32 import PRODUCTS
@@ -132,6 +133,15 @@ def test_every_candidate_of_a_product_fits(index, capability):
             assert kernel.blocks * (kernel.shared_bytes + 1024) <= case.limits.shared_bytes + 1024
         assert read_kron_choice(written_kron_choice(choice)) == choice
     assert len(fitting) > 10 if max(case.inputs) < 100 else fitting
+
+
+def test_slices_are_a_choice_where_the_rule_has_others():
+    sizes, dtype = (4,) * 8, np.dtype("f4")
+    case = KronCase(sizes, sizes, 140, 1, dtype, False, DEVICES["90"])
+    rule = rule_choice(case)
+    assert {type(one.knobs) for one in rule} == {RegisterKnobs}
+    found = {type(one.knobs) for choice in candidates(KronSpace(case, rule)) for one in choice}
+    assert found == {RegisterKnobs, SliceKnobs}
 
 
 @pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
