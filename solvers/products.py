@@ -58,7 +58,9 @@ def norms_of(rows: Vector) -> NDArray[np.float64]:
     unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
     module = array_module(rows)
     scaled = rows / module.asarray(unit.astype(rows.real.dtype))[:, None]
-    squares = (scaled.real**2 + scaled.imag**2).sum(axis=1, dtype=np.float64)
+    squares = (scaled.real**2).sum(axis=1, dtype=np.float64)
+    if scaled.dtype.kind == "c":
+        squares = squares + (scaled.imag**2).sum(axis=1, dtype=np.float64)
     return unit * np.sqrt(to_host(squares, "norms"))  # type: ignore[no-any-return]
 
 

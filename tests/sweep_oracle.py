@@ -8,7 +8,7 @@ first split mode before, and its lower part after what it does with the other mo
 from types import SimpleNamespace
 
 import numpy as np
-from scipy.sparse import block_array, csr_array, kron
+from scipy.sparse import block_array, coo_array, csr_array, kron
 
 from batchkron.problems.mode_operator import connected
 
@@ -40,7 +40,7 @@ def sweep(cells, mode, blocks, sizes):
             if row == cell[mode]:
                 j = number.get((*cell[:mode], column, *cell[mode + 1 :]))
                 if j is not None:
-                    grid[i][j] = kron(kron(ahead, block), behind)
+                    grid[i][j] = kron(kron(coo_array(ahead), block), behind)
     return csr_array(block_array(grid))
 
 
