@@ -17,7 +17,6 @@ import numpy as np
 from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group, fibre_knobs
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.device_kron_slices import (
-    THREADS,
     SliceGroup,
     SliceKnobs,
     slice_group,
@@ -198,8 +197,6 @@ def _kernel(group: KronGroup, dtype: np.dtype[np.generic]) -> Kernel:
     program, tile = kron_group_program(group, dtype), group.tile
     if isinstance(group, FibreGroup):
         return Kernel(program, group.tile.threads * group.tile.teams, 1, tile.shared_bytes)
-    if isinstance(group, SliceGroup):
-        return Kernel(program, THREADS, group.tile.blocks, tile.shared_bytes)
     return Kernel(program, group.tile.threads, group.tile.blocks, tile.shared_bytes)
 
 

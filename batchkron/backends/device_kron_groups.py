@@ -51,45 +51,38 @@ def rule_groups(
 
     ``constant``: the factors may be constants of the kernels.
     """
-    shape = inputs, outputs, outer, inner, dtype
-    usual = _usual_groups(*shape, constant, limits, precision)
+    whole = GroupShape(0, inputs, outputs, outer, inner, dtype)
+    usual = _usual_groups(whole, constant, limits, precision)
     if precision is not None and dtype == np.float32:
         return usual
     if usual is not None and all(isinstance(group, FibreGroup) for group in usual):
-        sliced = _with_slices(GroupShape(0, *shape), limits)
+        sliced = _with_slices(whole, limits)
         return sliced[1] if sliced is not None and sliced[0] < _cycles(usual) else usual
     if usual is None or (len(usual) > 1 and isinstance(usual[0], RegisterGroup)):
-        whole = _many_slices(GroupShape(0, *shape), limits)
-        if whole is not None and (usual is None or _fills(whole, limits)):
-            return (whole,)
+        alone = _many_slices(whole, limits)
+        if alone is not None and (usual is None or _fills(alone, limits)):
+            return (alone,)
     return None if usual is None else tuple(_sliced(group, dtype, limits) for group in usual)
 
 
 def _usual_groups(
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    outer: int,
-    inner: int,
-    dtype: np.dtype[np.generic],
-    constant: bool,
-    limits: DeviceLimits,
-    precision: Precision | None,
+    whole: GroupShape, constant: bool, limits: DeviceLimits, precision: Precision | None
 ) -> tuple[KronGroup, ...] | None:
     """Return the kernels without those of slices."""
-    large = [is_large(C, K, dtype) for C, K in zip(inputs, outputs, strict=True)]
-    shape = inputs, outputs, outer, inner, dtype
-    in_full = precision is None or dtype != np.float32
+    shape = whole.inputs, whole.outputs, whole.L, whole.R, whole.dtype
+    large = [is_large(C, K, whole.dtype) for C, K in zip(*shape[:2], strict=True)]
+    in_full = precision is None or whole.dtype != np.float32
     by_size = any(large) and in_full
     in_fibres = None if by_size else fibre_groups(*shape, limits, precision)
     if in_fibres is None and any(large):
-        return _with_panels(GroupShape(0, *shape), large, limits, precision)
+        return _with_panels(whole, large, limits, precision)
     if in_fibres is None:
         return register_groups(*shape, constant, limits)
     idle = any(group.blocks(limits) < limits.multiprocessors for group in in_fibres)
-    sizes = *inputs, *outputs
+    sizes = *whole.inputs, *whole.outputs
     least = _LEAST_SIDE if idle and max(sizes) >= _LEAST_LONGEST else _LEAST_BUSY
     if min(sizes) >= least and in_full:
-        by_panels = tuple(_panels(GroupShape(0, *shape), limits))
+        by_panels = tuple(_panels(whole, limits))
         if _cycles(by_panels) < _SURELY * _cycles(in_fibres):
             return by_panels
     return in_fibres

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 
-THREADS = 256
+_THREADS = 256
 _MOST_MODES = 16
 _MOST_SLOTS = 6
 _BLOCKS, _FEW_SLOTS = 2, 3  # thread blocks of a multiprocessor, and slots, where slices are tiles
@@ -95,6 +95,11 @@ class SliceTile:
     slots: int
     held: int
     shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a thread block."""
+        return _THREADS
 
     @property
     def blocks(self) -> int:

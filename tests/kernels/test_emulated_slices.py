@@ -8,7 +8,7 @@ from emulated_kron import KronLaunch, run, run_often
 from emulation import COPIES, compiled, mistake
 from nvrtc import DEVICES
 
-from batchkron.backends.device_kron_slices import THREADS, slice_group, slice_knobs
+from batchkron.backends.device_kron_slices import slice_group, slice_knobs
 from batchkron.backends.device_programs import kron_slices_program
 from batchkron.backends.device_tiling import GroupShape
 
@@ -42,7 +42,7 @@ def kernel_of(shape, knobs=None, capability="90"):
     if group is None:
         return None
     sizes = part.inputs, part.outputs, shape[1], part.R, part.dtype
-    launch = KronLaunch(*sizes, group.tile.modes, THREADS, group.tile.shared_bytes)
+    launch = KronLaunch(*sizes, group.tile.modes, group.tile.threads, group.tile.shared_bytes)
     return launch, kron_slices_program(part.dtype, group.tile)
 
 

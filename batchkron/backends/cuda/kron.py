@@ -33,8 +33,6 @@ from batchkron.backends.device_arguments import (
 )
 from batchkron.backends.device_fibres import FibreGroup
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
-from batchkron.backends.device_kron_slices import THREADS as SLICE_THREADS
-from batchkron.backends.device_kron_slices import SliceGroup
 from batchkron.backends.device_programs import group_program, register_program
 from batchkron.backends.device_registers import (
     LARGEST_FACTOR,
@@ -218,8 +216,6 @@ def _group_pass(spec: KronSpec, group: KronGroup, device: int, kernel: Any) -> _
     arguments["L"], arguments["R"] = group.L, group.R
     if isinstance(group, FibreGroup):
         blocks, threads = group.blocks(limits), group.tile.threads * group.tile.teams
-    elif isinstance(group, SliceGroup):
-        blocks, threads = group.blocks(limits), SLICE_THREADS
     else:
         blocks = min(group.tiles(), group.tile.blocks * limits.multiprocessors)
         threads = group.tile.threads
