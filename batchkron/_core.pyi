@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,3 +130,22 @@ def sum_vectors(factors: Sequence[float], vectors: Sequence[_Array], out: _Array
 def get_num_threads() -> int: ...
 def set_num_threads(count: int) -> None: ...
 def instruction_set() -> str: ...
+
+class DeviceLaunch:
+    def __init__(
+        self,
+        launch: int,
+        check: Callable[[int], object],
+        kernel: int,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        threads: int,
+        shared_bytes: int,
+        early: bool,
+        arguments: bytes,
+        addresses: int,
+        scalars: int,
+    ) -> None: ...
+    def __call__(self, stream: int, addresses: tuple[int, ...], scalars: bytes) -> None: ...
+    def run_with(self, stream: int, arguments: int) -> None: ...

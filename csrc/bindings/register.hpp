@@ -7,6 +7,7 @@ namespace batchkron {
 
 void register_kron(pybind11::module_& module);
 void register_krylov(pybind11::module_& module);
+void register_launch(pybind11::module_& module);
 void register_product(pybind11::module_& module);
 void register_batch(pybind11::module_& module);
 void register_segmented(pybind11::module_& module);

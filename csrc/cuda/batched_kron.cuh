@@ -1,6 +1,7 @@
 // y[outputs[b]] += alpha weights[b] (A_1b x ... x A_db) x[inputs[b]] over a batch list.
 #pragma once
 
+#include "launch_order.cuh"
 #include "mode_multiply.cuh"
 #include "team.cuh"
 
@@ -36,6 +37,7 @@ struct BatchArguments {
 template <class T, class Steps, int width, int threads, bool owner, bool is_staged, bool in_shared>
 __global__ void __launch_bounds__(Team<threads>::block)
     batched_kron(const BatchArguments<T, Steps> a) {
+  wait_for_earlier_kernels();
   using Size = typename Choice<in_shared, int, Index>::Type;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Team<threads> team;

@@ -6,6 +6,7 @@
 #include "batch_list.cuh"
 #include "cluster.cuh"
 #include "held_modes.cuh"
+#include "launch_order.cuh"
 
 namespace batchkron {
 
@@ -407,6 +408,7 @@ template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bo
           class... Pass>
 __global__ void __launch_bounds__(Cut::block, least_blocks)
     batched_registers(const RegisterBatchArguments<T, Layout::steps> a) {
+  wait_for_earlier_kernels();
   add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
 }
 
@@ -415,6 +417,7 @@ template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bo
           class... Pass>
 __global__ void BATCHKRON_CLUSTER(Cut::cluster) __launch_bounds__(Cut::block, least_blocks)
     batched_registers_cluster(const RegisterBatchArguments<T, Layout::steps> a) {
+  wait_for_earlier_kernels();
   add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
 }
 

@@ -10,6 +10,7 @@
 
 #include "batch_list.cuh"
 #include "held_modes.cuh"
+#include "launch_order.cuh"
 
 namespace batchkron {
 
@@ -120,6 +121,7 @@ template <class T, class Slices, class Cut, int least_blocks, bool short_ids, bo
           class Held, class Exchanged>
 __global__ void __launch_bounds__(Cut::block, least_blocks)
     batched_slices(const RegisterBatchArguments<T, Slices::steps> a) {
+  wait_for_earlier_kernels();
   using Record = HeldRecord<Slices::steps, short_ids>;
   using Factors = PoolFactors<T, Slices, Record, identities>;
   constexpr int batch = Cut::batch, crew = Cut::warps * Slices::products;

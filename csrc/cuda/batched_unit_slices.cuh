@@ -8,6 +8,7 @@
 #pragma once
 
 #include "asynchronous_copy.cuh"
+#include "launch_order.cuh"
 #include "unit_multiply.cuh"
 
 namespace batchkron {
@@ -116,6 +117,7 @@ template <class T, class Layout, int warps, int blocks, bool short_ids, class H,
           class Fast>
 __global__ void __launch_bounds__(32 * warps, blocks)
     batched_unit_slices(const RegisterBatchArguments<T, Layout::steps> a) {
+  wait_for_earlier_kernels();
   using Record = HeldRecord<Layout::steps, short_ids>;
   using Factors = PoolFactors<T, Layout, Record, false>;
   using Slices = UnitSlices<H, Slow, Fast>;

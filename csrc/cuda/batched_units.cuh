@@ -8,6 +8,7 @@
 // multiplied in each lane; of a split mode, each of `split` warps computes one result from all entries.
 #pragma once
 
+#include "launch_order.cuh"
 #include "unit_multiply.cuh"
 
 namespace batchkron {
@@ -131,6 +132,7 @@ template <class T, class Layout, class Cut, bool short_ids, class Split, class H
           class Fast>
 __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
     batched_units(const RegisterBatchArguments<T, Layout::steps> a) {
+  wait_for_earlier_kernels();
   using Record = HeldRecord<Layout::steps, short_ids>;
   using Factors = PoolFactors<T, Layout, Record, false>;
   constexpr int crew = Cut::crew, split = Split::n, chunk = Cut::chunk, chunks = H::n / chunk;

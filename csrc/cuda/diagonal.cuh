@@ -5,6 +5,7 @@
 // `repeated`, inner is 1 and period is count. Elements need their own alignment only.
 #pragma once
 
+#include "launch_order.cuh"
 #include "scalar.cuh"
 
 namespace batchkron {
@@ -22,6 +23,7 @@ struct DiagonalArguments {
 
 template <class T, int threads, bool repeated>
 __global__ void __launch_bounds__(threads) diagonal_multiply(DiagonalArguments<T> a) {
+  wait_for_earlier_kernels();
   constexpr int held = 4;  // elements whose loads a thread has under way
   const Index stride = Index(gridDim.x) * threads;
   for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < a.count; i += held * stride) {

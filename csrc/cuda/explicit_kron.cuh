@@ -2,6 +2,7 @@
 #pragma once
 
 #include "explicit_words.cuh"
+#include "launch_order.cuh"
 
 namespace batchkron {
 
@@ -131,6 +132,7 @@ struct HeldWord {
 template <class T, int elements, int bytes, int entries, class Size, int threads, int words,
           int batch, bool streaming>
 __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArguments<T> x) {
+  wait_for_earlier_kernels();
   using Held = HeldWord<T, elements, bytes, entries, Size>;
   using Word = typename Held::Word;
   using Offset = typename Held::Offset;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "explicit_words.cuh"
+#include "launch_order.cuh"
 
 namespace batchkron {
 
@@ -67,6 +68,7 @@ __device__ void write_across(const ExplicitSegmentsArguments<T>& x, Index entry,
 template <class T, int elements, int bytes, int threads, bool streaming>
 __global__ void __launch_bounds__(threads)
     explicit_segments(const ExplicitSegmentsArguments<T> x) {
+  wait_for_earlier_kernels();
   using Word = OutWord<T, elements, bytes>;
   constexpr int held = 2 * elements - 1;
   const Index columns = x.a.columns * x.b.columns, all = x.a.rows * x.a.columns;

@@ -8,6 +8,7 @@
 #include "fibre_refill.cuh"
 #include "fibre_tile.cuh"
 #include "kron_arguments.cuh"
+#include "launch_order.cuh"
 #include "shared_barrier.cuh"
 #include "tf32_multiply.cuh"
 
@@ -395,6 +396,7 @@ struct FibreKernel {
 template <class T, class Tile, class... Pass>
 __global__ void __launch_bounds__(Tile::threads * Tile::teams, 1)
     kron_fibres(const KronArguments<T, int(sizeof...(Pass))> a) {
+  wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   using Kernel = FibreKernel<T, Tile, Pass...>;
   if constexpr (Tile::stages > 2)

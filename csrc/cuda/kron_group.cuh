@@ -2,6 +2,7 @@
 // one pass over memory. A Kron-Matmul is a chain of such passes.
 #pragma once
 
+#include "launch_order.cuh"
 #include "mode_multiply.cuh"
 #include "team.cuh"
 
@@ -58,6 +59,7 @@ struct EveryFactor {
 template <class T, class Steps, Index input_size, Index output_size, int width, int row_length,
           int threads, bool is_staged, bool in_shared>
 __global__ void __launch_bounds__(threads) kron_group(const GroupArguments<T, Steps> a) {
+  wait_for_earlier_kernels();
   using Size = typename Choice<in_shared, int, Index>::Type;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Team<threads> team;

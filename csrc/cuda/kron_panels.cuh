@@ -3,6 +3,7 @@
 // another through shared memory, so that neither has to fit there.
 #pragma once
 
+#include "launch_order.cuh"
 #include "panel_copies.cuh"
 #include "panel_sums.cuh"
 
@@ -137,6 +138,7 @@ struct PanelKernel {
 template <class T, class Cut>
 __global__ void __launch_bounds__(Cut::threads, Cut::blocks)
     kron_panels(const KronArguments<T, 1> a) {
+  wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   PanelKernel<T, Cut>::run(a, reinterpret_cast<T*>(shared_memory));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kron_arguments.cuh"
+#include "launch_order.cuh"
 #include "register_pass.cuh"
 
 namespace batchkron {
@@ -194,6 +195,7 @@ struct RegisterKernel {
 template <class T, class Tile, class Factors, class... Passes>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     kron_registers(const KronArguments<T, Factors::count> a) {
+  wait_for_earlier_kernels();
   using Kernel = RegisterKernel<T, Tile, Factors, Passes...>;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   T* const staged = reinterpret_cast<T*>(shared_memory);

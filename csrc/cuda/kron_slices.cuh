@@ -6,6 +6,7 @@
 
 #include "asynchronous_copy.cuh"
 #include "kron_arguments.cuh"
+#include "launch_order.cuh"
 #include "slice_modes.cuh"
 
 namespace batchkron {
@@ -229,6 +230,7 @@ struct SliceKernel {
 template <class T, class Lead, class Outer, class Inner, int slots, int held>
 __global__ void __launch_bounds__(32 * slice_warps, Lead::size == 1 ? 2 : 1)
     kron_slices(const KronArguments<T, Lead::factors + Outer::factors + Inner::factors> a) {
+  wait_for_earlier_kernels();
   extern __shared__ __align__(128) unsigned char shared_memory[];
   SliceKernel<T, Lead, Outer, Inner, slots, held>::run(a, reinterpret_cast<T*>(shared_memory));
 }

@@ -7,6 +7,7 @@
 // read. The grid is (outer, anything up to inner).
 #pragma once
 
+#include "launch_order.cuh"
 #include "system_sum.cuh"
 
 namespace batchkron {
@@ -23,6 +24,7 @@ struct SumArguments {
 
 template <class T, class Sum>
 __global__ void __launch_bounds__(Sum::threads) kron_sum(SumArguments<T, Sum::modes> a) {
+  wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   T* const matrices = reinterpret_cast<T*>(shared_memory);
   T* const vector = matrices + Sum::matrix_elements;

@@ -10,6 +10,7 @@
 
 #include "krylov_device.cuh"
 #include "krylov_gmres.cuh"
+#include "launch_order.cuh"
 
 namespace batchkron {
 namespace device {
@@ -210,6 +211,7 @@ inline Index products(const KrylovArguments<T>& a) {
 // flag, with `staged` the small arrays.
 template <class T, int threads, bool staged>
 __global__ void __launch_bounds__(threads, 512 / threads) krylov_project(device::KrylovArguments<T> a) {
+  wait_for_earlier_kernels();
   using namespace device;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts, count = products(a);
@@ -229,6 +231,7 @@ __global__ void __launch_bounds__(threads, 512 / threads) krylov_project(device:
 // a flag, with `staged` the small arrays, 2 m coefficients.
 template <class T, int threads, bool staged>
 __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments<T> a) {
+  wait_for_earlier_kernels();
   using namespace device;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts;
@@ -252,6 +255,7 @@ __global__ void __launch_bounds__(threads) krylov_extend(device::KrylovArguments
 // `staged` the small arrays, 2 m coefficients.
 template <class T, int threads, bool staged>
 __global__ void __launch_bounds__(threads, 512 / threads) krylov_step(device::KrylovArguments<T> a) {
+  wait_for_earlier_kernels();
   using namespace device;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Index system = blockIdx.x, count = products(a);
@@ -276,6 +280,7 @@ __global__ void __launch_bounds__(threads, 512 / threads) krylov_step(device::Kr
 // The trial solution: x + Σ y_i q_i; with an M that is still to be applied the sum alone.
 template <class T, int threads>
 __global__ void __launch_bounds__(threads) krylov_combine(device::KrylovArguments<T> a) {
+  wait_for_earlier_kernels();
   using namespace device;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts;

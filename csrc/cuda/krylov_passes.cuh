@@ -12,6 +12,7 @@
 #include "krylov_gmres.cuh"
 #include "krylov_minres.cuh"
 #include "krylov_residual.cuh"
+#include "launch_order.cuh"
 
 namespace batchkron {
 namespace device {
@@ -81,6 +82,7 @@ void do_pass(const KrylovArguments<T>& a, double* room) {
 
 template <class T, int threads, class... Passes>
 __global__ void __launch_bounds__(threads) krylov_whole(device::KrylovArguments<T> a) {
+  wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   double* const room = reinterpret_cast<double*>(shared_memory);
   (device::do_pass<Passes, threads>(a, room), ...);
@@ -88,6 +90,7 @@ __global__ void __launch_bounds__(threads) krylov_whole(device::KrylovArguments<
 
 template <class T, int threads, class Pass>
 __global__ void __launch_bounds__(threads) krylov_part(device::KrylovArguments<T> a) {
+  wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   double* const room = reinterpret_cast<double*>(shared_memory);
   const Index system = blockIdx.x / a.parts, part = blockIdx.x % a.parts;

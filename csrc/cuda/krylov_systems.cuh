@@ -8,6 +8,7 @@
 #pragma once
 
 #include "krylov_passes.cuh"
+#include "launch_order.cuh"
 #include "system_sum.cuh"
 
 namespace batchkron {
@@ -96,6 +97,7 @@ struct SystemsArguments {
 template <class T, class Sum, int kept, int count, class... Stages>
 __global__ void __launch_bounds__(Sum::threads)
     krylov_systems(SystemsArguments<T, Sum::modes> arguments) {
+  wait_for_earlier_kernels();
   const device::KrylovArguments<T>& a = arguments.krylov;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   T* const matrices = reinterpret_cast<T*>(shared_memory);

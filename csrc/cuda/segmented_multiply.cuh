@@ -2,6 +2,7 @@
 // along one mode each, summed over a list of edges; and such sums into vectors in between.
 #pragma once
 
+#include "launch_order.cuh"
 #include "mode_multiply.cuh"
 
 namespace batchkron {
@@ -221,6 +222,7 @@ struct SegmentTeam {
 template <class T, class Cut, class... Mode>
 __global__ void __launch_bounds__(Cut::block)
     segmented_multiply(const SegmentedArguments<T> a) {
+  wait_for_earlier_kernels();
   constexpr Index inputs[] = {Mode::L * Mode::C * Mode::R...};
   constexpr Index outputs[] = {Mode::L * Mode::K * Mode::R...};
   constexpr Index input = inputs[0], output = outputs[0];

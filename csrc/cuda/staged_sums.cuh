@@ -3,6 +3,7 @@
 #pragma once
 
 #include "asynchronous_copy.cuh"
+#include "launch_order.cuh"
 #include "segmented_multiply.cuh"
 #include "shared_barrier.cuh"
 
@@ -353,6 +354,7 @@ struct StagedNode {
 template <class T, class Cut, class... Bundle>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     staged_sums(const SegmentedArguments<T, StagedLoad> a) {
+  wait_for_earlier_kernels();
   using Node = StagedNode<T, Cut, Bundle...>;
   using Ring = typename Node::Ring;
   extern __shared__ __align__(128) unsigned char shared_memory[];

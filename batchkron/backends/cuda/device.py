@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -35,6 +37,7 @@ except ImportError as error:
 __all__ = [
     "DeviceArray",
     "Workspaces",
+    "can_launch_early",
     "check_device",
     "compile_program",
     "cupy",
@@ -42,7 +45,7 @@ __all__ = [
     "device_errors",
     "device_limits",
     "device_name",
-    "driver",
+    "driver_launch",
     "empty",
     "keep_code",
     "load_code",
@@ -61,6 +64,8 @@ __all__ = [
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
 _CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
 _FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
+_FIRST_TO_LAUNCH_EARLY = 90
+_DRIVER_TO_CAPTURE_THAT = 12_030
 _WITH_DOUBLE_UNITS = (80, 90)  # capabilities: on these they keep up with single precision
 
 
@@ -74,6 +79,30 @@ def device_limits(device: int) -> DeviceLimits:
         _CLUSTER if capability >= _FIRST_WITH_CLUSTERS else 1,
         capability in _WITH_DOUBLE_UNITS,
     )
+
+
+@cache
+def can_launch_early(device: int) -> bool:
+    """Return whether a kernel may be sent to a device before those ahead of it have ended.
+
+    Such a kernel waits by itself. It takes a driver that captures this in graphs, too.
+    """
+    capability = int(cupy.cuda.Device(device).compute_capability)
+    is_new = runtime.driverGetVersion() >= _DRIVER_TO_CAPTURE_THAT
+    return capability >= _FIRST_TO_LAUNCH_EARLY and is_new
+
+
+def _refuse(status: int) -> None:
+    raise driver.CUDADriverError(status)
+
+
+@cache
+def driver_launch() -> tuple[int, Callable[[int], None]]:
+    """Return the address of the driver's ``cuLaunchKernelEx``, and what raises its errors."""
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    address = ctypes.cast(library.cuLaunchKernelEx, ctypes.c_void_p).value
+    assert address is not None
+    return address, _refuse
 
 
 def current_device() -> int:

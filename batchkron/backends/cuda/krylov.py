@@ -15,11 +15,11 @@ from batchkron.backends.cuda.device import (
     current_device,
     device_errors,
     device_limits,
-    driver,
     load_kernel,
     moves,
     ready_stream,
 )
+from batchkron.backends.cuda.launch import Launch
 from batchkron.backends.cuda.sums import SumPlan
 from batchkron.backends.device_krylov import (
     KrylovKernel,
@@ -32,13 +32,11 @@ from batchkron.spec import Array
 
 _RUNS_BEFORE_A_GRAPH = 5
 
-# A word for the address of a launch's arguments, each in the hands of one call at a time.
-_words: list[tuple[Any, int]] = []
 
-
-def _new_word() -> tuple[Any, int]:
-    word = np.zeros(1, np.uint64)
-    return word, word.ctypes.data
+def _launch(kernel: KrylovKernel, device: int) -> Launch:
+    """Return the launch of a kernel whose arguments a call brings."""
+    function, none = load_kernel(kernel.program, device), np.empty(0, np.uint8)
+    return Launch(function, (kernel.blocks, 1), kernel.threads, kernel.shared, none, 0)
 
 
 class Passes:
@@ -50,18 +48,13 @@ class Passes:
         self._device = current_device()
         limits = device_limits(self._device)
         kernels = krylov_kernels(names, dtype, n, systems, restart, limits) if systems else []
-        self._launches = [
-            (load_kernel(k.program, self._device), k.blocks, k.threads, k.shared) for k in kernels
-        ]
+        self._launches = [_launch(kernel, self._device) for kernel in kernels]
 
     def run(self, address: int) -> int:
         """Launch the kernels on the current stream; CUDA copies their arguments at once."""
-        word, where = _words.pop() if _words else _new_word()
-        word[0] = address
         stream = ready_stream(self._device)
-        for kernel, blocks, threads, shared in self._launches:
-            driver.launchKernel(kernel.ptr, blocks, 1, 1, threads, 1, 1, shared, stream, where, 0)
-        _words.append((word, where))
+        for launch in self._launches:
+            launch.run_with(stream, address)
         return -1
 
 
@@ -70,19 +63,16 @@ class Iterations:
 
     def __init__(self, plan: SumPlan, kernel: KrylovKernel) -> None:
         self._device = current_device()
-        self._launch = load_kernel(kernel.program, self._device), kernel
+        self._launch = _launch(kernel, self._device)
         self._factors = plan.factors.view(np.uint64)  # where matrices are, and stay
 
     def run(self, address: int) -> int:
         """Launch the kernel on the current stream; CUDA copies its arguments at once."""
-        function, kernel = self._launch
-        given, behind = 1 + ARGUMENTS.itemsize // 8, self._factors
+        given, behind = ARGUMENTS.itemsize // 8, self._factors
         words = np.empty(given + behind.size, np.uint64)
-        where = words.ctypes.data
-        words[0], words[given:] = where + 8, behind
-        memmove(where + 8, address, ARGUMENTS.itemsize)
-        sizes = kernel.blocks, 1, 1, kernel.threads, 1, 1, kernel.shared
-        driver.launchKernel(function.ptr, *sizes, ready_stream(self._device), where, 0)
+        words[given:] = behind
+        memmove(words.ctypes.data, address, ARGUMENTS.itemsize)
+        self._launch.run_with(ready_stream(self._device), words.ctypes.data)
         return -1
 
 

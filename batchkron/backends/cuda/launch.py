@@ -1,45 +1,35 @@
-"""Kernels with their arguments laid out, so that a call writes a few words and launches."""
+"""Kernels with their arguments laid out, so that a call brings a few words and launches."""
 
 from __future__ import annotations
 
-import struct
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from batchkron.backends._native import DeviceLaunch
 from batchkron.backends.cuda.device import (
     DeviceArray,
+    can_launch_early,
     cupy,
+    current_device,
     device_errors,
-    driver,
+    driver_launch,
     runtime,
 )
 from batchkron.spec import Array
 
 _MOST_CALLS = 64  # that are remembered of one operator
-_ARGUMENT_BYTES = 4096  # the most that a kernel takes
-
-# Memory for arguments with its address, each in the hands of one call at a time. CUDA copies the
-# arguments before a launch returns.
-_rooms: list[tuple[memoryview, int]] = []
 
 
-def _new_room() -> tuple[memoryview, int]:
-    """Return memory whose first word is the address of the arguments behind it."""
-    words = np.zeros(1 + _ARGUMENT_BYTES // 8, np.uint64)
-    address = words.ctypes.data
-    words[0] = address + 8
-    return words.data.cast("B"), address
-
-
-class Launch:
+class Launch(DeviceLaunch):
     """A kernel with its grid and those of its arguments that stay.
 
-    A call brings the addresses that the arguments begin with, and the scalars that they end with,
-    if there are any. Threads may share it.
+    A call brings the stream as of `ready_stream`, the addresses that the arguments begin with, and
+    the scalars that they end with, if there are any. Threads may share it. Where the device and its
+    driver can, the kernel is sent to the device while those before it on the stream end, and
+    waits there (csrc/cuda/launch_order.cuh).
     """
 
     def __init__(
@@ -54,26 +44,15 @@ class Launch:
     ) -> None:
         """Take all arguments, the number of addresses, and the name of the first scalar, if any."""
         content = arguments.tobytes()
-        begin, end = 8 * addresses, len(content)
+        end = len(content)
         if scalars:
             end = arguments.dtype.fields[scalars][1]  # type: ignore[index]
         self.addresses = addresses
         self._kernel = kernel  # its module stays loaded
-        self._fixed = content[begin:end]
-        self._pack = struct.Struct(f"={addresses}Q{end - begin}s{len(content) - end}s").pack_into
-        deep = (*grid, 1)[:3]
-        self._launch = partial(driver.launchKernel, kernel.ptr, *deep, threads, 1, 1, shared_bytes)
-
-    def __call__(self, stream: int, addresses: tuple[int, ...], scalars: bytes) -> None:
-        """Launch the kernel on a stream of `ready_stream`."""
-        try:
-            room = _rooms.pop()
-        except IndexError:
-            room = _new_room()
-        memory, parameters = room
-        self._pack(memory, 8, *addresses, self._fixed, scalars)
-        self._launch(stream, parameters, 0)
-        _rooms.append(room)
+        early = can_launch_early(current_device())
+        x, y, z = (*grid, 1)[:3]
+        sizes = x, y, z, threads, shared_bytes
+        super().__init__(*driver_launch(), kernel.ptr, *sizes, early, content, addresses, end)
 
 
 class UsualScalars:
