@@ -1,4 +1,4 @@
-"""Kernels in registers where there are fewer tiles than multiprocessors.
+"""Kernels in registers where there are few tiles: at most one for each multiprocessor.
 
 A thread block then has a multiprocessor to itself: what counts is how long one tile takes, not how
 many fit. More groups of fewer modes have more tiles, and many threads take few turns, with all the
@@ -8,37 +8,50 @@ registers that they want. Pure arithmetic on sizes, without any device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from batchkron.backends.device_register_passes import TilePlanner, cuts
-from batchkron.backends.device_registers import RegisterGroup, tile_of, usual_planner
+from batchkron.backends.device_register_passes import RegisterPass, TilePlanner, cuts
+from batchkron.backends.device_registers import (
+    RegisterGroup,
+    slices_to_spread,
+    tile_of,
+    tiles_of,
+    usual_planner,
+)
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes
 
-_THREADS = (512, 256)  # of a thread block, the only one of its multiprocessor
+_LEAST_THREADS, _MOST_THREADS = 128, 512  # of a thread block, the only one of its multiprocessor
+_HELD = (16, 32)  # elements that a thread may hold, beside the usual ones
 _REGISTER_FILE = 65536
+_REGISTERS = (64, 128)  # that a thread has: with more than it needs, code is longer and slower
 _OTHER_REGISTERS = 40  # of a thread, beside the elements that it holds
+_TO_LOAD_FACTORS = 24  # more, of factors that are no constants, or complex
 _MOST_HELD_BYTES = 512
 _MOST_ORDERED = 3  # groups whose every order is looked at
+_ALONE = 128  # threads of a multiprocessor that have its schedulers to themselves
 
-# Estimated times, in cycles of a multiprocessor of an H200: fitted to 920 measured kernels.
-_LAUNCH = 2250  # of a kernel in a graph, and its first loads
-_TILE = 198
-_PASS = 86
-_TURN = 233  # of a thread to other elements
-_MULTIPLY_ADD = 4.06  # of four bytes, one after another in a thread
+# Estimated times, in cycles of a multiprocessor of an H200: fitted to 200 measured kernels.
+_LAUNCH = 1646  # of a kernel in a graph, and its first loads
+_TILE = 200
+_PASS = 280
+_TURN = 71  # of a thread to other elements
+_ELEMENT = 6.82  # of four bytes, to read and write it
+_MULTIPLY_ADD = 1.84  # of four bytes
+_MULTIPLY_ADD_ALONE = 4.0  # at least, of a warp by itself; code of factors of two is shorter
 _BYTES_A_CYCLE = 886  # of all multiprocessors, of vectors that are read and written
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A way to work on a group: estimated cycles, its planner, threads of a thread block."""
+    """A way to work on a group: estimated cycles, its planner, threads and their registers."""
 
     cycles: float
     part: GroupShape
     planner: TilePlanner
     threads: int
+    registers: int
 
 
 def few_tiles_groups(
@@ -58,7 +71,7 @@ def few_tiles_groups(
             for order in [tuple(reversed(cut))] if square else permutations(cut):
                 ways = []
                 for part in group_shapes(order, *sizes):
-                    ways += _quickest(part, limits)
+                    ways += _quickest(part, constant, limits)
                 whole = len(ways) == parts
                 if whole and (not best or _cycles(ways) < _cycles(best)):
                     best = ways
@@ -72,41 +85,63 @@ def _cycles(ways: list[_Way]) -> float:
 def _group(way: _Way, single: bool, constant: bool, limits: DeviceLimits) -> RegisterGroup:
     """Return a kernel; ``single``: its columns are known before it runs."""
     tile = tile_of(way.planner, way.part.R if single else 0, constant, limits)
-    return RegisterGroup(replace(tile, threads=way.threads, blocks=1), way.part.L, way.part.R)
+    fitting = (limits.shared_bytes + 1024) // (tile.shared_bytes + 1024)
+    blocks = max(1, min(_REGISTER_FILE // (way.threads * way.registers), fitting))
+    return RegisterGroup(replace(tile, threads=way.threads, blocks=blocks), way.part.L, way.part.R)
 
 
-def _quickest(part: GroupShape, limits: DeviceLimits) -> list[_Way]:
+def _quickest(part: GroupShape, constant: bool, limits: DeviceLimits) -> list[_Way]:
     """Return the way of least estimated time, none where no tile fits."""
-    return sorted(_ways(part, limits), key=lambda way: way.cycles)[:1]
+    return sorted(_ways(part, constant, limits), key=lambda way: way.cycles)[:1]
 
 
-def _ways(part: GroupShape, limits: DeviceLimits) -> Iterator[_Way]:
+def _ways(part: GroupShape, constant: bool, limits: DeviceLimits) -> Iterator[_Way]:
     usual = usual_planner(part, limits)
+    loading = 0 if constant and part.dtype.kind == "f" else _TO_LOAD_FACTORS
     largest = max(*part.inputs, *part.outputs)
-    for held in dict.fromkeys((usual.most, largest, largest**2)):
+    usual = usual.of_slices(usual.slices * slices_to_spread(part.L, part.R, usual, limits))
+    for held in dict.fromkeys((usual.most, largest, largest**2, *_HELD)):
         if held * part.itemsize > _MOST_HELD_BYTES:
             continue
         planner = usual.holding(held)
         if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
             continue
-        tiles = -(-part.L // planner.slices) * -(-part.R // planner.columns)
-        rounds = -(-tiles // limits.multiprocessors)
+        rounds = -(-tiles_of(part.L, part.R, planner) // limits.multiprocessors)
         elements = part.L * part.R * max(math.prod(part.inputs), math.prod(part.outputs))
         moving = elements * part.itemsize / _BYTES_A_CYCLE
-        for threads in _THREADS:
-            cycles = _tile_cycles(planner, threads)
-            if cycles is not None:
-                yield _Way(_LAUNCH + rounds * cycles + moving, part, planner, threads)
+        passes = planner.passes(planner.unpadded())
+        holding = max(_held(one) for one in passes) * part.itemsize // 4
+        registers = holding + _OTHER_REGISTERS + loading
+        if registers <= _REGISTERS[-1]:
+            threads = _threads(passes)
+            cycles = _LAUNCH + rounds * _tile_cycles(passes, threads, part.itemsize / 4) + moving
+            fitting = next(some for some in _REGISTERS if some >= registers)
+            yield _Way(cycles, part, planner, threads, fitting)
 
 
-def _tile_cycles(planner: TilePlanner, threads: int) -> float | None:
-    """Return the estimated cycles of a tile, None where a thread cannot hold its elements."""
-    words, cycles = planner.itemsize / 4, float(_TILE)
-    for one in planner.passes(planner.unpadded()):
-        held = math.prod(max(axis.C, axis.K) for axis in one.registers)
-        if held * words + _OTHER_REGISTERS > _REGISTER_FILE // threads:
-            return None
-        work = held * sum(axis.C for axis in one.registers if axis.factor >= 0)
-        turns = -(-math.prod(axis.size for axis in one.threads) // threads)
-        cycles += _PASS + turns * (_TURN + _MULTIPLY_ADD * work * words)
+def _held(one: RegisterPass) -> int:
+    return math.prod(max(axis.C, axis.K) for axis in one.registers)
+
+
+def _items(one: RegisterPass) -> int:
+    return math.prod(axis.size for axis in one.threads)
+
+
+def _threads(passes: Sequence[RegisterPass]) -> int:
+    """Return a power of two: twice as many threads as have work were the quickest."""
+    wanted = 2 * max(_items(one) for one in passes)
+    return min(max(1 << (wanted - 1).bit_length(), _LEAST_THREADS), _MOST_THREADS)
+
+
+def _tile_cycles(passes: Sequence[RegisterPass], threads: int, words: float) -> float:
+    """Return the estimated cycles of a tile, of elements of so many ``words``."""
+    cycles = float(_TILE)
+    for one in passes:
+        held, items = _held(one), _items(one)
+        factors = [axis.C for axis in one.registers if axis.factor >= 0]
+        sharing = max(1.0, min(threads, items) / _ALONE) * words
+        least = _MULTIPLY_ADD_ALONE if max(factors, default=0) > 2 else 0.0
+        work = sum(factors) * max(least, _MULTIPLY_ADD * sharing)
+        turn = _TURN + held * (_ELEMENT * sharing + work)
+        cycles += _PASS + -(-items // threads) * turn
     return cycles

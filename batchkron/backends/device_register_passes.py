@@ -189,6 +189,11 @@ class TilePlanner:
         sizes = self.inputs, self.outputs, self.slices, self.columns, self.itemsize
         return TilePlanner(self.first, *sizes, most, self.cached)
 
+    def of_slices(self, slices: int) -> TilePlanner:
+        """Return the planner of a tile of so many slices, else the same."""
+        sizes = self.inputs, self.outputs, slices, self.columns, self.itemsize
+        return TilePlanner(self.first, *sizes, self.most, self.cached)
+
     def sizes_before(self, number: int) -> list[int]:
         """Return slices, modes and columns of the tile before pass ``number``."""
         sizes = list(self.inputs)

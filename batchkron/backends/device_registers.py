@@ -38,6 +38,8 @@ _MOST_THREADS = 2048  # of a multiprocessor
 _MOST_BLOCK = 1024  # threads of a thread block
 _MOST_HELD_BYTES = 1024  # of a tile in a thread: what registers can name
 _FULL = 256  # threads of a multiprocessor, at least
+_MOST_TOGETHER = 2  # tiles that become one, where there are more than multiprocessors
+_MOST_OF_THEM = 2048  # elements
 _FEWEST = 8  # elements that a thread holds, however small the problem
 # Elements that a thread holds at most of a tile of whole rows, where measurements say otherwise
 # than `_held`, by bytes of an element and the largest factor: from each size of a row on.
@@ -139,7 +141,7 @@ class RegisterGroup:
 
     def tiles(self) -> int:
         """Return the number of tiles."""
-        return _tiles(self.L, self.R, self.tile)
+        return tiles_of(self.L, self.R, self.tile)
 
     @property
     def knobs(self) -> RegisterKnobs:
@@ -148,8 +150,18 @@ class RegisterGroup:
         return RegisterKnobs(tile.slices, tile.columns, tile.held, tile.threads, tile.blocks)
 
 
-def _tiles(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
+def tiles_of(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
+    """Return the number of tiles of an array."""
     return -(-L // tile.slices) * -(-R // tile.columns)
+
+
+def slices_to_spread(L: int, R: int, planner: TilePlanner, limits: DeviceLimits) -> int:
+    """Return how many small tiles should be one: then each multiprocessor has one at most."""
+    together = -(-tiles_of(L, R, planner) // limits.multiprocessors)
+    largest = max(math.prod(planner.inputs), math.prod(planner.outputs))
+    elements = together * planner.slices * planner.columns * largest
+    small = together <= _MOST_TOGETHER and elements <= _MOST_OF_THEM
+    return together if small and planner.columns == R else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +229,10 @@ def _chosen(
     limits: DeviceLimits,
 ) -> tuple[RegisterGroup, ...]:
     """Return the kernels of planners, or quicker ones if they leave multiprocessors idle."""
-    if any(_tiles(L, R, planner) <= limits.multiprocessors for planner, L, R in found):
+    if any(
+        tiles_of(L, R, planner) <= limits.multiprocessors * slices_to_spread(L, R, planner, limits)
+        for planner, L, R in found
+    ):
         from batchkron.backends.device_few_tiles import few_tiles_groups
 
         sizes = shape.inputs, shape.outputs, shape.outer, shape.inner, shape.dtype
