@@ -29,6 +29,7 @@ _REGISTERS = (64, 128)  # that a thread has: with more than it needs, code is lo
 _OTHER_REGISTERS = 40  # of a thread, beside the elements that it holds
 _TO_LOAD_FACTORS = 24  # more, of factors that are no constants, or complex
 _MOST_HELD_BYTES = 512
+_MOST_ROUNDS = 2  # of tiles, one after another in a multiprocessor: beyond, estimates are too short
 _MOST_ORDERED = 3  # groups whose every order is looked at
 _ALONE = 128  # threads of a multiprocessor that have its schedulers to themselves
 
@@ -38,9 +39,9 @@ _TILE = 200
 _PASS = 280
 _TURN = 71  # of a thread to other elements
 _ELEMENT = 6.82  # of four bytes, to read and write it
-_MULTIPLY_ADD = 1.84  # of four bytes
-_MULTIPLY_ADD_ALONE = 4.0  # at least, of a warp by itself; code of factors of two is shorter
-_BYTES_A_CYCLE = 886  # of all multiprocessors, of vectors that are read and written
+_MULTIPLY_ADD = 1.25  # of four bytes
+_MULTIPLY_ADD_ALONE = 3.4  # at least, of a warp by itself; code of factors of two is shorter
+_BYTES_A_CYCLE = 2000  # of all multiprocessors, of vectors that are read and written
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def _ways(part: GroupShape, constant: bool, limits: DeviceLimits) -> Iterator[_W
         if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
             continue
         rounds = -(-tiles_of(part.L, part.R, planner) // limits.multiprocessors)
+        if rounds > _MOST_ROUNDS:
+            continue
         elements = part.L * part.R * max(math.prod(part.inputs), math.prod(part.outputs))
         moving = elements * part.itemsize / _BYTES_A_CYCLE
         passes = planner.passes(planner.unpadded())
