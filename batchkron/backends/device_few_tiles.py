@@ -25,8 +25,8 @@ from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_sha
 _LEAST_THREADS, _MOST_THREADS = 128, 512  # of a thread block, the only one of its multiprocessor
 _HELD = (16, 32)  # elements that a thread may hold, beside the usual ones
 _REGISTER_FILE = 65536
-_REGISTERS = (64, 128)  # that a thread has: with more than it needs, code is longer and slower
-_OTHER_REGISTERS = 40  # of a thread, beside the elements that it holds
+_REGISTERS = (64, 128, 256)  # that a thread has: with more than it needs, code is longer and slower
+_OTHER_REGISTERS = 46  # of a thread, beside the elements that it holds
 _TO_LOAD_FACTORS = 24  # more, of factors that are no constants, or complex
 _MOST_HELD_BYTES = 512
 _MOST_ROUNDS = 2  # of tiles, one after another in a multiprocessor: beyond, estimates are too short
@@ -116,9 +116,9 @@ def _ways(part: GroupShape, constant: bool, limits: DeviceLimits) -> Iterator[_W
         holding = max(_held(one) for one in passes) * part.itemsize // 4
         registers = holding + _OTHER_REGISTERS + loading
         if registers <= _REGISTERS[-1]:
-            threads = _threads(passes)
-            cycles = _LAUNCH + rounds * _tile_cycles(passes, threads, part.itemsize / 4) + moving
             fitting = next(some for some in _REGISTERS if some >= registers)
+            threads = min(_threads(passes), _REGISTER_FILE // fitting)
+            cycles = _LAUNCH + rounds * _tile_cycles(passes, threads, part.itemsize / 4) + moving
             yield _Way(cycles, part, planner, threads, fitting)
 
 

@@ -190,7 +190,7 @@ class TilePlanner:
         return TilePlanner(self.first, *sizes, most, self.cached)
 
     def of_slices(self, slices: int) -> TilePlanner:
-        """Return the planner of a tile of so many slices, else the same."""
+        """Return the planner of a tile of so many slices, the same otherwise."""
         sizes = self.inputs, self.outputs, slices, self.columns, self.itemsize
         return TilePlanner(self.first, *sizes, self.most, self.cached)
 

@@ -156,7 +156,10 @@ def tiles_of(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
 
 
 def slices_to_spread(L: int, R: int, planner: TilePlanner, limits: DeviceLimits) -> int:
-    """Return how many small tiles should be one: then each multiprocessor has one at most."""
+    """Return by what to multiply the slices of small tiles so that each multiprocessor has one.
+
+    1 where that is not worth it, or cannot be.
+    """
     together = -(-tiles_of(L, R, planner) // limits.multiprocessors)
     largest = max(math.prod(planner.inputs), math.prod(planner.outputs))
     elements = together * planner.slices * planner.columns * largest

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -59,7 +60,7 @@ class DeviceLaunch {
         addresses_(addresses),
         scalars_(scalars) {
     if (arguments_.size() > most_argument_bytes || scalars_ > arguments_.size() ||
-        addresses_ * sizeof(Address) > scalars_)
+        addresses_ > scalars_ / sizeof(Address))
       throw py::value_error("the arguments of a kernel do not fit");
   }
 
@@ -96,7 +97,9 @@ class DeviceLaunch {
       py::gil_scoped_release unlocked;  // a launch waits where too many are under way
       status = launch_(&configuration, kernel_, parameters, nullptr);
     }
-    if (status != 0) check_(status);
+    if (status == 0) return;
+    check_(status);
+    throw std::runtime_error("a launch failed with status " + std::to_string(status));
   }
 
   LaunchKernel launch_;

@@ -147,7 +147,7 @@ inline void mbarrier_init_shared_b64(unsigned address, int arrivals) {
   emulated::device.phases[address] = {0, arrivals, arrivals, 0};
 }
 inline void fence_mbarrier_init_release_cluster() {}
-inline void griddepcontrol_wait() {}  // one kernel at a time
+inline void griddepcontrol_wait() { emulated::device.current->has_waited = true; }
 inline void mbarrier_arrive_shared_b64(unsigned address) { emulated::arrive(address); }
 inline void mbarrier_arrive_expect_tx_shared_cta_b64(unsigned address, unsigned bytes) {
   emulated::phases_at(address).bytes += bytes;

@@ -43,7 +43,8 @@ struct Thread {
   ucontext_t context;
   Number number;
   int lane, warp;
-  Copies open;  // begun, in no batch
+  bool has_waited;  // for earlier kernels
+  Copies open;      // begun, in no batch
   std::deque<Copies> batches;
 };
 struct Meeting {
@@ -190,6 +191,9 @@ struct Launch {
 inline const std::function<void()>* body;
 inline void begin() {
   (*body)();
+#if __CUDA_ARCH__ >= 900
+  if (!device.current->has_waited) fail("a thread has not waited for earlier kernels");
+#endif
   device.current->number.x = -1;  // has ended
   for (;;) leave();
 }

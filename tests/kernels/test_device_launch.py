@@ -120,7 +120,9 @@ def test_other_arguments_are_refused_before_the_launch(addresses, scalars, error
     assert not driver.calls
 
 
-@pytest.mark.parametrize(("size", "addresses", "scalars"), [(4104, 0, 0), (16, 3, 16), (16, 1, 24)])
+@pytest.mark.parametrize(
+    ("size", "addresses", "scalars"), [(4104, 0, 0), (16, 3, 16), (16, 1, 24), (16, 1 << 61, 16)]
+)
 def test_a_layout_that_does_not_fit_is_refused(size, addresses, scalars):
     with pytest.raises(ValueError, match="do not fit"):
         launch_by(FakeDriver(size), bytes(size), addresses, scalars)

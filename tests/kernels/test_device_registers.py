@@ -8,7 +8,8 @@ from nvrtc import DEVICES
 from oracle import DTYPES, dense_kron
 
 from batchkron.backends.device_register_passes import staged_elements
-from batchkron.backends.device_registers import factor_words, register_groups
+from batchkron.backends.device_registers import factor_words, register_group, register_groups
+from batchkron.backends.device_tiling import group_shapes
 
 SHAPES = [
     ([(1, 1)], 3, 1),
@@ -116,3 +117,51 @@ def test_words_of_factors_are_padded_rows_of_inputs(dtype):
     assert len(words) == staged_elements((2, 4), (3, 1), dtype.itemsize)
     np.testing.assert_array_equal(words[:3], factors[0][:, 0])
     np.testing.assert_array_equal(words[stride : stride + 3], factors[0][:, 1])
+
+
+def groups_of(sizes, rows, dtype, limits=DEVICES["90"]):
+    return register_groups(sizes, sizes, rows, 1, np.dtype(dtype), True, limits)
+
+
+def test_small_tiles_become_one_where_there_are_more_than_multiprocessors():
+    (group,) = groups_of((8,) * 3, 156, "f4")
+    assert (group.tile.slices, group.tiles()) == (2, 78)
+    (group,) = groups_of((8,) * 3, 132, "f4")
+    assert (group.tile.slices, group.tiles()) == (1, 132)
+    (group,) = groups_of((4,) * 6, 200, "f8")  # too many elements for one multiprocessor
+    assert (group.tile.slices, group.tiles()) == (1, 200)
+
+
+def test_few_tiles_take_few_passes_and_threads_that_have_work():
+    (group,) = groups_of((2,) * 11, 1, "f4")
+    assert len(group.tile.passes) == 3, "of up to 16 elements, not four of 8"
+    (group,) = groups_of((2,) * 9, 20, "f4")
+    assert group.tile.threads == 128, "64 have work"
+
+
+def test_tiles_in_many_rounds_are_no_choice():
+    (group,) = groups_of((5,) * 6, 64, "f4")
+    assert group.tiles() == 64
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("capability", DEVICES)
+def test_few_tiles_are_what_their_knobs_make(capability, dtype):
+    limits = DEVICES[capability]
+    for inputs, outputs in [
+        ((2,) * 10, (2,) * 10),
+        ((4,) * 5, (4,) * 5),
+        ((8,) * 5, (8,) * 5),
+        ((10, 11), (9, 10)),
+        ((16,) * 3, (16,) * 3),
+    ]:
+        for rows in (1, 64, 200):
+            sizes = inputs, outputs, rows, 1, np.dtype(dtype)
+            groups = register_groups(*sizes, True, limits)
+            order = [(min(g.tile.modes), max(g.tile.modes) + 1) for g in groups]
+            for group, part in zip(groups, group_shapes(order, *sizes), strict=True):
+                assert register_group(part, group.knobs, part.R, True, limits) == group
+                tile = group.tile
+                held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in tile.passes)
+                words = held * np.dtype(dtype).itemsize // 4
+                assert words + 32 <= 65536 // (tile.threads * tile.blocks), "no registers are left"

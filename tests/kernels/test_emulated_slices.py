@@ -93,6 +93,12 @@ MISTAKES = {
         "outer.run(here, middle, warp, lane);\n      __syncthreads();",
         "outer.run(here, middle, warp, lane);",
     ),
+    "earlier kernels are not waited for": (
+        0,
+        "launch_order.cuh",
+        "#if __CUDA_ARCH__ >= 900",
+        "#if __CUDA_ARCH__ >= 9000",
+    ),
     "a word is written where an element begins": (
         0,
         "kron_slices.cuh",
