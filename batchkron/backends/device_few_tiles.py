@@ -1,8 +1,8 @@
 """Kernels in registers where there are few tiles: at most one for each multiprocessor.
 
 A thread block then has a multiprocessor to itself: what counts is how long one tile takes, not how
-many fit. More groups of fewer modes have more tiles, and many threads take few turns, with all the
-registers that they want. Pure arithmetic on sizes, without any device.
+many fit. More groups of fewer modes have more tiles, and many threads take few turns. Pure
+arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations
@@ -100,18 +100,18 @@ def _ways(part: GroupShape, constant: bool, limits: DeviceLimits) -> Iterator[_W
     usual = usual_planner(part, limits)
     loading = 0 if constant and part.dtype.kind == "f" else _TO_LOAD_FACTORS
     largest = max(*part.inputs, *part.outputs)
-    usual = usual.of_slices(usual.slices * slices_to_spread(part.L, part.R, usual, limits))
+    slices = usual.slices * slices_to_spread(part.L, part.R, usual, limits)
+    elements = part.L * part.R * max(math.prod(part.inputs), math.prod(part.outputs))
+    moving = elements * part.itemsize / _BYTES_A_CYCLE
     for held in dict.fromkeys((usual.most, largest, largest**2, *_HELD)):
         if held * part.itemsize > _MOST_HELD_BYTES:
             continue
-        planner = usual.holding(held)
+        planner = usual.holding(held, slices)
         if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
             continue
         rounds = -(-tiles_of(part.L, part.R, planner) // limits.multiprocessors)
         if rounds > _MOST_ROUNDS:
             continue
-        elements = part.L * part.R * max(math.prod(part.inputs), math.prod(part.outputs))
-        moving = elements * part.itemsize / _BYTES_A_CYCLE
         passes = planner.passes(planner.unpadded())
         holding = max(_held(one) for one in passes) * part.itemsize // 4
         registers = holding + _OTHER_REGISTERS + loading

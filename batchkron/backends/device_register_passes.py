@@ -184,15 +184,10 @@ class TilePlanner:
         self.runs = _runs(inputs, outputs, columns, itemsize, most, cached)
         self.most, self.cached = most, cached
 
-    def holding(self, most: int) -> TilePlanner:
-        """Return the planner of the same tile where a thread holds ``most`` elements."""
-        sizes = self.inputs, self.outputs, self.slices, self.columns, self.itemsize
-        return TilePlanner(self.first, *sizes, most, self.cached)
-
-    def of_slices(self, slices: int) -> TilePlanner:
-        """Return the planner of a tile of so many slices, the same otherwise."""
+    def holding(self, most: int, slices: int) -> TilePlanner:
+        """Return the planner of so many slices where a thread holds ``most`` elements."""
         sizes = self.inputs, self.outputs, slices, self.columns, self.itemsize
-        return TilePlanner(self.first, *sizes, self.most, self.cached)
+        return TilePlanner(self.first, *sizes, most, self.cached)
 
     def sizes_before(self, number: int) -> list[int]:
         """Return slices, modes and columns of the tile before pass ``number``."""
