@@ -36,28 +36,29 @@ from batchkron.backends.device_explicit import (
 )
 from batchkron.backends.device_fibres import fibre_groups
 from batchkron.backends.device_kron_groups import kron_group_program, rule_groups
-from batchkron.backends.device_kron_slices import slice_group
-from batchkron.backends.device_krylov import krylov_kernels, systems_kernel
-from batchkron.backends.device_panels import PanelGroup
-from batchkron.backends.device_programs import (
-    batch_program,
-    compile_options,
-    device_sources,
+from batchkron.backends.device_kron_programs import (
     diagonal_program,
     explicit_program,
     fibre_program,
     group_program,
     kron_slices_program,
-    register_batch_program,
     register_program,
-    segmented_program,
     segments_program,
+)
+from batchkron.backends.device_kron_slices import slice_group
+from batchkron.backends.device_krylov import krylov_kernels, systems_kernel
+from batchkron.backends.device_krylov_programs import sum_program
+from batchkron.backends.device_list_programs import (
+    batch_program,
+    register_batch_program,
+    segmented_program,
     slice_program,
     staged_sums_program,
-    sum_program,
     unit_program,
     unit_slice_program,
 )
+from batchkron.backends.device_panels import PanelGroup
+from batchkron.backends.device_programs import compile_options, device_sources
 from batchkron.backends.device_registers import register_groups
 from batchkron.backends.device_segments import SegmentMode, segment_tiling
 from batchkron.backends.device_staged_sums import staged_tiling

@@ -20,7 +20,7 @@ from batchkron.backends.device_batches import (
     held_sizes,
     register_tiling,
 )
-from batchkron.backends.device_programs import register_batch_program
+from batchkron.backends.device_list_programs import register_batch_program
 from batchkron.backends.device_tiling import DeviceLimits, Step
 from batchkron.backends.tuning_search import Kernel
 

@@ -15,15 +15,15 @@ from itertools import combinations
 import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, fibre_groups
-from batchkron.backends.device_kron_slices import SliceGroup, slice_group
-from batchkron.backends.device_panels import PanelGroup, is_large, panel_group
-from batchkron.backends.device_programs import (
-    Program,
+from batchkron.backends.device_kron_programs import (
     fibre_program,
     kron_slices_program,
     panel_program,
     register_program,
 )
+from batchkron.backends.device_kron_slices import SliceGroup, slice_group
+from batchkron.backends.device_panels import PanelGroup, is_large, panel_group
+from batchkron.backends.device_programs import Program
 from batchkron.backends.device_registers import RegisterGroup, register_groups
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes, plan_order
 from batchkron.spec import Precision

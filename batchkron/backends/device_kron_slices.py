@@ -136,10 +136,6 @@ class SliceGroup:
         """What was chosen."""
         return SliceKnobs(self.tile.slots, self.tile.held)
 
-    def blocks(self, limits: DeviceLimits) -> int:
-        """Return the number of thread blocks."""
-        return min(self.tiles(), self.tile.blocks * limits.multiprocessors)
-
 
 def slice_group(
     part: GroupShape, limits: DeviceLimits, knobs: SliceKnobs | None = None

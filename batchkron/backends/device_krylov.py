@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.device_programs import (
+from batchkron.backends.device_krylov_programs import (
     BASIS_KERNELS,
-    Program,
     basis_program,
     krylov_program,
     krylov_systems_program,
 )
+from batchkron.backends.device_programs import Program
 from batchkron.backends.device_sums import SumTiling
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.backends.krylov import Stage

@@ -43,11 +43,7 @@ from batchkron.backends.device_arguments import (
     steps_argument,
     sum_arguments,
 )
-from batchkron.backends.device_programs import (
-    compile_options,
-    device_sources,
-    has_fixed_steps,
-)
+from batchkron.backends.device_programs import compile_options, device_sources, has_fixed_steps
 from batchkron.backends.device_tiling import plan_steps
 from batchkron.backends.krylov import ARGUMENTS, STATE_FIELDS, Field, Flag, Progress, small_size
 

@@ -12,7 +12,8 @@ from batchkron.backends.device_arguments import register_batch_arguments
 from batchkron.backends.device_batch_unit_slices import UnitSliceTiling, unit_slice_tiling
 from batchkron.backends.device_batch_units import UnitTiling, unit_tiling
 from batchkron.backends.device_batches import matrix_pitch, record_words
-from batchkron.backends.device_programs import Program, unit_program, unit_slice_program
+from batchkron.backends.device_list_programs import unit_program, unit_slice_program
+from batchkron.backends.device_programs import Program
 from batchkron.backends.device_tiling import DeviceLimits, plan_order, plan_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")

@@ -8,8 +8,8 @@ from emulated_kron import KronLaunch, run, run_often
 from emulation import COPIES, compiled, mistake
 from nvrtc import DEVICES
 
+from batchkron.backends.device_kron_programs import kron_slices_program
 from batchkron.backends.device_kron_slices import slice_group, slice_knobs
-from batchkron.backends.device_programs import kron_slices_program
 from batchkron.backends.device_tiling import GroupShape
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import device_errors
-from batchkron.backends.device_programs import (
-    Program,
-    compile_options,
-    device_sources,
-    program_key,
-)
+from batchkron.backends.device_programs import Program, compile_options, device_sources, program_key
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.backends.kernel_cache import CompiledKernel, cached_kernel
 from batchkron.errors import BackendUnavailableError

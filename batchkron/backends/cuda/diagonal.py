@@ -17,7 +17,7 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls
 from batchkron.backends.device_arguments import diagonal_arguments
-from batchkron.backends.device_programs import diagonal_program
+from batchkron.backends.device_kron_programs import diagonal_program
 
 _THREADS = 256
 _BLOCKS_PER_PROCESSOR = 8

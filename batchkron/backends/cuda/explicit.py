@@ -33,7 +33,7 @@ from batchkron.backends.device_explicit import (
     explicit_cut,
     explicit_steps,
 )
-from batchkron.backends.device_programs import explicit_program, segments_program
+from batchkron.backends.device_kron_programs import explicit_program, segments_program
 from batchkron.spec import SUPPORTED_DTYPES
 
 _MOST_PRODUCTS = 256  # that are remembered

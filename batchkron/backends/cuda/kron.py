@@ -33,7 +33,7 @@ from batchkron.backends.device_arguments import (
 )
 from batchkron.backends.device_fibres import FibreGroup
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
-from batchkron.backends.device_programs import group_program, register_program
+from batchkron.backends.device_kron_programs import group_program, register_program
 from batchkron.backends.device_registers import (
     LARGEST_FACTOR,
     RegisterGroup,

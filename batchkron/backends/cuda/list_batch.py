@@ -22,7 +22,8 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, batch_scalars
 from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
-from batchkron.backends.device_programs import batch_program, has_fixed_steps
+from batchkron.backends.device_list_programs import batch_program
+from batchkron.backends.device_programs import has_fixed_steps
 from batchkron.backends.device_tiling import Step, Tiling, batch_tiling
 
 _MOST_BLOCKS_Y = 65535

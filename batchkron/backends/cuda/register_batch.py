@@ -27,13 +27,13 @@ from batchkron.backends.device_batches import (
     record_words,
     register_tiling,
 )
-from batchkron.backends.device_programs import (
-    Program,
+from batchkron.backends.device_list_programs import (
     register_batch_program,
     slice_program,
     unit_program,
     unit_slice_program,
 )
+from batchkron.backends.device_programs import Program
 from batchkron.backends.device_tiling import Step
 from batchkron.spec import Array
 

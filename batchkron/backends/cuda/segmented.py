@@ -23,7 +23,8 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
 from batchkron.backends.device_arguments import segmented_arguments
-from batchkron.backends.device_programs import Program, segmented_program, staged_sums_program
+from batchkron.backends.device_list_programs import segmented_program, staged_sums_program
+from batchkron.backends.device_programs import Program
 from batchkron.backends.device_segments import (
     EdgeList,
     EdgeTable,

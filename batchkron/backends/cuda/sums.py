@@ -21,7 +21,7 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
 from batchkron.backends.device_arguments import sum_arguments, sum_factors
-from batchkron.backends.device_programs import sum_program
+from batchkron.backends.device_krylov_programs import sum_program
 from batchkron.backends.device_sums import sum_tiling
 from batchkron.backends.listed_sum import ListedSum
 from batchkron.batch_spec import batch_shape_of
