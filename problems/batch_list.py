@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.operators.connections import joined
 from batchkron.problems.basis import check_degree
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.mode_operator import ModeOperator
@@ -168,7 +169,7 @@ def _descend(
 
     Node i has the children bounds[i] … bounds[i + 1] - 1, of 1-D cells child_cells, ascending.
     """
-    pair, row_child = _ranges(bounds[rows], bounds[rows + 1])
+    pair, row_child = joined(bounds[rows], bounds[rows + 1])
     column = columns[pair]
     last_cell = child_cells[bounds[column + 1] - 1]
     first, stop = operator.row_range(child_cells[row_child], last_cell)
@@ -177,7 +178,7 @@ def _descend(
     cuts = np.searchsorted(ends, np.arange(0, max(total, 1), _CHUNK))
     found_rows, found_columns = [], []
     for begin, end in zip(cuts, [*cuts[1:], ends.size], strict=True):
-        item, entry = _ranges(first[begin:end], stop[begin:end])
+        item, entry = joined(first[begin:end], stop[begin:end])
         item += begin
         child = _child_of(column[item], operator.columns[entry], bounds, child_cells)
         present = child >= 0
@@ -199,11 +200,3 @@ def _child_of(nodes: Ids, wanted: Ids, bounds: Ids, child_cells: Ids) -> Ids:
         place = np.minimum(np.searchsorted(keys, key), keys.size - 1)
         guess[missed] = np.where(keys[place] == key, place, -1)
     return guess
-
-
-def _ranges(starts: Ids, stops: Ids) -> tuple[Ids, Ids]:
-    """All j with starts[i] ≤ j < stops[i], for every i: the i's and the j's."""
-    counts = stops - starts
-    owner = np.repeat(np.arange(counts.size), counts)
-    before = np.cumsum(counts) - counts
-    return owner, np.arange(owner.size) - (before - starts)[owner]

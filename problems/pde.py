@@ -180,7 +180,7 @@ class PDE:
         space = self._space(chosen.levels, degree, boundary_penalty)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
-        terms, sources = self._assemble(space, end)
+        terms, sources = self._assemble(space)
         problem = Problem(
             self.name,
             self.axes,
@@ -232,9 +232,7 @@ class PDE:
             result["exact solution"] = "a function, which files do not hold"
         return result
 
-    def _assemble(
-        self, space: Space, until: float
-    ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
+    def _assemble(self, space: Space) -> tuple[list[OperatorTerm], list[SeparableVector]]:
         """Return the operator's terms, and all sources including boundary data."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []

@@ -61,7 +61,7 @@ def decode_problem(document: Document) -> Problem:
     degree, axes, lengths = _check_layout(document)
     _check_basis(document, degree)
     levels = _decode_levels(document)
-    _check_sizes(document, levels, degree + 1, lengths)
+    _check_sizes(levels, degree + 1, lengths)
     grid = _decode_grid(document, levels)
     terms = _decode_terms(document, degree + 1, levels)
     sources = _decode_vectors(document, "sources", len(axes))
@@ -149,9 +149,7 @@ def _decode_grid(document: Document, levels: tuple[int, ...]) -> SparseGrid:
         return SparseGrid(array_of(document, "grid/cells"), levels, cast("GridKind", kind))
 
 
-def _check_sizes(
-    document: Document, levels: tuple[int, ...], n: int, lengths: dict[str, int]
-) -> None:
+def _check_sizes(levels: tuple[int, ...], n: int, lengths: dict[str, int]) -> None:
     """Check the lengths that follow from the grid, in integers without bound."""
     expected = {
         "initial": ("unknowns", lengths["blocks"] * n ** len(levels)),

@@ -21,13 +21,12 @@ from batchkron.backends.device_krylov_programs import (
 from batchkron.backends.device_programs import Program
 from batchkron.backends.device_sums import SumTiling
 from batchkron.backends.device_tiling import DeviceLimits
-from batchkron.backends.krylov import Stage
+from batchkron.backends.krylov import MOST_SUMS, Stage
 
 _SMALL = 8192  # unknowns for which one block is quicker than several kernels
 _PART_THREADS = 256
 _LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
 _BLOCKS_PER_PROCESSOR = 4
-_MOST_SUMS = 5
 _HELD = 4  # kHeld of krylov_basis.cuh; kRow is _PART_THREADS
 # Threads over the basis where a multiprocessor has one block at most: all its registers.
 _PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
@@ -110,7 +109,7 @@ def systems_kernel(
     """
     reals = 2 if dtype.kind == "c" else 1
     words = tiling.held * count * reals * (dtype.itemsize // reals) // 4
-    shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * _MOST_SUMS + 2)
+    shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * MOST_SUMS + 2)
     if words > _HELD_REGISTERS or shared > limits.shared_bytes:
         return None
     program = krylov_systems_program(dtype, tiling, stages, kept, count)
@@ -146,7 +145,7 @@ def krylov_kernels(
         else:
             threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
             program = krylov_program(dtype, group, threads, parts == 1)
-            shared = 8 * ((threads // 32 + 1) * _MOST_SUMS + 1)
+            shared = 8 * ((threads // 32 + 1) * MOST_SUMS + 1)
         kernels.append(KrylovKernel(program, systems * parts, threads, shared))
     return kernels
 

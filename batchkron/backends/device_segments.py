@@ -133,7 +133,7 @@ def segment_tiling(
 
     A thread has as many results as its registers hold, unless there would be too few threads.
     """
-    width = _width(modes[0], itemsize, inner, limits)
+    width = _width(modes[0], itemsize, inner)
     slabs *= -(-inner // width)
     tiles = [result_tile(mode.K, itemsize) for mode in modes]
     most = [max(1, min(_MOST_ITEMS, 4 * _RESULT_REGISTERS // (tile * itemsize))) for tile in tiles]
@@ -171,7 +171,7 @@ def _teams(team: int, most_threads: int, nodes: int, limits: DeviceLimits) -> in
     return teams
 
 
-def _width(mode: SegmentMode, itemsize: int, inner: int, limits: DeviceLimits) -> int:
+def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
     """Return how many columns go together: those of a sector at least, if there are so many."""
     if inner == 1:
         return 1

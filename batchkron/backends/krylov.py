@@ -9,6 +9,7 @@ import numpy as np
 
 MOST_VECTORS = 10
 STATE_FIELDS = 32
+MOST_SUMS = 5  # of a pass over single elements
 
 ARGUMENTS = np.dtype(
     [
@@ -95,4 +96,4 @@ def small_size(restart: int, dtype: np.dtype[np.generic]) -> int:
 def most_sums(restart: int, dtype: np.dtype[np.generic]) -> int:
     """Return how many sums the largest pass has, with a basis of ``restart`` vectors."""
     reals = 2 if dtype.kind == "c" else 1
-    return max(5, 2 * restart * reals + 2 + reals)
+    return max(MOST_SUMS, 2 * restart * reals + 2 + reals)

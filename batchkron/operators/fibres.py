@@ -56,7 +56,6 @@ class Fibres:
         starts, stops = bounds[first], bounds[first + 1]
         lengths = np.append(0, np.cumsum(stops - starts))
         self.profiles = Profiles(own[joined(starts, stops)[1]], lengths, known)
-        self._cells = cells
         self._mode = mode
         self._order = narrow(order)
         fibre = np.cumsum(opens) - 1

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 GOAL = 3.0  # times ASGarD's speed
-SPREAD = 0.3  # of the time per unknown, from a linear growth
 
 
 def seconds(value: float | None) -> str:

@@ -45,7 +45,16 @@ from batchkron.backends.device_arguments import (
 )
 from batchkron.backends.device_programs import compile_options, device_sources, has_fixed_steps
 from batchkron.backends.device_tiling import plan_steps
-from batchkron.backends.krylov import ARGUMENTS, STATE_FIELDS, Field, Flag, Progress, small_size
+from batchkron.backends.krylov import (
+    ARGUMENTS,
+    MOST_SUMS,
+    MOST_VECTORS,
+    STATE_FIELDS,
+    Field,
+    Flag,
+    Progress,
+    small_size,
+)
 
 TABLE = json.loads(cuda_kernels.TABLE.read_text())
 
@@ -264,7 +273,9 @@ def test_krylov_methods_are_described_as_in_the_kernels(dtype):
     lines = ['#include "krylov_gmres.cuh"', "using namespace batchkron::device;"]
     for member in [*Progress, *Field, *Flag]:
         lines.append(f"static_assert({constant(member)} == {int(member)});")
-    lines.append(f"static_assert(kStateFields == {STATE_FIELDS});")
+    sizes = {"kStateFields": STATE_FIELDS, "kMostSums": MOST_SUMS, "kVectors": MOST_VECTORS}
+    for name, size in sizes.items():
+        lines.append(f"static_assert({name} == {size});")
     lines.append("__global__ void nothing() {}")
     compile_program("\n".join(lines), device_sources(), "nothing", compile_options("90"))
     reals = 2 if dtype.kind == "c" else 1

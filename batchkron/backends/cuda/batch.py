@@ -122,7 +122,7 @@ class BatchPlan(PlainCalls):
         pools = [self._pools[mode] for mode in self._order]
         self._batch.set_weights(self._weights)
         self._batch.set_factors(
-            [_pool_factor(pool, step.C, step.K) for pool, step in zip(pools, steps, strict=True)]
+            [_pool_factor(pool, step.K) for pool, step in zip(pools, steps, strict=True)]
         )
         if self._registers is not None:
             places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
@@ -291,8 +291,8 @@ def _system_stride(pool: DeviceArray) -> int:
     return count * pitch if systems > 1 else 0
 
 
-def _pool_factor(pool: DeviceArray, inputs: int, outputs: int) -> tuple[int, int, int, int, int]:
-    """Return a padded pool of matrices (outputs, inputs) as the general kernel sees it."""
+def _pool_factor(pool: DeviceArray, outputs: int) -> tuple[int, int, int, int, int]:
+    """Return a padded pool of matrices of so many outputs as the general kernel sees it."""
     return pool.data.ptr, _system_stride(pool), pool.shape[2], 1, outputs
 
 

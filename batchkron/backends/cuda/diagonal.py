@@ -15,13 +15,12 @@ from batchkron.backends.cuda.device import (
     load_kernel,
     ready_stream,
 )
-from batchkron.backends.cuda.launch import Launch, PlainCalls
+from batchkron.backends.cuda.launch import Launch, PlainCalls, Remembered
 from batchkron.backends.device_arguments import diagonal_arguments
 from batchkron.backends.device_kron_programs import diagonal_program
 
 _THREADS = 256
 _BLOCKS_PER_PROCESSOR = 8
-_MOST_LAUNCHES = 64
 
 
 class DiagonalProduct(PlainCalls):
@@ -30,7 +29,7 @@ class DiagonalProduct(PlainCalls):
     def __init__(self, entries: DeviceArray) -> None:
         super().__init__(current_device())
         self._entries = entries
-        self._launches: dict[tuple[int, int], Launch] = {}
+        self._launches: Remembered[tuple[int, int], Launch] = Remembered()
         self._plain = self._scalars(1, False)
 
     def _scalars(self, alpha: complex, accumulate: bool) -> bytes:
@@ -50,8 +49,6 @@ class DiagonalProduct(PlainCalls):
             most = _BLOCKS_PER_PROCESSOR * device_limits(self._device).multiprocessors
             blocks = min(most, -(-count // _THREADS))
             known = Launch(kernel, (blocks, 1), _THREADS, 0, arguments, 2, "scaled")
-            if len(self._launches) >= _MOST_LAUNCHES:
-                self._launches.clear()
             self._launches[count, inner] = known
         return known
 

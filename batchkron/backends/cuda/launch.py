@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,19 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.spec import Array
 
-_MOST_CALLS = 64  # that are remembered of one operator
+_MOST_REMEMBERED = 64
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Remembered(dict[Key, Value]):
+    """What was prepared for an operator's calls; where they are many, it begins anew."""
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 class Launch(DeviceLaunch):
@@ -85,7 +97,9 @@ class PlainCalls:
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._known: dict[tuple[Any, ...], tuple[Callable[[int, int], None] | None, int, int]] = {}
+        self._known: Remembered[
+            tuple[Any, ...], tuple[Callable[[int, int], None] | None, int, int]
+        ] = Remembered()
 
     @abstractmethod
     def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
@@ -121,7 +135,5 @@ class PlainCalls:
     def _learn(self, key: tuple[Any, ...], x: DeviceArray, out: DeviceArray) -> tuple[Any, ...]:
         plain = x.flags.c_contiguous and out.flags.c_contiguous and x.size and out.size
         run = self._plain_call(x, out) if plain and x.dtype == out.dtype else None
-        if len(self._known) >= _MOST_CALLS:
-            self._known.clear()
         known = self._known[key] = run, x.nbytes, out.nbytes
         return known

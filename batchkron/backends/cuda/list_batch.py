@@ -20,14 +20,13 @@ from batchkron.backends.cuda.device import (
     ready_stream,
     runtime,
 )
-from batchkron.backends.cuda.launch import Launch, batch_scalars
+from batchkron.backends.cuda.launch import Launch, Remembered, batch_scalars
 from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
 from batchkron.backends.device_list_programs import batch_program
 from batchkron.backends.device_programs import has_fixed_steps
 from batchkron.backends.device_tiling import Step, Tiling, batch_tiling
 
 _MOST_BLOCKS_Y = 65535
-_MOST_LAUNCHES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class ListBatch:
         self._arrays = arrays
         self._workspaces = Workspaces()
         self._tilings: dict[int, tuple[Tiling, Any]] = {}
-        self._launches: dict[tuple[int, int], tuple[Launch, int]] = {}
+        self._launches: Remembered[tuple[int, int], tuple[Launch, int]] = Remembered()
         self._scalars = batch_scalars(shape.dtype)
         fixed = has_fixed_steps(shape.steps)
         self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
@@ -144,8 +143,6 @@ class ListBatch:
                 kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate"
             )
             prepared = launch, math.prod(grid) * tiling.workspace_bytes
-            if len(self._launches) >= _MOST_LAUNCHES:
-                self._launches.clear()
             self._launches[outer, inner] = prepared
         return prepared
 

@@ -16,7 +16,7 @@ from batchkron.backends.cuda.device import (
     prefer_shared_memory,
     ready_stream,
 )
-from batchkron.backends.cuda.launch import Launch, batch_scalars
+from batchkron.backends.cuda.launch import Launch, Remembered, batch_scalars
 from batchkron.backends.device_arguments import register_batch_arguments
 from batchkron.backends.device_batch_slices import SliceTiling, slice_tiling
 from batchkron.backends.device_batch_unit_slices import UnitSliceTiling, unit_slice_tiling
@@ -41,7 +41,6 @@ AnyTiling = RegisterTiling | SliceTiling | UnitTiling | UnitSliceTiling
 
 WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
 _MOST_BLOCKS_Y = 65535
-_MOST_LAUNCHES = 64
 _MOST_COUNTED = 2**31 - 16  # the kernel counts inputs, and products of an output, in 32 bits
 
 
@@ -62,7 +61,7 @@ class RegisterBatch:
         self._dtype = dtype
         self._device = device
         self._kernel: Any = None
-        self._launches: dict[int, Launch] = {}
+        self._launches: Remembered[int, Launch] = Remembered()
         self._scalars = batch_scalars(dtype)
         self._num_outputs, self._products = num_outputs, products
         self._arrays = arrays
@@ -81,7 +80,7 @@ class RegisterBatch:
     def cut_as(self, tiling: RegisterTiling, kernel: Any = None) -> RegisterBatch:
         """Return the same list and values, cut in another way; the kernel if it is compiled."""
         other = copy(self)
-        other._tiling, other._kernel, other._launches = tiling, kernel, {}
+        other._tiling, other._kernel, other._launches = tiling, kernel, Remembered()
         other._arguments = self._arguments.copy()
         return other
 
@@ -122,8 +121,6 @@ class RegisterBatch:
             launch = Launch(
                 self.prepare(), grid, tiling.block, tiling.shared_bytes, arguments, 2, "accumulate"
             )
-            if len(self._launches) >= _MOST_LAUNCHES:
-                self._launches.clear()
             self._launches[outer] = launch
         return launch
 

@@ -21,7 +21,7 @@ from batchkron.backends.cuda.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
+from batchkron.backends.cuda.launch import Launch, PlainCalls, Remembered, batch_scalars
 from batchkron.backends.device_arguments import segmented_arguments
 from batchkron.backends.device_list_programs import segmented_program, staged_sums_program
 from batchkron.backends.device_programs import Program
@@ -47,7 +47,6 @@ from batchkron.spec import Array
 from batchkron.sweep_list import SweepList
 
 _MOST_BLOCKS = 65535  # along y and z of a grid
-_MOST_LAUNCHES = 64
 _SCRATCH_BYTES = 1 << 30  # of several vectors; one takes what it needs
 
 
@@ -72,7 +71,7 @@ class EdgeSums:
         mode = modes[0]
         self.input_size, self.output_size = mode.L * mode.C * mode.R, mode.L * mode.K * mode.R
         self._workspaces = Workspaces()
-        self._launches: dict[tuple[int, int], list[Launch]] = {}
+        self._launches: Remembered[tuple[int, int], list[Launch]] = Remembered()
         self._scalars = batch_scalars(self._dtype)
         self._matrices = cupy.asarray(matrices)
         self._tables = tables
@@ -148,8 +147,6 @@ class EdgeSums:
                 self._launch(kernel, tiling, number, outer, inner)
                 for number in range(len(self._tables))
             ]
-            if len(self._launches) >= _MOST_LAUNCHES:
-                self._launches.clear()
             self._launches[outer, inner] = launches
         return launches
 

@@ -19,7 +19,7 @@ from batchkron.backends.cuda.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.launch import Launch, PlainCalls, batch_scalars
+from batchkron.backends.cuda.launch import Launch, PlainCalls, Remembered, batch_scalars
 from batchkron.backends.device_arguments import sum_arguments, sum_factors
 from batchkron.backends.device_krylov_programs import sum_program
 from batchkron.backends.device_sums import sum_tiling
@@ -29,7 +29,6 @@ from batchkron.spec import Array
 
 _MOST_BLOCKS_Y = 65535
 _MOST_BLOCKS = 2**31 - 1
-_MOST_LAUNCHES = 64
 
 
 class SumPlan(PlainCalls):
@@ -58,7 +57,7 @@ class SumPlan(PlainCalls):
         if self.tiling is None or self.systems == 0:
             self._listed = ListedSum(batch_plan, factors)
             return
-        self._launches: dict[tuple[int, int], Launch] = {}
+        self._launches: Remembered[tuple[int, int], Launch] = Remembered()
         self._scalars = batch_scalars(self.dtype)
         with device_errors():
             columns = self._columns(factors)
@@ -128,8 +127,6 @@ class SumPlan(PlainCalls):
         grid = outer, min(inner, _MOST_BLOCKS_Y)
         shared = self.tiling.elements * self.dtype.itemsize
         launch = Launch(self._kernel, grid, self.tiling.threads, shared, arguments, 2, "accumulate")
-        if len(self._launches) >= _MOST_LAUNCHES:
-            self._launches.clear()
         self._launches[outer, inner] = launch
         return launch
 
