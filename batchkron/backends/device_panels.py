@@ -79,22 +79,17 @@ class PanelKnobs:
 
 @dataclass(frozen=True, slots=True)
 class PanelTile:
-    """A factor K x C, the number of its mode, and the way it is cut.
+    """A factor K x C, its mode, and the way it is cut.
 
     ``along``: entries of a fibre lie together in memory.
     """
 
-    mode: int
+    modes: tuple[int]
     C: int
     K: int
     along: bool
     cut: PanelCut
     dtype: np.dtype[np.generic]
-
-    @property
-    def modes(self) -> tuple[int, ...]:
-        """The number of the mode."""
-        return (self.mode,)
 
     @property
     def input_size(self) -> int:
@@ -173,7 +168,7 @@ def panel_group(
         rounds = -(-_tiles(part.L * part.R, K, cut) // limits.multiprocessors)
         entries = -(-C // cut.depth) * cut.depth
         cycles = _LAUNCH + rounds * cut.fibres * cut.results * entries / cut.rate
-        tile = PanelTile(part.first, C, K, part.R == 1, cut, part.dtype)
+        tile = PanelTile((part.first,), C, K, part.R == 1, cut, part.dtype)
         fitting = (limits.shared_bytes + 1024) // (tile.shared_bytes + 1024)
         if fitting < 1:
             return None

@@ -124,7 +124,9 @@ def test_factors_that_warps_share(cupy, poisoned_on_device, rng, shape, inner):
 
 
 @pytest.mark.parametrize(
-    "shapes", [[(200, 129)], [(131, 257), (3, 5)], [(4, 2), (40, 140), (33, 40)]], ids=str
+    "shapes",
+    [[(200, 129)], [(131, 257), (3, 5)], [(4, 2), (40, 140), (33, 40)], [(64, 64), (256, 256)]],
+    ids=str,
 )
 @pytest.mark.parametrize("count", [1, 7, 130])
 @pytest.mark.parametrize("inner", [1, 3, 64])

@@ -41,7 +41,7 @@ def groups_of(shapes, rows, columns, dtype):
 )
 def test_which_factors_are_large(shapes, dtype, large):
     groups = groups_of(shapes, 5, 1, dtype) or ()
-    assert sorted(g.tile.mode for g in groups if isinstance(g, PanelGroup)) == large
+    assert sorted(g.tile.modes[0] for g in groups if isinstance(g, PanelGroup)) == large
     if large:
         assert sorted(mode for g in groups for mode in g.tile.modes) == list(range(len(shapes)))
 
@@ -70,9 +70,30 @@ def test_groups_follow_each_other(shapes, rows, columns):
     assert sizes == [p for p, _ in shapes]
 
 
+@pytest.mark.parametrize(
+    ("rows", "sizes", "dtype"),
+    [
+        (8, (64, 256), "f8"),
+        (8, (256, 64), "f8"),
+        (1, (64, 129, 64), "f8"),
+        (8, (200, 72), "f4"),
+    ],
+    ids=str,
+)
+def test_factors_beside_large_ones_may_go_in_panels(rows, sizes, dtype):
+    shapes = [(size, size) for size in sizes]
+    groups = groups_of(shapes, rows, 1, dtype)
+    assert [type(group) for group in groups] == [PanelGroup] * len(sizes)
+    assert sorted(group.tile.modes for group in groups) == [(m,) for m in range(len(sizes))]
+    for group in groups:
+        (mode,) = group.tile.modes
+        assert rows * math.prod(sizes[:mode]) == group.L
+        assert math.prod(sizes[mode + 1 :]) == group.R
+
+
 def test_a_factor_that_shrinks_goes_first():
     first, second = groups_of([(300, 140), (140, 300)], 3, 1, "f8")
-    assert (first.tile.mode, second.tile.mode) == (1, 0)
+    assert (first.tile.modes, second.tile.modes) == ((1,), (0,))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -80,7 +101,7 @@ def test_thread_blocks_fit_together(dtype):
     dtype = np.dtype(dtype)
     for along in (False, True):
         for cut in _CUTS[dtype, along]:
-            tile = PanelTile(0, 300, 300, along, cut, dtype)
+            tile = PanelTile((0,), 300, 300, along, cut, dtype)
             assert tile.blocks * (tile.shared_bytes + 1024) <= 228 << 10
 
 

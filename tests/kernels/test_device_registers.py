@@ -22,13 +22,16 @@ SHAPES = [
     ([(7, 7)] * 3, 2, 33),
     ([(8, 8)] * 4, 300, 1),
     ([(16, 5), (6, 16), (9, 9)], 4, 1),
+    ([(3, 1), (4, 1), (8, 5), (4, 3), (5, 1), (4, 5)], 100, 7),
 ]
 
 
 def offsets(sizes, strides):
     """All offsets of axes, the first one slowest."""
+    if not sizes:
+        return np.zeros(1, int)
     grids = np.indices(sizes).reshape(len(sizes), -1)
-    return (grids * np.reshape(strides, (-1, 1))).sum(axis=0) if sizes else np.zeros(1, int)
+    return (grids * np.reshape(strides, (-1, 1))).sum(axis=0)
 
 
 def places(one, in_memory, R, which):

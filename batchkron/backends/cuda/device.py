@@ -249,11 +249,15 @@ class ConstantKernel:
             self._constants = self._module.get_global_var("constant_factors")
 
     def set_constants(self, values: Array) -> None:
-        """Overwrite the constants; the caller has waited for all work that reads them."""
+        """Overwrite the constants, for any stream.
+
+        The caller has waited for all work that reads them.
+        """
         with device_errors():
             runtime.memcpy(
                 self._constants, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice
             )
+            runtime.streamSynchronize(0)  # a copy of pageable memory may return before it has ended
 
 
 def prefer_shared_memory(kernel: Any, percentage: int) -> None:
