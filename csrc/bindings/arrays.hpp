@@ -32,11 +32,17 @@ using Array = py::array_t<T>;
   throw std::invalid_argument("internal error: " + name + " must be " + expected);
 }
 
+// An array without elements may have any address.
+template <class T>
+bool is_aligned(const py::array& array) {
+  return array.size() == 0 || reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) == 0;
+}
+
 template <class T>
 const py::array& expect(const py::array& array, Index elements, const char* name) {
   if (!py::isinstance<Array<T>>(array)) fail(name, "of the plan's dtype");
   if (!(array.flags() & py::array::c_style)) fail(name, "C-contiguous");
-  if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T)) fail(name, "aligned");
+  if (!is_aligned<T>(array)) fail(name, "aligned");
   if (array.size() != elements) fail(name, "of " + std::to_string(elements) + " elements");
   return array;
 }
@@ -59,8 +65,7 @@ FactorView<T> factor_view(const py::array& array, Index K, Index C) {
   if (!py::isinstance<Array<T>>(array)) fail("a factor", "of the plan's dtype");
   if (array.ndim() != 2 || array.shape(0) != K || array.shape(1) != C)
     fail("a factor", "of shape (" + std::to_string(K) + ", " + std::to_string(C) + ")");
-  if (array.strides(0) % item || array.strides(1) % item ||
-      reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T))
+  if (array.strides(0) % item || array.strides(1) % item || !is_aligned<T>(array))
     fail("a factor", "aligned");
   return {static_cast<const T*>(array.data()), K, C, array.strides(0) / item,
           array.strides(1) / item};

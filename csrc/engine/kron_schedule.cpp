@@ -218,7 +218,8 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
   for (const Step& step : steps.list)
     for (int k = schedule.factors[step.mode].last; k >= schedule.factors[step.mode].first; --k)
       schedule.order.push_back(k);
-  if (steps.multiply_adds == 0) return schedule;  // an empty product: nothing to lay out
+  // Nothing to lay out, also where some steps would have work before an empty one.
+  if (inner == 0 || checked_product(inputs) == 0 || checked_product(outputs) == 0) return schedule;
 
   const Index largest =
       std::max(steps.largest_intermediate, checked_product(merged_inputs, inner));

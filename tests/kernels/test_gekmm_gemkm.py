@@ -176,7 +176,19 @@ def test_transpose_and_conj_per_factor(rng, backend, dtype, transpose, conj):
     assert (np.abs(result - z @ dense) <= bound).all()
 
 
-@pytest.mark.parametrize("shapes", [[(0, 3)], [(3, 0)], [(2, 3), (0, 2)], [(2, 0), (3, 2)]])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(0, 3)],
+        [(3, 0)],
+        [(2, 3), (0, 2)],
+        [(2, 0), (3, 2)],
+        [(3, 1), (3, 0)],
+        [(2, 0), (3, 1)],
+        [(1, 3), (0, 3)],
+        [(4, 1), (0, 2), (3, 1)],
+    ],
+)
 def test_sizes_of_zero(rng, backend, dtype, shapes):
     factors = factors_of(rng, shapes, dtype)
     rows, columns = sizes(shapes)
@@ -186,6 +198,17 @@ def test_sizes_of_zero(rng, backend, dtype, shapes):
     np.testing.assert_array_equal(out, dense_kron(*factors).reshape(rows, columns) @ x)
     y = np.ones((rows, 4), dtype)
     np.testing.assert_array_equal(bk.gekmm(factors, x, beta=2, y=y), 2 * y)
+    vector = bk.gekmm(factors, x[:, 0])
+    np.testing.assert_array_equal(vector, np.zeros(rows))
+    product = bk.KroneckerProduct(factors).apply(np.ones((3, columns), dtype))
+    np.testing.assert_array_equal(product, np.zeros((3, rows)))
+
+
+def test_empty_arrays_may_lie_anywhere(backend):
+    nothing = np.zeros(9, np.uint8)[1:].view(float)[:0]
+    np.testing.assert_array_equal(bk.gekmm([np.ones((2, 0))], nothing), np.zeros(2))
+    out = np.zeros((2, 0), np.dtype([("p", "u1"), ("v", "f8")]))["v"]
+    assert bk.gekmm([np.ones((2, 2))], np.ones((2, 0)), out=out) is out
 
 
 def test_y_of_a_narrower_dtype_is_widened_before_it_is_scaled(rng, backend):
