@@ -349,6 +349,6 @@ def batched_gemm(
         result: Array = module.zeros(spec.shape, spec.a.dtype)
     else:
         result = module.empty(spec.shape, spec.a.dtype)
-        module.multiply(spec.c, beta, out=result)
+        module.multiply(spec.c, beta, out=result, dtype=result.dtype)
     backend_for(module).batched_gemm(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
     return result

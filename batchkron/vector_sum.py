@@ -87,7 +87,7 @@ def _by_passes(
     work: Any = array_module(out).empty_like(out) if scratch is None else scratch
 
     def rank(k: int) -> int:
-        return 0 if vectors[k] is out else 1 if vectors[k] is work else 2
+        return 0 if _are_same(vectors[k], out) else 1 if _are_same(vectors[k], work) else 2
 
     first, *others = sorted(range(len(vectors)), key=rank)
     np.multiply(vectors[first], factors[first], out=out)
@@ -98,3 +98,14 @@ def _by_passes(
             np.multiply(vectors[k], factors[k], out=work)
             np.add(out, work, out=out)
     return out
+
+
+def _are_same(a: Array, b: Array) -> bool:
+    """Whether two arrays of one shape and dtype have the same elements in memory."""
+    return a is b or (a.strides == b.strides and _address(a) == _address(b))
+
+
+def _address(array: Array) -> int:
+    """Return where the first element is."""
+    data: Any = array.data
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else data.ptr)

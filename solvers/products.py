@@ -165,7 +165,9 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
     if isinstance(operator, array_module(operator).ndarray):
         return _dense(as_array(operator, name, array_module(like)).astype(dtype, copy=False), like)
     if is_sparse(operator):
-        return lambda x, out: np.copyto(out.T, operator @ x.T, casting="same_kind")
+        return lambda x, out: np.copyto(
+            out.reshape(-1, size).T, operator @ x.reshape(-1, size).T, casting="same_kind"
+        )
     if isinstance(operator, Operator) and np.result_type(operator.dtype, dtype) == dtype:
         return operator.apply_flat if like.ndim > 1 else operator.matvec
     apply, matvec = (getattr(operator, part, None) for part in ("apply", "matvec"))

@@ -177,7 +177,7 @@ def _power_of_two(size: float) -> float:
 def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:
     """Solve (T_1 ⊕ … ⊕ T_d + shift) x = b by back substitution along the first mode."""
     if len(triangles) == 1:
-        shifted = triangles[0] + shift * np.eye(len(triangles[0]))
+        shifted = triangles[0] + shift * np.eye(len(triangles[0]), dtype=triangles[0].dtype)
         return np.asarray(scipy.linalg.solve_triangular(shifted, b))
     first, rest = triangles[0], triangles[1:]
     blocks = b.reshape(len(first), len(b) // len(first), b.shape[1])

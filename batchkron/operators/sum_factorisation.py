@@ -113,12 +113,14 @@ class SumFactorisation:
         rhs = direct.right_hand_side(b, self._forward.shape[0], module)
         numbers = direct.checked_shifts(shifts)
         self._refuse_singular(numbers)
+        kind = np.result_type(rhs.dtype, *self._factors)  # shifts count as Python's numbers do
+        if numbers.dtype.kind == "c":
+            kind = np.result_type(kind, np.complex64)
+        if not (numbers.size and rhs.size):
+            return module.zeros((len(numbers), *rhs.shape), kind)  # type: ignore[no-any-return]
         columns = rhs if rhs.ndim == 2 else rhs[:, None]
         coefficients = self._forward.matmat(columns)
         found = [self._solved(coefficients, shift.item()) for shift in numbers]
-        kind = np.result_type(rhs.dtype, numbers.dtype, *self._factors)
-        if not found:
-            return module.zeros((0, *rhs.shape), kind)  # type: ignore[no-any-return]
         stack = module.stack(found).reshape(len(found), *rhs.shape)
         real = self._real and rhs.dtype.kind != "c" and numbers.dtype.kind != "c"
         return stack.real.copy() if real and stack.dtype.kind == "c" else stack  # type: ignore[no-any-return]

@@ -45,6 +45,14 @@ def test_outputs_without_products(rng, backend):
     assert bk.batched_gemm(a[:0], b[:0]).shape == (0, 3, 3)
 
 
+def test_c_of_a_narrower_dtype_is_widened_before_it_is_scaled(backend):
+    zero = np.zeros((1, 1, 1))
+    c = np.full((1, 1, 1), 1 / 3, np.float32)
+    np.testing.assert_array_equal(bk.batched_gemm(zero, zero, c, beta=0.1), 0.1 * c.astype(float))
+    c = np.full((1, 1, 1), 6e4, np.float16)
+    np.testing.assert_array_equal(bk.batched_gemm(zero, zero, c, beta=2), 120_000)
+
+
 ERRORS = [
     ({"a": np.ones((2, 2))}, ValueError, r"a has shape \(2, 2\); expected \(count, rows"),
     ({"b": np.ones((2, 4, 2))}, ValueError, r"b has shape \(2, 4, 2\); expected 3 rows"),

@@ -57,6 +57,14 @@ def test_arrays_that_are_not_contiguous(rng, place, spare):
     check(out, factors, before)
 
 
+def test_out_may_be_another_view_of_one_of_them():
+    memory = np.arange(10.0)
+    for step in (1, 2):
+        view, before = memory[::step], memory[::step].copy()
+        bk.linear_combination([1.0, 1.0], [np.ones(len(view)), view], memory[::step])
+        np.testing.assert_array_equal(memory[::step], before + 1)
+
+
 def test_other_dtypes(rng):
     vectors = [rng.standard_normal(5).astype("longdouble") for _ in range(2)]
     result = bk.linear_combination([2.0, 3.0], vectors, np.empty(5, "longdouble"))

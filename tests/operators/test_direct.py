@@ -72,6 +72,21 @@ def test_solves_with_many_shifts(rng, kind, sizes, columns):
     imaginary = factorised.solve(b, 2.0j)
     np.testing.assert_allclose((dense + 2.0j * np.eye(size)) @ imaginary, b, atol=1e-9)
     assert factorised.solve_shifted(b, []).shape == (0, *b.shape)
+    narrow = "complex64" if kind == "complex" else "float32"
+    single = bk.KroneckerSum([factor.astype(narrow) for factor in op.factors])
+    right = b.astype("float32")
+    assert single.solve(right).dtype == narrow
+    assert single.factorise().solve_shifted(right, shifts).dtype == narrow
+    assert single.factorise().solve_shifted(right, []).dtype == narrow
+    assert single.factorise().solve(right, 2.0j).dtype == "complex64"
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize("sizes", [(0,), (0, 2), (2, 0), (3, 0, 2)])
+def test_sums_without_unknowns_have_solutions(rng, kind, sizes):
+    op = bk.KroneckerSum([square(rng, n, kind) for n in sizes])
+    assert op.solve(np.zeros(0)).shape == (0,)
+    assert op.solve(np.zeros((0, 2))).shape == (0, 2)
 
 
 def test_singular_shifts_and_wrong_shapes_are_refused():

@@ -146,6 +146,10 @@ def test_forms_of_the_operator(form):
         assert result.converged
         x = result.x if batched == "columns" else result.x.T
         np.testing.assert_allclose(A @ x, b, atol=1e-8)
+    deeper = vectors(rng, (2, 3, 12))
+    M = scipy.sparse.diags_array(1 / A.diagonal()) if form == "sparse" else None
+    result = cg(forms[form], deeper, rtol=1e-11, batched="leading", M=M)
+    np.testing.assert_allclose(result.x @ A.T, deeper, atol=1e-8)
 
 
 @pytest.mark.parametrize("method", METHODS)
