@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -117,9 +118,15 @@ class SegmentedModeMultiply:
         chosen = backend_on(device)
         if chosen.current_device() == self._place:
             return self
-        moved = SegmentedModeMultiply.__new__(SegmentedModeMultiply)
-        moved._prepare(self._spec, chosen)
-        return moved
+        return _built(self._spec, chosen)
+
+    @property
+    def device(self) -> str:
+        """Where the matrices are: "cpu" or "cuda"."""
+        return "cuda" if self._backend.name == "cuda" else "cpu"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.device, self._spec)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
@@ -236,3 +243,15 @@ class SegmentedModeMultiply:
         if compute_dtype(array, self._spec.matrices) != self._spec.dtype:
             raise TypeError(f"x has dtype {array.dtype}; the matrices have {self._spec.dtype}")
         return ready(array, self._spec.dtype)
+
+
+def _built(spec: SegmentedSpec, chosen: Backend) -> SegmentedModeMultiply:
+    """Return a map of what was checked before."""
+    result = SegmentedModeMultiply.__new__(SegmentedModeMultiply)
+    result._prepare(spec, chosen)
+    return result
+
+
+def _rebuilt(device: str, spec: SegmentedSpec) -> SegmentedModeMultiply:
+    """Return a map where the one was that has been pickled."""
+    return _built(spec, backend_on(device))

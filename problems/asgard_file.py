@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from batchkron.problems.asgard_content import AsgardContent
 from batchkron.problems.asgard_state import AsgardField, AsgardState
 from batchkron.problems.axis import RESERVED_NAMES, Axis
 from batchkron.problems.basis import MAX_DEGREE, MAX_LEVEL
+from batchkron.problems.frozen import Frozen
 from batchkron.problems.grid import SparseGrid, levels_of_cells
 from batchkron.storage import read_foreign_file
 from batchkron.storage.refusal import refusing
@@ -103,7 +103,7 @@ def _decode_090(content: AsgardContent) -> AsgardState:
         layout="0.9.0",
         time=content.real("dtime_time"),
         fields=fields,
-        moments=MappingProxyType(moments),
+        moments=Frozen(moments),
     )
 
 

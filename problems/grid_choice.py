@@ -144,6 +144,8 @@ def _levels(level: int | Sequence[int] | None, dimensions: int) -> tuple[int, ..
         raise TypeError("level is missing; give an integer, or one per axis")
     if isinstance(level, (int, np.integer)):
         return (level,) * dimensions
+    if not isinstance(level, Sequence | np.ndarray):
+        raise TypeError(f"level is {level!r}; expected an integer, or one per axis")
     if len(level) != dimensions:
         raise ValueError(f"level has {len(level)} entries; the PDE has {dimensions} axes")
     return tuple(level)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from batchkron.problems.basis import check_degree
 from batchkron.problems.boundary import Boundary, Condition, Neumann, parse_boundary
 from batchkron.problems.default_stepper import default_stepper
 from batchkron.problems.exact_function import ExactFunction
+from batchkron.problems.frozen import Frozen
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.grid_choice import GridChoice, choose_grid
 from batchkron.problems.manufactured import (
@@ -123,15 +123,15 @@ class PDE:
         values: dict[str, Any] = {
             "axes": box,
             "terms": terms_of(terms, box),
-            "boundary": MappingProxyType(parse_boundary(boundary, box)),
+            "boundary": Frozen(parse_boundary(boundary, box)),
             "initial": initial_of(initial, box, known, function),
             "sources": sources_of(sources, box, known),
             "exact": known,
             "exact_function": function,
             "name": name,
-            "units": MappingProxyType(dict(units or {})),
+            "units": Frozen(units or {}),
             "t0": t0,
-            "volume": MappingProxyType(volumes_of(volume or {}, box)),
+            "volume": Frozen(volumes_of(volume or {}, box)),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from batchkron.problems.axis import Axis
+from batchkron.problems.frozen import Frozen
 from batchkron.problems.quadrature import Function
 from batchkron.problems.time import TimeFunction, constant
 
@@ -66,7 +66,7 @@ class Separable:
                     f"{name}={factor!r} must be a function of one array or a number; "
                     "a function of time is given as t="
                 )
-        object.__setattr__(self, "factors", MappingProxyType(dict(factors)))
+        object.__setattr__(self, "factors", Frozen(factors))
         object.__setattr__(self, "time", t)
         object.__setattr__(self, "coefficient", float(coefficient))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -54,7 +55,10 @@ def validate_batch(
     ------
     ValueError
         If ``samples`` is negative.
+    TypeError
+        If it is no whole number.
     """
+    samples = None if samples is None else operator.index(samples)
     if samples is not None and samples < 0:
         raise ValueError(f"samples is {samples}; expected 0 or more, or None for every block")
     rng = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ where nothing flows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.polynomial.legendre import Legendre
@@ -42,18 +43,21 @@ def _gaussian(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.exp(-(((z - _CENTRE) / _WIDTH) ** 2)))
 
 
-def _acceleration(name: str, profile: Profile) -> Callable[[], PDE]:
-    """Return the maker of f_t = -∂((1 - z²) f)/∂z with f = profile(z) at t = 0.
+def _compressed(profile: Profile, z: NDArray[np.float64], t: float) -> NDArray[np.float64]:
+    """Return what acceleration has made of a profile.
 
     A particle at z was at φ = tanh(atanh z - t) = (z - tanh t) / (1 - z tanh t), and
     (1 - φ²) / (1 - z²) = 1 / (cosh t - z sinh t)² is how much f has been compressed since.
     """
+    origin = (z - np.tanh(t)) / (1.0 - z * np.tanh(t))
+    return np.asarray(profile(origin) / (np.cosh(t) - z * np.sinh(t)) ** 2)
 
-    def exact(z: NDArray[np.float64], t: float) -> NDArray[np.float64]:
-        origin = (z - np.tanh(t)) / (1.0 - z * np.tanh(t))
-        return np.asarray(profile(origin) / (np.cosh(t) - z * np.sinh(t)) ** 2)
+
+def _acceleration(name: str, profile: Profile) -> Callable[[], PDE]:
+    """Return the maker of f_t = -∂((1 - z²) f)/∂z with f = profile(z) at t = 0."""
 
     def build() -> PDE:
+        exact = partial(_compressed, profile)
         z = Axis("z", -1.0, 1.0)
         return PDE([z], -div(z, _inside), boundary=Neumann(), exact=exact, name=name)
 

@@ -50,8 +50,8 @@ class Tableau:
     Raises
     ------
     ValueError
-        If the shapes do not fit, a matrix is not triangular, the weights do not sum to 1, or the
-        diagonal has two values.
+        If the shapes do not fit, an entry is not finite, a matrix is not triangular, the weights do
+        not sum to 1, or the diagonal has two values.
 
     Examples
     --------
@@ -86,7 +86,11 @@ class Tableau:
         self._check()
 
     def _check(self) -> None:
-        """Check the triangles, the diagonal and the sums."""
+        """Check the numbers, the triangles, the diagonal and the sums."""
+        for name in ("weights", "explicit", "implicit", "embedded", "dense"):
+            value = getattr(self, name)
+            if value is not None and not np.isfinite(value).all():
+                raise ValueError(f"{name} has entries that are not finite")
         if self.explicit is not None and np.triu(self.explicit).any():
             raise ValueError("explicit has entries on or above the diagonal; expected none there")
         if self.implicit is not None and np.triu(self.implicit, 1).any():

@@ -1,5 +1,8 @@
 """One mode's multiply summed over the edges of a graph."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from oracle import poisoned, random_array
@@ -96,6 +99,20 @@ def test_empty(rng, backend):
     np.testing.assert_array_equal(none.apply(np.ones((0, 12))), np.zeros((2, 12)))
     flat = bk.SegmentedModeMultiply(np.ones((1, 2, 0)), [0, 1], [0], [0], before=2, behind=1)
     np.testing.assert_array_equal(flat.apply(np.ones((1, 0))), np.zeros((1, 4)))
+
+
+def test_copies_and_pickles(rng):
+    op = bk.SegmentedModeMultiply(
+        rng.standard_normal((2, 3, 2)), [0, 1, 3], [0, 1, 1], [0, 1, 0], before=2, behind=2
+    )
+    x = rng.standard_normal(op.input_shape)
+    op.update(rng.standard_normal((2, 3, 2)))
+    expected = op.apply(x)
+    copies = copy.deepcopy(op), pickle.loads(pickle.dumps(op))
+    op.update(np.zeros((2, 3, 2)))
+    for one in copies:
+        assert one.device == "cpu"
+        np.testing.assert_array_equal(one.apply(x), expected)
 
 
 GOOD = {

@@ -207,6 +207,8 @@ def test_validate_reports_the_largest_error(rng, dtype):
     assert report.products == 40
     assert 0 < report.max_error_over_bound <= 1
     assert op.validate(samples=2).samples == 2
+    with pytest.raises(TypeError, match="integer"):
+        op.validate(samples=1.5)
     wrong = bk.operators.validation.validate_batch(op._spec, lambda x: 1.001 * op.apply(x), None, 0)
     assert not wrong.ok
     broken = bk.operators.validation.validate_batch(

@@ -1,5 +1,8 @@
 """The gallery: operators, errors and orders of its problems."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from problem_oracle import (
@@ -236,3 +239,14 @@ def test_unknown_names_are_met_with_close_ones():
         gallery.get("Continuity_2D")
     with pytest.raises(ValueError, match="the gallery has no 'zzz'; it has continuity-1d"):
         make("zzz")
+
+
+@pytest.mark.parametrize("name", gallery.names())
+def test_problems_can_be_copied_and_pickled(name):
+    problem = make(name, 2, 1)
+    for other in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+        np.testing.assert_array_equal(other.initial, problem.initial)
+        exact = [one.exact_coefficients(0.1) for one in (problem, other)]
+        assert (exact[0] is None) == (exact[1] is None)
+        if exact[0] is not None:
+            np.testing.assert_array_equal(*exact)

@@ -146,6 +146,7 @@ PDE_2D = PDE([X, Y], [div(X), div(Y)], boundary="periodic")
     [
         (lambda: PDE_2D.discretize(), TypeError, "level is missing"),
         (lambda: PDE_2D.discretize([1, 2, 3]), ValueError, "3 entries; the PDE has 2 axes"),
+        (lambda: PDE_2D.discretize(1.5), TypeError, "level is 1.5; expected an integer"),
         (lambda: PDE_2D.discretize(-1), ValueError, "level"),
         (lambda: PDE_2D.discretize(2, 1.5), TypeError, "degree"),
         (lambda: PDE_2D.discretize(2, 1, "dense"), ValueError, "grid is 'dense'"),

@@ -406,6 +406,7 @@ def test_a_tableau_of_ones_own():
     [
         ({"weights": [0.5, 0.5]}, "neither explicit nor implicit"),
         ({"weights": [0.5, 0.6], "explicit": [[0, 0], [1, 0]]}, "sum to 1.1"),
+        ({"weights": [np.nan, 0.5], "explicit": [[0, 0], [1, 0]]}, "weights has .* not finite"),
         ({"weights": [0.5, 0.5], "explicit": [[0, 1], [1, 0]]}, "on or above the diagonal"),
         ({"weights": [0.5, 0.5], "implicit": [[1, 1], [0, 1]]}, "above the diagonal"),
         ({"weights": [0.5, 0.5], "implicit": [[1, 0], [0, 2]]}, "one value beside 0"),
