@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import permutations
+from typing import Any
 
 from batchkron.backends.device_register_passes import RegisterPass, TilePlanner, cuts
 from batchkron.backends.device_registers import (
@@ -70,13 +72,28 @@ def few_tiles_groups(
         for cut in cuts(len(shape.inputs), parts):
             square = shape.inputs == shape.outputs or parts > _MOST_ORDERED
             for order in [tuple(reversed(cut))] if square else permutations(cut):
-                ways = []
-                for part in group_shapes(order, *sizes):
-                    ways += _quickest(part, constant, limits)
-                whole = len(ways) == parts
-                if whole and (not best or _cycles(ways) < _cycles(best)):
-                    best = ways
+                bound = _cycles(best) if best else math.inf
+                best = _quickest_ways(order, sizes, bound, constant, limits) or best
     return tuple(_group(way, shape.R == 1, constant, limits) for way in best)
+
+
+def _quickest_ways(
+    order: Sequence[tuple[int, int]],
+    sizes: tuple[Any, ...],
+    bound: float,
+    constant: bool,
+    limits: DeviceLimits,
+) -> list[_Way]:
+    """Return ways to work on the groups of a cut in less than ``bound`` cycles, if there are."""
+    ways: list[_Way] = []
+    for part in group_shapes(order, *sizes):
+        way = _quickest(part, constant, limits)
+        if way is None:
+            return []
+        ways.append(way)
+        if _cycles(ways) + (len(order) - len(ways)) * _LAUNCH >= bound:
+            return []
+    return ways
 
 
 def _cycles(ways: list[_Way]) -> float:
@@ -91,9 +108,10 @@ def _group(way: _Way, single: bool, constant: bool, limits: DeviceLimits) -> Reg
     return RegisterGroup(replace(tile, threads=way.threads, blocks=blocks), way.part.L, way.part.R)
 
 
-def _quickest(part: GroupShape, constant: bool, limits: DeviceLimits) -> list[_Way]:
-    """Return the way of least estimated time, none where no tile fits."""
-    return sorted(_ways(part, constant, limits), key=lambda way: way.cycles)[:1]
+@lru_cache(maxsize=4096)  # cuts of a product, and of others like it, have parts in common
+def _quickest(part: GroupShape, constant: bool, limits: DeviceLimits) -> _Way | None:
+    """Return the way of least estimated time, None where no tile fits."""
+    return min(_ways(part, constant, limits), key=lambda way: way.cycles, default=None)
 
 
 def _ways(part: GroupShape, constant: bool, limits: DeviceLimits) -> Iterator[_Way]:
