@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from batchkron.backends.device_batch_passes import HeldMode, largest_tile
 from batchkron.backends.device_batches import record_words
+from batchkron.backends.device_hardware import WARP, carveout
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
 
-_WARP = 32
 _LARGEST_HELD = 8  # rows and columns of a matrix that a thread takes whole
 _MOST_MULTIPLIES = 2048  # of one thread, all unrolled: a kernel compiles in a second or two
 _MOST_REGISTERS = 200  # for blocks and sums, so that a thread has some left
@@ -84,7 +84,7 @@ class SliceTiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return _WARP * self.warps * self.outputs
+        return WARP * self.warps * self.outputs
 
     @property
     def slice_sizes(self) -> tuple[int, int]:
@@ -108,7 +108,7 @@ class SliceTiling:
     def carveout(self) -> int:
         """Percentage of the memory on chip that should be shared memory; caches use the rest."""
         blocks = _THREADS // self.block
-        return min(100, -(-100 * blocks * (self.shared_bytes + 1024) // (228 << 10)))
+        return carveout(blocks, self.shared_bytes)
 
 
 def slice_tiling(
@@ -134,7 +134,7 @@ def slice_tiling(
         return None
     split, held = modes[0], modes[1 + exchanged :]
     team = steps[split].C * math.prod(steps[s].C for s in modes[1 : 1 + exchanged])
-    at_once = _WARP // team
+    at_once = WARP // team
     if 2 * products < at_once * outputs:
         return None  # warps would be idle
     turns = -(-most // at_once)
@@ -170,7 +170,7 @@ def _exchanged(steps: Sequence[Step], modes: Sequence[int], itemsize: int) -> in
                 break
             team *= step.C
         held = modes[1 + count :]
-        if team > _WARP:
+        if team > WARP:
             break
         registers = math.prod(steps[s].C for s in held) * itemsize // 4
         most = _SLICE_REGISTERS // 2 if team >= _LARGE_TEAM else _LARGEST_SLICE

@@ -14,14 +14,12 @@ import numpy as np
 
 from batchkron.backends.device_batch_units import may_use_units
 from batchkron.backends.device_batches import record_words
+from batchkron.backends.device_hardware import WARP, carveout
 from batchkron.backends.device_tiling import DeviceLimits, Step
 
-_WARP = 32
 _LEADING = (8, 12, 16)  # entries of the first mode
 _OTHERS = (12, 16)  # of the others
 _DOUBLE, _WORD = 8, 16  # bytes of a sum, of a copy
-_RESERVED = 1024  # bytes of shared memory that a thread block takes besides
-_ON_CHIP = 228 << 10
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class UnitSliceTiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return _WARP * self.warps
+        return WARP * self.warps
 
     @property
     def outputs(self) -> int:
@@ -77,7 +75,7 @@ class UnitSliceTiling:
     @property
     def carveout(self) -> int:
         """Percentage of the memory on chip that should be shared memory; caches use the rest."""
-        return min(100, -(-100 * self.blocks * (self.shared_bytes + _RESERVED) // _ON_CHIP))
+        return carveout(self.blocks, self.shared_bytes)
 
 
 def unit_slice_tiling(

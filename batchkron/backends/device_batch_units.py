@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.device_batches import record_words
+from batchkron.backends.device_hardware import WARP, carveout
 from batchkron.backends.device_tiling import DeviceLimits, Step
 
-_WARP = 32
 _HALF = 8  # rows of a fragment; a matrix has one or two halves
 # Multiply-adds of a slice, by bytes of an element: with fewer, others were faster on an H200.
 _LEAST_MULTIPLIES = {8: 200, 4: 500}
@@ -73,7 +73,7 @@ class UnitTiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return _WARP * self.warps * self.crew * self.outputs
+        return WARP * self.warps * self.crew * self.outputs
 
     @property
     def record_words(self) -> int:
@@ -90,15 +90,15 @@ class UnitTiling:
         """Bytes of shared memory of a thread block: matrices of the lanes' mode, or the sums."""
         held = 0 if self.lanes is None else self.steps[self.lanes].C
         matrix = held * (held + held % 2)
-        staged = self.block // _WARP * 2 * matrix
+        staged = self.block // WARP * 2 * matrix
         sums = 0 if self.crew == 1 else self.outputs * self.crew * self.size
         return 8 * max(staged, sums)
 
     @property
     def carveout(self) -> int:
         """Percentage of the memory on chip that should be shared memory; caches use the rest."""
-        blocks = max(1, 16 * _WARP // self.block)
-        return min(100, -(-100 * blocks * (self.shared_bytes + 1024) // (228 << 10)))
+        blocks = max(1, 16 * WARP // self.block)
+        return carveout(blocks, self.shared_bytes)
 
 
 def unit_tiling(

@@ -17,6 +17,7 @@ from batchkron.backends.device_batch_passes import (
     largest_tile,
     plan_passes,
 )
+from batchkron.backends.device_hardware import ON_CHIP, REGISTER_FILE, carveout, round_up
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
 
 LARGEST_SHORT_ID = 65534  # one more is an identity
@@ -31,12 +32,10 @@ _TOLERATED_WASTE = 1.1
 _LATENCY = 7
 _UNEVEN = 1.3
 _REGISTER_BYTES = 4
-_REGISTER_FILE = 65536
 _MOST_WARPS = 20  # more of them hide no more latency
 _TINY_BLOCK = 16  # bytes, whose copies are on their way for longer than one round takes
 _WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
 _WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
-_ON_CHIP = 228 << 10
 _FILLS = 4  # waves of thread blocks, so that the last one matters little
 _PIPELINED = 8  # products one after another, so that the first one's latency matters little
 _SMALL_BLOCK = 64
@@ -143,33 +142,33 @@ class RegisterTiling:
         if not self.cached:
             return -1
         blocks = -(-_WARPS_FOR_CACHE * 32 // self.block)
-        return min(100, -(-100 * blocks * (self.shared_bytes + 1024) // _ON_CHIP))
+        return carveout(blocks, self.shared_bytes)
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
         slots = 8 if self.stages > 2 else 4
         lists = self.products * slots * (self.record_words * 4 + self.itemsize)
-        exchange = _round_up(self.exchange * self.itemsize, 16)
-        group = _round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
+        exchange = round_up(self.exchange * self.itemsize, 16)
+        group = round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
         return self.block // self.group * group
 
 
 def matrix_bytes(elements: int, itemsize: int) -> int:
     """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
-    return _round_up(elements * itemsize, 16)
+    return round_up(elements * itemsize, 16)
 
 
 def matrix_pitch(elements: int, itemsize: int) -> int:
     """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
     size = matrix_bytes(elements, itemsize)
-    return size if size <= 16 else _round_up(size, 32)
+    return size if size <= 16 else round_up(size, 32)
 
 
 def record_words(steps: int, short_ids: bool) -> int:
     """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
     size = 4 + steps * (2 if short_ids else 4)
-    return 2 if size <= 8 else _round_up(size, 16) // 4
+    return 2 if size <= 8 else round_up(size, 16) // 4
 
 
 def register_tiling(
@@ -237,10 +236,6 @@ def _input_size(steps: Sequence[Step]) -> int:
     return steps[0].L * steps[0].C * steps[0].R
 
 
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
-
-
 @dataclass(frozen=True, slots=True)
 class _Cutting:
     """Which steps a thread does at once, and how many threads share a product.
@@ -259,15 +254,15 @@ class _Cutting:
         """Threads whose registers fit in a multiprocessor."""
         held = max(-(-items // self.team) * elements for items, elements in self.shapes)
         registers = min(255, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES))
-        return _REGISTER_FILE // registers
+        return REGISTER_FILE // registers
 
     def cost(self) -> float:
         """Return about how long products take, in no unit."""
-        threads = _round_up(self.team, 32)
+        threads = round_up(self.team, 32)
         products = threads // self.team
         matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
         product = matrix_bytes(_input_size(self.steps), self.itemsize) + matrices
-        fitting = _ON_CHIP * threads // (64 * products * product)
+        fitting = ON_CHIP * threads // (64 * products * product)
         warps = max(1, min(_MOST_WARPS, fitting))
         slots = sum(-(-items // self.team) * self.team * held for items, held in self.shapes)
         uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _UNEVEN
@@ -306,7 +301,7 @@ def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], most: int) -
 
     def waste(team: int) -> float:
         slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
-        group = _round_up(team, 32)
+        group = round_up(team, 32)
         return slots * (group / (group // team * team))
 
     fits: list[int] = [

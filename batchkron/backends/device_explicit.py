@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.device_hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.device_tiling import DeviceLimits
 
 WORD_BYTES = 16
@@ -27,7 +28,6 @@ _MOST_ENTRIES = 64  # of a, gone through while a row of b is held
 _SEGMENT_THREADS = (128, 64, 256)
 _RECIPROCAL = 2**32 - 1
 _LARGEST_OFFSET = 2**31 - 1
-_MOST_BLOCKS_DOWN = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class ExplicitCut:
         """Thread blocks across a band, and down the bands and slices."""
         used = self.words if self.whole else -(-self.rest // self.kernel.elements)
         chunk = self.kernel.threads * self.kernel.words
-        return -(-used // chunk), min(self.parts, _MOST_BLOCKS_DOWN)
+        return -(-used // chunk), min(self.parts, MOST_BLOCKS_DOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class SegmentCut:
     @property
     def grid(self) -> tuple[int, int]:
         """Thread blocks along b, and along the entries of a."""
-        return self.chunks * self.b.rows, min(self.groups, _MOST_BLOCKS_DOWN)
+        return self.chunks * self.b.rows, min(self.groups, MOST_BLOCKS_DOWN)
 
 
 def explicit_cut(

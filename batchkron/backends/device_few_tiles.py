@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
+from batchkron.backends.device_hardware import REGISTER_FILE, resident_blocks
 from batchkron.backends.device_register_passes import RegisterPass, TilePlanner, cuts
 from batchkron.backends.device_registers import (
     RegisterGroup,
@@ -26,7 +27,6 @@ from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_sha
 
 _LEAST_THREADS, _MOST_THREADS = 128, 512  # of a thread block, the only one of its multiprocessor
 _HELD = (16, 32)  # elements that a thread may hold, beside the usual ones
-_REGISTER_FILE = 65536
 _REGISTERS = (64, 128, 256)  # that a thread has: with more than it needs, code is longer and slower
 _OTHER_REGISTERS = 46  # of a thread, beside the elements that it holds
 _TO_LOAD_FACTORS = 24  # more, of factors that are no constants, or complex
@@ -103,8 +103,8 @@ def _cycles(ways: list[_Way]) -> float:
 def _group(way: _Way, single: bool, constant: bool, limits: DeviceLimits) -> RegisterGroup:
     """Return a kernel; ``single``: its columns are known before it runs."""
     tile = tile_of(way.planner, way.part.R if single else 0, constant, limits)
-    fitting = (limits.shared_bytes + 1024) // (tile.shared_bytes + 1024)
-    blocks = max(1, min(_REGISTER_FILE // (way.threads * way.registers), fitting))
+    fitting = resident_blocks(tile.shared_bytes, limits)
+    blocks = max(1, min(REGISTER_FILE // (way.threads * way.registers), fitting))
     return RegisterGroup(replace(tile, threads=way.threads, blocks=blocks), way.part.L, way.part.R)
 
 
@@ -135,7 +135,7 @@ def _ways(part: GroupShape, constant: bool, limits: DeviceLimits) -> Iterator[_W
         registers = holding + _OTHER_REGISTERS + loading
         if registers <= _REGISTERS[-1]:
             fitting = next(some for some in _REGISTERS if some >= registers)
-            threads = min(_threads(passes), _REGISTER_FILE // fitting)
+            threads = min(_threads(passes), REGISTER_FILE // fitting)
             cycles = _LAUNCH + rounds * _tile_cycles(passes, threads, part.itemsize / 4) + moving
             yield _Way(cycles, part, planner, threads, fitting)
 

@@ -17,11 +17,11 @@ import numpy as np
 from batchkron.backends.device_fibre_times import (
     LANES,
     RING,
-    WARP,
     Cut,
     Shape,
     writes_to_array,
 )
+from batchkron.backends.device_hardware import WARP
 from batchkron.backends.device_register_passes import access_lengths, strides_of
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array

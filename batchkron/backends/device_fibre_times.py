@@ -11,18 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
+from batchkron.backends.device_hardware import MOST_REGISTERS, REGISTER_FILE, WARP
 from batchkron.backends.device_tf32 import tf32_cut
 from batchkron.backends.device_tiling import DeviceLimits
 
-WARP = 32
 LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
 SECTOR = 32  # bytes, the least that is worth reading
 _MOST_SUMS = 128  # of a thread, single precision
 _MOST_HELD = 128  # registers of a thread for its fibres, double precision
 _MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
 _LEAST_SPLIT = 96 * 96  # of one that such units multiply in single precision
-_REGISTER_FILE = 65536
-_MOST_REGISTERS = 255
 _OTHER_REGISTERS = 52  # for words of factors, addresses
 _TEAMS = {  # warps of a team: numbers of teams
     1: (4, 6, 8, 12, 16),
@@ -311,7 +309,7 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         buffer = slices * block * columns
         if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
             continue
-        registers = min(_MOST_REGISTERS, _REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+        registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
         passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
         if passes is None:
             continue

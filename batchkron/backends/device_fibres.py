@@ -18,6 +18,7 @@ import numpy as np
 
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile, layout_of
 from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of
+from batchkron.backends.device_hardware import WARP
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_tf32 import PRODUCTS
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape
@@ -29,7 +30,6 @@ _MOST_MODES = 8
 _MOST_IN_GROUP = 4
 _MOST_ORDERED = 4  # groups whose every order is looked at
 _CONFLICTS = 0.18  # of the time, where every access to shared memory is twice as long
-_WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class FibreGroup:
     def knobs(self) -> FibreKnobs:
         """What was chosen."""
         tile = self.tile
-        warps = tile.threads // _WARP
+        warps = tile.threads // WARP
         units = int(any(one.products for one in tile.passes))
         return FibreKnobs(tile.slices, tile.columns, tile.teams, warps, tile.stages, units)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.device_fibres import FibreGroup, FibreKnobs, fibre_group, fibre_knobs
+from batchkron.backends.device_hardware import REGISTER_FILE
 from batchkron.backends.device_kron_groups import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.device_kron_slices import (
     SliceGroup,
@@ -51,7 +52,6 @@ _THREADS = (64, 128, 256, 512)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_SLICES = 64
-_REGISTER_FILE = 65536
 _LEAST_OTHER_REGISTERS = 16  # of a thread, beside what it holds
 
 
@@ -325,7 +325,7 @@ def _near(part: GroupShape, centre: RegisterKnobs, changes: int) -> Iterator[Reg
         if not 0 < changed <= changes:
             continue
         knobs = RegisterKnobs(*values)
-        registers = _REGISTER_FILE // (knobs.threads * knobs.blocks)
+        registers = REGISTER_FILE // (knobs.threads * knobs.blocks)
         room = registers >= knobs.held * part.itemsize // 4 + _LEAST_OTHER_REGISTERS
         whole = knobs.columns == part.R or knobs.slices == 1
         if whole and (room or knobs.held == centre.held):

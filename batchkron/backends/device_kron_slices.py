@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from batchkron.backends.device_hardware import room_of_blocks
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 
 _THREADS = 256
@@ -192,8 +193,7 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
 
 def _shared(limits: DeviceLimits) -> tuple[int, int]:
     """Return shared memory and most slots of each of several thread blocks."""
-    reserved = 1024  # of each thread block
-    return (limits.shared_bytes + reserved) // _BLOCKS - reserved, _FEW_SLOTS
+    return room_of_blocks(_BLOCKS, limits), _FEW_SLOTS
 
 
 def _held(slices: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from batchkron.backends.device_hardware import resident_blocks
 from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 
 _SMALLEST = 16  # rows or columns of a factor: fewer would leave most of a tile empty
@@ -169,7 +170,7 @@ def panel_group(
         entries = -(-C // cut.depth) * cut.depth
         cycles = _LAUNCH + rounds * cut.fibres * cut.results * entries / cut.rate
         tile = PanelTile((part.first,), C, K, part.R == 1, cut, part.dtype)
-        fitting = (limits.shared_bytes + 1024) // (tile.shared_bytes + 1024)
+        fitting = resident_blocks(tile.shared_bytes, limits)
         if fitting < 1:
             return None
         tile = replace(tile, cut=replace(cut, blocks=min(cut.blocks, fitting)))

@@ -13,10 +13,10 @@ from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
 
+from batchkron.backends.device_hardware import WARP
 from batchkron.spec import Array
 
 _BANKS = 32  # of four bytes each
-_WARP = 32
 _LINE = 128  # bytes that a warp should find together in memory
 _COPY = 0.75  # what a pass without arithmetic costs
 _MOST_PADDED = 1.07  # times the elements without pads
@@ -156,7 +156,7 @@ def _conflicts(axes: Sequence[ThreadAxis], places: Sequence[int], words: int) ->
     """Return how many times longer a warp's access takes than without bank conflicts."""
     total = math.prod(axis.size for axis in axes)
     lanes = _BANKS // words
-    accesses = -(-min(total, 8 * _WARP) // lanes)
+    accesses = -(-min(total, 8 * WARP) // lanes)
     rest = np.minimum(np.arange(accesses * lanes), total - 1).reshape(accesses, lanes)
     address = np.zeros(rest.shape, np.int64)
     for axis, place in zip(axes, places, strict=True):

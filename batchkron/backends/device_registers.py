@@ -14,6 +14,13 @@ from itertools import permutations
 
 import numpy as np
 
+from batchkron.backends.device_hardware import (
+    MOST_BLOCK,
+    MOST_REGISTERS,
+    REGISTER_FILE,
+    WARP,
+    resident_blocks,
+)
 from batchkron.backends.device_register_passes import (
     RegisterPass,
     TilePlanner,
@@ -28,14 +35,10 @@ LARGEST_FACTOR = 16
 MOST_MODES = 12
 _MOST_GROUPS = 4
 _MOST_CONSTANTS = 16 << 10  # bytes
-_WARP = 32
 _LINE = 128  # bytes that a warp should find together in memory
 _SECTOR = 32  # bytes, the least that is worth reading
 _PAGE = 4096  # bytes of shared memory by which tiles are told apart
-_MOST_REGISTERS = 255
-_REGISTER_FILE = 65536
 _MOST_THREADS = 2048  # of a multiprocessor
-_MOST_BLOCK = 1024  # threads of a thread block
 _MOST_HELD_BYTES = 1024  # of a tile in a thread: what registers can name
 _FULL = 256  # threads of a multiprocessor, at least
 _MOST_TOGETHER = 2  # tiles that become one, where there are more than multiprocessors
@@ -267,14 +270,14 @@ def register_group(
     """
     whole = 0 < knobs.columns <= part.R and (knobs.columns == part.R or knobs.slices == 1)
     held = 0 < knobs.held * part.itemsize <= _MOST_HELD_BYTES
-    block = 0 < knobs.threads <= _MOST_BLOCK and knobs.threads % _WARP == 0
+    block = 0 < knobs.threads <= MOST_BLOCK and knobs.threads % WARP == 0
     resident = 0 < knobs.blocks * knobs.threads <= _MOST_THREADS
     if not (whole and held and block and resident and 0 < knobs.slices <= part.L):
         return None
     if not _may_be_held(part):
         return None
     tile = _tile_with(part, knobs.slices, knobs.columns, knobs.held, R, constant, limits)
-    if tile is None or knobs.blocks * (tile.shared_bytes + 1024) > limits.shared_bytes + 1024:
+    if tile is None or knobs.blocks > resident_blocks(tile.shared_bytes, limits):
         return None
     return RegisterGroup(replace(tile, threads=knobs.threads, blocks=knobs.blocks), part.L, part.R)
 
@@ -318,13 +321,13 @@ def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) 
         for one in passes
     )
     other = 40 if constant else 64  # for sums, words of a factor, addresses
-    registers = min(_MOST_REGISTERS, held + other)
-    room = max(_WARP, _REGISTER_FILE // registers // _WARP * _WARP)
+    registers = min(MOST_REGISTERS, held + other)
+    room = max(WARP, REGISTER_FILE // registers // WARP * WARP)
     items = min(math.prod(axis.size for axis in one.threads) for one in passes)
-    fitting = (limits.shared_bytes + 1024) // (shared + 1024)
+    fitting = resident_blocks(shared, limits)
     least = _MANY_THREADS if shared > _WIDE_BYTES else _MANY_THREADS * 3 // 2  # items for so many
     most = 512 if fitting == 1 else _MANY_THREADS if items >= least else 128
-    threads = min(-(-items // _WARP) * _WARP, most, room)
+    threads = min(-(-items // WARP) * WARP, most, room)
     return RegisterTile(
         modes=tuple(range(planner.first, planner.first + len(planner.inputs))),
         inputs=planner.inputs,

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.backends.device_hardware import MOST_BLOCK, WARP, power_of_two
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
 
@@ -28,14 +29,12 @@ __all__ = [
 
 _Ids: TypeAlias = NDArray[np.int64]
 
-_WARP = 32
 WORD = 16  # bytes; matrices begin at multiples
 MOST_BLOCKS = 2**31 - 1  # of the inputs, and of the outputs, that edges and nodes number
 _RESULT_REGISTERS = 20  # of a thread, for its sums
 _MOST_ITEMS = 4
 _ITEMS_OF_FEW = 2  # where a team is part of a warp: its threads should read whole sectors
 _MOST_TEAM = 512
-_MOST_BLOCK = 1024
 _THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
 _SHARED_TARGET = 48 << 10  # of a thread block
 _LONG = 32  # edges from which on the teams of a thread block share a node
@@ -109,10 +108,6 @@ class SegmentTiling:
         return -(-mode.L * mode.R * self.width // (self.team * mode.items))
 
 
-def _power_of_two(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()
-
-
 def result_tile(outputs: int, itemsize: int) -> int:
     """Return how many results of a fibre a thread has at a time: all, or tiles of 8 or 4."""
     most = 4 if itemsize == 16 else 8
@@ -140,10 +135,10 @@ def segment_tiling(
     pairs = [mode.L * mode.R * width for mode in modes]
     wanted = limits.multiprocessors * _THREADS_PER_MULTIPROCESSOR
     team = 1
-    while team < min(_MOST_TEAM, _power_of_two(max(pairs))) and (
+    while team < min(_MOST_TEAM, power_of_two(max(pairs))) and (
         nodes * slabs * team < wanted
         or any(
-            team * (m if team >= _WARP else min(m, _ITEMS_OF_FEW)) < p
+            team * (m if team >= WARP else min(m, _ITEMS_OF_FEW)) < p
             for m, p in zip(most, pairs, strict=True)
         )
     ):
@@ -154,7 +149,7 @@ def segment_tiling(
     )
     size = cut[0].L * cut[0].K * cut[0].R * width * itemsize
     in_shared = size <= (limits.shared_bytes if len(cut) > 1 else _SHARED_TARGET)
-    most_threads = _MOST_BLOCK if width == 1 and itemsize <= 8 else _MOST_BLOCK // 2  # registers
+    most_threads = MOST_BLOCK if width == 1 and itemsize <= 8 else MOST_BLOCK // 2  # registers
     teams = _teams(team, most_threads, nodes * slabs, limits)
     while teams > 1 and teams * size > _SHARED_TARGET:
         teams //= 2
@@ -163,7 +158,7 @@ def segment_tiling(
 
 def _teams(team: int, most_threads: int, nodes: int, limits: DeviceLimits) -> int:
     """Return the teams of a thread block: up to eight large ones, if all processors have work."""
-    if team <= _WARP:
+    if team <= WARP:
         return 128 // team
     teams = max(1, min(_TEAMS, most_threads // team))
     while teams > 1 and nodes < 4 * teams * limits.multiprocessors:
@@ -176,7 +171,7 @@ def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
     if inner == 1:
         return 1
     size = mode.L * max(mode.C, mode.K) * mode.R * itemsize
-    width, least = min(32, _power_of_two(inner)), max(2, 32 // itemsize)
+    width, least = min(32, power_of_two(inner)), max(2, 32 // itemsize)
     while width > least and width * size > _SHARED_TARGET:
         width //= 2
     return width

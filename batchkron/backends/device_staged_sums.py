@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.backends.device_hardware import resident_blocks
 from batchkron.backends.device_segments import EdgeTable, SegmentMode, column_pitch
 from batchkron.backends.device_tiling import DeviceLimits
 
@@ -26,7 +27,6 @@ __all__ = [
 ]
 
 _LINE = 128  # bytes
-_RESERVED = 1024  # bytes of shared memory that a thread block takes besides
 _MOST_MODES = 3  # of a bundle
 MOST_CHILDREN = 1 << 31 - _MOST_MODES  # that loads can number
 _SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
@@ -155,7 +155,7 @@ def staged_tiling(
         teams //= 2
     if teams * own > limits.shared_bytes:
         return None
-    blocks = (limits.shared_bytes + _RESERVED) // (teams * own + _RESERVED)
+    blocks = resident_blocks(teams * own, limits)
     blocks = max(1, min(blocks, _resident(bundles, itemsize) // (team * teams)))
     return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from batchkron.backends.device_hardware import WARP
 from batchkron.backends.device_tiling import DeviceLimits
 
 _MOST_MODES = 12
@@ -13,7 +14,6 @@ _LEAST_ELEMENTS = 32  # fewer leave most of a warp idle: several systems then sh
 _MOST_THREADS = 512
 _MOST_HELD = 16  # elements of a thread, in registers
 _USUAL_HELD = 4
-_WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def sum_tiling(sizes: Sequence[int], itemsize: int, limits: DeviceLimits) -> Sum
     size, fibres = math.prod(sizes), math.prod(sizes[1:])
     if len(sizes) > _MOST_MODES or size < _LEAST_ELEMENTS:
         return None
-    whole = fibres % _WARP == 0 and fibres <= _MOST_THREADS and sizes[0] <= _MOST_HELD
+    whole = fibres % WARP == 0 and fibres <= _MOST_THREADS and sizes[0] <= _MOST_HELD
     threads = fibres if whole else _warps(size, _USUAL_HELD)
     tiling = SumTiling(tuple(sizes), threads, -(-size // threads))
     if tiling.held > _MOST_HELD or tiling.elements * itemsize > limits.shared_bytes:
@@ -48,4 +48,4 @@ def sum_tiling(sizes: Sequence[int], itemsize: int, limits: DeviceLimits) -> Sum
 
 
 def _warps(size: int, held: int) -> int:
-    return min(_MOST_THREADS, -(-size // (held * _WARP)) * _WARP)
+    return min(_MOST_THREADS, -(-size // (held * WARP)) * WARP)

@@ -12,6 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from batchkron.backends.device_hardware import power_of_two, round_up
+
 MOST_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
 _RUNTIME_TILE = 4
 _SHARED_TARGET = 96 << 10  # so that at least two thread blocks share a multiprocessor
@@ -89,20 +91,11 @@ class Step:
     def staged(self, itemsize: int) -> int:
         """Return the elements of shared memory that the factor takes, padded as in the kernel."""
         unit = 16 // itemsize
-        return _round_up(self.C * _round_up(self.K, self.tile), unit)
+        return round_up(self.C * round_up(self.K, self.tile), unit)
 
     def items(self, columns: int) -> int:
         """Return how many threads can work on it."""
         return self.L * -(-self.K // self.tile) * self.R * columns
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
-
-
-def _power_of_two(value: int) -> int:
-    """Return the smallest power of two that is at least ``value``, and at least 1."""
-    return 1 << max(0, value - 1).bit_length()
 
 
 def k_tile(outputs: int, dtype: np.dtype[np.generic]) -> int:
@@ -250,15 +243,15 @@ def batch_tiling(
     Tiny blocks are evaluated by a part of a warp, others by a thread block; blocks that do not fit
     in shared memory lie in the workspace.
     """
-    width = min(32, _power_of_two(inner + 1) // 2) if inner > 1 else 1
+    width = min(32, power_of_two(inner + 1) // 2) if inner > 1 else 1
 
     def tiling(threads: int, staged: bool, in_shared: bool) -> Tiling:
         return Tiling(steps, width, 0, threads, staged, in_shared, buffers, itemsize)
 
     items = max(step.items(width) for step in steps)
-    first = max(width, _power_of_two(min(items, 33)))
+    first = max(width, power_of_two(min(items, 33)))
     small = [size for size in (1, 2, 4, 8, 16, 32) if size >= first]
-    whole = min(256, max(64, _round_up(items, 32)))
+    whole = min(256, max(64, round_up(items, 32)))
     for threads in [*small, whole]:
         choice = tiling(threads, True, True)
         if choice.shared_bytes <= min(_SHARED_TARGET, limits.shared_bytes):
@@ -376,7 +369,7 @@ def _group_tiling(
     def tiling(width: int, staged: bool, in_shared: bool) -> Tiling:
         row_length = after if after < width and in_shared else 0
         items = max(step.items(width) for step in steps)
-        threads = min(256, max(64, _round_up(items, 32)))
+        threads = min(256, max(64, round_up(items, 32)))
         return Tiling(steps, width, row_length, threads, staged, in_shared, 2, itemsize)
 
     widths = [

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from batchkron.backends.cubin import resources
+from batchkron.backends.device_hardware import MOST_BLOCK, REGISTER_FILE
 from batchkron.backends.device_programs import Program
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.backends.kernel_cache import CompiledKernel
 from batchkron.backends.tuning import Outcome, Tuning
 
-_REGISTER_FILE = 65536
 _REGISTER_UNIT = 8  # registers of a thread are handed out in eights
-_MOST_BLOCK = 1024  # threads of a thread block
 _LEAST_GAIN = 1.01  # over the rule: less is noise
 _MOST_REASONS = 20  # for failures that are kept in words
 _MOST_KEPT = 256  # kernels' code in memory
@@ -49,7 +48,7 @@ class Kernel:
 
     def fits(self, limits: DeviceLimits) -> bool:
         """Whether a multiprocessor has the memory and the threads, whatever the registers."""
-        return 0 < self.threads <= _MOST_BLOCK and self.shared_bytes <= limits.shared_bytes
+        return 0 < self.threads <= MOST_BLOCK and self.shared_bytes <= limits.shared_bytes
 
 
 class Space(Protocol[Choice]):
@@ -242,7 +241,7 @@ class Search(Generic[Choice]):
         if found is None:
             return True
         registers = -(-found.registers // _REGISTER_UNIT) * _REGISTER_UNIT * kernel.threads
-        return registers * kernel.blocks <= _REGISTER_FILE and found.stack <= self._stack
+        return registers * kernel.blocks <= REGISTER_FILE and found.stack <= self._stack
 
     def _count(self, what: str) -> None:
         self._counts[what] += 1

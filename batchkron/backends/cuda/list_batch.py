@@ -22,11 +22,10 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, Remembered, batch_scalars
 from batchkron.backends.device_arguments import FACTOR, STEP, batch_arguments
+from batchkron.backends.device_hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.device_list_programs import batch_program
 from batchkron.backends.device_programs import has_fixed_steps
 from batchkron.backends.device_tiling import Step, Tiling, batch_tiling
-
-_MOST_BLOCKS_Y = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class ListBatch:
         units = self.shape.num_outputs if self.shape.owner else self.shape.products
         most = tiling.most_blocks(device_limits(self.device))
         blocks = min(-(-units // tiling.teams), most)
-        slabs = min(outer * -(-inner // tiling.width), _MOST_BLOCKS_Y, max(1, most // blocks))
+        slabs = min(outer * -(-inner // tiling.width), MOST_BLOCKS_DOWN, max(1, most // blocks))
         return blocks, slabs
 
     def _prepared(self, outer: int, inner: int) -> tuple[Launch, int]:

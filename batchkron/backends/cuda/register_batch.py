@@ -27,6 +27,7 @@ from batchkron.backends.device_batches import (
     record_words,
     register_tiling,
 )
+from batchkron.backends.device_hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.device_list_programs import (
     register_batch_program,
     slice_program,
@@ -40,7 +41,6 @@ from batchkron.spec import Array
 AnyTiling = RegisterTiling | SliceTiling | UnitTiling | UnitSliceTiling
 
 WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
-_MOST_BLOCKS_Y = 65535
 _MOST_COUNTED = 2**31 - 16  # the kernel counts inputs, and products of an output, in 32 bits
 
 
@@ -117,7 +117,7 @@ class RegisterBatch:
             blocks = -(-self._num_outputs // tiling.outputs)
             if isinstance(tiling, RegisterTiling):
                 blocks *= tiling.cluster
-            grid = blocks, min(outer, _MOST_BLOCKS_Y)
+            grid = blocks, min(outer, MOST_BLOCKS_DOWN)
             launch = Launch(
                 self.prepare(), grid, tiling.block, tiling.shared_bytes, arguments, 2, "accumulate"
             )

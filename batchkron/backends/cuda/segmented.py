@@ -23,6 +23,7 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, Remembered, batch_scalars
 from batchkron.backends.device_arguments import segmented_arguments
+from batchkron.backends.device_hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.device_list_programs import segmented_program, staged_sums_program
 from batchkron.backends.device_programs import Program
 from batchkron.backends.device_segments import (
@@ -46,7 +47,6 @@ from batchkron.segmented_spec import SegmentedSpec
 from batchkron.spec import Array
 from batchkron.sweep_list import SweepList
 
-_MOST_BLOCKS = 65535  # along y and z of a grid
 _SCRATCH_BYTES = 1 << 30  # of several vectors; one takes what it needs
 
 
@@ -175,8 +175,8 @@ class EdgeSums:
             arguments[key] = count
         grid = (
             crews + -(-(nodes - crews) // tiling.teams),
-            min(outer * -(-inner // tiling.width), _MOST_BLOCKS),
-            min(tiling.pieces, _MOST_BLOCKS),
+            min(outer * -(-inner // tiling.width), MOST_BLOCKS_DOWN),
+            min(tiling.pieces, MOST_BLOCKS_DOWN),
         )
         return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
 

@@ -21,13 +21,13 @@ from batchkron.backends.cuda.device import (
 )
 from batchkron.backends.cuda.launch import Launch, PlainCalls, Remembered, batch_scalars
 from batchkron.backends.device_arguments import sum_arguments, sum_factors
+from batchkron.backends.device_hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.device_krylov_programs import sum_program
 from batchkron.backends.device_sums import sum_tiling
 from batchkron.backends.listed_sum import ListedSum
 from batchkron.batch_spec import batch_shape_of
 from batchkron.spec import Array
 
-_MOST_BLOCKS_Y = 65535
 _MOST_BLOCKS = 2**31 - 1
 
 
@@ -124,7 +124,7 @@ class SumPlan(PlainCalls):
         arguments = np.zeros(1, sum_arguments(self.dtype, len(self.sizes)))
         arguments["factors"] = self.factors
         arguments["systems"], arguments["inner"] = self.systems, inner
-        grid = outer, min(inner, _MOST_BLOCKS_Y)
+        grid = outer, min(inner, MOST_BLOCKS_DOWN)
         shared = self.tiling.elements * self.dtype.itemsize
         launch = Launch(self._kernel, grid, self.tiling.threads, shared, arguments, 2, "accumulate")
         self._launches[outer, inner] = launch
