@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Real
+
+from batchkron.problems.number_checks import is_number
 
 RESERVED_NAMES = ("t", "coefficient")
 
@@ -46,7 +47,7 @@ class Axis:
             raise ValueError(f"name is {self.name!r}, which is taken; use another, such as 'x'")
         for end in ("lower", "upper"):
             value = getattr(self, end)
-            if not isinstance(value, Real) or isinstance(value, bool):
+            if not is_number(value):
                 raise TypeError(
                     f"{end} of axis {self.name!r} is {type(value).__name__}; expected a real number"
                 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import FROM_EXACT
+from batchkron.problems.number_checks import is_number
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Field, Separable, separable_parts
 from batchkron.problems.terms import Term, flatten_terms
@@ -136,7 +136,7 @@ def volumes_of(
         if callable(function):
             found[axis] = function
             continue
-        if not isinstance(function, Real) or isinstance(function, bool):
+        if not is_number(function):
             raise TypeError(
                 f"the volume element of {axis.name!r} is {type(function).__name__}; expected a "
                 "function of one array, or a number"

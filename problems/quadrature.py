@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.problems.axis import Axis
+from batchkron.problems.number_checks import is_number
 
 Function: TypeAlias = Callable[[NDArray[np.float64]], Any] | float
 """A function of one coordinate, called once with an array of points, or a constant."""
@@ -100,7 +100,7 @@ def evaluate(function: Function, points: NDArray[np.float64], what: str) -> NDAr
     >>> evaluate(lambda s: s**2, np.array([1.0, 2.0]), "the coefficient")
     array([1., 4.])
     """
-    if isinstance(function, Real) and not isinstance(function, bool):
+    if is_number(function):
         values = np.full(points.size, float(function))
     elif callable(function):
         values = _call(function, points.ravel().copy(), what)

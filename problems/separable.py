@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, TypeAlias
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.frozen import Frozen
+from batchkron.problems.number_checks import is_number
 from batchkron.problems.quadrature import Function
 from batchkron.problems.time import TimeFunction, constant
 
@@ -52,16 +52,16 @@ class Separable:
         self, *, t: TimeFunction | float = 1.0, coefficient: float = 1.0, **factors: Function
     ) -> None:
         if not isinstance(t, TimeFunction):
-            if not _is_number(t):
+            if not is_number(t):
                 raise TypeError(
                     f"t must be a TimeFunction of batchkron.problems.time (such as time.sin(2)) "
                     f"or a number, got {type(t).__name__}"
                 )
             t = constant(t)
-        if not _is_number(coefficient):
+        if not is_number(coefficient):
             raise TypeError(f"coefficient must be a number, got {type(coefficient).__name__}")
         for name, factor in factors.items():
-            if not (callable(factor) or _is_number(factor)) or isinstance(factor, TimeFunction):
+            if not (callable(factor) or is_number(factor)) or isinstance(factor, TimeFunction):
                 raise TypeError(
                     f"{name}={factor!r} must be a function of one array or a number; "
                     "a function of time is given as t="
@@ -102,7 +102,7 @@ class Separable:
             return Separable(
                 t=self.time * other, coefficient=self.coefficient, **dict(self.factors)
             )
-        if _is_number(other):
+        if is_number(other):
             number = self.coefficient * float(other)
             return Separable(t=self.time, coefficient=number, **dict(self.factors))
         return NotImplemented
@@ -145,7 +145,7 @@ class SeparableSum:
 
     def __mul__(self, other: TimeFunction | float) -> SeparableSum:
         """Product with a number or a function of time."""
-        if isinstance(other, TimeFunction) or _is_number(other):
+        if isinstance(other, TimeFunction) or is_number(other):
             return SeparableSum(tuple(part * other for part in self.parts))
         return NotImplemented
 
@@ -186,8 +186,8 @@ def separable_parts(
     """
     if isinstance(value, (Separable, SeparableSum)):
         parts = value.parts
-    elif _is_number(value):
-        parts = (Separable(coefficient=value),) if value != 0.0 else ()  # type: ignore[arg-type]
+    elif is_number(value):
+        parts = (Separable(coefficient=value),) if value != 0.0 else ()
     elif isinstance(value, (list, tuple)):
         return tuple(
             part
@@ -214,7 +214,7 @@ def _add(left: Field, right: Field) -> Any:
     for value in (left, right):
         if isinstance(value, (Separable, SeparableSum)):
             parts.extend(value.parts)
-        elif _is_number(value):
+        elif is_number(value):
             parts.append(Separable(coefficient=value))
         else:
             return NotImplemented
@@ -222,10 +222,6 @@ def _add(left: Field, right: Field) -> Any:
 
 
 def _negative(value: Field) -> Field:
-    if isinstance(value, (Separable, SeparableSum)) or _is_number(value):
+    if isinstance(value, (Separable, SeparableSum)) or is_number(value):
         return -value
     return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Literal, TypeAlias
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import Boundary, Condition, parse_ends
+from batchkron.problems.number_checks import is_number
 from batchkron.problems.one_dimension import FLUX_SIGNS, Flux
 from batchkron.problems.quadrature import Function
 from batchkron.problems.time import TimeFunction, constant
@@ -75,7 +75,7 @@ class Term:
         """Product with a number or a function of time."""
         if isinstance(other, TimeFunction):
             return replace(self, time=self.time * other)
-        if _is_number(other):
+        if is_number(other):
             return replace(self, scale=self.scale * float(other))
         return NotImplemented
 
@@ -309,12 +309,8 @@ def _check_coefficient(kind: str, axis: Axis, coefficient: object) -> None:
         raise TypeError(
             f"{kind}: the coefficient in {axis.name!r} is a function of time; give it as time="
         )
-    if not (callable(coefficient) or _is_number(coefficient)):
+    if not (callable(coefficient) or is_number(coefficient)):
         raise TypeError(
             f"{kind}: the coefficient in {axis.name!r} must be a number or a function of one "
             f"array, got {type(coefficient).__name__}"
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

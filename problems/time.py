@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.problems.number_checks import finite_number
 from batchkron.problems.time_functions import (
     MAXIMUM_DEPTH,
     MAXIMUM_SIZE,
@@ -23,7 +24,6 @@ from batchkron.problems.time_functions import (
     Spline,
     TimeFunction,
     check_size,
-    finite_number,
     product_of,
     sum_of,
 )

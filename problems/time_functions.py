@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
+
+from batchkron.problems.number_checks import finite_number, is_number
 
 MAXIMUM_DEPTH = 24
 """Deepest nesting of sums and products that one function may have."""
@@ -91,7 +91,7 @@ class TimeFunction(ABC):
         """Product with another function of time or a number."""
         if isinstance(other, TimeFunction):
             return product_of(1.0, (self, other))
-        if _is_number(other):
+        if is_number(other):
             return product_of(finite_number("factor", other), (self,))
         return NotImplemented
 
@@ -101,7 +101,7 @@ class TimeFunction(ABC):
         """Sum with another function of time or a number."""
         if isinstance(other, TimeFunction):
             return sum_of((self, other))
-        if _is_number(other):
+        if is_number(other):
             return sum_of((self, Constant(finite_number("summand", other))))
         return NotImplemented
 
@@ -113,7 +113,7 @@ class TimeFunction(ABC):
 
     def __sub__(self, other: TimeFunction | float) -> TimeFunction:
         """Difference with another function of time or a number."""
-        if isinstance(other, TimeFunction) or _is_number(other):
+        if isinstance(other, TimeFunction) or is_number(other):
             return self + other * -1.0
         return NotImplemented
 
@@ -355,10 +355,6 @@ class Sum(TimeFunction):
         return ("sum", *(term._key for term in self.terms))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-
-
 def split_number(function: TimeFunction) -> tuple[float, TimeFunction]:
     """Write a function as a number times one that has no number in front.
 
@@ -373,16 +369,6 @@ def split_number(function: TimeFunction) -> tuple[float, TimeFunction]:
     """
     number, factors = _split(function)
     return number, product_of(1.0, factors)
-
-
-def finite_number(name: str, value: float) -> float:
-    """Return the number as a float, or raise what is wrong with the argument `name`."""
-    if not _is_number(value):
-        raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
-    if not abs(value) <= sys.float_info.max:
-        came = value if isinstance(value, float) else "an integer beyond it"
-        raise ValueError(f"{name} must be finite and within float64's range, got {came}")
-    return float(value)
 
 
 def check_size(size: int) -> None:
