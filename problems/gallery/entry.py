@@ -10,7 +10,7 @@ from batchkron.problems.grid_choice import GridChoice
 from batchkron.problems.pde import PDE
 from batchkron.problems.problem import Problem
 
-__all__ = ["GalleryEntry"]
+__all__ = ["GalleryEntry", "step_of_second_order"]
 
 
 @dataclass(frozen=True)
@@ -122,3 +122,8 @@ def _finest(level: int | Sequence[int] | None, grid: GridChoice) -> int:
     if isinstance(grid, SparseGrid):
         return max(grid.levels)
     return max(level) if isinstance(level, Sequence) else int(level or 0)
+
+
+def step_of_second_order(level: int, degree: int) -> float:
+    """Return 0.5 h^((p + 1)/2) / (2p + 1) for h = 2^-level: its error falls with that in space."""
+    return float(0.5 * 0.5 ** (level * (degree + 1) / 2) / (2 * degree + 1))

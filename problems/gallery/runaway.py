@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from batchkron.problems import time
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import Dirichlet, Neumann
-from batchkron.problems.gallery.entry import GalleryEntry
+from batchkron.problems.gallery.entry import GalleryEntry, step_of_second_order
 from batchkron.problems.pde import PDE
 from batchkron.problems.separable import Separable, SeparableSum
 from batchkron.problems.terms import Term, div, grad, mass
@@ -53,7 +53,7 @@ def _equilibrium(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.exp(-np.sqrt(1.0 + p**2)))
 
 
-def _cosine(z: NDArray[np.float64]) -> NDArray[np.float64]:
+def _itself(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(z, dtype=np.float64)
 
 
@@ -83,7 +83,7 @@ def _collisions() -> PDE:
     exact = SeparableSum(
         (
             Separable(p=_equilibrium),
-            Separable(p=_equilibrium, z=_cosine, t=time.exp(-1.0)),
+            Separable(p=_equilibrium, z=_itself, t=time.exp(-1.0)),
         )
     )
     return PDE(
@@ -97,11 +97,6 @@ def _collisions() -> PDE:
     )
 
 
-def _step(level: int, degree: int) -> float:
-    """Return 0.5 h^((p + 1)/2) / (2p + 1) for h = 2^-level: its error falls with that in space."""
-    return float(0.5 * 0.5 ** (level * (degree + 1) / 2) / (2 * degree + 1))
-
-
 ENTRIES = (
     GalleryEntry(
         "runaway-collisions",
@@ -113,6 +108,6 @@ ENTRIES = (
         degree=2,
         until=0.5,
         method="crank-nicolson",
-        step=_step,
+        step=step_of_second_order,
     ),
 )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from batchkron.problems import time
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import Dirichlet
-from batchkron.problems.gallery.entry import GalleryEntry
+from batchkron.problems.gallery.entry import GalleryEntry, step_of_second_order
 from batchkron.problems.pde import PDE
 from batchkron.problems.separable import Separable, SeparableSum
 from batchkron.problems.terms import div, laplacian
@@ -70,11 +70,6 @@ def _advection_diffusion() -> PDE:
     )
 
 
-def _step(level: int, degree: int) -> float:
-    """Return 0.5 h^((p + 1)/2) / (2p + 1) for h = 2^-level: its error falls with that in space."""
-    return float(0.5 * 0.5 ** (level * (degree + 1) / 2) / (2 * degree + 1))
-
-
 ENTRIES = (
     GalleryEntry(
         "diffusion-2d-anisotropic",
@@ -85,7 +80,7 @@ ENTRIES = (
         degree=2,
         until=0.5,
         method="crank-nicolson",
-        step=_step,
+        step=step_of_second_order,
     ),
     GalleryEntry(
         "advection-diffusion-2d",
@@ -96,6 +91,6 @@ ENTRIES = (
         degree=2,
         until=0.5,
         method="crank-nicolson",
-        step=_step,
+        step=step_of_second_order,
     ),
 )
