@@ -34,7 +34,7 @@ def rounding_bound(factors, x_abs, *, left, extra=0):
     return 2 * eps * terms * product
 
 
-def random_array(rng, shape, dtype):
+def random_array(rng, shape, dtype=np.float64):
     """Standard normal entries, complex where the dtype is."""
     values = rng.standard_normal(shape)
     if np.dtype(dtype).kind == "c":

@@ -150,3 +150,11 @@ def steady(problem, t=0.0):
 def orders(errors):
     """Observed orders of errors at successive levels."""
     return np.log2(np.array(errors[:-1]) / errors[1:])
+
+
+def points_and_weights(axis, level, count=24):
+    """Gauss-Legendre points in each cell of a level, and their weights."""
+    nodes, weights = legendre.leggauss(count)
+    width = axis.length / 2**level
+    points = axis.lower + width * (np.arange(2**level)[:, None] + (1 + nodes) / 2)
+    return points.ravel(), np.tile(weights * width / 2, 2**level)

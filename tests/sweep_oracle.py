@@ -104,3 +104,11 @@ def restricted(cells, factors, sizes):
                 block = np.kron(block, one)
             dense[i, :, j, :] = block
     return dense.reshape(len(cells) * size, -1)
+
+
+def as_dict(operator):
+    """The blocks of a 1-D operator by their cells."""
+    if operator is None:
+        return None
+    pairs = zip(operator.rows.tolist(), operator.columns.tolist(), strict=True)
+    return dict(zip(pairs, operator.blocks, strict=True))

@@ -87,3 +87,11 @@ def start(folder):
 def contents(folder):
     """The files in a folder with what they hold."""
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def cache(tmp_path_factory, monkeypatch):
+    """The folder of kernels, in a cache of the test's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("BATCHKRON_CACHE_DIR", str(folder))
+    return folder / "kernels"

@@ -17,11 +17,7 @@ INSTALL = "pip install 'batchkron[cuda13]'"
 FOUND = Outcome("a shape", 20.0, 16.0, 30, 4, 1, 12.0, ("7: wrong result\nindeed",), False)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("BATCHKRON_CACHE_DIR", str(folder))
-    return folder / "kernels"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 class Device:

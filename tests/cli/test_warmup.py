@@ -16,11 +16,7 @@ from batchkron.problems import Problem
 INSTALL = "pip install 'batchkron[cuda13]'"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("BATCHKRON_CACHE_DIR", str(folder))
-    return folder / "kernels"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

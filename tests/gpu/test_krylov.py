@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from oracle import random_array
 
 import batchkron as bk
 from batchkron.solvers import (
@@ -42,13 +43,6 @@ def laplacian(sizes, dtype=np.float64, shift=0.0):
     return bk.KroneckerSum(factors)
 
 
-def vectors(rng, shape, dtype):
-    b = rng.standard_normal(shape)
-    if np.dtype(dtype).kind == "c":
-        b = b + 1j * rng.standard_normal(shape)
-    return b.astype(dtype)
-
-
 def check(op, b, result, expected, rtol):
     assert result.statuses == expected.statuses if result.statuses is None else True
     assert result.status is expected.status is Status.CONVERGED
@@ -67,7 +61,7 @@ def check(op, b, result, expected, rtol):
 @pytest.mark.parametrize("sizes", [(5,), (6, 6), LARGE], ids=str)
 def test_methods_equal_those_on_the_cpu(cupy, rng, method, given, sizes):
     op = laplacian(sizes, given, 0.3)
-    b = vectors(rng, np.prod(sizes), given)
+    b = random_array(rng, np.prod(sizes), given)
     rtol = 1e-4 if given in ("float32", "complex64") else 1e-8
     expected = method(op, b, rtol=rtol)
     result = method(op.to("cuda"), cupy.asarray(b), rtol=rtol)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from oracle import dense_kron, poisoned, random_array, rounding_bound
+from oracle import dense_kron, poisoned, random_array, rounding_bound, sizes
 
 import batchkron as bk
 
@@ -28,12 +28,6 @@ SHAPES = [
 
 def factors_of(rng, shapes, dtype):
     return [random_array(rng, shape, dtype) for shape in shapes]
-
-
-def sizes(shapes):
-    rows = int(np.prod([p for p, _ in shapes]))
-    columns = int(np.prod([q for _, q in shapes]))
-    return rows, columns
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)

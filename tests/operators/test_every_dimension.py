@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweep_oracle import operator_of, restricted
+from sweep_oracle import as_dict, operator_of, restricted
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
@@ -57,13 +57,6 @@ def magnitudes(terms):
         ]
         for modes in terms
     ]
-
-
-def as_dict(operator):
-    if operator is None:
-        return None
-    pairs = zip(operator.rows.tolist(), operator.columns.tolist(), strict=True)
-    return dict(zip(pairs, operator.blocks, strict=True))
 
 
 def numbers(rng, shape, dtype):

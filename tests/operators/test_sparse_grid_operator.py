@@ -10,18 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweep_oracle import apply_term, levels_of, operator_of, restricted
+from sweep_oracle import apply_term, as_dict, levels_of, operator_of, restricted
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
 from batchkron.problems.mode_operator import ModeOperator
-
-
-def as_dict(operator):
-    if operator is None:
-        return None
-    pairs = zip(operator.rows.tolist(), operator.columns.tolist(), strict=True)
-    return dict(zip(pairs, operator.blocks, strict=True))
 
 
 def dense_sum(cells, terms, sizes, coefficients=None):

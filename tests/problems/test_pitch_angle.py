@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numpy.polynomial.legendre import Legendre, leggauss
-from problem_oracle import orders
+from numpy.polynomial.legendre import Legendre
+from problem_oracle import orders, points_and_weights
 from scipy.linalg import expm
 
 from batchkron.problems import (
@@ -23,13 +23,6 @@ from batchkron.problems import (
 from batchkron.solvers import evolve
 
 ACCELERATIONS = ["pitch-angle-e", "pitch-angle-e-gaussian"]
-
-
-def points_and_weights(axis, level, count=20):
-    nodes, weights = leggauss(count)
-    width = axis.length / 2**level
-    points = axis.lower + width * (np.arange(2**level)[:, None] + (1 + nodes) / 2)
-    return points.ravel(), np.tile(weights * width / 2, 2**level)
 
 
 def content(u):

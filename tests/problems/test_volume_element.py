@@ -6,8 +6,7 @@ from functools import reduce
 import numpy as np
 import pytest
 from numpy.polynomial import Polynomial
-from numpy.polynomial.legendre import leggauss
-from problem_oracle import gauss2, orders, steady
+from problem_oracle import gauss2, orders, points_and_weights, steady
 from scipy.special import jn_zeros
 
 from batchkron import ProblemFileError
@@ -43,13 +42,6 @@ def square(r):
 
 def steep(r):
     return np.exp(3 * r) * (1.5 + np.sin(9 * r))
-
-
-def points_and_weights(axis, level, count=24):
-    nodes, weights = leggauss(count)
-    width = axis.length / 2**level
-    points = axis.lower + width * (np.arange(2**level)[:, None] + (1 + nodes) / 2)
-    return points.ravel(), np.tile(weights * width / 2, 2**level)
 
 
 def dense_mass(blocks):

@@ -8,7 +8,7 @@ import scipy.sparse
 import scipy.sparse.linalg as spla
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import DTYPES
+from oracle import DTYPES, random_array
 
 import batchkron as bk
 from batchkron.solvers import (
@@ -38,13 +38,6 @@ def definite(rng, size, dtype=np.float64, condition=30.0):
     return ((orthogonal * np.linspace(1, condition, size)) @ orthogonal.conj().T).astype(dtype)
 
 
-def vectors(rng, shape, dtype=np.float64):
-    b = rng.standard_normal(shape)
-    if np.dtype(dtype).kind == "c":
-        b = b + 1j * rng.standard_normal(shape)
-    return b.astype(dtype)
-
-
 def same(one, many, index):
     """Whether a system in a batch went as it does alone."""
     assert many.statuses[index] is one.status
@@ -63,7 +56,7 @@ def same(one, many, index):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_columns(method, dtype):
     rng = np.random.default_rng(1)
-    A, b = definite(rng, 30, dtype), vectors(rng, (30, 4), dtype)
+    A, b = definite(rng, 30, dtype), random_array(rng, (30, 4), dtype)
     b[:, 2] *= 1e3
     b[:, 3] = 0.0
     rtol = 1e-3 if np.finfo(dtype).eps > 1e-10 else 1e-8
@@ -83,11 +76,11 @@ def test_columns(method, dtype):
 @pytest.mark.parametrize("leading", [(3,), (2, 3), (1, 1)])
 def test_a_matrix_for_each_system(method, leading):
     rng = np.random.default_rng(2)
-    b = vectors(rng, (*leading, 17))
+    b = random_array(rng, (*leading, 17))
     A = np.empty((*leading, 17, 17))
     for k, index in enumerate(np.ndindex(leading)):
         A[index] = definite(rng, 17, condition=2.0 + 20.0 * k)
-    x0 = vectors(rng, b.shape)
+    x0 = random_array(rng, b.shape)
     result = method(A, b, x0, rtol=1e-9, batched="leading")
     assert result.converged
     assert result.x.shape == b.shape
@@ -102,7 +95,7 @@ def test_an_operator_with_a_batch_shape(method):
     pool = np.stack([definite(rng, 4, condition=c) for c in (1, 5, 20, 3, 9)])
     pools = np.stack([pool, np.broadcast_to(np.eye(4), pool.shape)], axis=1)
     op = bk.BatchedKron(pools, [[0, 1], [1, 0]], [0, 0], [0, 0])
-    b = vectors(rng, (5, 16))
+    b = random_array(rng, (5, 16))
     result = method(op, b, rtol=1e-10, batched="leading")
     assert result.converged
     assert len(set(result.iterations)) > 1
@@ -114,7 +107,7 @@ def test_an_operator_with_a_batch_shape(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_preconditioners_of_batches(method):
     rng = np.random.default_rng(4)
-    A, b = definite(rng, 20, condition=200.0), vectors(rng, (20, 3))
+    A, b = definite(rng, 20, condition=200.0), random_array(rng, (20, 3))
     M = np.linalg.inv(A + 0.3 * np.eye(20))
     plain = method(A, b, rtol=1e-8, batched="columns")
     better = method(A, b, rtol=1e-8, M=M, batched="columns")
@@ -126,7 +119,7 @@ def test_preconditioners_of_batches(method):
 @pytest.mark.parametrize("form", ["array", "sparse", "LinearOperator", "ours", "matvec"])
 def test_forms_of_the_operator(form):
     rng = np.random.default_rng(5)
-    A, b = definite(rng, 12), vectors(rng, (12, 3))
+    A, b = definite(rng, 12), random_array(rng, (12, 3))
 
     class WithMatvec:
         shape, dtype = A.shape, A.dtype
@@ -146,7 +139,7 @@ def test_forms_of_the_operator(form):
         assert result.converged
         x = result.x if batched == "columns" else result.x.T
         np.testing.assert_allclose(A @ x, b, atol=1e-8)
-    deeper = vectors(rng, (2, 3, 12))
+    deeper = random_array(rng, (2, 3, 12))
     M = scipy.sparse.diags_array(1 / A.diagonal()) if form == "sparse" else None
     result = cg(forms[form], deeper, rtol=1e-11, batched="leading", M=M)
     np.testing.assert_allclose(result.x @ A.T, deeper, atol=1e-8)
@@ -176,7 +169,7 @@ def test_each_system_has_its_own_status(method):
 def test_finished_systems_stay_as_they_are(method):
     rng = np.random.default_rng(7)
     A = np.stack([np.eye(40), definite(rng, 40, condition=1e3)])
-    b = vectors(rng, (2, 40))
+    b = random_array(rng, (2, 40))
     result = method(A, b, rtol=1e-10, batched="leading")
     assert result.iterations[0] <= 2
     assert result.iterations[1] > 20
@@ -247,11 +240,11 @@ def test_a_solver_of_an_operator(workspace):
     A, M = definite(rng, 15), np.eye(15)
     solver = workspace(A, M=M)
     for _ in range(2):
-        b = vectors(rng, 15)
+        b = random_array(rng, 15)
         np.testing.assert_allclose(A @ solver(b, rtol=1e-10).x, b, atol=1e-8)
     with pytest.raises(TypeError, match=r"made for a size; call solve\(A, b\)"):
         workspace(15)(np.ones(15))
-    columns = workspace(A, batched="columns")(vectors(rng, (15, 2)))
+    columns = workspace(A, batched="columns")(random_array(rng, (15, 2)))
     assert columns.x.shape == (15, 2)
 
 
@@ -294,7 +287,7 @@ def test_what_is_reported_converged_is(seed, size, systems, method, dtype, scale
     single = np.finfo(dtype).eps > 1e-10
     scale = 1.0 if single else scale
     A = np.stack([definite(rng, size, dtype, 10.0) for _ in range(systems)]) * dtype.type(scale)
-    b = vectors(rng, (systems, size), dtype)
+    b = random_array(rng, (systems, size), dtype)
     rtol = 1e-4 if single else 1e-9
     result = method(A, b, rtol=rtol, batched="leading")
     wide = np.result_type(dtype, np.float64)
