@@ -492,6 +492,13 @@ class Problem:
     def relative_error(self, u: NDArray[np.float64], t: float) -> float:
         """Return ‖u - f(t)‖ / ‖f(t)‖; inf where f(t) vanishes and u does not, 0 where both do.
 
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            Coefficients of a state.
+        t : float
+            Its time.
+
         Raises
         ------
         ValueError

@@ -405,11 +405,11 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return self._dispatch(matrix, out, (rows, count), 1, count)
 
     def rmatvec(self, x: ArrayLike, out: Array | None = None) -> Array:
-        """Compute A^H x; see `matvec`."""
+        """Compute A^H x for x (M,) or (M, 1), into ``out`` of N entries if given; see `matvec`."""
         return self.H.matvec(x, out)
 
     def rmatmat(self, X: ArrayLike, out: Array | None = None) -> Array:
-        """Compute A^H X; see `matmat`."""
+        """Compute A^H X for X (M, K), into ``out`` (N, K) if given; see `matmat`."""
         return self.H.matmat(X, out)
 
     def _matvec(self, x: Array) -> Array:

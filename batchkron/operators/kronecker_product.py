@@ -321,7 +321,13 @@ class KroneckerProduct(ValuedOperator):
         return direct.apply_diagonalised(vectors, np.exp(t * values), x)
 
     def kronecker_terms(self) -> KroneckerTerms:
-        """Return the product as one term."""
+        """Return the product as one term.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not square, or the operator is many systems.
+        """
         self._refuse_batch("kronecker_terms")
         if self._outputs != self._inputs:
             raise ValueError(f"factors of shapes {[f.shape for f in self.factors]} are not square")

@@ -71,7 +71,13 @@ class DiagonallyImplicit(EmbeddedStepper):
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Compute the state at t_next into ``out``, and `error`; return the solve if it failed."""
+        """Compute the state at t_next from ``u`` (N,) into ``out`` (N,), not u; and `error`.
+
+        Returns
+        -------
+        KrylovResult or None
+            The solve that failed, if one did.
+        """
         tableau = self.tableau
         nodes = tableau.nodes
         for i in range(self.stages):

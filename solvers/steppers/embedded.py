@@ -65,6 +65,15 @@ class EmbeddedStepper(Stepper):
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
         """Write the state at t + θ dt of the last attempt from ``u``, if the method can tell it.
 
+        Parameters
+        ----------
+        u : ndarray, (N,)
+            The state that the attempt began with.
+        theta : float
+            From 0 to 1.
+        out : ndarray, (N,)
+            Overwritten; not ``u``.
+
         Returns
         -------
         bool

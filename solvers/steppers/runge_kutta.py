@@ -49,7 +49,7 @@ class RungeKutta(EmbeddedStepper):
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> None:
-        """Compute the state at t_next into ``out``, and `error`."""
+        """Compute the state at t_next from ``u`` (N,) into ``out`` (N,), not u; and `error`."""
         tableau, slopes, rhs = self.tableau, self._slopes, self.problem.rhs
         nodes = tableau.nodes
         self._dt = dt
