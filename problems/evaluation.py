@@ -81,8 +81,9 @@ def _evaluate(
         rows = grid.find(np.column_stack(wanted))
         present = np.flatnonzero(rows >= 0)
         values = blocks[rows[present]]
-        for shape, level in zip(reversed(shapes), reversed(levels), strict=True):
-            values = values.reshape(len(present), -1, degree + 1)
+        for k in reversed(range(len(axes))):
+            shape, level = shapes[k], levels[k]
+            values = values.reshape(len(present), (degree + 1) ** k, degree + 1)
             values = np.einsum("paj,pj->pa", values, shape[present, level])
         total[present] += values[:, 0]
     return total

@@ -262,6 +262,8 @@ def test_evaluate_on_a_set_with_holes(rng):
     v.reshape(-1, 4)[whole.grid.find(grid.cells)] = u.reshape(-1, 4)
     points = np.column_stack([rng.uniform(0, 1, 30), rng.uniform(-1, 1, 30)])
     np.testing.assert_allclose(problem.evaluate(u, points), whole.evaluate(v, points), atol=1e-13)
+    one_by_one = [problem.evaluate(u, [point])[0] for point in points]
+    np.testing.assert_allclose(one_by_one, problem.evaluate(u, points), atol=1e-13)
 
 
 GRID = SparseGrid.full([1])
