@@ -8,7 +8,32 @@ from pathlib import Path
 
 from batchkron.cli.failure import CommandError
 
-__all__ = ["check_outputs"]
+_LONGEST_NAME = 255  # bytes, on all usual file systems
+
+__all__ = ["check_name", "check_outputs"]
+
+
+def check_name(what: str, path: Path) -> None:
+    """Refuse a path that ends without a file's name, or with one that no file can have.
+
+    Parameters
+    ----------
+    what : str
+        What is to go there ("the result", …).
+    path : Path
+
+    Raises
+    ------
+    CommandError
+        If the name is empty or too long.
+    """
+    if not path.name:
+        raise CommandError(f"{what} is to go to {path}, which is a folder; give a file name.")
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise CommandError(
+            f"{what} is to go to a file whose name has more than {_LONGEST_NAME} bytes, "
+            f"{path.name[:40]}…; give a shorter one."
+        )
 
 
 def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path], *, force: bool) -> None:

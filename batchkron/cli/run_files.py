@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batchkron.cli.failure import CommandError
-from batchkron.cli.outputs import check_outputs
+from batchkron.cli.outputs import check_name, check_outputs
 from batchkron.cli.problem_argument import ProblemArgument
 from batchkron.storage import previous_path
 
@@ -66,8 +66,13 @@ def plan_files(
     CommandError
         If the checkpoint to resume is missing, or an output cannot or must not be written.
     """
+    given = {"the result": output, "the checkpoint": checkpoint, "the plot": plot}
+    for what, path in given.items():
+        if path is not None:
+            check_name(what, path)
     result = output or problem.beside(".result.h5")
     kept = checkpoint or resume or _checkpoint_beside(result)
+    check_name("the checkpoint before the last one", previous_path(kept))
     inputs = {} if problem.path is None else {"the problem": problem.path}
     outputs = {"the result": result}
     if plot is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
@@ -24,6 +25,7 @@ _EXPLANATIONS = {
     errno.ENAMETOOLONG: "the file name is too long",
 }
 _PIECE = 1 << 24
+_LONG_NAME = 200  # bytes; file systems take 255
 
 
 def write_file(
@@ -35,10 +37,10 @@ def write_file(
 ) -> None:
     """Write a file so that at every instant the old or the new content is there, complete.
 
-    The data go to a new file of a temporary name (".NAME.RANDOM.partial") in the same folder,
-    readable by its owner alone; it is synced, given the mode that any new file would have (or
-    that of the file it replaces) and renamed; then the folder is synced. Partial files that
-    killed processes left behind for the same name are removed.
+    The data go to a new file of a temporary name (".NAME.RANDOM.partial"; of names beyond 200
+    bytes their hash) in the same folder, readable by its owner alone; it is synced, given the mode
+    that any new file would have (or that of the file it replaces) and renamed; then the folder is
+    synced. Partial files that killed processes left behind for the same name are removed.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ def remove_abandoned(target: Path) -> None:
 
     A writer holds a lock on its partial file; the system drops it when the writer dies.
     """
-    for partial in target.parent.glob(f".{_escaped(target.name)}.*.partial"):
+    for partial in target.parent.glob(f".{_escaped(_short_name(target))}.*.partial"):
         with contextlib.suppress(OSError):
             descriptor = os.open(partial, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -131,6 +133,12 @@ def remove_abandoned(target: Path) -> None:
                 partial.unlink()
             finally:
                 os.close(descriptor)
+
+
+def _short_name(target: Path) -> str:
+    """Return the file's name, or a hash where what partial files add to it would be too much."""
+    encoded = os.fsencode(target.name)
+    return target.name if len(encoded) <= _LONG_NAME else hashlib.sha256(encoded).hexdigest()
 
 
 def _escaped(name: str) -> str:
@@ -142,7 +150,7 @@ def _create_partial(target: Path) -> tuple[Path, int, int]:
     """Create the partial file, locked and private; return it with the mode to give it last."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
+        partial = target.with_name(f".{_short_name(target)}.{secrets.token_hex(8)}.partial")
         descriptor = os.open(partial, flags, 0o666)
         try:
             # an empty file of mode 0o666 shows what the umask leaves of it

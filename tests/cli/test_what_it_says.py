@@ -29,6 +29,18 @@ REFUSALS = {
     "make continuity-1d -o sub": (
         "the problem is to go to sub, which is a folder; give a file name."
     ),
+    "run c2.h5 -o .": "the result is to go to ., which is a folder; give a file name.",
+    "run c2.h5 --checkpoint /": (
+        "the checkpoint is to go to /, which is a folder; give a file name."
+    ),
+    f"run c2.h5 -o {'x' * 256}": (
+        f"the result is to go to a file whose name has more than 255 bytes, {'x' * 40}…; give a "
+        "shorter one."
+    ),
+    f"run c2.h5 --checkpoint {'x' * 250}": (
+        "the checkpoint before the last one is to go to a file whose name has more than 255 "
+        f"bytes, {'x' * 40}…; give a shorter one."
+    ),
     "make continuity-1d -o /dev/null": (
         "the problem is to go to /dev/null, which is not a regular file; choose another."
     ),

@@ -203,6 +203,15 @@ def test_what_killed_writers_left_is_removed(path):
     assert all(other.exists() for other in others)
 
 
+@pytest.mark.parametrize("length", [200, 201, 255])
+def test_names_may_be_as_long_as_the_file_system_takes(path, length):
+    target = path.with_name("x" * length)
+    for content in (b"first", b"second"):
+        write_file(target, content, overwrite=True)
+        assert target.read_bytes() == content
+    assert names(path.parent) == [target.name]
+
+
 def test_many_writers_of_one_name_leave_one_whole_file(path):
     contents = [bytes([k]) * 50_000 for k in range(8)]
     threads = [
