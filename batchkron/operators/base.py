@@ -34,7 +34,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     A `scipy.sparse.linalg.LinearOperator`, so that it goes into SciPy's functions unchanged;
     every product is computed by batchkron, with ``out=`` where the caller brings the memory.
-    Sums, products and multiples of operators are operators again.
+    Sums, products and multiples of operators are operators again. A copy, or what comes from a
+    pickle, has values of its own, which a copy of the transpose beside it does not share.
 
     Attributes
     ----------
