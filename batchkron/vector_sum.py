@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.arrays import array_module, is_plain
+from batchkron.arrays import array_module, is_plain, on_host_layout
 from batchkron.backends import backend
 from batchkron.spec import Array
 
@@ -102,10 +102,7 @@ def _by_passes(
 
 def _are_same(a: Array, b: Array) -> bool:
     """Whether two arrays of one shape and dtype have the same elements in memory."""
-    return a is b or (a.strides == b.strides and _address(a) == _address(b))
-
-
-def _address(array: Array) -> int:
-    """Return where the first element is."""
-    data: Any = array.data
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else data.ptr)
+    if a is b:
+        return True
+    first, second = on_host_layout(a), on_host_layout(b)
+    return first.strides == second.strides and first.ctypes.data == second.ctypes.data

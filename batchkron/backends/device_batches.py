@@ -17,7 +17,13 @@ from batchkron.backends.device_batch_passes import (
     largest_tile,
     plan_passes,
 )
-from batchkron.backends.device_hardware import ON_CHIP, REGISTER_FILE, carveout, round_up
+from batchkron.backends.device_hardware import (
+    MOST_REGISTERS,
+    ON_CHIP,
+    REGISTER_FILE,
+    carveout,
+    round_up,
+)
 from batchkron.backends.device_tiling import MOST_FIXED_MODES, DeviceLimits, Step
 
 LARGEST_SHORT_ID = 65534  # one more is an identity
@@ -253,7 +259,7 @@ class _Cutting:
     def resident(self) -> int:
         """Threads whose registers fit in a multiprocessor."""
         held = max(-(-items // self.team) * elements for items, elements in self.shapes)
-        registers = min(255, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES))
+        registers = min(MOST_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES))
         return REGISTER_FILE // registers
 
     def cost(self) -> float:

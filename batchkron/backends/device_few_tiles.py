@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
-from typing import Any
 
 from batchkron.backends.device_hardware import REGISTER_FILE, resident_blocks
 from batchkron.backends.device_register_passes import RegisterPass, TilePlanner, cuts
@@ -65,7 +64,6 @@ def few_tiles_groups(
     ``shape``: all modes; ``constant``: the factors may become constants of the kernels.
     """
     best: list[_Way] = []
-    sizes = shape.inputs, shape.outputs, shape.L, shape.R, shape.dtype
     for parts in range(1, min(most, len(shape.inputs)) + 1):
         if best and _cycles(best) <= parts * _LAUNCH:
             break  # as many kernels take longer whatever they do
@@ -73,20 +71,20 @@ def few_tiles_groups(
             square = shape.inputs == shape.outputs or parts > _MOST_ORDERED
             for order in [tuple(reversed(cut))] if square else permutations(cut):
                 bound = _cycles(best) if best else math.inf
-                best = _quickest_ways(order, sizes, bound, constant, limits) or best
+                best = _quickest_ways(shape, order, bound, constant, limits) or best
     return tuple(_group(way, shape.R == 1, constant, limits) for way in best)
 
 
 def _quickest_ways(
+    shape: GroupShape,
     order: Sequence[tuple[int, int]],
-    sizes: tuple[Any, ...],
     bound: float,
     constant: bool,
     limits: DeviceLimits,
 ) -> list[_Way]:
     """Return ways to work on the groups of a cut in less than ``bound`` cycles, if there are."""
     ways: list[_Way] = []
-    for part in group_shapes(order, *sizes):
+    for part in group_shapes(order, shape.inputs, shape.outputs, shape.L, shape.R, shape.dtype):
         way = _quickest(part, constant, limits)
         if way is None:
             return []

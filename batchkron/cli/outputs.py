@@ -51,10 +51,12 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path], *, fo
     Raises
     ------
     CommandError
-        If an output is an input or another output, exists, or has no folder that can be written.
+        If an output is an input or another output, exists, has no folder that can be written, or
+        a name that no file can have.
     """
     taken = dict(inputs)
     for what, path in outputs.items():
+        check_name(what, path)
         for other, other_path in taken.items():
             if _same(path, other_path):
                 raise CommandError(f"{what} would go to {path}, which is {other}; choose another.")

@@ -66,12 +66,10 @@ def plan_files(
     CommandError
         If the checkpoint to resume is missing, or an output cannot or must not be written.
     """
-    given = {"the result": output, "the checkpoint": checkpoint, "the plot": plot}
-    for what, path in given.items():
-        if path is not None:
-            check_name(what, path)
     result = output or problem.beside(".result.h5")
+    check_name("the result", result)
     kept = checkpoint or resume or _checkpoint_beside(result)
+    check_name("the checkpoint", kept)
     check_name("the checkpoint before the last one", previous_path(kept))
     inputs = {} if problem.path is None else {"the problem": problem.path}
     outputs = {"the result": result}

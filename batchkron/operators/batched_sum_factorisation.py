@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -120,16 +119,13 @@ class BatchedSumFactorisation:
         self._refuse_singular(numbers)
         coefficients = self._forward.apply(rhs)
         found = [self._back.apply(coefficients / (self._values + s.item())) for s in numbers]
-        kind = self._kind(rhs, numbers)
+        kind = direct.solution_dtype(self._factors, rhs, numbers)
         return module.stack(found) if found else module.empty((0, *rhs.shape), kind)  # type: ignore[no-any-return]
 
-    def _kind(self, rhs: Array, shifts: Array) -> np.dtype[Any]:
-        """Return the dtype of solutions: shifts count as Python's numbers do."""
-        kind = np.result_type(rhs.dtype, *self._factors)
-        return np.result_type(kind, np.complex64) if shifts.dtype.kind == "c" else kind
-
     def _one_after_another(self, rhs: Array, shifts: Array) -> Array:
-        result = np.empty((len(shifts), *rhs.shape), self._kind(rhs, shifts))
+        result = np.empty(
+            (len(shifts), *rhs.shape), direct.solution_dtype(self._factors, rhs, shifts)
+        )
         if rhs.size == 0:
             return result
         rows = rhs.reshape(-1, len(self._systems), self._size)

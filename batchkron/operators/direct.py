@@ -46,6 +46,12 @@ def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
     return numbers
 
 
+def solution_dtype(factors: Sequence[Array], rhs: Array, shifts: Array) -> np.dtype[Any]:
+    """Return the dtype of a sum's shifted solutions: shifts count as Python's numbers do."""
+    kind = np.result_type(rhs.dtype, *factors)
+    return np.result_type(kind, np.complex64) if shifts.dtype.kind == "c" else kind
+
+
 def square_sizes(factors: Sequence[Array]) -> list[int]:
     """Return the sizes of square factors.
 

@@ -113,9 +113,7 @@ class SumFactorisation:
         rhs = direct.right_hand_side(b, self._forward.shape[0], module)
         numbers = direct.checked_shifts(shifts)
         self._refuse_singular(numbers)
-        kind = np.result_type(rhs.dtype, *self._factors)  # shifts count as Python's numbers do
-        if numbers.dtype.kind == "c":
-            kind = np.result_type(kind, np.complex64)
+        kind = direct.solution_dtype(self._factors, rhs, numbers)
         if not (numbers.size and rhs.size):
             return module.zeros((len(numbers), *rhs.shape), kind)  # type: ignore[no-any-return]
         columns = rhs if rhs.ndim == 2 else rhs[:, None]
