@@ -434,9 +434,9 @@ def staged_kernels(dtype, capability):
     """The kernels that stage children in shared memory: none before compute capability 9.0."""
     kind, limits = np.dtype(dtype), DEVICES[capability]
     begun = []
-    for sizes, between in product(STAGED_BLOCKS, (False, True)):
+    for sizes, between, nodes in product(STAGED_BLOCKS, (False, True), (100, 10_000)):
         modes = list(segment_modes([(n, n) for n in sizes]))
-        tiling = staged_tiling(modes, kind.itemsize, between, limits)
+        tiling = staged_tiling(modes, kind.itemsize, nodes, between, limits)
         if tiling is not None:
             begun.append(_begun(staged_sums_program(kind, tiling), capability))
     return [kernel.result() for kernel in begun]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.device_segments import MOST_CREW_KINDS
+
 # Factor<T>: the matrices of one mode.
 FACTOR = np.dtype(
     [("data", "u8"), ("system", "i8"), ("matrix", "i8"), ("row", "i8"), ("column", "i8")]
@@ -114,5 +116,7 @@ def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
 def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return SegmentedArguments."""
     pointers = _pointers("x", "y", "scratch", "starts", "edges", "targets", "matrices")
-    sizes = _sizes("nodes", "crews", "outer", "inner", "num_inputs", "num_outputs", "num_scratch")
-    return np.dtype([*pointers, *sizes, *_sizes("accumulate"), ("alpha", dtype)], align=True)
+    sizes = _sizes("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
+    crews = "crews", np.int64, (MOST_CREW_KINDS,)
+    fields = [*pointers, *_sizes("nodes"), crews, *sizes, ("alpha", dtype)]
+    return np.dtype(fields, align=True)

@@ -12,13 +12,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.device_hardware import MOST_BLOCK, WARP, power_of_two
+from batchkron.backends.device_hardware import MOST_BLOCK, REGISTER_FILE, WARP, power_of_two
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
 
 __all__ = [
+    "MOST_CREW_KINDS",
     "EdgeList",
     "EdgeTable",
+    "NodeClass",
     "SegmentMode",
     "SegmentTiling",
     "edge_table",
@@ -37,8 +39,11 @@ _ITEMS_OF_FEW = 2  # where a team is part of a warp: its threads should read who
 _MOST_TEAM = 512
 _THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
 _SHARED_TARGET = 48 << 10  # of a thread block
-_LONG = 32  # edges from which on the teams of a thread block share a node
-_LONGER = 4  # times as many as the mean, at least
+MOST_CREW_KINDS = 5  # crews of up to 16 teams
+_CREW_THREADS = 256  # of a thread block whose teams may share nodes
+_FEW_EDGES = 8  # nodes with fewer stay in their order
+_MOST_SHARE = 32  # edges that a team of a crew may have
+_COLUMNS_BYTES = 160  # of an edge that a thread has in registers, as in the kernel
 _TEAMS = 8  # of a thread block, that read the same blocks through the first-level cache
 
 
@@ -99,6 +104,34 @@ class SegmentTiling:
         """Bytes of shared memory of a thread block."""
         return self.in_shared * self.teams * self.output_size * self.width * self.itemsize
 
+    def crews(self, table: EdgeTable, slabs: int, limits: DeviceLimits) -> tuple[list[int], int]:
+        """Return how many nodes have crews of each kind, largest first, and the thread blocks.
+
+        A team has one edge of each node, or more until all teams are on the device at a time.
+        """
+        most = min(self.teams, 1 << MOST_CREW_KINDS - 1)
+        teams = limits.multiprocessors * self._resident // self.team
+
+        def crew(kind: NodeClass) -> int:
+            return max(1, min(most, kind.edges // share))
+
+        share = 1
+        while share < _MOST_SHARE and (
+            slabs * sum(kind.nodes * crew(kind) for kind in table.classes) > teams
+        ):
+            share *= 2
+        counts = [0] * MOST_CREW_KINDS
+        for kind in table.classes:
+            counts[(most // crew(kind)).bit_length() - 1] += kind.nodes
+        in_block = (self.teams // max(1, most >> k) for k in range(MOST_CREW_KINDS))
+        return counts, sum(-(-n // own) for n, own in zip(counts, in_block, strict=True))
+
+    @property
+    def _resident(self) -> int:
+        """Estimated threads of a multiprocessor that leave it a quarter of its registers."""
+        held = max(_held_bytes(mode, self.itemsize) for mode in self.modes) // 4
+        return min(_THREADS_PER_MULTIPROCESSOR, 3 * REGISTER_FILE // 4 // (32 + 5 * held // 4))
+
     @property
     def pieces(self) -> int:
         """How many thread blocks can share the only mode's multiply of large blocks."""
@@ -157,13 +190,13 @@ def segment_tiling(
 
 
 def _teams(team: int, most_threads: int, nodes: int, limits: DeviceLimits) -> int:
-    """Return the teams of a thread block: up to eight large ones, if all processors have work."""
+    """Return the teams of a thread block: up to eight large ones if all processors have work."""
     if team <= WARP:
-        return 128 // team
+        return _CREW_THREADS // team
     teams = max(1, min(_TEAMS, most_threads // team))
     while teams > 1 and nodes < 4 * teams * limits.multiprocessors:
         teams //= 2
-    return teams
+    return max(teams, _CREW_THREADS // team)
 
 
 def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
@@ -185,6 +218,14 @@ def column_pitch(mode: SegmentMode, itemsize: int) -> int:
     size = tile * itemsize
     unit = 16 if size > 8 else 8 if size > 4 else 4
     return -(-size // unit) * unit // itemsize
+
+
+def _held_bytes(mode: SegmentMode, itemsize: int) -> int:
+    """Return what a thread has in registers: sums, and the columns that are there at a time."""
+    width = column_pitch(mode, itemsize) if mode.tile == mode.K else mode.tile
+    column = (width + mode.items) * itemsize
+    columns = min(mode.C, max(1, _COLUMNS_BYTES // column))
+    return columns * column + mode.items * mode.tile * itemsize
 
 
 def matrix_words(mode: SegmentMode, itemsize: int) -> int:
@@ -231,6 +272,13 @@ class EdgeList(NamedTuple):
         return np.repeat(np.arange(self.target, self.target + len(counts)), counts)
 
 
+class NodeClass(NamedTuple):
+    """So many nodes have up to so many edges, a power of two."""
+
+    edges: int
+    nodes: int
+
+
 @dataclass(frozen=True)
 class EdgeTable:
     """All edges into some blocks, as one launch takes them.
@@ -238,20 +286,20 @@ class EdgeTable:
     Attributes
     ----------
     targets : ndarray of int32, (nodes,)
-        Those with many edges first, else in order: neighbours have edges to the same blocks, and
+        By their classes, and in order within these: neighbours have edges to the same blocks, and
         are made by one thread block.
     starts : ndarray of int64, (nodes * modes + 1,)
         Edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``.
     edges : ndarray of int32, (edges, 2)
         Child and matrix of each.
-    num_long : int
-        How many of the first nodes have so many edges that several teams should share them.
+    classes : tuple of NodeClass
+        Those of the most edges first.
     """
 
     targets: NDArray[np.int32]
     starts: _Ids
     edges: NDArray[np.int32]
-    num_long: int
+    classes: tuple[NodeClass, ...]
 
 
 def edge_table(
@@ -283,8 +331,10 @@ def edge_table(
             )
     places = np.searchsorted(blocks, outputs)
     counts = np.bincount(places, minlength=len(blocks))
-    is_long = counts >= max(_LONG, _LONGER * counts.mean())
-    order = np.argsort(~is_long, kind="stable")
+    if counts.max(initial=0) > MOST_BLOCKS:
+        raise ValueError(f"a node has {counts.max()} edges; a device takes up to 2^31 - 1")
+    powers = np.ceil(np.log2(np.maximum(counts, _FEW_EDGES))).astype(np.int64)
+    order = np.argsort(-powers, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     keys = rank[places] * modes + mode
@@ -293,7 +343,9 @@ def edge_table(
     by_key = np.argsort(keys, kind="stable")
     edges = np.stack([children[by_key], words[by_key]], axis=1).astype(np.int32)
     targets = blocks[order].astype(np.int32)
-    return EdgeTable(targets, starts, edges, int(np.count_nonzero(is_long)))
+    found = np.unique(powers, return_counts=True)
+    classes = [NodeClass(1 << int(power), int(n)) for power, n in zip(*found, strict=True)]
+    return EdgeTable(targets, starts, edges, tuple(reversed(classes)))
 
 
 def _columns(one: EdgeList) -> tuple[_Ids, ...]:

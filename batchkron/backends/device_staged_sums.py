@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends.device_hardware import resident_blocks
-from batchkron.backends.device_segments import EdgeTable, SegmentMode, column_pitch
+from batchkron.backends.device_segments import (
+    MOST_CREW_KINDS,
+    EdgeTable,
+    SegmentMode,
+    column_pitch,
+)
 from batchkron.backends.device_tiling import DeviceLimits
 
 __all__ = [
@@ -33,10 +38,13 @@ _SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same b
 _LEAST_BLOCK = 300  # elements
 _SUM_REGISTERS = 72  # of a thread
 _THREADS = 64  # of a thread block
+_MOST_THREADS = 128  # where all nodes have a thread block on the device at a time
 _MANY_SUMS = 41  # registers
 _RESIDENT = {168: 384, 128: 512, 102: 640}  # threads of a multiprocessor, by their registers
 _SLOTS = 2
 _FEW = 16  # nodes a multiprocessor; fewer are made by all teams of a thread block
+_LONG = 16  # edges from which on nodes are made so, too
+_LONGER = 4  # times as many as the mean, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +103,16 @@ class StagedTiling:
         """Threads of a thread block."""
         return self.team * self.teams
 
-    def crews(self, slabs: int, nodes: int, num_long: int, limits: DeviceLimits) -> int:
-        """Return how many of the first nodes have a whole thread block each.
-
-        ``slabs``: nodes of all vectors; ``num_long``: how many nodes have many edges.
-        """
-        if self.teams == 1:
-            return 0
-        return nodes if slabs < _FEW * limits.multiprocessors else num_long
+    def crews(self, table: EdgeTable, slabs: int, limits: DeviceLimits) -> tuple[list[int], int]:
+        """Return how many nodes have a whole thread block each, first of a list, and all blocks."""
+        nodes, first = len(table.targets), 0
+        if self.teams > 1 and nodes * slabs < _FEW * limits.multiprocessors:
+            first = nodes
+        elif self.teams > 1:
+            least = max(_LONG, _LONGER * len(table.edges) / nodes)
+            first = sum(kind.nodes for kind in table.classes if kind.edges >= least)
+        counts = [first] + [0] * (MOST_CREW_KINDS - 1)
+        return counts, first - (first - nodes) // self.teams
 
     @property
     def shared_bytes(self) -> int:
@@ -123,9 +133,9 @@ def _rounded(value: int, unit: int) -> int:
 
 
 def staged_tiling(
-    modes: Sequence[SegmentMode], itemsize: int, between: bool, limits: DeviceLimits
+    modes: Sequence[SegmentMode], itemsize: int, nodes: int, between: bool, limits: DeviceLimits
 ) -> StagedTiling | None:
-    """Return how a kernel makes nodes of one vector, None where children are not to be staged.
+    """Return how a kernel makes ``nodes`` nodes, None where children are not to be staged.
 
     All modes of a block have to be there, in their order, with square matrices of one size.
     """
@@ -150,13 +160,17 @@ def staged_tiling(
     bundles = tuple(ModeBundle(b.n, b.modes, b.L, b.R, _items(b, team)) for b in plain)
     column = column_pitch(modes[0], itemsize)
     own = _team_bytes(bundles, _SLOTS, column, itemsize)
-    teams = max(1, _THREADS // team)
-    while teams > 1 and teams * own > limits.shared_bytes:
-        teams //= 2
+    resident = _resident(bundles, itemsize)
+    for threads in (_MOST_THREADS, _THREADS):
+        teams = max(1, threads // team)
+        while teams > 1 and teams * own > limits.shared_bytes:
+            teams //= 2
+        blocks = min(resident_blocks(teams * own, limits), resident // (team * teams))
+        if nodes <= blocks * limits.multiprocessors:
+            break
     if teams * own > limits.shared_bytes:
         return None
-    blocks = resident_blocks(teams * own, limits)
-    blocks = max(1, min(blocks, _resident(bundles, itemsize) // (team * teams)))
+    blocks = max(1, blocks)
     return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
 
 

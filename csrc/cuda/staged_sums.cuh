@@ -306,9 +306,10 @@ struct StagedNode {
     bool is_output, adds;
 
     __device__ Target(const Arguments& a, Index node, Index entry) : alpha(a.alpha) {
-      is_output = a.makes_output(node);
+      const Index to = a.targets[node];
+      is_output = a.makes_output(to);
       adds = is_output && a.accumulate;
-      block = a.target(node, entry, size);
+      block = a.target(to, entry, size);
     }
     __device__ void write(int i, T sum) const {
       if (is_output) sum = multiply(alpha, sum);
@@ -360,8 +361,8 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
   const Index block = blockIdx.x;
-  const bool is_crew = block < a.crews;
-  const Index node = is_crew ? block : a.crews + (block - a.crews) * Cut::teams + index;
+  const bool is_crew = block < a.crews[0];
+  const Index node = is_crew ? block : a.crews[0] + (block - a.crews[0]) * Cut::teams + index;
   if (node >= a.nodes) return;
   char* const own = reinterpret_cast<char*>(shared_memory) + index * Node::room;
   T* const sums = reinterpret_cast<T*>(own);

@@ -102,7 +102,7 @@ def test_tables_hold_each_edge_once(rng):
     table = edge_table([(20, 50), (5, 3)], lists, 2)
     assert sorted(table.targets) == [5, 6, 7, *range(20, 70)]
     assert table.targets[0] == 27
-    assert table.num_long == 1
+    assert table.classes == ((512, 1), (8, 52))
     for node, target in enumerate(table.targets):
         for mode, one in enumerate(lists):
             begin, end = table.starts[2 * node + mode : 2 * node + mode + 2]
@@ -120,7 +120,76 @@ def test_neighbours_stay_together():
     children = np.zeros(200, np.int64)
     table = edge_table([(0, 100)], [EdgeList(0, 0, starts, children, children)], 1)
     np.testing.assert_array_equal(table.targets, np.arange(100))
-    assert table.num_long == 0
+    assert table.classes == ((8, 100),)
+
+
+def test_nodes_are_sorted_by_classes(rng):
+    counts = rng.integers(0, 70, 200)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    none = np.zeros(starts[-1], np.int64)
+    table = edge_table([(0, 200)], [EdgeList(0, 0, starts, none, none)], 1)
+    assert [kind.edges for kind in table.classes] == [128, 64, 32, 16, 8]
+    first = 0
+    for kind in table.classes:
+        own = table.targets[first : first + kind.nodes]
+        assert counts[own].max() <= kind.edges
+        assert kind.edges == 8 or counts[own].min() > kind.edges // 2
+        np.testing.assert_array_equal(own, np.sort(own))
+        first += kind.nodes
+    assert first == 200
+
+
+def places(crews, blocks, teams):
+    """Node or None, place in its crew, and the crew's size: of each team, as in the kernel."""
+    for block in range(blocks):
+        first, crew = 0, min(teams, 16)
+        for nodes in crews:
+            own = teams // crew
+            if block < -(-nodes // own):
+                break
+            block, first, crew = block - -(-nodes // own), first + nodes, crew // 2
+        for index in range(teams):
+            at = block * own + index // crew
+            yield (first + at if at < nodes else None), index % crew, crew
+
+
+@pytest.mark.parametrize("sizes", BLOCKS, ids=str)
+@pytest.mark.parametrize("nodes", [1, 300, 20_000])
+def test_crews_make_each_node_once(rng, sizes, nodes):
+    counts = np.where(
+        rng.random(nodes) < 0.1, rng.integers(0, 300, nodes), rng.integers(0, 9, nodes)
+    )
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    none = np.zeros(starts[-1], np.int64)
+    table = edge_table([(0, nodes)], [EdgeList(0, 0, starts, none, none)], 1)
+    limits = DEVICES["90"]
+    tiling = segment_tiling(sweep_modes(sizes), 8, nodes, 1, 1, limits)
+    crews, blocks = tiling.crews(table, 1, limits)
+    assert sum(crews) == nodes
+    found = {}
+    for node, member, crew in places(crews, blocks, tiling.teams):
+        if node is not None:
+            found.setdefault((node, crew), []).append(member)
+    assert len(found) == nodes
+    assert all(members == list(range(crew)) for (_, crew), members in found.items())
+    sizes_of = np.array([crew for _, crew in sorted(found)])
+    assert np.all(np.diff(sizes_of) <= 0)  # those of the most edges first
+    if nodes == 1:
+        most = max(8, counts[0])
+        assert sizes_of[0] == min(16, tiling.teams, 1 << int(np.ceil(np.log2(most))))
+
+
+def test_crews_grow_until_the_device_is_full():
+    counts = np.full(64, 32)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    none = np.zeros(starts[-1], np.int64)
+    table = edge_table([(0, 64)], [EdgeList(0, 0, starts, none, none)], 1)
+    limits = DEVICES["90"]
+    tiling = segment_tiling(sweep_modes((3, 3)), 8, 64, 1, 1, limits)
+    largest = [tiling.crews(table, slabs, limits)[0].index(64) for slabs in (1, 30, 60, 10**5)]
+    assert largest == sorted(largest)
+    assert largest[0] == 0
+    assert largest[-1] == 4  # a team alone
 
 
 def test_what_32_bits_do_not_number_is_refused():

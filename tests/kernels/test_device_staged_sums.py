@@ -20,12 +20,13 @@ def block_modes(sizes):
     ]
 
 
+@pytest.mark.parametrize("nodes", [20, 100_000])
 @pytest.mark.parametrize("itemsize", [4, 8, 16])
 @pytest.mark.parametrize(
     "sizes", [(3,) * 6, (5,) * 4, (7,) * 3, (3,) * 7, (3,) * 8, (5,) * 5], ids=str
 )
-def test_tilings_fit_the_device(sizes, itemsize):
-    tiling = staged_tiling(block_modes(sizes), itemsize, False, LIMITS)
+def test_tilings_fit_the_device(sizes, itemsize, nodes):
+    tiling = staged_tiling(block_modes(sizes), itemsize, nodes, False, LIMITS)
     if tiling is None:
         assert math.prod(sizes) * itemsize >= 50_000  # too many sums or too large
         return
@@ -45,21 +46,39 @@ def test_tilings_fit_the_device(sizes, itemsize):
 
 
 def test_other_blocks_are_not_staged():
-    assert staged_tiling(block_modes((3,) * 6), 8, False, LIMITS) is not None
+    assert staged_tiling(block_modes((3,) * 6), 8, 10_000, False, LIMITS) is not None
     for sizes in [(3,) * 5, (2,) * 9, (4,) * 6, (8,) * 3, (3, 5, 5, 5), (729,), (9, 9, 9)]:
-        assert staged_tiling(block_modes(sizes), 8, False, LIMITS) is None
-    assert staged_tiling(block_modes((3,) * 6)[:5], 8, False, LIMITS) is None
-    assert staged_tiling(block_modes((3,) * 6), 8, False, DEVICES["80"]) is None
+        assert staged_tiling(block_modes(sizes), 8, 10_000, False, LIMITS) is None
+    assert staged_tiling(block_modes((3,) * 6)[:5], 8, 10_000, False, LIMITS) is None
+    assert staged_tiling(block_modes((3,) * 6), 8, 10_000, False, DEVICES["80"]) is None
     little = replace(LIMITS, shared_bytes=4096)
-    assert staged_tiling(block_modes((3,) * 6), 8, False, little) is None
+    assert staged_tiling(block_modes((3,) * 6), 8, 10_000, False, little) is None
+
+
+def table_of(counts):
+    """A table of nodes with so many edges."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    none = np.zeros(starts[-1], np.int64)
+    return edge_table([(0, len(counts))], [EdgeList(0, 0, starts, none, none)], 1)
 
 
 def test_teams_share_nodes_where_these_are_few():
-    tiling = staged_tiling(block_modes((3,) * 6), 8, False, LIMITS)
-    assert tiling.teams > 1
-    assert tiling.crews(500, 500, 3, LIMITS) == 500
-    assert tiling.crews(100_000, 500, 3, LIMITS) == 3
-    assert replace(tiling, teams=1).crews(500, 500, 3, LIMITS) == 0
+    table = table_of([20] * 3 + [4] * 497)
+    tiling = staged_tiling(block_modes((3,) * 6), 8, 500, False, LIMITS)
+    assert tiling.teams == 2
+    assert tiling.crews(table, 1, LIMITS) == ([500, 0, 0, 0, 0], 500)
+    assert tiling.crews(table, 200, LIMITS) == ([3, 0, 0, 0, 0], 3 + 249)
+    assert replace(tiling, teams=1).crews(table, 1, LIMITS) == ([0] * 5, 500)
+    even = table_of([20] * 500)
+    assert tiling.crews(even, 200, LIMITS) == ([0] * 5, 250)
+
+
+def test_all_nodes_on_the_device_at_a_time_have_more_teams():
+    fewer, more = (
+        staged_tiling(block_modes((3,) * 6), 4, nodes, False, LIMITS) for nodes in (500, 1000)
+    )
+    assert (fewer.teams, more.teams) == (4, 2)
+    assert fewer.bundles == more.bundles  # one table of loads for both
 
 
 def edges_of_loads(loads, bundles, modes):

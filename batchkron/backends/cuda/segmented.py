@@ -76,12 +76,10 @@ class EdgeSums:
         self._matrices = cupy.asarray(matrices)
         self._tables = tables
         self._on_device: dict[tuple[int, bool], dict[str, DeviceArray]] = {}
-        limits = device_limits(self.device)
-        self._staged = None
-        if blocks[0] + blocks[2] <= MOST_CHILDREN:
-            self._staged = staged_tiling(modes, self._dtype.itemsize, blocks[2] > 0, limits)
+        self._nodes = max((len(table.targets) for table in tables), default=0)
+        staged = self._staged_tiling(1)
         for number in range(len(tables)):
-            self._arrays(number, self._staged)
+            self._arrays(number, staged)
 
     def set_values(self, matrices: Array) -> None:
         """Copy new matrices, as laid out."""
@@ -102,10 +100,20 @@ class EdgeSums:
         """Return how many of the outer vectors share a launch."""
         return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
 
-    def _tiling(self, outer: int, inner: int) -> SegmentTiling:
-        nodes = max(len(table.targets) for table in self._tables)
+    def _staged_tiling(self, outer: int) -> StagedTiling | None:
+        inputs, _, scratch = self._blocks
+        if inputs + scratch > MOST_CHILDREN:
+            return None
+        nodes, limits = outer * self._nodes, device_limits(self.device)
+        return staged_tiling(self._modes, self._dtype.itemsize, nodes, scratch > 0, limits)
+
+    def _tiling(self, outer: int, inner: int) -> SegmentTiling | StagedTiling:
+        if inner == 1:
+            staged = self._staged_tiling(outer)
+            if staged is not None:
+                return staged
         limits = device_limits(self.device)
-        return segment_tiling(self._modes, self._dtype.itemsize, nodes, outer, inner, limits)
+        return segment_tiling(self._modes, self._dtype.itemsize, self._nodes, outer, inner, limits)
 
     def _arrays(self, number: int, staged: StagedTiling | None) -> dict[str, DeviceArray]:
         """Return a table as the kernel takes it, copied to the device when it is first needed.
@@ -140,8 +148,7 @@ class EdgeSums:
         """Return the launches for vectors (outer, …, inner)."""
         launches = self._launches.get((outer, inner))
         if launches is None:
-            staged = self._staged if inner == 1 else None
-            tiling = staged or self._tiling(outer, inner)
+            tiling = self._tiling(outer, inner)
             kernel = load_kernel(_program(self._dtype, tiling), self.device)
             launches = [
                 self._launch(kernel, tiling, number, outer, inner)
@@ -159,23 +166,22 @@ class EdgeSums:
         inner: int,
     ) -> Launch:
         table = self._tables[number]
-        nodes, crews = len(table.targets), table.num_long if tiling.teams > 1 else 0
+        slabs = outer * -(-inner // tiling.width)
+        crews, blocks = tiling.crews(table, slabs, device_limits(self.device))
         staged = tiling if isinstance(tiling, StagedTiling) else None
-        if staged:
-            crews = staged.crews(nodes * outer, nodes, crews, device_limits(self.device))
         arguments = np.zeros(1, segmented_arguments(self._dtype))
         for key, array in self._arrays(number, staged).items():
             arguments[key] = array.data.ptr
         arguments["matrices"] = self._matrices.data.ptr
-        arguments["nodes"], arguments["crews"] = nodes, crews
+        arguments["nodes"], arguments["crews"] = len(table.targets), crews
         arguments["outer"], arguments["inner"] = outer, inner
         for key, count in zip(
             ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
         ):
             arguments[key] = count
         grid = (
-            crews + -(-(nodes - crews) // tiling.teams),
-            min(outer * -(-inner // tiling.width), MOST_BLOCKS_DOWN),
+            blocks,
+            min(slabs, MOST_BLOCKS_DOWN),
             min(tiling.pieces, MOST_BLOCKS_DOWN),
         )
         return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
