@@ -1,0 +1,176 @@
+"""The tables of docs/gpu-results.md, made of what a run has written.
+
+    python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/gpu-results.md
+
+reads what `python -m benchmarks.gpu --json` has written and writes the figures of that run into the
+page's tables. Which cases a table has, and in which order, is the page's; the table of what was
+profiled has all cells that were. Tables of parts that were not run, other ones and the text stay as
+they are. No device is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.report import ratio, shown
+
+Cell = Mapping[str, Any]
+DTYPES = {"f32": "float32", "f64": "float64", "tf32x3": "tf32x3", "tf32": "tf32"}
+
+
+def _time(entry: Mapping[str, Any] | None) -> str:
+    return shown(None if entry is None else entry.get("microseconds"))
+
+
+def _recorded(cell: Cell, name: str) -> str:
+    time = cell["recorded"].get(name)
+    return " to ".join(f"{one:g}" for one in time) if isinstance(time, list) else shown(time)
+
+
+def _over_floor(cell: Cell) -> str:
+    """A multiple of the floor, where that is longer than a launch."""
+    return ratio(cell["ours_over_floor"]) if cell["floor"] >= 1 else "–"
+
+
+def _cpu(cell: Cell) -> str:
+    return _time(next(iter(cell["peers"].values())))
+
+
+def _twice(columns: str) -> str:
+    """The head of columns for both dtypes."""
+    return f"f32, {columns}, f64, {columns}"
+
+
+def _gain(cell: Cell) -> str:
+    """How many times longer the best peer takes."""
+    return ratio(1 / cell["ours_over_best_peer"])
+
+
+# What a column shows of a cell; those named after a dtype begin the columns of that dtype.
+COLUMNS: dict[str, Callable[[Cell], str]] = {
+    "goal": lambda cell: shown(cell["goal"]),
+    "cuBLAS": lambda cell: _time(cell["peers"].get("cuBLAS")),
+    "FastKron": lambda cell: _recorded(cell, "FastKron"),
+    "ASGarD": lambda cell: _recorded(cell, "ASGarD"),
+    "× floor": _over_floor,
+    "× best peer": _gain,
+    "CPU": _cpu,
+    "of floor": lambda cell: f"{100 / cell['ours_over_floor']:.0f} %",
+    "note": lambda cell: str(cell["note"]),
+    "by functions": lambda cell: ratio(cell["factor_of_functions"]),
+    "published": lambda cell: ratio(cell.get("published_factor")),
+    "float32": lambda cell: _time(cell["peers"]["full"]),
+}
+# The parts of a run that tables are of, by the heads of these.
+TABLES = {
+    f"rows: factors, {_twice('goal, cuBLAS, FastKron, × floor')}": "kron",
+    "rows: factors, tf32x3, goal, tf32, float32": "precision",
+    f"(d, n), {_twice('goal, ASGarD, × floor')}": "batch",
+    f"(d, n), unknowns, {_twice('goal')}": "small batch",
+    f"list, {_twice('goal, × floor')}": "list",
+    f"product, {_twice('TB/s, × best peer')}": "explicit",
+    f"right-hand side, {_twice('CPU, of floor')}, note": "sweeps",
+    f"rows: factors, {_twice('by functions')}, published": "ablation",
+}
+CALLS = "operator, one row, eager call, in a graph"
+PROFILED = (
+    "cell, dtype, multiply-add, float64, matrix, issue, memory, L2, shared, reason",
+    ("fma", "fp64", "tensor", "issue", "memory", "second-level cache", "shared memory, L1"),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the tables of a run into a page."""
+    if len(arguments) != 2:
+        raise SystemExit("usage: python -m benchmarks.gpu.tables RESULTS.json PAGE.md")
+    report, page = json.loads(Path(arguments[0]).read_text()), Path(arguments[1])
+    page.write_text(with_tables(page.read_text(), report["cells"]))
+    return 0
+
+
+def with_tables(text: str, cells: Sequence[Cell]) -> str:
+    """A page whose tables have the figures of these cells."""
+    lines, found = text.splitlines(), []
+    while lines:
+        count = next((k for k, line in enumerate(lines) if not line.startswith("|")), len(lines))
+        if count:
+            found += new_table(lines[:count], cells)
+        else:
+            count = 1
+            found.append(lines[0])
+        del lines[:count]
+    return "\n".join(found) + "\n"
+
+
+def new_table(lines: Sequence[str], cells: Sequence[Cell]) -> list[str]:
+    """A table with the figures of these cells, or as it is where it is not of this run."""
+    head, _, *rows = ([text.strip() for text in line.strip("|").split("|")] for line in lines)
+    kind = ", ".join(head)
+    if kind == PROFILED[0]:
+        rows = [*profiled(cells)]
+    elif kind == CALLS:
+        own = {one["case"]: one for one in cells if one["part"] == "latency"}
+        rows = [call(name, own) for name, *_ in rows] if own else []
+    else:
+        part = TABLES.get(kind)
+        own = {(one["case"], one["dtype"]): one for one in cells if one["part"] == part}
+        rows = [figures(head, name, own) for name, *_ in rows] if own else []
+    return laid_out([head, *rows]) if rows else list(lines)
+
+
+def figures(head: Sequence[str], name: str, cells: Mapping[tuple[str, str], Cell]) -> list[str]:
+    """A row of a table: a case in one dtype after the other."""
+    if not any(case == name for case, _ in cells):
+        raise SystemExit(f"the results have no {name}")
+    found, cell = [name], None
+    for column in head[1:]:
+        dtype, _, unit = column.partition(", ")
+        if dtype in DTYPES:
+            cell = cells.get((name, DTYPES[dtype]))
+            found.append(leading(cell, unit))
+        else:
+            found.append("–" if cell is None else COLUMNS[column](cell))
+    return found
+
+
+def leading(cell: Cell | None, unit: str) -> str:
+    """The first figure of a case in a dtype: our time, or what it is about there."""
+    if cell is None:
+        return "–"
+    if unit:
+        return f"{cell['terabytes_per_second']:.2f}"
+    return ratio(cell["factor"]) if cell["part"] == "ablation" else _time(cell["ours"])
+
+
+def call(name: str, cells: Mapping[str, Cell]) -> list[str]:
+    """A row of the table of calls."""
+    return [name, *(_time(cells[f"{name} {what}"]["ours"]) for what in ("call", "node"))]
+
+
+def profiled(cells: Sequence[Cell]) -> Iterator[list[str]]:
+    """The rows of cells that the profiler looked at."""
+    for cell in cells:
+        if "profile" in cell and cell["profile"].get("percent"):
+            percent = cell["profile"]["percent"]
+            used = [f"{percent[what]:.0f}" for what in PROFILED[1]]
+            case, part = cell["case"], cell["part"]
+            name = case if case.startswith(part) else f"{part} {case}"
+            yield [name, cell["dtype"], *used, cell["profile"]["reason"]]
+
+
+def laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown, its columns under each other."""
+    widths = [max(len(text) for text in column) for column in zip(*rows, strict=True)]
+    head, *rest = (
+        "| " + " | ".join(t.ljust(width) for t, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    )
+    return [head, "| " + " | ".join("-" * width for width in widths) + " |", *rest]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
