@@ -383,8 +383,8 @@ def test_a_profiler_that_is_absent_or_fails_is_said(monkeypatch):
     monkeypatch.setattr(profiling.shutil, "which", lambda name: None)
     slow, fast = cell(20.0, goal=10), cell(9.0, goal=10)
     parts = {0: "kron", 1: "kron"}
-    assert profiling.profile_missed(parts, [slow, fast]) == ["ncu is not installed"]
+    assert profiling.profile_missed(parts, [slow, fast], 25.0) == ["ncu is not installed"]
     monkeypatch.setattr(profiling.shutil, "which", lambda name: "false")
-    (said,) = profiling.profile_missed(parts, [slow, fast])
+    (said,) = profiling.profile_missed(parts, [slow, fast], 25.0)
     assert said == "kron: 0 of 1 cells profiled in 25 s"
-    assert profiling.profile_missed(parts, [fast, fast]) == []
+    assert profiling.profile_missed(parts, [fast, fast], 25.0) == []

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(options.json, report)
     report["missed"] = missed(cells)
     if options.profile:
-        report["failures_to_profile"] = profile_missed(parts, cells)
+        report["failures_to_profile"] = profile_missed(parts, cells, options.profile_seconds)
         report["cells"] = [cell.record() for cell in cells]
         print("\n## What limits those that miss, by the profiler\n")
         print("\n".join([*profile_table(cells), *report["failures_to_profile"]]))

@@ -101,6 +101,13 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--profile", action="store_true", help="let ncu say what limits the cells that miss"
     )
     parser.add_argument(
+        "--profile-seconds",
+        type=float,
+        default=25.0,
+        metavar="N",
+        help="for each part, after which no other cell is begun; 25 by default",
+    )
+    parser.add_argument(
         "--seconds",
         type=float,
         default=120.0,

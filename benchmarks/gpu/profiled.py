@@ -32,13 +32,20 @@ MOST_BYTES = 512 << 20  # of a vector
 def call_of(choice: Choice) -> Callable[[], object]:
     """One call of ours."""
     case, dtype = choice.case, choice.dtype
+    precision = dtype if choice.part == "precision" else None
+    if precision:
+        dtype = "float32"
     itemsize = np.dtype(dtype).itemsize
-    if choice.part in ("kron", "pde"):
+    if choice.part in ("kron", "precision", "pde"):
         shape = case.shape.reduced(MOST_BYTES // itemsize) or case.shape
         inputs, outputs = shape.columns
-        op = bk.KroneckerProduct(factors_of(shape, dtype)).to("cuda")
+        op = bk.KroneckerProduct(factors_of(shape, dtype), precision=precision).to("cuda")
         y = cupy.empty((shape.rows, outputs), dtype)
         return partial(op.apply, random_array((shape.rows, inputs), dtype), out=y)
+    if choice.part == "sweeps":
+        sweeps = case.operator(dtype).to("cuda")
+        x = random_array((sweeps.shape[1],), dtype)
+        return partial(sweeps.matvec, x, out=cupy.empty_like(x))
     if choice.part == "explicit":
         matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(case)]
         side = int(np.prod(case))

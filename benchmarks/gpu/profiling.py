@@ -18,9 +18,8 @@ from pathlib import Path
 from benchmarks.gpu.report import Cell
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("kron", "pde", "batches", "lists", "explicit")
-SECONDS = 25  # after which no other cell of a part is begun
-PATIENCE = 90  # seconds until a profiler is stopped that does not end
+PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
+PATIENCE = 65  # seconds after its time until a profiler is stopped that does not end
 MARKER = "cell_marker"  # the kernel before those of a cell
 SECTIONS = (
     "SpeedOfLight",
@@ -128,8 +127,11 @@ def profiles_of(log: Iterable[str]) -> list[Profile | None]:
     return [profile_of(cell) for cell in cells]
 
 
-def profile_part(part: str, cells: Sequence[Cell], ncu: str) -> str:
-    """Profile cells of one part; return what went wrong."""
+def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> str:
+    """Profile cells of one part; return what went wrong.
+
+    After ``seconds`` no other cell is begun.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log, chosen = Path(folder) / "log.csv", Path(folder) / "cells.json"
         chosen.write_text(json.dumps([[part, cell.name, cell.dtype] for cell in cells]))
@@ -137,19 +139,19 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str) -> str:
         command += ["--profile-from-start", "off"]
         command += ["--clock-control", "none"]  # the device's settings are not ours to change
         command += [word for section in SECTIONS for word in ("--section", section)]
-        command += [sys.executable, "-m", "benchmarks.gpu.profiled", str(chosen), str(SECONDS)]
-        said = _run(command)
+        command += [sys.executable, "-m", "benchmarks.gpu.profiled", str(chosen), str(seconds)]
+        said = _run(command, seconds + PATIENCE)
         lines = log.read_text().splitlines() if log.exists() else []
     found = profiles_of(lines)
     for cell, profile in zip(cells, found, strict=False):
         if profile is not None:
             cell.more["profile"] = profile.record()
     if len(found) < len(cells):
-        said += f" {len(found)} of {len(cells)} cells profiled in {SECONDS} s"
+        said += f" {len(found)} of {len(cells)} cells profiled in {seconds:g} s"
     return f"{part}: {said.strip()}" if said else ""
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], seconds: float) -> str:
     """Run a command and all that it starts; return its last words where it fails."""
     process = subprocess.Popen(
         command,
@@ -160,16 +162,19 @@ def _run(command: Sequence[str]) -> str:
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return f"stopped after {PATIENCE} s"
+        return f"stopped after {seconds:g} s"
     return said.strip()[-300:] if process.returncode else ""
 
 
-def profile_missed(parts: Mapping[int, str], cells: Sequence[Cell]) -> list[str]:
-    """Profile all cells that missed something; ``parts`` are theirs. Return what went wrong."""
+def profile_missed(parts: Mapping[int, str], cells: Sequence[Cell], seconds: float) -> list[str]:
+    """Profile cells that missed something, for so many ``seconds`` in each of the ``parts``.
+
+    ``parts`` are the cells'. Returns what went wrong.
+    """
     ncu = shutil.which("ncu")
     if ncu is None:
         return ["ncu is not installed"]
@@ -182,7 +187,7 @@ def profile_missed(parts: Mapping[int, str], cells: Sequence[Cell]) -> list[str]
         ]
         if missed:
             missed.sort(key=_excess, reverse=True)
-            said.append(profile_part(part, missed, ncu))
+            said.append(profile_part(part, missed, ncu, seconds))
     return [text for text in said if text]
 
 

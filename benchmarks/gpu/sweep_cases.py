@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from batchkron.operators import SparseGridOperator
 
 EDGE_BYTES = 8  # a block and a matrix
+GOAL = 0.4  # of the floor, on grids of at least so many unknowns
+LARGE = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.backends.cuda.launch import Launch
+from benchmarks.gpu.cases import Figures
 from benchmarks.gpu.report import Cell
-from benchmarks.gpu.sweep_cases import SweepCase, sweep_floors
+from benchmarks.gpu.sweep_cases import GOAL, LARGE, SweepCase, sweep_floors
 from benchmarks.gpu.timing import CACHE_BYTES, Call, Contender, measured, random_array
 
 Array = Any
@@ -75,6 +76,8 @@ def sweep_cells(case: SweepCase, dtype: str) -> Iterator[Cell]:
     cell = Cell("sweeps", case.name, dtype, measured(ours, dtype, outputs[-1], error))
     cell.peers[f"CPU, {bk.get_num_threads()} threads"] = cpu
     cell.floor = max(floors["memory"], floors["arithmetic"])
+    if size >= LARGE:
+        cell.figures = Figures(goal=cell.floor / GOAL)
     launches = launches_of(partial(device.matvec, inputs[-1], out=outputs[-1]))
     cell.more |= {"floors": floors, "launches": launches, "unknowns": size}
     cell.more |= {"seconds_to_build": seconds, "pairs_of_cells": op._program.num_edges}
