@@ -50,7 +50,10 @@ def test_ours_is_measured_and_the_peer_is_missed(quick_run):
         assert case["memory"]["ASGarD"] is None
         assert 0 <= case["memory"]["batchkron"] < 1 << 28
     assert {entry["name"] for entry in record["growth"]} == set(NAMES)
-    assert all(entry["product"] > 0 for entry in record["growth"])
+    for entry in record["growth"]:
+        threads = [one["threads"] for one in entry["products"]]
+        assert threads == [one["threads"] for one in record["growth"][0]["products"]]
+        assert all(one["seconds"] > 0 for one in entry["products"])
     assert plot.read_text().startswith("<?xml")
 
 

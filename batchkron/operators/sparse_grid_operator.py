@@ -87,6 +87,8 @@ class SparseGridOperator(BlockOperator):
         For a cell out of range.
     TypeError
         For dtypes without kernels, or cells that are not integers.
+    OverflowError
+        If a cell's number of functions does not fit in 64 bits.
 
     Notes
     -----

@@ -185,7 +185,7 @@ def _checked_sizes(n: int | Sequence[int], modes: int) -> tuple[int, ...]:
         raise ValueError(f"n has {len(sizes)} entries; expected {modes}, one per axis of the grid")
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"n is {n!r}; expected integers")
+            raise TypeError(f"n is {n!r}; expected an integer, or one for each axis of the grid")
         if size < 1:
             raise ValueError(f"n is {n!r}; expected at least one function per cell")
     return tuple(int(size) for size in sizes)

@@ -94,12 +94,14 @@ def measure_memory(case: Case, asgard: Asgard | None) -> dict[str, int | None]:
     return found
 
 
-def measure_growth(cases: Sequence[Case], rounds: int) -> list[dict[str, Any]]:
-    """Time products and the operator's construction on one thread, level by level."""
-    bk.set_num_threads(1)
+def measure_growth(
+    cases: Sequence[Case], threads: Sequence[int], rounds: int
+) -> list[dict[str, Any]]:
+    """Time products, and the operator's construction on one thread, level by level."""
     found = []
     for case in cases:
-        problem = case.problem
+        bk.set_num_threads(1)
+        problem = case.discretized()
         terms = [term.modes for term in problem.terms]
         start = time.perf_counter()
         operator = bk.SparseGridOperator(problem.grid, terms, case.degree + 1)
@@ -107,16 +109,21 @@ def measure_growth(cases: Sequence[Case], rounds: int) -> list[dict[str, Any]]:
         x = np.random.default_rng(0).standard_normal((problem.grid.num_cells, problem.block_size))
         y = np.empty_like(x)
         product = Contender("batchkron", "product", lambda op=operator, x=x, y=y: op.apply(x, y))
-        (times,) = timing.measure([product], rounds)
+        products = []
+        for count in threads:
+            bk.set_num_threads(count)
+            (times,) = timing.measure([product], rounds)
+            products.append({"threads": count, "seconds": times.least})
         found.append(
             {
                 **asdict(case),
                 "unknowns": problem.unknowns,
                 "multiply_adds": operator.multiply_adds,
-                "product": times.least,
+                "products": products,
                 "setup": setup,
             }
         )
+        print(f"measured a product of {case.label}", file=sys.stderr)
     return found
 
 
@@ -142,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"measured {case.label}", file=sys.stderr)
         save(options.json, record)
     grown = [case for case in GROWTH if not options.quick or case.level <= 4]
-    record["growth"] = [] if "growth" in options.skip else measure_growth(grown, rounds)
+    record["growth"] = [] if "growth" in options.skip else measure_growth(grown, threads, rounds)
     record["load_after"] = os.getloadavg()
     save(options.json, record)
     print_report(record)
@@ -173,7 +180,7 @@ def print_report(record: dict[str, Any]) -> None:
     if all("memory" in found for found in record["cases"]):
         print(f"## Memory\n\n{report.memory_table(record['cases'])}")
     if record["growth"]:
-        print(f"## Growth, one thread\n\n{report.growth_table(record['growth'])}")
+        print(f"## Growth\n\n{report.growth_table(record['growth'])}")
 
 
 if __name__ == "__main__":

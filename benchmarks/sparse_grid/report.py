@@ -73,29 +73,20 @@ def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the time per unknown and per multiply-add as grids grow."""
-    heads = [
-        "problem",
-        "level",
-        "unknowns",
-        "product",
-        "ns per unknown",
-        "multiply-adds per unknown",
-        "ps per multiply-add",
-        "setup",
-    ]
-    rows = [
-        [
-            record["name"],
-            str(record["level"]),
-            str(record["unknowns"]),
-            seconds(record["product"]),
-            f"{1e9 * record['product'] / record['unknowns']:.2f}",
-            f"{record['multiply_adds'] / record['unknowns']:.1f}",
-            f"{1e12 * record['product'] / record['multiply_adds']:.0f}",
-            seconds(record["setup"]),
-        ]
-        for record in records
-    ]
+    threads = [one["threads"] for one in records[0]["products"]]
+    heads = ["problem", "level", "unknowns", "multiply-adds per unknown", "setup"]
+    for count in threads:
+        heads += [f"{count} threads: product", "ns per unknown", "ps per multiply-add"]
+    rows = []
+    for record in records:
+        unknowns, multiply_adds = record["unknowns"], record["multiply_adds"]
+        row = [record["name"], str(record["level"]), str(unknowns)]
+        row += [f"{multiply_adds / unknowns:.1f}", seconds(record["setup"])]
+        for one in record["products"]:
+            time = one["seconds"]
+            row += [seconds(time), f"{1e9 * time / unknowns:.2f}"]
+            row.append(f"{1e12 * time / multiply_adds:.0f}")
+        rows.append(row)
     return table(heads, rows)
 
 
@@ -112,15 +103,17 @@ def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     for name in dict.fromkeys(record["name"] for record in records):
         own = [record for record in records if record["name"] == name]
         unknowns = [record["unknowns"] for record in own]
-        times = [record["product"] for record in own]
-        (line,) = above.loglog(unknowns, times, "o-", label=name)
-        linear = [times[-1] * count / unknowns[-1] for count in unknowns]
+        taken = ([one["seconds"] for one in record["products"]] for record in own)
+        first, *others = zip(*taken, strict=True)
+        (line,) = above.loglog(unknowns, first, "o-", label=name)
+        linear = [first[-1] * count / unknowns[-1] for count in unknowns]
         above.loglog(unknowns, linear, "--", color=line.get_color(), linewidth=0.8)
-        each = [1e9 * t / count for t, count in zip(times, unknowns, strict=True)]
-        below.semilogx(unknowns, each, "o-", color=line.get_color())
+        for style, times in zip(("o-", *["o:"] * len(others)), (first, *others), strict=True):
+            each = [1e9 * t / count for t, count in zip(times, unknowns, strict=True)]
+            below.semilogx(unknowns, each, style, color=line.get_color())
     above.set_ylabel("seconds of one product")
-    above.legend(title="dashed: linear")
-    below.set_ylabel("nanoseconds per unknown")
+    above.legend(title="one thread; dashed: linear")
+    below.set_ylabel("nanoseconds per unknown; dotted: all threads")
     below.set_xlabel("unknowns")
     below.set_ylim(bottom=0)
     for axis in (above, below):
