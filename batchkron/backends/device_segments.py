@@ -39,6 +39,7 @@ _ITEMS_OF_FEW = 2  # where a team is part of a warp: its threads should read who
 _MOST_TEAM = 512
 _THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
 _SHARED_TARGET = 48 << 10  # of a thread block
+_MOST_EDGES = 2**31 - 1 - 512  # of a node; a crew's teams count beyond them
 MOST_CREW_KINDS = 5  # crews of up to 16 teams
 _CREW_THREADS = 256  # of a thread block whose teams may share nodes
 _FEW_EDGES = 8  # nodes with fewer stay in their order
@@ -331,8 +332,8 @@ def edge_table(
             )
     places = np.searchsorted(blocks, outputs)
     counts = np.bincount(places, minlength=len(blocks))
-    if counts.max(initial=0) > MOST_BLOCKS:
-        raise ValueError(f"a node has {counts.max()} edges; a device takes up to 2^31 - 1")
+    if counts.max(initial=0) > _MOST_EDGES:
+        raise ValueError(f"a node has {counts.max()} edges; a device takes up to {_MOST_EDGES}")
     powers = np.ceil(np.log2(np.maximum(counts, _FEW_EDGES))).astype(np.int64)
     order = np.argsort(-powers, kind="stable")
     rank = np.empty_like(order)
