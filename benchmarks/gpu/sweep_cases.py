@@ -99,4 +99,5 @@ SWEEPS = (
     SweepCase(6, 5),
     SweepCase(6, 7),
     SweepCase(6, 8),
+    SweepCase(6, 10),
 )
