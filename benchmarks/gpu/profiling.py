@@ -41,6 +41,7 @@ PIPE = re.compile(
 )
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 UNITS = ("fma", "fp64", "tensor")
+USES = (*UNITS, "issue", "memory", "second-level cache", "shared memory, L1")  # columns of tables
 WARPS = ("issue", "occupancy")  # what is no resource
 BOUND = 75  # percent of a peak that is called the limit
 
@@ -200,7 +201,7 @@ def _excess(cell: Cell) -> float:
 
 def profile_table(cells: Sequence[Cell]) -> list[str]:
     """A row for each profiled cell."""
-    names = (*UNITS, "issue", "memory", "second-level cache", "shared memory, L1", "occupancy")
+    names = (*USES, "occupancy")
     heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
     rows = [heads, ["---"] * len(heads)]
     for cell in cells:

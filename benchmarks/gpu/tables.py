@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.profiling import USES
 from benchmarks.gpu.report import ratio, shown
 
 Cell = Mapping[str, Any]
@@ -77,10 +78,7 @@ TABLES = {
     f"rows: factors, {_twice('by functions')}, published": "ablation",
 }
 CALLS = "operator, one row, eager call, in a graph"
-PROFILED = (
-    "cell, dtype, multiply-add, float64, matrix, issue, memory, L2, shared, reason",
-    ("fma", "fp64", "tensor", "issue", "memory", "second-level cache", "shared memory, L1"),
-)
+PROFILED = "cell, dtype, multiply-add, float64, matrix, issue, memory, L2, shared, reason"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -110,7 +108,7 @@ def new_table(lines: Sequence[str], cells: Sequence[Cell]) -> list[str]:
     """A table with the figures of these cells, or as it is where it is not of this run."""
     head, _, *rows = ([text.strip() for text in line.strip("|").split("|")] for line in lines)
     kind = ", ".join(head)
-    if kind == PROFILED[0]:
+    if kind == PROFILED:
         rows = [*profiled(cells)]
     elif kind == CALLS:
         own = {one["case"]: one for one in cells if one["part"] == "latency"}
@@ -156,7 +154,7 @@ def profiled(cells: Sequence[Cell]) -> Iterator[list[str]]:
     for cell in cells:
         if "profile" in cell and cell["profile"].get("percent"):
             percent = cell["profile"]["percent"]
-            used = [f"{percent[what]:.0f}" for what in PROFILED[1]]
+            used = [f"{percent[what]:.0f}" for what in USES]
             case, part = cell["case"], cell["part"]
             name = case if case.startswith(part) else f"{part} {case}"
             yield [name, cell["dtype"], *used, cell["profile"]["reason"]]

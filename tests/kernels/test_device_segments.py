@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 from oracle import DTYPES, random_array
 
@@ -19,14 +20,6 @@ from batchkron.backends.device_segments import (
 )
 from batchkron.backends.device_sweeps import sweep_levels
 from batchkron.sweep_list import SweepList, SweepPart, SweepStep, SweepVector
-
-
-def sweep_modes(sizes):
-    return [
-        SegmentMode(math.prod(sizes[:k]), n, n, math.prod(sizes[k + 1 :]))
-        for k, n in enumerate(sizes)
-    ]
-
 
 BLOCKS = [
     (1,),
@@ -47,7 +40,7 @@ BLOCKS = [
 def test_tilings_fit_the_device(sizes, capability):
     limits = DEVICES[capability]
     for itemsize, nodes, inner in itertools.product((4, 8, 16), (1, 1700, 10**6), (1, 3, 64)):
-        tiling = segment_tiling(sweep_modes(sizes), itemsize, nodes, 1, inner, limits)
+        tiling = segment_tiling(block_modes(sizes), itemsize, nodes, 1, inner, limits)
         assert tiling.team & (tiling.team - 1) == tiling.width & (tiling.width - 1) == 0
         assert 1 <= tiling.block <= 1024
         assert tiling.team == 32 or tiling.team % 32 == 0 or 32 % tiling.team == 0
@@ -63,7 +56,7 @@ def test_tilings_fit_the_device(sizes, capability):
 
 def test_few_nodes_have_larger_teams():
     few, many = (
-        segment_tiling(sweep_modes((3,) * 6), 8, nodes, 1, 1, DEVICES["90"])
+        segment_tiling(block_modes((3,) * 6), 8, nodes, 1, 1, DEVICES["90"])
         for nodes in (100, 10**6)
     )
     assert few.team > many.team
@@ -125,9 +118,7 @@ def test_neighbours_stay_together():
 
 def test_nodes_are_sorted_by_classes(rng):
     counts = rng.integers(0, 70, 200)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    none = np.zeros(starts[-1], np.int64)
-    table = edge_table([(0, 200)], [EdgeList(0, 0, starts, none, none)], 1)
+    table = table_of(counts)
     assert [kind.edges for kind in table.classes] == [128, 64, 32, 16, 8]
     first = 0
     for kind in table.classes:
@@ -159,11 +150,9 @@ def test_crews_make_each_node_once(rng, sizes, nodes):
     counts = np.where(
         rng.random(nodes) < 0.1, rng.integers(0, 300, nodes), rng.integers(0, 9, nodes)
     )
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    none = np.zeros(starts[-1], np.int64)
-    table = edge_table([(0, nodes)], [EdgeList(0, 0, starts, none, none)], 1)
+    table = table_of(counts)
     limits = DEVICES["90"]
-    tiling = segment_tiling(sweep_modes(sizes), 8, nodes, 1, 1, limits)
+    tiling = segment_tiling(block_modes(sizes), 8, nodes, 1, 1, limits)
     crews, blocks = tiling.crews(table, 1, limits)
     assert sum(crews) == nodes
     found = {}
@@ -181,11 +170,9 @@ def test_crews_make_each_node_once(rng, sizes, nodes):
 
 def test_crews_grow_until_the_device_is_full():
     counts = np.full(64, 32)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    none = np.zeros(starts[-1], np.int64)
-    table = edge_table([(0, 64)], [EdgeList(0, 0, starts, none, none)], 1)
+    table = table_of(counts)
     limits = DEVICES["90"]
-    tiling = segment_tiling(sweep_modes((3, 3)), 8, 64, 1, 1, limits)
+    tiling = segment_tiling(block_modes((3, 3)), 8, 64, 1, 1, limits)
     largest = [tiling.crews(table, slabs, limits)[0].index(64) for slabs in (1, 30, 60, 10**5)]
     assert largest == sorted(largest)
     assert largest[0] == 0

@@ -5,19 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 
-from batchkron.backends.device_segments import EdgeList, SegmentMode, edge_table
+from batchkron.backends.device_segments import EdgeList, edge_table
 from batchkron.backends.device_staged_sums import ModeBundle, staged_loads, staged_tiling
 
 LIMITS = DEVICES["90"]
-
-
-def block_modes(sizes):
-    return [
-        SegmentMode(math.prod(sizes[:k]), n, n, math.prod(sizes[k + 1 :]))
-        for k, n in enumerate(sizes)
-    ]
 
 
 @pytest.mark.parametrize("nodes", [20, 100_000])
@@ -53,13 +47,6 @@ def test_other_blocks_are_not_staged():
     assert staged_tiling(block_modes((3,) * 6), 8, 10_000, False, DEVICES["80"]) is None
     little = replace(LIMITS, shared_bytes=4096)
     assert staged_tiling(block_modes((3,) * 6), 8, 10_000, False, little) is None
-
-
-def table_of(counts):
-    """A table of nodes with so many edges."""
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    none = np.zeros(starts[-1], np.int64)
-    return edge_table([(0, len(counts))], [EdgeList(0, 0, starts, none, none)], 1)
 
 
 def test_teams_share_nodes_where_these_are_few():
