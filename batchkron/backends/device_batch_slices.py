@@ -7,8 +7,10 @@ Pure arithmetic on sizes, without any device: the kernel's contract is in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from batchkron.backends.device_batch_passes import HeldMode, largest_tile
 from batchkron.backends.device_batches import record_words
@@ -22,10 +24,15 @@ _BATCH_REGISTERS = 32  # for what a thread loads at a time
 _MOST_BATCH = 4
 _MOST_WARPS = 8  # of an output
 _WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
-_SLICE_REGISTERS = 16  # for a thread's slice, if more modes can be exchanged
 _LARGEST_SLICE = 32  # registers, beyond which blocks go through shared memory
 _LARGE_TEAM = 16  # threads, which pay for exchanges where their slices are large
-_SMALL_BLOCK = 4  # warps of a thread block, where outputs have fewer
+_SLICE_OF_LARGE_TEAM = 8  # registers
+_WHOLE_SLICE = 0.92  # of the estimate, where a slice's words follow each other
+_LINE = 128  # bytes of the first-level cache
+_LIGHT = 28  # registers for a thread's slice and sums: twice as many warps are wanted
+_MANY_WARPS = 12  # of a multiprocessor
+_SMALL_BLOCK = 4  # warps of a thread block, where outputs have fewer and there are many
+_BOUNDED = 136  # registers for slice and sums, with which a multiprocessor can hold many warps
 _THREADS = 2048  # of a multiprocessor
 _TOLERATED_PADDING = 4  # records for each product: of those without a product nothing else is read
 
@@ -38,11 +45,13 @@ class SliceTiling:
     ----------
     steps : tuple of Step
     split : int
-        The step along the first mode, whose entries are different threads' slices.
+        The step along the mode whose entries are different threads' slices.
     exchanged : tuple of int
         Steps along the next modes whose entries are different threads', slowest first.
     held : tuple of HeldMode
         The other modes, which a thread has whole.
+    behind : int
+        How many of these, the last ones, come after the threads' modes in a block.
     warps : int
         Warps that share the products of an output.
     outputs : int
@@ -62,6 +71,7 @@ class SliceTiling:
     split: int
     exchanged: tuple[int, ...]
     held: tuple[HeldMode, ...]
+    behind: int
     warps: int
     outputs: int
     batch: int
@@ -90,6 +100,12 @@ class SliceTiling:
     def slice_sizes(self) -> tuple[int, int]:
         """Elements of a slice before and after the held modes."""
         return math.prod(m.C for m in self.held), math.prod(m.K for m in self.held)
+
+    @property
+    def run_sizes(self) -> tuple[int, int]:
+        """Elements of a slice and of its result that lie side by side."""
+        last = self.held[len(self.held) - self.behind :]
+        return math.prod(m.C for m in last), math.prod(m.K for m in last)
 
     @property
     def record_words(self) -> int:
@@ -129,74 +145,150 @@ def slice_tiling(
     if len(steps) > MOST_FIXED_MODES:
         return None
     modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
-    exchanged = _exchanged(steps, modes, itemsize)
-    if exchanged is None:
+    cuts = [cut for cut in _cuts(steps, modes) if _fits(cut, itemsize)]
+    if not cuts:
         return None
-    split, held = modes[0], modes[1 + exchanged :]
-    team = steps[split].C * math.prod(steps[s].C for s in modes[1 : 1 + exchanged])
-    at_once = WARP // team
+    cut = min(cuts, key=lambda cut: _cycles(cut, itemsize))
+    at_once = WARP // cut.team
     if 2 * products < at_once * outputs:
         return None  # warps would be idle
     turns = -(-most // at_once)
-    wanted = -(-_WARPS_WANTED * limits.multiprocessors // outputs)
-    rounds = -(-turns // min(_MOST_WARPS, wanted))
+    registers = cut.registers(itemsize)
+    wanted = (2 if registers <= _LIGHT else 1) * _WARPS_WANTED * limits.multiprocessors
+    shared_by = 2 ** round(math.log2(max(1, min(_MOST_WARPS, wanted / outputs))))
+    rounds = -(-turns // shared_by)
     warps = -(-turns // rounds)
-    loaded = _loaded(steps, split, held) * itemsize // 4
-    batch = max(1, min(_MOST_BATCH, rounds, _BATCH_REGISTERS // loaded))
+    are_few = outputs * warps < _MANY_WARPS * limits.multiprocessors
+    bounded = not are_few and warps <= _SMALL_BLOCK and registers <= _BOUNDED
+    batch = max(1, min(_MOST_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
     return SliceTiling(
         steps=steps,
-        split=split,
-        exchanged=tuple(modes[1 : 1 + exchanged]),
-        held=tuple(HeldMode(s, steps[s].C, steps[s].K, 0, 0) for s in held),
+        split=cut.split,
+        exchanged=cut.exchanged,
+        held=tuple(HeldMode(s, steps[s].C, steps[s].K, 0, 0) for s in cut.held),
+        behind=cut.behind,
         warps=warps,
-        outputs=max(1, _SMALL_BLOCK // warps),
+        outputs=1 if are_few else max(1, _SMALL_BLOCK // warps),
         batch=batch,
         slots=most if most * outputs <= _TOLERATED_PADDING * products else 0,
         short_ids=short_ids,
         identities=identities,
-        least_blocks=1,
+        least_blocks=_MANY_WARPS // _SMALL_BLOCK if bounded else 1,
         itemsize=itemsize,
     )
 
 
-def _exchanged(steps: Sequence[Step], modes: Sequence[int], itemsize: int) -> int | None:
-    """Return how many modes are exchanged: the fewest with which a thread's slice is small."""
-    team = steps[modes[0]].C
-    best: int | None = None
-    for count in range(len(modes)):
-        if count:
-            step = steps[modes[count]]
-            if step.C != step.K or step.C not in (2, 4, 8):
-                break
-            team *= step.C
-        held = modes[1 + count :]
-        if team > WARP:
-            break
-        registers = math.prod(steps[s].C for s in held) * itemsize // 4
-        most = _SLICE_REGISTERS // 2 if team >= _LARGE_TEAM else _LARGEST_SLICE
-        if registers <= most and _fits(steps, modes[0], held, itemsize):
-            best = count
-            if registers <= _SLICE_REGISTERS:
-                break
-    return best
+@dataclass(frozen=True)
+class _Cut:
+    """Which modes are threads' and which a thread has whole: `SliceTiling` has the names."""
+
+    steps: tuple[Step, ...]
+    split: int
+    exchanged: tuple[int, ...]
+    held: tuple[int, ...]
+    behind: int
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """C and K of the held modes."""
+        return [(self.steps[s].C, self.steps[s].K) for s in self.held]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Elements of a slice and of its result."""
+        return math.prod(C for C, _ in self.shapes), math.prod(K for _, K in self.shapes)
+
+    @property
+    def run(self) -> int:
+        """Elements of a slice that lie side by side."""
+        return math.prod(C for C, _ in self.shapes[len(self.held) - self.behind :])
+
+    @property
+    def team(self) -> int:
+        """Threads of a product."""
+        return math.prod(self.steps[s].C for s in (self.split, *self.exchanged))
+
+    @property
+    def sums(self) -> int:
+        """Elements of the output that a thread adds to."""
+        return self.steps[self.split].K * self.sizes[1]
+
+    @property
+    def loaded(self) -> int:
+        """Elements that a thread loads for a product, but those of exchanged modes' matrices."""
+        return self.sizes[0] + sum(C * K for C, K in self.shapes) + self.steps[self.split].K
+
+    def registers(self, itemsize: int) -> int:
+        """Those of a thread for its slice, before and after a mode, and its sums."""
+        exchanged = sum(self.steps[s].C for s in self.exchanged)
+        return (2 * self.sizes[0] + self.sums + exchanged) * itemsize // 4
+
+    @property
+    def multiplies(self) -> int:
+        """Multiply-adds of a thread, but those of exchanged modes."""
+        total, size = self.sums, self.sizes[0]
+        for C, K in self.shapes:
+            total += size * K
+            size = size // C * K
+        return total
 
 
-def _fits(steps: Sequence[Step], split: int, held: Sequence[int], itemsize: int) -> bool:
+def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
+    """Yield all choices of neighbouring modes as threads', the first of them split."""
+    for first in range(len(modes)):
+        for stop in range(first + 1, len(modes) + 1):
+            exchanged = tuple(modes[first + 1 : stop])
+            if any(steps[s].C != steps[s].K or steps[s].C > _LARGEST_HELD for s in exchanged):
+                break
+            held = (*modes[:first], *modes[stop:])
+            yield _Cut(steps, modes[first], exchanged, held, len(modes) - stop)
+
+
+def _fits(cut: _Cut, itemsize: int) -> bool:
     """Whether a thread has registers for its slices and sums, and not too much to multiply."""
-    shapes = [(steps[s].C, steps[s].K) for s in held]
-    if max((max(shape) for shape in shapes), default=1) > _LARGEST_HELD:
+    words = itemsize // 4
+    most = _SLICE_OF_LARGE_TEAM if cut.team >= _LARGE_TEAM else _LARGEST_SLICE
+    if cut.team > WARP or cut.sizes[0] * words > most:
         return False
-    result = math.prod(K for _, K in shapes)
-    sums = steps[split].K * result
-    multiplies, size = sums, math.prod(C for C, _ in shapes)
-    for C, K in shapes:
-        multiplies += size * K
-        size = size // C * K
-    registers = (sums + 2 * largest_tile(shapes)) * itemsize // 4
-    return registers <= _MOST_REGISTERS and multiplies <= _MOST_MULTIPLIES
+    if max((max(shape) for shape in cut.shapes), default=1) > _LARGEST_HELD:
+        return False
+    registers = (cut.sums + 2 * largest_tile(cut.shapes)) * words
+    return registers <= _MOST_REGISTERS and cut.multiplies <= _MOST_MULTIPLIES
 
 
-def _loaded(steps: Sequence[Step], split: int, held: Sequence[int]) -> int:
-    """Return the elements that a thread loads for a product."""
-    matrices = sum(steps[s].C * steps[s].K for s in held)
-    return math.prod(steps[s].C for s in held) + matrices + steps[split].K
+def _cycles(cut: _Cut, itemsize: int) -> float:
+    """Return what a product costs a multiprocessor of an H200, by estimate.
+
+    Loads cost the lines of the first-level cache that they ask for, a product's lanes together, and
+    each round of products what a warp waits. The weights are fitted: docs/gpu-kernels.md.
+    """
+    words = itemsize // 4
+    split = cut.steps[cut.split]
+    exchanged = [cut.steps[s].C for s in cut.exchanged]
+    multiplies = (cut.multiplies + cut.sizes[1] * sum(exchanged)) * words
+    shuffles = cut.sizes[1] * sum(n - 1 for n in exchanged) * words
+    lines = _lines_of_slices(cut, itemsize)
+    round_cycles = 23 + 0.22 * multiplies + 1.35 * shuffles
+    round_cycles += 0.55 * max(0, cut.registers(itemsize) - 60)
+    cycles = (
+        0.35 * lines
+        + 0.9 * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
+        + 0.54 * (split.K * itemsize // word_bytes(split.K, itemsize) + sum(exchanged))
+        + round_cycles / (WARP // cut.team)
+    )
+    return cycles * (_WHOLE_SLICE if cut.run == cut.sizes[0] else 1)
+
+
+def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
+    """Return the lines that all loads of a block ask for, in the mean over its places in memory."""
+    size, block = cut.run * itemsize, cut.sizes[0] * cut.team * itemsize
+    places = np.arange(0, _LINE, math.gcd(block, _LINE))[:, None, None, None]
+    rows = np.arange(0, block, cut.team * size)[:, None, None]
+    columns = np.arange(0, size, word_bytes(cut.run, itemsize))[:, None]
+    lines = (places + rows + columns + np.arange(cut.team) * size) // _LINE
+    return float(np.count_nonzero(np.diff(lines, prepend=-1)) / len(places))
+
+
+def word_bytes(count: int, itemsize: int) -> int:
+    """Return how many bytes of so many neighbouring elements a thread loads at a time."""
+    return math.gcd(16, count * itemsize)

@@ -85,7 +85,7 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
     """Return the kernel of a batch list of single vectors whose blocks are cut into slices."""
     split = tiling.steps[tiling.split]
     elements = (step.C * step.K for step in tiling.steps)
-    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.slice_sizes
+    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.slice_sizes, *tiling.run_sizes
     cut = tiling.warps, tiling.outputs, tiling.batch, flag(tiling.slots > 0)
     exchanged, stride = [], tiling.parts
     for s in tiling.exchanged:

@@ -1,7 +1,7 @@
 // y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]], single vectors, each
 // thread with a slice of a product's block.
 //
-// Along the first mode, the `split` one, a product is a sum over slices, x[c, ...] times row c of
+// Along one mode, the `split` one, a product is a sum over slices, x[..., c, ...] times row c of
 // that mode's matrix: thread c of a product multiplies its slice along the other modes, all of it in
 // registers, and adds its part of all results to its own sums. Threads exchange nothing for that;
 // what is added at the end, once for an output, is the threads' sums. Blocks and matrices go from
@@ -14,17 +14,26 @@
 
 namespace batchkron {
 
-// The slices of a block: `C` of them, of the split mode, times `parts` of the exchanged ones; a slice
-// of `input` elements becomes one of `output`, K of these (for each part) are the output block.
-// `elements` are those of each step's matrix, `step` is the split mode's.
-template <int step_, int C_, int K_, int parts_, int input_, int output_, int... elements>
+// The slices of a block: `C` of them, of the split mode, times `parts` of the exchanged ones, which
+// follow it; a slice of `input` elements becomes one of `output`, K of these (for each part) are the
+// output block. Of a slice `from` elements lie side by side, of a result `to`: those of the modes
+// behind the exchanged ones. `elements` are those of each step's matrix, `step` is the split mode's.
+template <int step_, int C_, int K_, int parts_, int input_, int output_, int from_, int to_,
+          int... elements>
 struct BlockSlices {
   static constexpr int step = step_, C = C_, K = K_, parts = parts_;
   static constexpr int input = input_, output = output_, sums = K * output;
+  static constexpr int from = from_, to = to_;
   static constexpr int steps = int(sizeof...(elements));
   static constexpr int team = C * parts;  // threads of a product
   static constexpr int products = 32 / team;  // of a warp at a time
   static constexpr int input_size = team * input, output_size = K * parts * output;
+
+  // The element of an output block that is element i of a thread's sums.
+  __device__ static int place(int i, int part) {
+    const int k = i / output, r = i % output;
+    return ((r / to * K + k) * parts + part) * to + r % to;
+  }
 
   template <class T>
   static constexpr int pitch(int s) {
@@ -49,6 +58,9 @@ struct SliceCut {
   static constexpr bool padded = padded_;
   static constexpr int block = 32 * warps * outputs;
 };
+
+// The largest power of two that is not larger.
+constexpr int power_of_two_in(int count) { return count < 2 ? 1 : 2 * power_of_two_in(count / 2); }
 
 // What a lane of the warp holds of another: `from` is the other's number.
 template <class Real>
@@ -87,29 +99,47 @@ __device__ void multiply_exchanged(const Factors& factors, const T* in, int lane
   multiply_exchanged<T, count>(factors, out, lane, ExchangedModes<Rest...>{}, use);
 }
 
-// The sums of `count` values over lanes that differ in the bits below `bit` and from `last` up, each
-// in one lane: of entries first to end - 1 this lane has the sums, in sums[0], ...
-template <int count, int bit, int last, class T>
+// The sums of `count` values over lanes `parts` apart, 2 `bit` of these, each in one lane: of entries
+// first to end - 1 this lane has the sums, in sums[0], ...
+template <int count, int bit, int parts, class T>
 __device__ void sum_over_lanes(T* sums, int lane, int& first, int& end) {
-  if constexpr (bit >= last) {
-    const bool upper = lane & bit;
+  if constexpr (bit > 0) {
+    const int place = lane / parts;
+    const bool upper = place & bit;
     constexpr int half = (count + 1) / 2;
 #pragma unroll
     for (int i = 0; i < half; ++i) {
       const T low = sums[i], high = half + i < count ? sums[half + i] : T{};
-      sums[i] = add(upper ? high : low, held_by(upper ? low : high, lane ^ bit));
+      sums[i] = add(upper ? high : low,
+                    held_by(upper ? low : high, lane + ((place ^ bit) - place) * parts));
     }
     if (upper)
       first += half;
     else
       end = end < first + half ? end : first + half;
-    sum_over_lanes<half, bit / 2, last>(sums, lane, first, end);
+    sum_over_lanes<half, bit / 2, parts>(sums, lane, first, end);
   }
 }
-template <int count, int bit, int last>
+// The same over all lanes of the warp that are `parts` apart: of so many the last ones, beyond a
+// power of two, hand theirs to the first ones and have no entries.
+template <int count, int parts, class T>
+__device__ void sum_over_warp(T* sums, int lane, int& first, int& end) {
+  constexpr int lanes = 32 / parts, whole = power_of_two_in(lanes);
+  if constexpr (whole < lanes) {
+    const int place = lane / parts;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const T other = held_by(sums[i], (lane + whole * parts) % 32);
+      if (place < lanes - whole) sums[i] = add(sums[i], other);
+    }
+    if (place >= whole) end = 0;
+  }
+  sum_over_lanes<count, whole / 2, parts>(sums, lane, first, end);
+}
+template <int count, int lanes>
 constexpr int values_left() {
-  if constexpr (bit >= last)
-    return values_left<(count + 1) / 2, bit / 2, last>();
+  if constexpr (lanes > 1)
+    return values_left<(count + 1) / 2, lanes / 2>();
   else
     return count;
 }
@@ -168,7 +198,9 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
       const Factors factors{a.pools, system, record};
       T slice[Slices::input], row[Slices::K];
       const T* const block = x + Index(input) * Slices::input_size;
-      load_elements<Slices::input>(block + rank * Slices::input, slice);
+#pragma unroll
+      for (int i = 0; i < Slices::input; i += Slices::from)
+        load_elements<Slices::from>(block + i * Slices::team + rank * Slices::from, slice + i);
       load_elements<Slices::K>(factors.template at<Slices::step>() + c * Slices::K, row);
       if (factors.template skips<Slices::step>()) {
 #pragma unroll
@@ -209,13 +241,10 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
     }
 
     int first = 0, end = Slices::sums;
-    sum_over_lanes<Slices::sums, 16, Slices::parts>(sums, lane, first, end);
-    constexpr int left = values_left<Slices::sums, 16, Slices::parts>();
+    sum_over_warp<Slices::sums, Slices::parts>(sums, lane, first, end);
+    constexpr int left = values_left<Slices::sums, 32 / Slices::parts>();
     // element i of the lane's sums is element `place_of(i)` of the output block
-    const auto place_of = [&](int i) {
-      const int k = (first + i) / Slices::output, r = (first + i) % Slices::output;
-      return (k * Slices::parts + rank % Slices::parts) * Slices::output + r;
-    };
+    const auto place_of = [&](int i) { return Slices::place(first + i, rank % Slices::parts); };
     T* const target = a.y + (e * a.num_outputs + output) * Slices::output_size;
     const auto write = [&](int i, T sum) {
       sum = multiply(a.alpha, sum);

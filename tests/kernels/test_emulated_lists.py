@@ -1,4 +1,4 @@
-"""Batch lists on matrix units, lane by lane on the CPU: the definition's bits, and mistakes."""
+"""Batch lists on matrix units and in slices, lane by lane on the CPU: bits, and mistakes."""
 
 import sys
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from emulation import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.device_arguments import register_batch_arguments
+from batchkron.backends.device_batch_slices import SliceTiling, slice_tiling
 from batchkron.backends.device_batch_unit_slices import UnitSliceTiling, unit_slice_tiling
 from batchkron.backends.device_batch_units import UnitTiling, unit_tiling
 from batchkron.backends.device_batches import matrix_pitch, record_words
-from batchkron.backends.device_list_programs import unit_program, unit_slice_program
+from batchkron.backends.device_list_programs import slice_program, unit_program, unit_slice_program
 from batchkron.backends.device_programs import Program
 from batchkron.backends.device_tiling import DeviceLimits, plan_order, plan_steps
 
@@ -38,6 +39,20 @@ LISTS = [  # rows and columns of each factor where they differ, else sizes
     (8, 12, 16),
     (12, 16, 12),
 ]
+SLICED = [  # split modes first, in the middle and last, with exchanged ones of all sizes
+    (4,),
+    (3, 3),
+    (3, 3, 3),
+    (3, 3, 3, 3),
+    (3, 3, 3, 3, 3),
+    (2, 2, 2, 2, 2, 2),
+    (5, 5, 5),
+    (5, 2, 5),
+    (4, 4, 4),
+    ((2, 5), (6, 3), 4),
+    ((4, 3), (4, 3), (4, 3)),
+    ((3, 7), 3, 2),
+]
 
 
 @dataclass(frozen=True)
@@ -46,7 +61,7 @@ class Case:
 
     factors: list  # (rows, columns) of each
     dtype: np.dtype
-    tiling: UnitTiling | UnitSliceTiling
+    tiling: UnitTiling | UnitSliceTiling | SliceTiling
     program: Program
     num_outputs: int
     products: int
@@ -66,6 +81,18 @@ def case_of(factors, dtype, num_outputs, products, short_ids):
     if alone is not None:
         return Case(factors, dtype, alone, unit_program(dtype, alone), num_outputs, products)
     return None
+
+
+def sliced_case(factors, dtype, num_outputs, products, short_ids, padded):
+    """Return a list and its kernel in slices, with as many records for each output if `padded`."""
+    outputs, inputs = zip(*factors, strict=True)
+    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
+    most = products if padded else 100 * products
+    numbers = num_outputs, 4 * products, most
+    tiling = slice_tiling(steps, dtype.itemsize, *numbers, short_ids, False, DEVICES["90"])
+    assert (tiling.slots > 0) == padded
+    program = slice_program(dtype, tiling)
+    return Case(factors, dtype, tiling, program, num_outputs, products)
 
 
 def run(case, launch, rng, copies, weighted=False, infinite=None):
@@ -114,6 +141,12 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
         records[:, 1:].view(np.uint16)[:, : len(factors)] = by_step
     else:
         records[:, 1 : 1 + len(factors)] = by_step
+    slots = getattr(tiling, "slots", 0)
+    if slots:
+        padded = np.zeros((num_outputs, slots, words), np.int32)
+        padded[:, :, 0] = -1
+        padded[outputs, np.arange(products) - starts[outputs]] = records
+        records = padded
     held, places = [], []
     for step in tiling.steps:
         pitch = matrix_pitch(step.C * step.K, dtype.itemsize) // dtype.itemsize
@@ -134,7 +167,7 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     arguments["unit_weights"], arguments["pools"] = unit.ctypes.data, places
     arguments["outer"], arguments["systems"], arguments["alpha"] = 2, 1, 2
     arguments["num_inputs"], arguments["num_outputs"] = num_inputs, num_outputs
-    arguments["accumulate"] = accumulate
+    arguments["accumulate"], arguments["slots"] = accumulate, slots
     how = Launch(
         blocks=-(-num_outputs // tiling.outputs),
         threads=tiling.block,
@@ -168,6 +201,29 @@ def test_lists_give_the_bits_of_the_definition(capability, dtype, tmp_path):
         run(case, launch, rng, "late", weighted=True, infinite="weight")
 
 
+def sliced_cases(dtype):
+    """Return lists of all kinds that threads take in slices, some with identical counts."""
+    for number, sizes in enumerate(SLICED):
+        factors = [n if isinstance(n, tuple) else (n, n) for n in sizes]
+        if dtype == np.float32 or factors not in ([(3, 3)] * 5, [(5, 5)] * 3):
+            num_outputs = 4 if number % 2 else 2
+            kinds = bool(number % 3), bool(number % 2)
+            yield sliced_case(factors, dtype, num_outputs, 9 * num_outputs, *kinds)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lists_in_slices_give_the_bits_of_the_definition(dtype, tmp_path):
+    rng, cases = np.random.default_rng(3), list(sliced_cases(np.dtype(dtype)))
+    steps = [case.tiling.steps for case in cases]
+    places = {s[case.tiling.split].mode for s, case in zip(steps, cases, strict=True)}
+    assert places >= {0, 1, 2}
+    assert {len(case.tiling.exchanged) for case in cases} >= {0, 1}
+    launches = compiled([case.program for case in cases], tmp_path)
+    for case, launch in zip(cases, launches, strict=True):
+        run(case, launch, rng, "late")
+        run(case, launch, rng, "at random", weighted=True)
+
+
 def run_often(case, launch, rng, **options):
     for _ in range(5):
         run(case, launch, rng, "at random", **options)
@@ -199,13 +255,30 @@ MISTAKES = {
         ("batched_unit_slices.cuh", "round % 3", "round % 2"),
         {"weighted": True},
     ),
+    "sums of the lanes beyond a power of two are lost": (
+        (3, 3, 3, 3),
+        ("batched_slices.cuh", "if (place < lanes - whole) sums[i] =", "if (false) sums[i] ="),
+        {},
+    ),
+    "lanes beyond a power of two write": (
+        (3, 3, 3, 3),
+        ("batched_slices.cuh", "if (place >= whole) end = 0;", ""),
+        {},
+    ),
+    "results are placed as if the first mode were split": (
+        (3, 3, 3),
+        ("batched_slices.cuh", "(r / to * K + k)", "(k * (output / to) + r / to)"),
+        {},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_seen(name, tmp_path):
     sizes, made, options = MISTAKES[name]
-    case = case_of([(n, n) for n in sizes], np.dtype(np.float64), 4, 36, True)
+    factors = [n if isinstance(n, tuple) else (n, n) for n in sizes]
+    what = factors, np.dtype(np.float64), 4, 36, True
+    case = sliced_case(*what, True) if made[0] == "batched_slices.cuh" else case_of(*what)
     (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
