@@ -182,11 +182,13 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     tiling = slice_tiling(steps, dtype.itemsize, outputs, products, most, True, False, device)
     if tiling is None:
         return
-    modes = [steps[s].mode for s in (tiling.split, *tiling.exchanged)]
-    modes += [steps[mode.step].mode for mode in tiling.held]
-    assert modes == list(range(len(factors)))
+    threads = [steps[s].mode for s in (tiling.split, *tiling.exchanged)]
+    held = [steps[mode.step].mode for mode in tiling.held]
+    before = len(held) - tiling.behind
+    assert [*held[:before], *threads, *held[before:]] == list(range(len(factors)))
+    behind = [factors[mode] for mode in held[before:]]
+    assert tiling.run_sizes == (math.prod(q for _, q in behind), math.prod(p for p, _ in behind))
     assert tiling.team <= 32
-    assert tiling.parts & (tiling.parts - 1) == 0
     assert tiling.team * tiling.slice_sizes[0] == math.prod(sizes[0])
     assert steps[tiling.split].K * tiling.parts * tiling.slice_sizes[1] == math.prod(sizes[1])
     assert tiling.block <= 256
