@@ -370,21 +370,67 @@ def test_profiles_are_of_the_longest_kernel_of_each_cell():
     text = "latency: fma at 54 %; waits for math_pipe_throttle 3.1, barrier 1.2"
     assert first.reason == text
     assert (second.kernel, second.reason) == ("c", "memory at 92 %")
-    one = cell(20.0, goal=10)
-    one.more["profile"] = first.record()
-    heads, _, row = gpu("profiling").profile_table([one, cell(9.0, goal=10)])
+    profiled = record(20.0, goal=10) | {"profile": first.record()}
+    heads, _, row = gpu("profiling").profile_table([profiled, record(9.0, goal=10)])
     assert heads.count("|") == row.count("|")
     assert text in row
-    assert json.dumps(one.record())
+    assert json.dumps(profiled)
+
+
+def record(ours, **figures):
+    """A cell as the file has it."""
+    return cell(ours, **figures).record() | {"choice": "kron"}
 
 
 def test_a_profiler_that_is_absent_or_fails_is_said(monkeypatch):
     profiling = gpu("profiling")
     monkeypatch.setattr(profiling.shutil, "which", lambda name: None)
-    slow, fast = cell(20.0, goal=10), cell(9.0, goal=10)
-    parts = {0: "kron", 1: "kron"}
-    assert profiling.profile_missed(parts, [slow, fast], 25.0) == ["ncu is not installed"]
+    slow, fast = record(20.0, goal=10), record(9.0, goal=10)
+    assert profiling.profile_missed([slow, fast], 25.0) == ["ncu is not installed"]
     monkeypatch.setattr(profiling.shutil, "which", lambda name: "false")
-    (said,) = profiling.profile_missed(parts, [slow, fast], 25.0)
+    (said,) = profiling.profile_missed([slow, fast], 25.0)
     assert said == "kron: 0 of 1 cells profiled in 25 s"
-    assert profiling.profile_missed(parts, [fast, fast], 25.0) == []
+    assert profiling.profile_missed([fast, fast], 25.0) == []
+
+
+def test_the_worst_cells_are_profiled_first_in_their_part_s_share_of_the_time(monkeypatch):
+    profiling, asked = gpu("profiling"), []
+    monkeypatch.setattr(profiling.shutil, "which", lambda name: "ncu")
+    monkeypatch.setattr(
+        profiling,
+        "profile_part",
+        lambda part, cells, ncu, seconds: asked.append((part, cells, seconds)) or "",
+    )
+    kron = [record(20.0, goal=10), record(40.0, goal=10), record(9.0, goal=10)]
+    kron.append(record(90.0, goal=10) | {"profile": {}})
+    lists = [record(30.0, goal=10) | {"choice": "lists"}]
+    tuned = [record(30.0, goal=10) | {"choice": "tune"}]
+    assert profiling.profile_missed(kron + lists + tuned, 30.0) == []
+    (first, of_kron, one), (second, of_lists, rest) = asked
+    assert (first, of_kron, second, of_lists) == ("kron", [kron[1], kron[0]], "lists", lists)
+    assert 19 < one <= 20
+    assert 29 < rest <= 30
+
+
+def test_profiles_are_added_to_a_run_of_the_same_source(monkeypatch, tmp_path, capsys):
+    command, path = gpu("__main__"), tmp_path / "results.json"
+    here = {"device": "a device", "commit": "abc"}
+    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(command, "machine", lambda commit: here)
+
+    def profiled(cells, seconds):
+        cells[0]["profile"] = {"percent": {}, "reason": f"waits for {seconds:g} s"}
+        return ["kron: slow"]
+
+    monkeypatch.setattr(command, "profile_missed", profiled)
+    report = {"machine": here, "cells": [record(20.0, goal=10)], "seconds": 7}
+    path.write_text(json.dumps(report))
+    assert command.main(["--profile-of", str(path), "--profile-seconds", "5"]) == 0
+    after = json.loads(path.read_text())
+    assert after["cells"][0].pop("profile")["reason"] == "waits for 5 s"
+    assert after.pop("failures_to_profile") == ["kron: slow"]
+    assert after == report
+    assert "waits for 5 s" in capsys.readouterr().out
+    path.write_text(json.dumps(report | {"machine": here | {"commit": "def"}}))
+    with pytest.raises(SystemExit, match="is of the commit def, this is abc"):
+        command.main(["--profile-of", str(path)])

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,6 +122,25 @@ def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str
         free_memory()
 
 
+def show_profiles(report: dict[str, Any], seconds: float) -> None:
+    """Profile cells that missed something, and print what limits them."""
+    report["failures_to_profile"] = profile_missed(report["cells"], seconds)
+    print("\n## What limits those that miss, by the profiler\n")
+    print("\n".join([*profile_table(report["cells"]), *report["failures_to_profile"]]))
+
+
+def add_profiles(options: Namespace) -> int:
+    """Profile cells of an earlier run of the same source on the same kind of device."""
+    path: Path = options.profile_of
+    report, here = json.loads(path.read_text()), machine(options.commit)
+    for what in ("device", "commit"):
+        if report["machine"][what] != here[what]:
+            sys.exit(f"{path} is of the {what} {report['machine'][what]}, this is {here[what]}")
+    show_profiles(report, options.profile_seconds)
+    save(options.json or path, report)
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the status is 1 if a result of ours was wrong or could not be had."""
     began = time.perf_counter()
@@ -131,6 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if importlib.util.find_spec("cupy") is None:
         sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
+    if options.profile_of:
+        return add_profiles(options)
     processes = default_processes() if options.processes is None else options.processes
     failures = compile_all(jobs(options.choices), processes)
     report: dict[str, Any] = {"machine": machine(options.commit), "cells": []}
@@ -138,19 +160,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report["failures_to_compile"] = failures
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
-    cells, parts, printer = [], {}, Printer()
+    cells, printer = [], Printer()
     for part, cell in measure_all(options.choices, options.seconds):
-        parts[len(cells)] = part
         cells.append(cell)
         printer.show(cell)
-        report["cells"].append(cell.record())
+        report["cells"].append(cell.record() | {"choice": part})
         save(options.json, report)
     report["missed"] = missed(cells)
     if options.profile:
-        report["failures_to_profile"] = profile_missed(parts, cells, options.profile_seconds)
-        report["cells"] = [cell.record() for cell in cells]
-        print("\n## What limits those that miss, by the profiler\n")
-        print("\n".join([*profile_table(cells), *report["failures_to_profile"]]))
+        show_profiles(report, options.profile_seconds)
     report["seconds"] = time.perf_counter() - began
     save(options.json, report)
     print(f"\n## Missed: {len(report['missed'])} of {len(cells)}\n")

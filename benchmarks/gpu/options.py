@@ -103,9 +103,15 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--profile-seconds",
         type=float,
-        default=25.0,
+        default=180.0,
         metavar="N",
-        help="for each part, after which no other cell is begun; 25 by default",
+        help="after which no other cell is profiled; 180 by default",
+    )
+    parser.add_argument(
+        "--profile-of",
+        type=Path,
+        metavar="PATH",
+        help="measure nothing, but profile the missed cells of this file that have no profile",
     )
     parser.add_argument(
         "--seconds",

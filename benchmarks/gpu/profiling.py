@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.gpu.report import Cell
+Cell = dict[str, Any]  # as `report.Cell.record` writes it
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
@@ -135,7 +137,7 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
     """
     with tempfile.TemporaryDirectory() as folder:
         log, chosen = Path(folder) / "log.csv", Path(folder) / "cells.json"
-        chosen.write_text(json.dumps([[part, cell.name, cell.dtype] for cell in cells]))
+        chosen.write_text(json.dumps([[part, cell["case"], cell["dtype"]] for cell in cells]))
         command = [ncu, "--csv", "--page", "raw", "--log-file", str(log)]
         command += ["--profile-from-start", "off"]
         command += ["--clock-control", "none"]  # the device's settings are not ours to change
@@ -146,9 +148,9 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
     found = profiles_of(lines)
     for cell, profile in zip(cells, found, strict=False):
         if profile is not None:
-            cell.more["profile"] = profile.record()
+            cell["profile"] = profile.record()
     if len(found) < len(cells):
-        said += f" {len(found)} of {len(cells)} cells profiled in {seconds:g} s"
+        said += f" {len(found)} of {len(cells)} cells profiled in {seconds:.0f} s"
     return f"{part}: {said.strip()}" if said else ""
 
 
@@ -171,32 +173,37 @@ def _run(command: Sequence[str], seconds: float) -> str:
     return said.strip()[-300:] if process.returncode else ""
 
 
-def profile_missed(parts: Mapping[int, str], cells: Sequence[Cell], seconds: float) -> list[str]:
-    """Profile cells that missed something, for so many ``seconds`` in each of the ``parts``.
+def profile_missed(cells: Sequence[Cell], seconds: float) -> list[str]:
+    """Profile cells that missed something and have no profile, for so many ``seconds`` in all.
 
-    ``parts`` are the cells'. Returns what went wrong.
+    ``cells`` are those of a file of results. Returns what went wrong.
     """
     ncu = shutil.which("ncu")
     if ncu is None:
         return ["ncu is not installed"]
-    said = []
+    missed = [
+        cell
+        for cell in sorted(cells, key=_excess, reverse=True)
+        if cell["shortfalls"] and _time(cell) and "profile" not in cell
+    ]
+    said, end = [], time.monotonic() + seconds
+    left = sum(cell["choice"] in PARTS for cell in missed)
     for part in PARTS:
-        missed = [
-            cell
-            for number, cell in enumerate(cells)
-            if parts[number] == part and cell.microseconds is not None and cell.shortfalls()
-        ]
-        if missed:
-            missed.sort(key=_excess, reverse=True)
-            said.append(profile_part(part, missed, ncu, seconds))
+        own = [cell for cell in missed if cell["choice"] == part]
+        if own:
+            share = max(0.0, end - time.monotonic()) * len(own) / left
+            left -= len(own)
+            said.append(profile_part(part, own, ncu, share))
     return [text for text in said if text]
+
+
+def _time(cell: Cell) -> float:
+    return float(cell["ours"].get("microseconds", 0))
 
 
 def _excess(cell: Cell) -> float:
     """How many times the goal a cell takes, else the best peer's time."""
-    if cell.microseconds is None:
-        return 0.0
-    return cell.microseconds / (cell.figures.goal or cell.best_peer or cell.microseconds)
+    return _time(cell) / cell["goal"] if cell["goal"] else cell["ours_over_best_peer"] or 1.0
 
 
 def profile_table(cells: Sequence[Cell]) -> list[str]:
@@ -205,8 +212,10 @@ def profile_table(cells: Sequence[Cell]) -> list[str]:
     heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
     rows = [heads, ["---"] * len(heads)]
     for cell in cells:
-        profile = cell.more.get("profile")
+        profile = cell.get("profile")
         if profile:
             shown = [f"{profile['percent'].get(name, 0):.0f}" for name in names]
-            rows.append([f"{cell.part} {cell.name}", cell.dtype, *shown, profile["reason"]])
+            rows.append(
+                [f"{cell['part']} {cell['case']}", cell["dtype"], *shown, profile["reason"]]
+            )
     return [f"| {' | '.join(row)} |" for row in rows] if len(rows) > 2 else []

@@ -115,6 +115,7 @@ class Cell:
             "ours_over_floor": self.over_floor,
             "note": self.note,
             "verdict": self.verdict(),
+            "shortfalls": self.shortfalls(),
             **self.more,
         }
 
