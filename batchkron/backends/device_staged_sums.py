@@ -241,27 +241,30 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
         bundle_of[stop - count : stop], place_of[stop - count : stop] = number, np.arange(count)
         stop -= count
     edges = table.edges
-    key = np.repeat(np.arange(len(table.starts) - 1), np.diff(table.starts))
-    part = key // modes * len(counts) + bundle_of[key % modes]
-    place = place_of[key % modes]
-    order = np.lexsort((place, edges[:, 0], part))
-    part, place, edges = part[order], place[order], edges[order]
-    same_load = (part[1:] == part[:-1]) & (edges[1:, 0] == edges[:-1, 0])
+    nodes, edges_of = len(table.targets), np.diff(table.starts)
+    parts = np.arange(nodes)[:, None] * len(counts) + bundle_of
+    part = np.repeat(parts.ravel(), edges_of)
+    place = np.repeat(np.tile(place_of, nodes), edges_of)
+    child = part * MOST_CHILDREN + edges[:, 0]  # of a part
+    order = np.argsort(child, kind="stable")  # places of a child are in order already
+    part, place, edges, child = part[order], place[order], edges[order], child[order]
+    same_load = child[1:] == child[:-1]
     again = np.concatenate([[False], same_load & (place[1:] == place[:-1])])
     if again.any():  # edges that differ in their matrix alone
         numbers = np.arange(len(again))
         again = numbers - np.maximum.accumulate(np.where(again, 0, numbers))
-        order = np.lexsort((again, edges[:, 0], part))
-        part, place, edges, again = part[order], place[order], edges[order], again[order]
-        same_load = (part[1:] == part[:-1]) & (edges[1:, 0] == edges[:-1, 0])
-        same_load &= again[1:] == again[:-1]
+        order = np.lexsort((again, child))
+        part, place, edges = part[order], place[order], edges[order]
+        child, again = child[order], again[order]
+        same_load = (child[1:] == child[:-1]) & (again[1:] == again[:-1])
     begins = np.concatenate([[True], ~same_load])[: len(part)]
     load = np.cumsum(begins) - 1
     loads = np.full((np.count_nonzero(begins), 1 + _MOST_MODES), -1, np.int32)
     loads[:, 0] = edges[begins, 0]
     loads[load, 1 + place] = edges[:, 1]
-    present = (loads[:, 1:] >= 0) @ (1 << np.arange(_MOST_MODES))
-    loads[:, 0] = loads[:, 0] << _MOST_MODES | present
-    starts = np.zeros(len(table.targets) * len(counts) + 1, np.int64)
+    loads[:, 0] <<= _MOST_MODES
+    for number in range(_MOST_MODES):
+        loads[:, 0] |= (loads[:, 1 + number] >= 0).astype(np.int32) << number
+    starts = np.zeros(nodes * len(counts) + 1, np.int64)
     np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
     return StagedLoads(starts, loads)
