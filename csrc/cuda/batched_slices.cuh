@@ -120,20 +120,20 @@ __device__ void sum_over_lanes(T* sums, int lane, int& first, int& end) {
     sum_over_lanes<half, bit / 2, parts>(sums, lane, first, end);
   }
 }
-// The same over all lanes of the warp that are `parts` apart: of so many the last ones, beyond a
-// power of two, hand theirs to the first ones and have no entries.
+// The same over all lanes of the warp that are `parts` apart. Of so many only a power of two go on: the
+// others hand theirs to the first ones; they, and lanes that are left over, have no entries.
 template <int count, int parts, class T>
 __device__ void sum_over_warp(T* sums, int lane, int& first, int& end) {
   constexpr int lanes = 32 / parts, whole = power_of_two_in(lanes);
+  const int place = lane / parts;
   if constexpr (whole < lanes) {
-    const int place = lane / parts;
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       const T other = held_by(sums[i], (lane + whole * parts) % 32);
       if (place < lanes - whole) sums[i] = add(sums[i], other);
     }
-    if (place >= whole) end = 0;
   }
+  if (whole * parts < 32 && place >= whole) end = 0;
   sum_over_lanes<count, whole / 2, parts>(sums, lane, first, end);
 }
 template <int count, int lanes>

@@ -44,7 +44,7 @@ inline void __syncthreads() {
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
   T result;
-  const int from[] = {lane};
+  const int from[] = {lane % emulated::kWarp};
   emulated::meet("shuffle", &value, from, &result, [](emulated::Meeting& meeting) {
     for (int to = 0; to < emulated::kWarp; ++to)
       *static_cast<T*>(meeting.taken[to]) =
