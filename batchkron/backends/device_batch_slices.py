@@ -32,7 +32,8 @@ _LINE = 128  # bytes of the first-level cache
 _LIGHT = 28  # registers for a thread's slice and sums: twice as many warps are wanted
 _MANY_WARPS = 12  # of a multiprocessor
 _SMALL_BLOCK = 4  # warps of a thread block, where outputs have fewer and there are many
-_BOUNDED = 136  # registers for slice and sums, with which a multiprocessor can hold many warps
+_BOUNDED = 144  # registers for slice, sums and matrix, with which it can hold as many
+_LARGEST_MATRIX = 32  # registers of one that a thread has at a time
 _THREADS = 2048  # of a multiprocessor
 _TOLERATED_PADDING = 4  # records for each product: of those without a product nothing else is read
 
@@ -159,9 +160,10 @@ def slice_tiling(
     rounds = -(-turns // shared_by)
     warps = -(-turns // rounds)
     are_few = outputs * warps < _MANY_WARPS * limits.multiprocessors
-    bounded = not are_few and warps <= _SMALL_BLOCK and registers <= _BOUNDED
+    held = registers + cut.matrix_registers(itemsize)
+    bounded = not are_few and warps <= _SMALL_BLOCK and held <= _BOUNDED and itemsize <= 8
     batch = max(1, min(_MOST_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
-    return SliceTiling(
+    tiling = SliceTiling(
         steps=steps,
         split=cut.split,
         exchanged=cut.exchanged,
@@ -176,6 +178,7 @@ def slice_tiling(
         least_blocks=_MANY_WARPS // _SMALL_BLOCK if bounded else 1,
         itemsize=itemsize,
     )
+    return tiling if tiling.shared_bytes <= limits.shared_bytes else None
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,12 @@ class _Cut:
     def registers(self, itemsize: int) -> int:
         """Those of a thread for its slice, before and after a mode, and its sums."""
         exchanged = sum(self.steps[s].C for s in self.exchanged)
-        return (2 * self.sizes[0] + self.sums + exchanged) * itemsize // 4
+        return (2 * largest_tile(self.shapes) + self.sums + exchanged) * itemsize // 4
+
+    def matrix_registers(self, itemsize: int) -> int:
+        """Those for a held mode's matrix."""
+        largest = max((C * K for C, K in self.shapes), default=0)
+        return min(_LARGEST_MATRIX, largest * itemsize // 4)
 
     @property
     def multiplies(self) -> int:

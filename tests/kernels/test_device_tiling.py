@@ -198,6 +198,15 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     assert tiling.slots * outputs <= 4 * products
 
 
+def test_sums_in_slices_fit_in_shared_memory():
+    outputs, inputs = zip((96, 1), *[(2, 2)] * 5, strict=True)
+    steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), np.dtype("f8"))
+    numbers = 8, 40, 16_000, 500, True, False
+    small, large = (DeviceLimits(kilobytes << 10, 132) for kilobytes in (99, 227))
+    assert slice_tiling(steps, *numbers, small) is None
+    assert slice_tiling(steps, *numbers, large).shared_bytes == 192 << 10
+
+
 matrix_sizes = st.builds(
     lambda leading, matrices: [*((n, n) for n in leading), *matrices],
     st.lists(st.sampled_from([1, 2, 3, 4, 7, 8, 9]), max_size=3),
