@@ -275,13 +275,12 @@ def _cycles(cut: _Cut, itemsize: int) -> float:
     exchanged = [cut.steps[s].C for s in cut.exchanged]
     multiplies = (cut.multiplies + cut.sizes[1] * sum(exchanged)) * words
     shuffles = cut.sizes[1] * sum(n - 1 for n in exchanged) * words
-    lines = _lines_of_slices(cut, itemsize)
     round_cycles = 23 + 0.22 * multiplies + 1.35 * shuffles
     round_cycles += 0.55 * max(0, cut.registers(itemsize) - 60)
     cycles = (
-        0.35 * lines
+        0.35 * _lines_of_slices(cut, itemsize)
         + 0.9 * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
-        + 0.54 * (split.K * itemsize // word_bytes(split.K, itemsize) + sum(exchanged))
+        + 0.54 * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
         + round_cycles / (WARP // cut.team)
     )
     return cycles * (_WHOLE_SLICE if cut.run == cut.sizes[0] else 1)
@@ -292,11 +291,11 @@ def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
     size, block = cut.run * itemsize, cut.sizes[0] * cut.team * itemsize
     places = np.arange(0, _LINE, math.gcd(block, _LINE))[:, None, None, None]
     rows = np.arange(0, block, cut.team * size)[:, None, None]
-    columns = np.arange(0, size, word_bytes(cut.run, itemsize))[:, None]
+    columns = np.arange(0, size, _word_bytes(cut.run, itemsize))[:, None]
     lines = (places + rows + columns + np.arange(cut.team) * size) // _LINE
     return float(np.count_nonzero(np.diff(lines, prepend=-1)) / len(places))
 
 
-def word_bytes(count: int, itemsize: int) -> int:
+def _word_bytes(count: int, itemsize: int) -> int:
     """Return how many bytes of so many neighbouring elements a thread loads at a time."""
     return math.gcd(16, count * itemsize)

@@ -184,10 +184,9 @@ def profile_missed(cells: Sequence[Cell], seconds: float) -> list[str]:
     missed = [
         cell
         for cell in sorted(cells, key=_excess, reverse=True)
-        if cell["shortfalls"] and _time(cell) and "profile" not in cell
+        if cell["choice"] in PARTS and cell["shortfalls"] and _time(cell) and "profile" not in cell
     ]
-    said, end = [], time.monotonic() + seconds
-    left = sum(cell["choice"] in PARTS for cell in missed)
+    said, end, left = [], time.monotonic() + seconds, len(missed)
     for part in PARTS:
         own = [cell for cell in missed if cell["choice"] == part]
         if own:
