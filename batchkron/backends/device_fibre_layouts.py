@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations, islice, product
 
 import numpy as np
@@ -157,7 +157,7 @@ def _places(fibres: Sequence[tuple[int, Array]], fibre: Array) -> Array:
     return place
 
 
-def _conflicts(shape: Shape, cut: Cut, strides: Array) -> list[float]:
+def _conflicts(shape: Shape, cut: Cut, strides: Array) -> Array:
     """Return the mean length of accesses to shared memory in each layout, 1 without conflicts."""
     numbers = tuple(range(strides.shape[1]))
     found = []
@@ -169,9 +169,10 @@ def _conflicts(shape: Shape, cut: Cut, strides: Array) -> list[float]:
         for fibre, entry, word in islice(_accesses(one, shape.itemsize), 1 if only_reads else None):
             places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
             lanes = _BANKS // (word * shape.itemsize // 4)
-            for begin in range(0, WARP, lanes):
-                found.append(access_lengths(places[:, begin : begin + lanes] // word, lanes))
-    return [round(float(mean), 3) for mean in np.mean(found, axis=0)]
+            lengths = access_lengths((places // word).reshape(-1, lanes), lanes)
+            found += list(lengths.reshape(len(strides), -1).T)
+    means: Array = np.mean(found, axis=0)
+    return np.round(means, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,24 +192,30 @@ def layout_of(shape: Shape, cut: Cut, limits: DeviceLimits) -> Layout:
     word = shape.word(cut.columns)
     extents = [cut.slices, *shape.extents, cut.columns]
     staged = sum(one.staged for one in cut.fragments)
-    found: list[tuple[tuple[int, ...], int, int]] = []
-    axes = range(len(extents) - 1 - (cut.columns == 1))
-    for pads in product([word * n for n in range(6)], repeat=min(2, len(axes))):
-        for pair in combinations(axes, len(pads)):
-            padded = [0] * len(extents)
-            for axis, pad in zip(pair, pads, strict=True):
-                padded[axis] = pad
-            strides = tuple(strides_of(extents, padded))
-            buffer = -(-strides[0] * cut.slices // 4) * 4
-            shared = (staged + cut.teams * cut.stages * buffer) * shape.itemsize
-            shared += _BARRIERS * cut.stages if cut.stages == RING else 0
-            if shared <= limits.shared_bytes:
-                found.append((strides, buffer, shared))
-    assert found, "a tile without pads fits"
-    conflicts = _conflicts(shape, cut, np.array([strides for strides, _, _ in found]))
-    best = min(range(len(found)), key=lambda layout: (conflicts[layout], found[layout][1]))
-    strides, buffer, shared = found[best]
-    return Layout(strides, _passes(shape, cut, strides), buffer, shared, conflicts[best])
+    pads = word * _pads(len(extents) - 1 - (cut.columns == 1), len(extents))
+    layouts = np.stack(strides_of(extents, pads.T), axis=1)
+    buffers = -(-layouts[:, 0] * cut.slices // 4) * 4
+    shared = (staged + cut.teams * cut.stages * buffers) * shape.itemsize
+    shared += _BARRIERS * cut.stages if cut.stages == RING else 0
+    fits = np.flatnonzero(shared <= limits.shared_bytes)
+    assert fits.size, "a tile without pads fits"
+    conflicts = _conflicts(shape, cut, layouts[fits])
+    first = np.lexsort((buffers[fits], conflicts))[0]
+    best = fits[first]
+    strides = tuple(layouts[best].tolist())
+    passes = _passes(shape, cut, strides)
+    return Layout(strides, passes, int(buffers[best]), int(shared[best]), float(conflicts[first]))
+
+
+@cache
+def _pads(padded: int, axes: int) -> Array:
+    """Return pads, in words, of at most two of the first ``padded`` of so many axes."""
+    found: dict[tuple[int, ...], None] = {}
+    for pads in product(range(6), repeat=min(2, padded)):
+        for pair in combinations(range(padded), len(pads)):
+            one = dict(zip(pair, pads, strict=True))
+            found[tuple(one.get(axis, 0) for axis in range(axes))] = None
+    return np.array(list(found))
 
 
 def fibre_tile(low: int, shape: Shape, cut: Cut, limits: DeviceLimits) -> FibreTile:

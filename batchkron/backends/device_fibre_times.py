@@ -300,17 +300,26 @@ def _slowest(norm: float, *parts: float) -> float:
     return float(sum(part**norm for part in parts) ** (1 / norm))
 
 
+def least_cycles(shape: Shape, limits: DeviceLimits) -> float:
+    """Return what all of `cuts_of` take at least: a launch, and what is read and written."""
+    moved = math.prod(shape.inputs) + math.prod(shape.outputs)
+    width = shape.L * shape.R / limits.multiprocessors * shape.itemsize
+    return _LAUNCH + 0.999 * moved * width / _BYTES_A_CYCLE
+
+
 def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     """Yield all ways to work on a group, with estimated cycles."""
     block = math.prod(shape.extents)
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
     shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
+    passes: tuple[float, tuple[Fragment, ...]] | None = None
     for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2, RING)):
         buffer = slices * block * columns
         if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
             continue
-        registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
-        passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
+        if stages == 1:
+            registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+            passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
         if passes is None:
             continue
         cycles, fragments = passes

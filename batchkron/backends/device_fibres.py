@@ -17,11 +17,11 @@ from itertools import permutations
 import numpy as np
 
 from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile, layout_of
-from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of
+from batchkron.backends.device_fibre_times import Cut, Shape, cuts_of, least_cycles
 from batchkron.backends.device_hardware import WARP
 from batchkron.backends.device_register_passes import cuts
 from batchkron.backends.device_tf32 import PRODUCTS
-from batchkron.backends.device_tiling import DeviceLimits, GroupShape
+from batchkron.backends.device_tiling import DeviceLimits, GroupShape, group_shapes
 from batchkron.spec import Precision
 
 _SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
@@ -92,7 +92,7 @@ def fibre_groups(
     if max(*inputs, *outputs) < (_SMALLEST_WHOLE if whole else _SMALLEST):
         return None
     products = PRODUCTS[precision] if dtype == np.float32 else 0
-    asked = Shape(inputs, outputs, outer, inner, dtype.itemsize, products)
+    asked = GroupShape(0, inputs, outputs, outer, inner, dtype, products)
     best, found = math.inf, None
     for parts in range(1, len(inputs) + 1):
         for cut in cuts(len(inputs), parts):
@@ -100,7 +100,7 @@ def fibre_groups(
                 continue
             reverse = inputs == outputs or parts > _MOST_ORDERED
             for order in [tuple(reversed(cut))] if reverse else permutations(cut):
-                groups = _cuts(order, asked, limits)
+                groups = _cuts(order, asked, limits, best)
                 if groups is None:
                     continue
                 cycles = sum(one.cycles for _, _, one in groups)
@@ -169,24 +169,26 @@ def _shapes(part: GroupShape) -> list[Shape]:
 
 
 def _cuts(
-    order: Sequence[tuple[int, int]], asked: Shape, limits: DeviceLimits
+    order: Sequence[tuple[int, int]], asked: GroupShape, limits: DeviceLimits, bound: float
 ) -> list[tuple[int, Shape, Cut]] | None:
-    """Return first mode, shape and cut of each group, None if one does not fit."""
-    sizes, found = list(asked.inputs), []
-    for low, high in order:
-        shape = replace(
-            asked,
-            inputs=asked.inputs[low:high],
-            outputs=asked.outputs[low:high],
-            L=asked.L * math.prod(sizes[:low]),
-            R=math.prod(sizes[high:]) * asked.R,
-        )
+    """Return first mode, shape and cut of each group.
+
+    None if one does not fit, or if all take as many cycles as ``bound`` whatever they do.
+    """
+    sizes = asked.inputs, asked.outputs, asked.L, asked.R, asked.dtype, asked.products
+    parts = list(group_shapes(order, *sizes))
+    shapes = [Shape(p.inputs, p.outputs, p.L, p.R, p.itemsize, p.products) for p in parts]
+    least = [least_cycles(shape, limits) for shape in shapes]
+    found: list[tuple[int, Shape, Cut]] = []
+    for part, shape in zip(parts, shapes, strict=True):
+        if sum(least) >= bound:
+            return None
         cut = _best_cut(shape, limits)
         if shape.products:  # a permission: ordinary cores may leave more room for tiles
             usual = _best_cut(replace(shape, products=0), limits)
             cut = min(filter(None, (cut, usual)), key=lambda one: one.cycles, default=None)
         if cut is None:
             return None
-        found.append((low, shape, cut))
-        sizes[low:high] = asked.outputs[low:high]
+        least[len(found)] = cut.cycles
+        found.append((part.first, shape, cut))
     return found

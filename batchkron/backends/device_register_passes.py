@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, permutations, product
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,8 @@ def multiply_adds(
     order: Sequence[tuple[int, int]], inputs: Sequence[int], outputs: Sequence[int]
 ) -> int:
     """Return the multiply-adds of all runs in this order."""
+    if inputs == outputs:  # in any order
+        return math.prod(inputs) * sum(sum(inputs[low:high]) for low, high in order)
     sizes, work = list(inputs), 0
     for low, high in order:
         for mode in range(low, high):
@@ -130,13 +133,16 @@ def _runs(
     return found
 
 
-def strides_of(sizes: Sequence[int], pads: Sequence[int]) -> list[int]:
-    """Return strides of axes with ``sizes``, each stride longer by its pad."""
-    strides, stride = [0] * len(sizes), 1
+def strides_of(sizes: Sequence[int], pads: Sequence[Any] | Array) -> list[Any]:
+    """Return strides of axes with ``sizes``, each stride longer by its pad.
+
+    A pad, and so a stride, is a number or an array with those of many layouts.
+    """
+    strides: list[Any] = [0] * len(sizes)
+    stride: Any = 1
     for axis in reversed(range(len(sizes))):
-        stride += pads[axis]
-        strides[axis] = stride
-        stride *= sizes[axis]
+        strides[axis] = stride + pads[axis]
+        stride = strides[axis] * sizes[axis]
     return strides
 
 
@@ -152,17 +158,22 @@ def access_lengths(places: Array, lanes: int) -> Array:
     return longest
 
 
-def _conflicts(axes: Sequence[ThreadAxis], places: Sequence[int], words: int) -> float:
-    """Return how many times longer a warp's access takes than without bank conflicts."""
+def _conflicts(axes: Sequence[ThreadAxis], strides: Sequence[Array], words: int) -> Array:
+    """Return how many times longer a warp's access takes than without bank conflicts.
+
+    ``axes`` have numbers of axes in place of their strides, which ``strides`` has in each layout.
+    """
     total = math.prod(axis.size for axis in axes)
     lanes = _BANKS // words
     accesses = -(-min(total, 8 * WARP) // lanes)
-    rest = np.minimum(np.arange(accesses * lanes), total - 1).reshape(accesses, lanes)
-    address = np.zeros(rest.shape, np.int64)
-    for axis, place in zip(axes, places, strict=True):
-        address += rest % axis.size * place
+    rest = np.minimum(np.arange(accesses * lanes), total - 1)
+    address = np.zeros((len(strides[0]), len(rest)), np.int64)
+    for axis in axes:
+        address += strides[axis.from_][:, None] * (rest % axis.size)
         rest = rest // axis.size
-    return float(np.mean(access_lengths(address, lanes)))
+    lengths = access_lengths(address.reshape(-1, lanes), lanes)
+    means: Array = np.mean(lengths.reshape(-1, accesses), axis=1)
+    return means
 
 
 class TilePlanner:
@@ -250,40 +261,53 @@ class TilePlanner:
 
     def buffer(self, pads: Sequence[int]) -> int:
         """Return the elements of a buffer that holds every tile between passes."""
-        largest = 0
-        for number in range(1, len(self.runs)):
-            sizes = self.sizes_before(number)
-            largest = max(largest, strides_of(sizes, pads)[0] * sizes[0])
-        return -(-largest * self.itemsize // 16) * 16 // self.itemsize
+        largest: int = self._whole_words(max(self._extents(pads), default=0))
+        return largest
 
-    def conflicts(self, passes: Sequence[RegisterPass]) -> float:
-        """Return the mean length of accesses to shared memory, 1 without conflicts."""
+    def _extents(self, pads: Sequence[Any] | Array) -> list[Any]:
+        """Return the elements of each tile between passes, as `strides_of` has layouts."""
+        between = map(self.sizes_before, range(1, len(self.runs)))
+        return [strides_of(sizes, pads)[0] * sizes[0] for sizes in between]
+
+    def _whole_words(self, elements: Any) -> Any:
+        return -(-elements * self.itemsize // 16) * 16 // self.itemsize
+
+    def _conflicts(self, pads: Array) -> Array:
+        """Return the mean length of accesses to shared memory in each layout, at least 1."""
         words = max(1, self.itemsize // 4)
+        axes = range(len(self.inputs) + 2)
         found = []
-        for number, one in enumerate(passes):
+        for number in range(len(self.runs)):
+            before, after = self.sizes_before(number), self.sizes_before(number + 1)
+            one = self._pass(number, before, axes, axes)
             if number > 0:
-                found.append(_conflicts(one.threads, [a.from_ for a in one.threads], words))
-            if number < len(passes) - 1:
-                found.append(_conflicts(one.threads, [a.to for a in one.threads], words))
-        return float(np.mean(found)) if found else 1.0
+                found.append(_conflicts(one.threads, strides_of(before, pads), words))
+            if number < len(self.runs) - 1:
+                found.append(_conflicts(one.threads, strides_of(after, pads), words))
+        means: Array = np.mean(found, axis=0)
+        return means
 
     def pads(self) -> tuple[int, ...]:
         """Return the pads of least conflicts: of at most two axes."""
-        best, found = math.inf, self.unpadded()
-        plain = self.buffer(found)
-        for pads in self._candidates():
-            size = self.buffer(pads)
-            if size > _MOST_PADDED * plain + 64:
-                continue
-            cost = self.conflicts(self.passes(pads)) + 0.5 * size / max(plain, 1)
-            if cost < best - 1e-9:
-                best, found = cost, pads
-            if best <= 1.5:  # no conflicts, no more memory than without pads
-                break
+        found = self.unpadded()
+        if len(self.runs) == 1:
+            return found
+        plain, best = self.buffer(found), math.inf
+        layouts = np.array(self._candidates())
+        for some in layouts[:1], layouts[1:]:  # most often none are needed
+            sizes = self._whole_words(np.max(self._extents(some.T), axis=0))
+            fits = sizes <= _MOST_PADDED * plain + 64
+            some, sizes = some[fits], sizes[fits]
+            costs = self._conflicts(some.T) + 0.5 * sizes / plain
+            for pads, cost in zip(some.tolist(), costs.tolist(), strict=True):
+                if cost < best - 1e-9:
+                    best, found = cost, tuple(pads)
+                if best <= 1.5:  # no conflicts, no more memory than without pads
+                    return found
         return found
 
-    def _candidates(self) -> Iterator[tuple[int, ...]]:
-        """Yield no pads, then those of single axes and pairs, each once; none of the columns."""
+    def _candidates(self) -> list[tuple[int, ...]]:
+        """Return no pads, then those of single axes and pairs, each once; none of the columns."""
         axes = len(self.inputs) + 2
         found = {self.unpadded(): None}
         for pair in combinations(range(axes - 1), 2):
@@ -292,7 +316,7 @@ class TilePlanner:
                 for axis, size in zip(pair, sizes, strict=True):
                     pads[axis] = size
                 found[tuple(pads)] = None
-        yield from found
+        return list(found)
 
     def unpadded(self) -> tuple[int, ...]:
         """Return no pads for all axes."""
