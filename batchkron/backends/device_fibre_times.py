@@ -52,6 +52,7 @@ _MORE, _LESS = 0.48, 0.44  # weights of the more and the less of multiply-adds a
 _LOAD = 4.1  # of a word of shared memory, which four warps share
 _STORE = 3.8  # of one result of a thread
 _ITEM = 45  # of a warp's turn to other fibres
+_PLACE = 130  # of dividing by an axis of a tile, for each fibre of a thread, where nothing hides it
 _BESIDE = {4: 1.27, 8: 1.41}  # times that these take beside copies, by bytes of an element
 _STRIDED = 0.11  # of them, more for each other mode where tiles have one column
 _IDLE = 1.2  # warps' worth of a multiprocessor that does not issue
@@ -263,6 +264,34 @@ def _fragments(
     return total * _BESIDE[shape.itemsize] * longer, tuple(found)
 
 
+def _places(
+    shape: Shape, slices: int, columns: int, warps: int, fragments: Sequence[Fragment]
+) -> float:
+    """Return the cycles in which a warp finds its fibres of a tile, where each has its own place.
+
+    In single precision estimates are as good without.
+    """
+    if shape.itemsize == 4:
+        return 0.0
+    total = 0
+    for (mode, sizes), one in zip(shape.steps(), fragments, strict=True):
+        axes = [size for m, size in enumerate(sizes) if m != mode and size > 1][::-1]
+        together = 8 * one.rows
+        if not one.split and not _adds(axes, together):
+            turns = -(-slices * columns * math.prod(axes) // (together * warps))
+            total += turns * one.rows * (len(axes) - 1)
+    return float(total * _PLACE)
+
+
+def _adds(axes: Sequence[int], step: int) -> bool:
+    """Whether ``step`` on from any multiple of it nothing is carried from axis to axis."""
+    for size in axes[:-1]:
+        if step % size:
+            return size % step == 0
+        step //= size
+    return True
+
+
 def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
     """Yield slices and columns that a tile may have."""
     if shape.R <= 64:
@@ -313,6 +342,7 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
     shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
     passes: tuple[float, tuple[Fragment, ...]] | None = None
+    places = 0.0
     for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2, RING)):
         buffer = slices * block * columns
         if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
@@ -320,6 +350,7 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         if stages == 1:
             registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
             passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
+            places = _places(shape, slices, columns, warps, passes[1]) if passes else 0.0
         if passes is None:
             continue
         cycles, fragments = passes
@@ -348,7 +379,7 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         uneven = (-(-together // 4) * 4 / together) ** _UNEVEN
         busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
         each = _slowest(_NORM, busy, memory, alone / busy_teams)
-        last = alone * max(1, _LAST * turns)
+        last = alone * max(1, _LAST * turns) + places
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
         staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
         if fragments[0].split and not fragments[0].products:

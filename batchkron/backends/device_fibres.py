@@ -27,7 +27,7 @@ from batchkron.spec import Precision
 _SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
 _SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multiples of four
 _MOST_MODES = 8
-_MOST_IN_GROUP = 4
+_MOST_IN_GROUP = 6
 _MOST_ORDERED = 4  # groups whose every order is looked at
 _CONFLICTS = 0.18  # of the time, where every access to shared memory is twice as long
 

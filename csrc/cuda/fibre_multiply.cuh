@@ -17,10 +17,12 @@ template <class... Axis>
 struct TileAxes {
   static constexpr int size = (Axis::size * ... * 1);
 
+  // Of a number below `size`.
   __device__ static int place(int number) {
-    int sum = 0;
-    ((sum += number % Axis::size * Axis::stride, number /= Axis::size), ...);
-    return sum;
+    if constexpr (size == 1)
+      return 0;
+    else
+      return along<Axis...>(number);
   }
 
   // Whether place(i + n step) is place(i) + place(n step) for all i < step: nothing is carried.
@@ -32,6 +34,26 @@ struct TileAxes {
     }
     return true;
   }
+
+ private:
+  template <class One, class... Slower>
+  __device__ static int along(unsigned number) {
+    if constexpr ((Slower::size * ... * 1) == 1) {
+      return number * One::stride;
+    } else {
+      const unsigned turns = quotient<One::size>(number);
+      return (number - turns * One::size) * One::stride + along<Slower...>(turns);
+    }
+  }
+
+  // Of a short number: a multiplication and a shift.
+  template <unsigned divisor>
+  __device__ static unsigned quotient(unsigned number) {
+    constexpr int bits = 15, shift = bits + width(divisor);
+    if constexpr (size > 1 << bits || (divisor & (divisor - 1)) == 0) return number / divisor;
+    return number * ((1u << shift) / divisor + 1) >> shift;
+  }
+  static constexpr int width(unsigned number) { return number > 0 ? 1 + width(number / 2) : 0; }
 };
 
 // What a pass does: C entries `stride` apart become K, for all Fibres (TileAxes). rows: fibres that

@@ -23,6 +23,7 @@ SHAPES = [
     ([(3, 3), (40, 33), (5, 5)], 4, 37),
     ([(50, 52), (20, 65)], 1, 1),
     ([(1, 100), (100, 1)], 9, 2),
+    ([(2, 3), (3, 2), (2, 2), (5, 4), (2, 3), (16, 17)], 21, 1),
 ]
 
 
@@ -127,6 +128,13 @@ def test_small_complex_and_many_factors_have_other_kernels():
         assert fibre_groups(sizes, sizes, 4, 1, np.dtype(dtype), limits) is None
     huge = (2000, 2000)
     assert fibre_groups(huge, huge, 4, 1, np.dtype("f8"), limits) is None
+
+
+def test_a_warp_that_looks_for_many_places_has_others_beside_it():
+    """Places in a tile of odd sizes take longer than multiply-adds do: each warp has few fibres."""
+    for sizes in (5, 5, 2, 25), (25, 2, 5, 5):
+        (group,) = fibre_groups(sizes, sizes, 1, 1, np.dtype("f8"), DEVICES["90"])
+        assert group.tile.threads >= 384
 
 
 def test_tiles_of_many_small_modes_are_found_quickly():

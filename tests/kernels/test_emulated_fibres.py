@@ -47,9 +47,10 @@ def single_modes(pick):
 
 
 def several_modes(pick):
-    """Shapes of two to four modes, rectangular ones too, also on matrix units in float32."""
-    count, itemsize = pick.choice([2, 2, 3, 4]), pick.choice([4, 8])
-    sizes = [pick.choice([3, 4, 5, 8, 9, 12, 16, 20, 24][: 11 - count]) for _ in range(2 * count)]
+    """Shapes of two to five modes, rectangular ones too, also on matrix units in float32."""
+    count, itemsize = pick.choice([2, 2, 3, 4, 5]), pick.choice([4, 8])
+    some = [3, 4, 5, 8, 9, 12, 16, 20, 24][: 11 - count] if count < 5 else [2, 3, 5]
+    sizes = [pick.choice(some) for _ in range(2 * count)]
     inputs, outputs = sizes[:count], sizes[count:]
     if pick.random() < 0.5:
         outputs = inputs
