@@ -91,7 +91,7 @@ def evolve(
         With one of them the steps are chosen so that the estimated error of each is
         ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0), for methods with ``error_order``.
     at : sequence of float, optional
-        Times whose states are to be kept, interpolated in the steps that pass them.
+        Times from t0 to ``until`` whose states are kept, interpolated in the steps that pass them.
     events : Event, function, or sequence of them
         Functions g(t, u) whose passing through 0 is recorded, or ends the run; attributes
         ``terminal`` and ``direction`` as for `scipy.integrate.solve_ivp`.
@@ -140,7 +140,7 @@ def evolve(
     completed 1.0 100 [0.367879]
     """
     plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol)
-    observer = Observer(at, events, watch)
+    observer = Observer(at, events, watch, (plan.t0, plan.until))
     keeper = CheckpointKeeper(checkpoint, checkpoint_every)
     if keeper.active and plan.u.dtype.kind == "c":
         raise TypeError(

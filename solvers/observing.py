@@ -148,11 +148,13 @@ class Observer:
         What to look out for.
     watch : mapping of str to Quantity, callable or weights
         What to measure.
+    interval : tuple of float
+        The first and last time of the run, or of the one that it resumes.
 
     Raises
     ------
     ValueError
-        If a time is not finite.
+        If a time is not in the interval.
     TypeError
         If an event is no function.
     """
@@ -162,10 +164,13 @@ class Observer:
         at: Sequence[float] | None,
         events: Sequence[Any] | Any,
         watch: Mapping[str, Any] | None,
+        interval: tuple[float, float],
     ) -> None:
         times = [] if at is None else [float(t) for t in np.atleast_1d(np.asarray(at, float))]
-        if not all(map(math.isfinite, times)):
-            raise ValueError(f"at is {at!r}; expected finite times")
+        first, last = interval
+        for time in times:
+            if not first <= time <= last:
+                raise ValueError(f"at has {time}; expected times from t0 = {first} to {last}.")
         self._times = sorted(times)
         given = [events] if isinstance(events, Event) or callable(events) else list(events)
         self._events = [_as_event(event, k) for k, event in enumerate(given)]

@@ -115,6 +115,12 @@ def test_dense_output_of_a_method_that_works_in_place():
         assert np.linalg.norm(u - problem.exact(t)) < 1e-5
 
 
+@pytest.mark.parametrize("time", [-0.1, 1.5, np.nan, np.inf])
+def test_times_to_keep_are_within_the_run(time):
+    with pytest.raises(ValueError, match=r"at has .*; expected times from t0 = 0\.0 to 1\.0"):
+        evolve(Pendulum(), until=1.0, method="rk4", dt=0.1, at=[0.5, time])
+
+
 @pytest.mark.parametrize(
     "options", [{"method": "dormand-prince", "rtol": 1e-9}, {"method": "rk4", "dt": 0.01}]
 )
@@ -243,7 +249,7 @@ def test_history_stays_short():
         ({"rtol": -1e-3}, ValueError, "rtol is -0.001"),
         ({"rtol": 0.0}, ValueError, "both 0"),
         ({"rtol": "x"}, TypeError, "rtol is 'x'"),
-        ({"rtol": 1e-3, "at": [np.nan]}, ValueError, "finite times"),
+        ({"rtol": 1e-3, "at": [np.nan]}, ValueError, "expected times from"),
         ({"rtol": 1e-3, "events": [3]}, TypeError, r"events\[0\] is a int"),
     ],
 )
