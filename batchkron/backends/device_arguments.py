@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.device_segments import MOST_CREW_KINDS
-
+MOST_CREW_KINDS = 5  # crews of up to 16 teams that add up one node
 # Factor<T>: the matrices of one mode.
 FACTOR = np.dtype(
     [("data", "u8"), ("system", "i8"), ("matrix", "i8"), ("row", "i8"), ("column", "i8")]

@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.backends.device_arguments import MOST_CREW_KINDS
 from batchkron.backends.device_hardware import MOST_BLOCK, REGISTER_FILE, WARP, power_of_two
 from batchkron.backends.device_tiling import DeviceLimits
 from batchkron.spec import Array
 
 __all__ = [
-    "MOST_CREW_KINDS",
     "EdgeList",
     "EdgeTable",
     "NodeClass",
@@ -40,7 +40,6 @@ _MOST_TEAM = 512
 _THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
 _SHARED_TARGET = 48 << 10  # of a thread block
 _MOST_EDGES = 2**31 - 1 - 512  # of a node; a crew's teams count beyond them
-MOST_CREW_KINDS = 5  # crews of up to 16 teams
 _CREW_THREADS = 256  # of a thread block whose teams may share nodes
 _FEW_EDGES = 8  # nodes with fewer stay in their order
 _MOST_SHARE = 32  # edges that a team of a crew may have

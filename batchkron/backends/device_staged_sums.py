@@ -13,13 +13,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.backends.device_arguments import MOST_CREW_KINDS
 from batchkron.backends.device_hardware import resident_blocks
-from batchkron.backends.device_segments import (
-    MOST_CREW_KINDS,
-    EdgeTable,
-    SegmentMode,
-    column_pitch,
-)
+from batchkron.backends.device_segments import EdgeTable, SegmentMode, column_pitch
 from batchkron.backends.device_tiling import DeviceLimits
 
 __all__ = [
