@@ -13,7 +13,7 @@ from itertools import permutations, product
 
 from batchkron.backends.device_hardware import MOST_REGISTERS, REGISTER_FILE, WARP
 from batchkron.backends.device_tf32 import tf32_cut
-from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.backends.device_tiling import DeviceLimits, GroupShape
 
 LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
 SECTOR = 32  # bytes, the least that is worth reading
@@ -329,11 +329,11 @@ def _slowest(norm: float, *parts: float) -> float:
     return float(sum(part**norm for part in parts) ** (1 / norm))
 
 
-def least_cycles(shape: Shape, limits: DeviceLimits) -> float:
+def least_cycles(part: GroupShape, limits: DeviceLimits) -> float:
     """Return what all of `cuts_of` take at least: a launch, and what is read and written."""
-    moved = math.prod(shape.inputs) + math.prod(shape.outputs)
-    width = shape.L * shape.R / limits.multiprocessors * shape.itemsize
-    return _LAUNCH + 0.999 * moved * width / _BYTES_A_CYCLE
+    moved = math.prod(part.inputs) + math.prod(part.outputs)
+    width = part.L * part.R / limits.multiprocessors * part.itemsize
+    return _LAUNCH + 0.999 * moved * width / _BYTES_A_CYCLE  # whatever is rounded
 
 
 def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
@@ -341,50 +341,48 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     block = math.prod(shape.extents)
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
     shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
-    passes: tuple[float, tuple[Fragment, ...]] | None = None
-    places = 0.0
-    for (slices, columns), (teams, warps), stages in product(_widths(shape), shared, (1, 2, RING)):
+    for (slices, columns), (teams, warps) in product(_widths(shape), shared):
         buffer = slices * block * columns
-        if teams * stages * buffer * shape.itemsize > limits.shared_bytes:
+        if teams * buffer * shape.itemsize > limits.shared_bytes:
             continue
-        if stages == 1:
-            registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
-            passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
-            places = _places(shape, slices, columns, warps, passes[1]) if passes else 0.0
+        registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+        passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
         if passes is None:
             continue
-        cycles, fragments = passes
-        if stages == RING and not _may_ring(shape, columns, teams, fragments):
-            continue
+        fragments = passes[1]
+        places = _places(shape, slices, columns, warps, fragments)
         staged = sum(one.staged for one in fragments)
-        if (staged + teams * stages * buffer) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
-            continue
         width = columns * shape.itemsize
         narrow = 1.0 if columns == shape.R else max(1.0, _NARROW / width) + _ROW / width
         moving = slices * moved * width * narrow
-        in_flight = teams * stages * buffer * shape.itemsize / limits.shared_bytes
-        memory = moving / _BYTES_A_CYCLE * (1 + _IN_FLIGHT * in_flight)
         waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
         tiles = -(-shape.L // slices) * -(-shape.R // columns)
         rounds = -(-tiles // limits.multiprocessors)
         busy_teams = min(teams, rounds)
         turns = -(-rounds // teams)
-        if stages == RING:
-            cycles *= _IN_RING
-        if stages == 1 or turns == 1:
-            alone = cycles + waiting
-        else:
-            alone = _slowest(_OVERLAP, cycles, waiting)
         together = busy_teams * warps
         uneven = (-(-together // 4) * 4 / together) ** _UNEVEN
-        busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
-        each = _slowest(_NORM, busy, memory, alone / busy_teams)
-        last = alone * max(1, _LAST * turns) + places
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
         staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
         if fragments[0].split and not fragments[0].products:
             (C,), (K,) = shape.inputs, shape.outputs
             staging += C * K * shape.itemsize / _CACHED_BYTES_A_CYCLE
             staging += _HOLD * math.prod(_share(C, K, warps))
-        total = staging + memory + max(rounds * each, last)
-        yield Cut(total, slices, columns, teams, warps, stages, fragments)
+        for stages in (1, 2, RING):
+            if stages == RING and not _may_ring(shape, columns, teams, fragments):
+                continue
+            buffers = teams * stages * buffer
+            if (staged + buffers) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
+                continue
+            memory = moving / _BYTES_A_CYCLE
+            memory *= 1 + _IN_FLIGHT * (buffers * shape.itemsize / limits.shared_bytes)
+            cycles = passes[0] * (_IN_RING if stages == RING else 1)
+            if stages == 1 or turns == 1:
+                alone = cycles + waiting
+            else:
+                alone = _slowest(_OVERLAP, cycles, waiting)
+            busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
+            each = _slowest(_NORM, busy, memory, alone / busy_teams)
+            last = alone * max(1, _LAST * turns) + places
+            total = staging + memory + max(rounds * each, last)
+            yield Cut(total, slices, columns, teams, warps, stages, fragments)

@@ -143,16 +143,15 @@ def fibre_group(
     """Return the kernel of a group with these knobs, or the rule's; None if there is none."""
     if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
         return None
-    found: list[tuple[Shape, Cut]] = []
-    for shape in _shapes(part):
-        if knobs is None:
-            best = _best_cut(shape, limits)
-            found += [] if best is None else [(shape, best)]
-        else:
-            found += [(shape, cut) for cut in cuts_of(shape, limits) if _knobs_of(cut) == knobs]
-    if not found:
+    if knobs is None:
+        found = _fastest(part, limits)
+    else:
+        all_ways = ((shape, cut) for shape in _shapes(part) for cut in cuts_of(shape, limits))
+        ways = (way for way in all_ways if _knobs_of(way[1]) == knobs)
+        found = min(ways, key=lambda way: way[1].cycles, default=None)
+    if found is None:
         return None
-    shape, cut = min(found, key=lambda way: way[1].cycles)
+    shape, cut = found
     return FibreGroup(fibre_tile(part.first, shape, cut, limits), part.L, part.R, cut.cycles)
 
 
@@ -168,6 +167,13 @@ def _shapes(part: GroupShape) -> list[Shape]:
     return [Shape(*sizes, products) for products in dict.fromkeys((part.products, 0))]
 
 
+def _fastest(part: GroupShape, limits: DeviceLimits) -> tuple[Shape, Cut] | None:
+    """Return the fastest way to work on a group by estimate, None if no tile fits."""
+    found = ((shape, _best_cut(shape, limits)) for shape in _shapes(part))
+    ways = [(shape, cut) for shape, cut in found if cut is not None]
+    return min(ways, key=lambda way: way[1].cycles, default=None)
+
+
 def _cuts(
     order: Sequence[tuple[int, int]], asked: GroupShape, limits: DeviceLimits, bound: float
 ) -> list[tuple[int, Shape, Cut]] | None:
@@ -177,18 +183,14 @@ def _cuts(
     """
     sizes = asked.inputs, asked.outputs, asked.L, asked.R, asked.dtype, asked.products
     parts = list(group_shapes(order, *sizes))
-    shapes = [Shape(p.inputs, p.outputs, p.L, p.R, p.itemsize, p.products) for p in parts]
-    least = [least_cycles(shape, limits) for shape in shapes]
+    least = [least_cycles(part, limits) for part in parts]
     found: list[tuple[int, Shape, Cut]] = []
-    for part, shape in zip(parts, shapes, strict=True):
+    for number, part in enumerate(parts):
         if sum(least) >= bound:
             return None
-        cut = _best_cut(shape, limits)
-        if shape.products:  # a permission: ordinary cores may leave more room for tiles
-            usual = _best_cut(replace(shape, products=0), limits)
-            cut = min(filter(None, (cut, usual)), key=lambda one: one.cycles, default=None)
-        if cut is None:
+        way = _fastest(part, limits)
+        if way is None:
             return None
-        least[len(found)] = cut.cycles
-        found.append((part.first, shape, cut))
+        least[number] = way[1].cycles
+        found.append((part.first, *way))
     return found

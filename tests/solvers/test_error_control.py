@@ -249,7 +249,7 @@ def test_history_stays_short():
         ({"rtol": -1e-3}, ValueError, "rtol is -0.001"),
         ({"rtol": 0.0}, ValueError, "both 0"),
         ({"rtol": "x"}, TypeError, "rtol is 'x'"),
-        ({"rtol": 1e-3, "at": [np.nan]}, ValueError, "expected times from"),
+        ({"rtol": 1e-3, "at": [np.nan]}, ValueError, "at has nan; expected times from"),
         ({"rtol": 1e-3, "events": [3]}, TypeError, r"events\[0\] is a int"),
     ],
 )
