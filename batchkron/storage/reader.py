@@ -26,8 +26,11 @@ _SMALL_CONTENT_BYTES = 256 << 20  # however small the file
 _CONTENT_PER_FILE_BYTE = 64  # sound files reach about 10, all zeros compressed 1000
 TRUSTED_CONTENT_BYTES = 1 << 40
 _STARTUP_SECONDS = 60.0
-_SECONDS = 4.0
-_BYTES_PER_SECOND = 20e6
+_SECONDS = 4.0  # processor time that reading a file of any size may take
+_BYTES_PER_SECOND = 20e6  # of the file, each second's worth of which allows one second more
+_STOP_SECONDS = 300.0  # on the clock, far more, since slow disks and busy machines are no fault
+_STOP_PER_SECOND = 20.0  # seconds on the clock for each second of processor time beyond the first
+_DEATH_SECONDS = 4.0  # that a process which has closed its output takes to end
 _REFUSALS_PER_PROCESS = 256  # libhdf5 does not free everything after an error
 _PROGRAM = Path(__file__).with_name("reader_process.py")
 _PLUGIN_SETTINGS = ("HDF5_PLUGIN_PATH", "HDF5_VOL_CONNECTOR", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG")
@@ -44,9 +47,9 @@ def read_file(
     expected : str or None
         The format that the file must have ("batchkron-problem"); None accepts all of the family.
     trusted : bool
-        False parses in a reader process with limits on time and memory, so that a crafted file
-        can neither crash, hang nor fill this one, and refuses more than 4 GiB of content. True
-        reads here, for files of a known origin.
+        False parses in a reader process with limits on processor time and memory, so that a
+        crafted file can neither crash, hang nor fill this one, and refuses more than 4 GiB of
+        content. True reads here, for files of a known origin.
 
     Returns
     -------
@@ -157,6 +160,7 @@ class _Reader:
         self._registered = False
         self._answers = self._refusals = 0
         self._deadline = 0.0
+        self._used = 0.0  # processor time that the last process took for the file it died of
 
     def ask(
         self, path: str, expected: str | None, want: str, names: Sequence[str] = ()
@@ -174,6 +178,7 @@ class _Reader:
                 UNTRUSTED_CONTENT_BYTES, _SMALL_CONTENT_BYTES + _CONTENT_PER_FILE_BYTE * size
             ),
             "seconds": seconds,
+            "stop_seconds": _STOP_SECONDS + _STOP_PER_SECOND * (seconds - _SECONDS),
         }
         with self._lock:
             is_fresh = self._answers == 0
@@ -183,7 +188,8 @@ class _Reader:
                 if is_fresh:
                     raise
                 # an earlier file may have done the damage; the time allowed is for both tries
-                request["seconds"] = max(1e-3, self._deadline - time.monotonic())
+                request["seconds"] = max(1e-3, seconds - self._used)
+                request["stop_seconds"] = max(1e-3, self._deadline - time.monotonic())
                 answer = self._exchange(request)
         if isinstance(answer, str):
             raise ProblemFileError(answer)
@@ -193,8 +199,8 @@ class _Reader:
         """Return the document, or what is wrong with the file."""
         try:
             self._send(encode_header(request))
-            self._deadline = time.monotonic() + request["seconds"]
-            answer = self._receive(request["path"])
+            self._deadline = time.monotonic() + request["stop_seconds"]
+            answer = self._receive(request)
         except BaseException:
             self.stop()  # in the middle of a message nothing else can be asked
             raise
@@ -251,24 +257,34 @@ class _Reader:
             os.register_at_fork(after_in_child=self._forget)
         return self._process
 
-    def _receive(self, path: str) -> Document | str:
-        place = "the file"
+    def _receive(self, request: Mapping[str, Any]) -> Document | str:
+        path, place, began = request["path"], "the file", 0.0
         try:
             while True:
                 header = decode_header(self._fill)
+                began = header.get("began", began)
                 if "reaches" in header:
                     place = header["reaches"]
                 elif "error" in header:
                     return str(header["error"])
-                else:
+                elif "datasets" in header:
                     return read_document(header, self._fill, UNTRUSTED_CONTENT_BYTES)
         except TimeoutError:
             cause = "SIGALRM"
         except EOFError:
-            cause = self._cause_of_death()
-        if cause == "SIGALRM":  # the process's own clock
+            cause, used = self._end_of_process()
+            self._used = used - began
+        if cause == "SIGPROF":
             raise ProblemFileError(
-                f"{path}: reading {place} takes longer than a sound file of this size does"
+                f"{path}: reading {place} takes longer than a sound file of this size does: more "
+                f"than {request['seconds']:.3g} s of processor time"
+            )
+        if cause == "SIGALRM":
+            raise ProblemFileError(
+                f"{path}: reading {place} was not done after {request['stop_seconds']:.3g} s on "
+                f"the clock, though it may have taken little processor time: the disk or the "
+                f"machine may be busy. Try again, or pass trusted=True if you know where the file "
+                f"comes from"
             )
         raise _ReaderDiedError(
             f"{path}: {place} is damaged: reading it ended the reader process with {cause}"
@@ -289,16 +305,27 @@ class _Reader:
                 raise EOFError
             buffer = buffer[count:]
 
-    def _cause_of_death(self) -> str:
-        assert self._process is not None
+    def _end_of_process(self) -> tuple[str, float]:
+        """Wait for the process to end; return the cause and its processor time in all."""
+        process = self._process
+        assert process is not None
+        give_up = time.monotonic() + _DEATH_SECONDS
+        used = 0.0
         try:
-            code = self._process.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid:
+                    break
+                if time.monotonic() > give_up:
+                    process.kill()
+                time.sleep(1e-3)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            used = usage.ru_utime + usage.ru_stime
+        except ChildProcessError:
+            process.returncode = 0  # nobody can know: this process ignores the ends of others
         with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-        return f"exit status {code}"
+            return signal.Signals(-process.returncode).name, used
+        return f"exit status {process.returncode}", used
 
     def stop(self) -> None:
         """End the process, if there is one."""

@@ -1,9 +1,9 @@
 """The process that parses files which nobody vouches for.
 
 libhdf5 can crash, hang or use up the memory on a crafted file. So it meets such files here, in a
-process of its own with limits on time and memory, started by `batchkron.storage.reader` and kept
-for further files. It reads requests from standard input until that is closed, which also happens
-when the process that started it dies.
+process of its own with limits on processor time and memory, started by `batchkron.storage.reader`
+and kept for further files. It reads requests from standard input until that is closed, which also
+happens when the process that started it dies.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,7 +41,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM, signal.SIGPROF))
 
     def fill(buffer: memoryview) -> None:
         if len(buffer) and incoming.readinto(buffer) != len(buffer):
@@ -52,10 +55,13 @@ def main() -> None:
             request = decode_header(fill)
         except EOFError:
             return
-        # stops this process even where libhdf5 hangs and nobody is left to wait for it
-        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+        send(outgoing, {"began": time.process_time()})
+        # they stop this process even where libhdf5 hangs and nobody is left to wait for it
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+        signal.setitimer(signal.ITIMER_REAL, request["stop_seconds"])
         _limit_memory(0)
         answer(outgoing, request)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -67,7 +73,8 @@ def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
     outgoing : binary file
     request : dict
         path, expected (format or None), want ("document", "check", "attributes" or "foreign"),
-        names (of the objects in a foreign file), content_bytes (the limit), seconds.
+        names (of the objects in a foreign file), content_bytes (the limit), seconds (of
+        processor time), stop_seconds (of the clock on the wall).
     """
     watcher = Watcher(sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place}))
     path = request["path"]

@@ -1,7 +1,8 @@
 """Messages between a process and its reader process: JSON headers and the bytes of arrays.
 
-A message is a header, one JSON object, preceded by its length (8 bytes, little-endian). Three
-kinds come back: ``{"reaches": PLACE}`` any number of times, then either ``{"error": TEXT}`` or
+A message is a header, one JSON object, preceded by its length (8 bytes, little-endian). These
+kinds come back: ``{"began": SECONDS}``, the processor time that the process had taken before, then
+``{"reaches": PLACE}`` any number of times, then either ``{"error": TEXT}`` or
 ``{"attributes": {...}, "datasets": [...]}``, the latter followed by the bytes of the numeric
 datasets in the order of the list.
 """

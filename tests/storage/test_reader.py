@@ -131,24 +131,62 @@ def test_a_second_try_has_only_the_time_that_is_left(path, program, monkeypatch)
         "    return process.Document({'format': 'x'}, {})\n"
         "if hasattr(process, 'has_met_a_file'):\n"
         "    time.sleep(0.5)\n"
+        "    end = time.process_time() + 0.6\n"
+        "    while time.process_time() < end: pass\n"
         "    os.abort()\n"
-        "left = signal.getitimer(signal.ITIMER_REAL)[0]\n"
-        "raise process.ProblemFileError(f'{left} s')"
+        "left = signal.getitimer(signal.ITIMER_PROF)[0]\n"
+        "stop = signal.getitimer(signal.ITIMER_REAL)[0]\n"
+        "raise process.ProblemFileError(f'{left} s, {stop} s')"
     )
     read_file(path, None)
     bad = path.with_name("bad.h5")
     bad.write_bytes(path.read_bytes())
-    with pytest.raises(ProblemFileError, match=r"^1\.[0-5]"):
+    with pytest.raises(ProblemFileError, match=r"^1\.[0-4]\d* s, 2\d\d\."):
         read_file(bad, None)
 
 
 def test_endless_reading_is_ended(path, program, monkeypatch):
     monkeypatch.setattr(reader, "_SECONDS", 0.3)
     program("while True: pass")
-    with pytest.raises(ProblemFileError, match="dataset 'u' takes longer than a sound file"):
+    with pytest.raises(
+        ProblemFileError,
+        match=r"dataset 'u' takes longer than a sound file.*more than 0\.34 s of processor time",
+    ):
         read_file(path, None)
     monkeypatch.undo()
     assert is_sound(read_file(path, None))
+
+
+def test_waiting_for_the_disk_takes_no_processor_time(path, program, monkeypatch):
+    monkeypatch.setattr(reader, "_SECONDS", 0.1)
+    program("import time\ntime.sleep(0.5)\nreturn process.Document({'format': 'x'}, {})")
+    assert read_file(path, None).attributes == {"format": "x"}
+
+
+def test_waiting_for_ever_is_ended(path, program, monkeypatch):
+    monkeypatch.setattr(reader, "_STOP_SECONDS", 0.3)
+    monkeypatch.setattr(reader, "_STOP_PER_SECOND", 0.0)
+    program("import time\ntime.sleep(60)")
+    with pytest.raises(
+        ProblemFileError, match=r"dataset 'u' was not done after 0\.3 s on the clock.*Try again"
+    ):
+        read_file(path, None)
+    monkeypatch.undo()
+    assert is_sound(read_file(path, None))
+
+
+def test_the_limits_hold_where_the_caller_blocks_their_signals(path):
+    """A process inherits which signals are blocked."""
+    done = run(f"""
+        import signal
+        from pathlib import Path
+        from batchkron.storage import read_file, reader
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF, signal.SIGALRM])
+        read_file({str(path)!r}, None)
+        status = Path(f"/proc/{{reader._READER._process.pid}}/status").read_text()
+        print([int(line.split()[1], 16) for line in status.splitlines() if "SigBlk" in line])
+    """)
+    assert done.stdout == "[0]\n", done.stderr
 
 
 def test_boundless_memory_is_refused(path, program):
