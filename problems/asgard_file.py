@@ -56,7 +56,7 @@ def load_asgard(path: str | os.PathLike[str], *, trusted: bool = False) -> Asgar
     trusted : bool
         False, the default for files from elsewhere, parses in a process of its own with limits
         on time and memory, because libhdf5 can crash on a crafted file. True reads in this
-        process and allows more than 4 GiB of content.
+        process without these limits.
 
     Returns
     -------

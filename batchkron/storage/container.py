@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.storage.atomic import write_file
+from batchkron.storage.content_limits import check_loadable, content_bytes
 from batchkron.storage.document import (
     HASH_ATTRIBUTE,
     NUMERIC_KINDS,
@@ -50,6 +51,8 @@ def write_document(
     ------
     FileExistsError
         If the file exists and `overwrite` is false.
+    ValueError
+        If the content is so large that the file could not be read back.
     OSError
         If it cannot be written; an existing file is untouched.
 
@@ -59,6 +62,7 @@ def write_document(
     libhdf5: this takes about the document's size again.
     """
     with file_image(document) as image:
+        check_loadable(content_bytes(document), len(image))
         write_file(path, image, overwrite=overwrite, publish=publish)
 
 

@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from batchkron.errors import ProblemFileError
+from batchkron.storage.content_limits import MAX_CONTENT_BYTES, content_limit, solid_bytes
 from batchkron.storage.document import Attribute, Document
 from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
 from batchkron.storage.guard import Limits, open_regular, read_attributes_guarded, read_guarded
 from batchkron.storage.wire import decode_header, encode_header, read_document
 
-UNTRUSTED_CONTENT_BYTES = 4 << 30
-_SMALL_CONTENT_BYTES = 256 << 20  # however small the file
-_CONTENT_PER_FILE_BYTE = 64  # sound files reach about 10, all zeros compressed 1000
-TRUSTED_CONTENT_BYTES = 1 << 40
 _STARTUP_SECONDS = 60.0
 _SECONDS = 4.0  # processor time that reading a file of any size may take
 _BYTES_PER_SECOND = 20e6  # of the file, each second's worth of which allows one second more
@@ -48,8 +45,9 @@ def read_file(
         The format that the file must have ("batchkron-problem"); None accepts all of the family.
     trusted : bool
         False parses in a reader process with limits on processor time and memory, so that a
-        crafted file can neither crash, hang nor fill this one, and refuses more than 4 GiB of
-        content. True reads here, for files of a known origin.
+        crafted file can neither crash, hang nor fill this one; content that takes more memory
+        than the file is long is limited, see `batchkron.storage.content_limits.content_limit`.
+        True reads here, for files of a known origin.
 
     Returns
     -------
@@ -66,7 +64,7 @@ def read_file(
     """
     name = os.path.abspath(os.fsdecode(path))
     if trusted:
-        return read_guarded(name, Limits(TRUSTED_CONTENT_BYTES), expected)
+        return read_guarded(name, Limits(MAX_CONTENT_BYTES), expected)
     return _READER.ask(name, expected, "document")
 
 
@@ -96,7 +94,7 @@ def read_foreign_file(
     """
     name = os.path.abspath(os.fsdecode(path))
     if trusted:
-        return read_foreign(name, Limits(TRUSTED_CONTENT_BYTES, MAXIMUM_OBJECTS), names)
+        return read_foreign(name, Limits(MAX_CONTENT_BYTES, MAXIMUM_OBJECTS), names)
     return _READER.ask(name, None, "foreign", names)
 
 
@@ -167,16 +165,14 @@ class _Reader:
     ) -> Document:
         """Have a file read; one request at a time."""
         with open_regular(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-        seconds = _SECONDS + size / _BYTES_PER_SECOND
+            status = os.fstat(stream.fileno())
+        seconds = _SECONDS + status.st_size / _BYTES_PER_SECOND
         request = {
             "path": path,
             "expected": expected,
             "want": want,
             "names": list(names),
-            "content_bytes": min(
-                UNTRUSTED_CONTENT_BYTES, _SMALL_CONTENT_BYTES + _CONTENT_PER_FILE_BYTE * size
-            ),
+            "content_bytes": content_limit(solid_bytes(status)),
             "seconds": seconds,
             "stop_seconds": _STOP_SECONDS + _STOP_PER_SECOND * (seconds - _SECONDS),
         }
@@ -268,7 +264,7 @@ class _Reader:
                 elif "error" in header:
                     return str(header["error"])
                 elif "datasets" in header:
-                    return read_document(header, self._fill, UNTRUSTED_CONTENT_BYTES)
+                    return read_document(header, self._fill, request["content_bytes"])
         except TimeoutError:
             cause = "SIGALRM"
         except EOFError:

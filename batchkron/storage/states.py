@@ -10,7 +10,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,9 @@ from batchkron.storage.container import write_document
 from batchkron.storage.document import Attribute, Document
 from batchkron.storage.formats import FORMAT_VERSION
 from batchkron.storage.provenance import writer_provenance
-from batchkron.storage.reader import check_file, read_file
+from batchkron.storage.reader import read_file
 from batchkron.storage.refusal import refusing
+from batchkron.storage.rotation import file_identity, note_sound, rotate
 from batchkron.storage.schema import (
     Field,
     array_of,
@@ -151,7 +151,8 @@ def save_result(
     Raises
     ------
     ValueError
-        If the state or another number is not finite, or the history is no JSON data.
+        If the state or another number is not finite, the history is no JSON data, or the content
+        is so large that the file could not be read back.
     TypeError
         For a field of another type.
     FileExistsError
@@ -203,7 +204,8 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
     Raises
     ------
     ValueError
-        If the state or another number is not finite, or the history is no JSON data.
+        If the state or another number is not finite, the history is no JSON data, or the content
+        is so large that the file could not be read back.
     TypeError
         For a field of another type.
     FileExistsError
@@ -216,7 +218,7 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         obstacle = checkpoint_obstacle(path)
         if obstacle is not None:
             raise FileExistsError(errno.EEXIST, obstacle, os.fspath(path))
-    write_document(path, document, overwrite=True, publish=_rotate)
+    write_document(path, document, overwrite=True, publish=rotate)
 
 
 def load_checkpoint(
@@ -267,10 +269,12 @@ def load_checkpoint(
 
 
 def _load_one_checkpoint(path: str, trusted: bool) -> Checkpoint:
+    identity = file_identity(path)
     document = read_file(path, CHECKPOINT, trusted=trusted)
     with refusing(path):
         checkpoint: Checkpoint = _decode(document, Checkpoint)
         check_checkpoint(checkpoint)
+    note_sound(path, identity)
     return checkpoint
 
 
@@ -323,17 +327,6 @@ def _check_dtype(dtype: str) -> None:
         raise ProblemFileError(
             f"attribute 'dtype' is {dtype[:40]!r}; expected one of {', '.join(_REAL)}"
         )
-
-
-def _rotate(partial: Path, target: Path) -> None:
-    """Put a new checkpoint in place of the last, which becomes the previous one if sound."""
-    try:
-        with contextlib.suppress(ChildProcessError):  # then it is taken as sound
-            check_file(target, CHECKPOINT)
-        os.replace(target, previous_path(target))
-    except (ProblemFileError, FileNotFoundError):
-        pass  # missing, or broken: it must not replace a previous one that may be sound
-    os.replace(partial, target)
 
 
 _FIELDS: Mapping[type, Mapping[str, type]] = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
 from batchkron.errors import ProblemFileError
+from batchkron.storage.content_limits import value_memory_bytes
 from batchkron.storage.document import MAXIMUM_PADDED_BYTES, MAXIMUM_TEXTS, check_name
 from batchkron.storage.refusal import translated
 
@@ -22,7 +23,6 @@ _NUMBERS = {"int64": h5t.STD_I64LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IE
 _MAXIMUM_DIMENSIONS = 8
 _MAXIMUM_CHUNKS = 1 << 20
 _LARGEST_RATIO = 1100  # deflate's own limit is 1032
-_TEXT_OVERHEAD = 128  # bytes of Python's per text
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ class DatasetEntry:
     @property
     def memory_bytes(self) -> int:
         """What the dataset takes in memory when it is read."""
-        if self.kind == "text":
-            return 2 * self.declared_bytes + math.prod(self.shape) * _TEXT_OVERHEAD
-        return self.declared_bytes
+        return value_memory_bytes(self.kind, self.shape, self.item_bytes)
 
 
 @dataclass

@@ -12,7 +12,14 @@ from batchkron.cli.problem_argument import ProblemArgument
 from batchkron.cli.timing import TimedProblem
 from batchkron.problems import make, save_problem
 from batchkron.solvers import evolve
-from batchkron.storage import load_checkpoint, load_result, previous_path, save_checkpoint
+from batchkron.storage import (
+    content_limits,
+    load_checkpoint,
+    load_result,
+    previous_path,
+    rotation,
+    save_checkpoint,
+)
 
 SHORT = ["--until", "0.1", "--dt", "0.01"]
 
@@ -294,3 +301,19 @@ def test_a_checkpoint_of_an_unknown_method_is_refused(refused, folder, checkpoin
     state = dataclasses.replace(load_checkpoint(checkpoint), method="leapfrog")
     save_checkpoint(folder / "odd.h5", state)
     assert "method is 'leapfrog'" in refused("run", "c2.h5", "--resume", "odd.h5")
+
+
+def test_a_state_beyond_the_limit_on_files_is_resumed(cli, folder, problem_file, monkeypatch):
+    """The limit is for short files that declare much; the state here is as long as its file."""
+    cli("run", "c2.h5", *SHORT, "-o", "whole.h5")
+    for until in ("0.04", "0.1"):
+        monkeypatch.setattr(content_limits, "_MAX_INFLATED_BYTES", 500)
+        monkeypatch.setattr(content_limits, "_SMALL_CONTENT_BYTES", 100_000)
+        resume = ["--resume", "c2.checkpoint.h5"] if until == "0.1" else []
+        cli("run", "c2.h5", "--dt", "0.01", "--until", until, "--checkpoint-every", "1",
+            "--force", *resume)  # fmt: skip
+        monkeypatch.setattr(rotation, "_sound", {})
+    assert load_checkpoint(folder / "c2.checkpoint.h5").step == 10
+    assert load_checkpoint(previous_path(folder / "c2.checkpoint.h5")).step == 9
+    whole, resumed = (load_result(folder / name).u for name in ("whole.h5", "c2.result.h5"))
+    assert resumed.tobytes() == whole.tobytes()

@@ -15,14 +15,18 @@ from crafted_files import edit
 from batchkron import ProblemFileError
 from batchkron.storage import (
     Checkpoint,
+    Document,
     ResultFile,
     checkpoint_obstacle,
+    container,
+    content_limits,
     load_checkpoint,
     load_result,
     previous_path,
+    rotation,
     save_checkpoint,
     save_result,
-    states,
+    write_document,
 )
 
 
@@ -185,11 +189,124 @@ def test_a_checkpoint_is_written_where_no_process_can_be_started(checkpoint, tmp
     def check_file(*_):
         raise ChildProcessError("no memory")
 
-    monkeypatch.setattr(states, "check_file", check_file)
+    monkeypatch.setattr(rotation, "check_file", check_file)
+    monkeypatch.setattr(rotation, "_sound", {})  # as after a restart
     save_checkpoint(path, dataclasses.replace(checkpoint, step=8))
     monkeypatch.undo()
     assert load_checkpoint(path).step == 8
     assert load_checkpoint(previous_path(path)).step == 7
+
+
+@pytest.fixture
+def read_again(monkeypatch):
+    """The files that a rotation has read whole, because it did not know them."""
+    found = []
+    real = rotation.check_file
+    monkeypatch.setattr(
+        rotation, "check_file", lambda path, kind: found.append(path.name) or real(path, kind)
+    )
+    return found
+
+
+def test_what_this_process_wrote_or_read_is_not_read_again(checkpoint, path, read_again):
+    for step in range(3):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+    assert load_checkpoint(previous_path(path)).step == 1
+    os.replace(previous_path(path), path)
+    load_checkpoint(path)
+    save_checkpoint(path, dataclasses.replace(checkpoint, step=5))
+    assert load_checkpoint(previous_path(path)).step == 1
+    assert read_again == []
+
+
+def test_a_file_that_was_changed_is_read_again(checkpoint, path, read_again, monkeypatch):
+    save_checkpoint(path, checkpoint)
+    edit(path, lambda file: file["u"].__setitem__(3, 1.0))  # at once, and of the same length
+    save_checkpoint(path, checkpoint)
+    assert read_again == ["run.h5"]
+    monkeypatch.setattr(rotation, "_sound", {})
+    save_checkpoint(path, checkpoint)
+    assert read_again == ["run.h5"] * 2
+
+
+@pytest.fixture
+def low_limits(monkeypatch):
+    """Files may inflate to so much only, as others may to 4 GiB."""
+    monkeypatch.setattr(content_limits, "_MAX_INFLATED_BYTES", 4000)
+    monkeypatch.setattr(content_limits, "_SMALL_CONTENT_BYTES", 1000)
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_state_beyond_the_limit_comes_back_and_is_rotated(checkpoint, result, path, monkeypatch):
+    """Its file is as long as its content: it asks for no more than it gives."""
+    for step in range(3):
+        save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
+    assert load_checkpoint(path).step == 2
+    assert load_checkpoint(previous_path(path)).step == 1
+    monkeypatch.setattr(rotation, "_sound", {})
+    save_checkpoint(path, dataclasses.replace(checkpoint, step=3))
+    assert load_checkpoint(previous_path(path)).step == 2
+    save_result(path.with_name("result.h5"), dataclasses.replace(result, u=checkpoint.u))
+    assert load_result(path.with_name("result.h5")).u.tobytes() == checkpoint.u.tobytes()
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_state_beyond_the_memory_is_refused(checkpoint, path, monkeypatch):
+    save_checkpoint(path, checkpoint)
+    monkeypatch.setattr(content_limits, "memory_bytes", lambda: 10_000)
+    with pytest.raises(ProblemFileError, match="beyond the limit of 5000 bytes; pass trusted=True"):
+        load_checkpoint(path)
+    assert same(load_checkpoint(path, trusted=True), checkpoint)
+
+
+@pytest.mark.usefixtures("low_limits")
+def test_a_file_that_grows_in_memory_is_refused(checkpoint, path):
+    save_checkpoint(path, dataclasses.replace(checkpoint, u=np.zeros(1)))
+
+    def inflate(file):
+        del file["u"]
+        options = {"chunks": (1000,), "compression": 9, "fletcher32": True}
+        file.create_dataset("u", data=np.zeros(100_000), **options)
+
+    edit(path, inflate)
+    with pytest.raises(ProblemFileError, match="'u' of 800000 bytes takes the content beyond"):
+        load_checkpoint(path)
+
+
+def test_holes_make_no_file_long(path):
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+        file.write(b"content")
+    status = path.stat()
+    assert content_limits.solid_bytes(status) == 64 * 512 * status.st_blocks < 1 << 30
+    assert content_limits.content_limit(content_limits.solid_bytes(status)) <= 4 << 30
+
+
+def test_what_no_reader_would_take_is_not_written(path, monkeypatch):
+    document = Document(
+        {"format": "batchkron-result", "format_version": 1}, {"u": np.zeros(9000, np.int64)}
+    )
+    write_document(path, document)
+    monkeypatch.setattr(content_limits, "_MAX_INFLATED_BYTES", 4000)
+    monkeypatch.setattr(content_limits, "_SMALL_CONTENT_BYTES", 1000)
+    assert len(container.file_image(document)) < 70_000
+    with pytest.raises(ValueError, match=r"72000 bytes, in a file of .* not be read back"):
+        write_document(path.with_name("other.h5"), document)
+    monkeypatch.setattr(content_limits, "MAX_CONTENT_BYTES", 100)
+    document = Document({}, {"u": np.ones(1000)})
+    with pytest.raises(ValueError, match="could not be read back"):
+        write_document(path.with_name("other.h5"), document)
+    assert os.listdir(path.parent) == ["run.h5"]
+
+
+def test_the_memory_of_this_machine_is_known(monkeypatch):
+    memory = content_limits.memory_bytes()
+    assert 1 << 26 < memory < 1 << 46
+    assert content_limits.readable_bytes() == memory // 2
+    monkeypatch.setattr(content_limits, "_group_limits", lambda: iter([1 << 20]))
+    assert content_limits.memory_bytes() == 1 << 20
+    assert content_limits.unreadable_state(1 << 16) is None
+    assert "expected at most" in content_limits.unreadable_state((1 << 16) + 1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
