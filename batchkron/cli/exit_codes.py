@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import IntEnum
 
 __all__ = ["ExitCode"]
@@ -18,8 +19,11 @@ class ExitCode(IntEnum):
     SOLVER_FAILED = 5
     DEVICE_FAILED = 6
     STEP_TOO_SMALL = 7
-    INTERRUPTED = 130
-    TERMINATED = 143
+    HUNG_UP = 128 + signal.SIGHUP
+    INTERRUPTED = 128 + signal.SIGINT
+    USER_SIGNAL_1 = 128 + signal.SIGUSR1
+    USER_SIGNAL_2 = 128 + signal.SIGUSR2
+    TERMINATED = 128 + signal.SIGTERM
 
     @property
     def meaning(self) -> str:
@@ -36,6 +40,9 @@ _MEANINGS = {
     ExitCode.SOLVER_FAILED: "a linear solve of a run did not converge",
     ExitCode.DEVICE_FAILED: "the device failed during a run; checkpoints before that are sound",
     ExitCode.STEP_TOO_SMALL: "no step of a run met its tolerance",
+    ExitCode.HUNG_UP: "stopped by SIGHUP; a run leaves a checkpoint",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C; a run leaves a checkpoint",
+    ExitCode.USER_SIGNAL_1: "stopped by SIGUSR1; a run leaves a checkpoint",
+    ExitCode.USER_SIGNAL_2: "stopped by SIGUSR2; a run leaves a checkpoint",
     ExitCode.TERMINATED: "stopped by SIGTERM; a run leaves a checkpoint",
 }

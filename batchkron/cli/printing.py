@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 
 import click
@@ -29,9 +31,16 @@ def print_line(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err)
     except BrokenPipeError:
         pass
-    except (OSError, ValueError):  # ValueError: the stream is closed
-        if not err:
+    except (OSError, ValueError) as error:  # ValueError: the stream is closed
+        if not err and not _is_terminal_gone(error):
             raise
+
+
+def _is_terminal_gone(error: Exception) -> bool:
+    """Whether an error of writing standard output is that of a terminal that was closed."""
+    if not isinstance(error, OSError) or error.errno != errno.EIO:
+        return False
+    return stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
 
 
 def settle_streams() -> None:

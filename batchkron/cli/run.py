@@ -116,7 +116,8 @@ def run(
     """Solve a problem in time: a file, or a name of the gallery with make's flags.
 
     At the end it prints the L2 error where the exact solution is known, and writes the state to
-    a result file. Ctrl-C and SIGTERM end the run after the step at hand and leave a checkpoint.
+    a result file. Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 end the run after the step at hand
+    and leave a checkpoint.
     """
     chosen = chosen_problem(problem, degree, level, grid)
     settings = RunOptions(**options)

@@ -1,4 +1,4 @@
-"""How a run ends: Ctrl-C and SIGTERM, for which the step is finished first, and exit statuses."""
+"""How a run ends: signals, for which the step is finished first, and exit statuses."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from batchkron.solvers import EvolveStatus
 
 __all__ = ["StopOnSignal", "exit_code_of"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_URGENT = (signal.SIGINT, signal.SIGTERM)
+_REPEATED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""What terminals that close and batch systems send, at times twice, or before a SIGTERM."""
 
 
 class StopOnSignal:
-    """A callback of `evolve` that stops the run once SIGINT or SIGTERM has come.
+    """A callback of `evolve` that stops the run once a signal has come.
 
-    A context manager: signals are caught inside it. A second signal acts as if it was never
-    caught, so that a step that does not end can be left.
+    The signals are SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A context manager: they are
+    caught inside it. A second SIGINT or SIGTERM acts as if it was never caught, so that a step
+    that does not end can be left.
 
     Attributes
     ----------
     received : signal.Signals or None
-        The signal that has come.
+        The signal that has come first.
     """
 
     def __init__(self) -> None:
@@ -34,8 +37,9 @@ class StopOnSignal:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopOnSignal:
-        # a signal that is ignored stays so: a shell in the background ignores Ctrl-C on purpose
-        heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        # a signal that is ignored stays so: a shell in the background ignores Ctrl-C on purpose,
+        # and nohup ignores SIGHUP
+        heard = [n for n in (*_URGENT, *_REPEATED) if signal.getsignal(n) != signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
@@ -45,25 +49,28 @@ class StopOnSignal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._restore()
+        self._restore(*_URGENT, *_REPEATED)
 
     def __call__(self, state: object) -> bool:
         """Return whether the run is to stop."""
         return self.received is not None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if number in _URGENT:
+            self._restore(*_URGENT)
+        if self.received is not None:
+            return
         self.received = signal.Signals(number)
-        self._restore()
         # print() may be interrupted in the middle of a line of its own, which it does not allow
         line = f"\n{self.received.name}: stopping at the end of this step\n"
         if sys.stderr is not None:  # else 2 may be any file
             with contextlib.suppress(OSError):  # its reader has gone
                 os.write(2, line.encode())
 
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+    def _restore(self, *numbers: signal.Signals) -> None:
+        for number in numbers:
+            with contextlib.suppress(KeyError):  # one that came in the middle of this was first
+                signal.signal(number, self._before.pop(number))
 
 
 def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:

@@ -1,5 +1,6 @@
 """Runs that are stopped or killed: nothing is lost, and the end is the same, bit for bit."""
 
+import errno
 import fcntl
 import os
 import pty
@@ -13,6 +14,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from batchkron.cli import printing
+from batchkron.cli.keeping import StateKeeper
 from batchkron.cli.problem_argument import ProblemArgument
 from batchkron.cli.stopping import StopOnSignal
 from batchkron.problems import make, save_problem
@@ -20,6 +23,7 @@ from batchkron.solvers import evolve
 from batchkron.storage import load_checkpoint, load_result
 
 DEADLINE = 60.0
+CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGUSR1": 138, "SIGUSR2": 140, "SIGTERM": 143}
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +122,81 @@ def test_ctrl_c_before_the_first_step_is_no_traceback(cli, folder, problem, monk
     assert set(folder.iterdir()) == {folder / "p.h5"}
 
 
+@pytest.fixture
+def after_step(monkeypatch):
+    """Has something done once, after a step of a run in this process."""
+
+    def plan(step, action):
+        real, actions = StateKeeper.note, [action]
+
+        def note(self, state, history=()):
+            real(self, state, history)
+            if not history and state.step == step and actions:
+                actions.pop()()
+
+        monkeypatch.setattr(StateKeeper, "note", note)
+
+    return plan
+
+
+@pytest.mark.skipif(signal.SIGUSR1 != 10, reason="the numbers of these signals are Linux's")
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("words", [[], ["--checkpoint-every", "5"]])
+def test_every_signal_leaves_a_checkpoint(cli, folder, problem, after_step, name, words):
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    after_step(7, lambda: signal.raise_signal(signal.Signals[name]))
+    options = ["p.h5", "--dt", "1e-3", "--until", "0.1", "--quiet", *words]
+    stopped = cli("run", *options, expect=CODES[name])
+    assert f"stopped by {name} after step 7 of 100" in stopped.stderr
+    assert load_checkpoint(folder / "p.checkpoint.h5").step == 7
+    assert {number: signal.getsignal(number) for number in before} == before
+    cli(*shlex.split(stopped.stderr.splitlines()[-1])[1:])
+    expected = evolve(problem, until=0.1, dt=1e-3)
+    assert load_result(folder / "p.result.h5").u.tobytes() == expected.u.tobytes()
+
+
+def test_a_terminal_that_is_closed_leaves_a_checkpoint(start, folder, problem):
+    """It sends SIGHUP, and nothing can be written to it any more."""
+    terminal, end = pty.openpty()
+
+    def own():
+        fcntl.ioctl(end, termios.TIOCSCTTY, 0)
+
+    process = start("run", "p.h5", *LONG, stdout=end, stderr=end, preexec_fn=own)
+    os.close(end)
+    shown = b""
+    while b"unit" not in shown and b"step/s" not in shown:
+        shown += os.read(terminal, 65536)
+    os.close(terminal)
+    assert process.wait(DEADLINE) == 129
+    assert 0 < load_checkpoint(folder / "p.checkpoint.h5").step < 200000
+
+
+def test_a_report_that_cannot_be_written_is_an_error_but_for_a_closed_terminal(monkeypatch):
+    class Stream:
+        errors = encoding = None
+
+        def __init__(self, number, place):
+            self.number, self.place = number, place
+
+        def write(self, text):
+            raise OSError(self.number, "no")
+
+        def fileno(self):
+            return self.place
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    reader, writer = os.pipe()
+    monkeypatch.setattr("sys.stdout", Stream(errno.EIO, null))
+    printing.print_line("text")
+    for number, place in ((errno.ENOSPC, null), (errno.EIO, writer)):
+        monkeypatch.setattr("sys.stdout", Stream(number, place))
+        with pytest.raises(OSError, match="no"):
+            printing.print_line("text")
+    for descriptor in (null, reader, writer):
+        os.close(descriptor)
+
+
 def test_a_second_signal_does_not_wait_for_the_step():
     """The first one is noted, and hands the signals back to whom they belonged."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -129,6 +208,34 @@ def test_a_second_signal_does_not_wait_for_the_step():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_a_signal_of_a_batch_system_may_come_twice_and_before_another():
+    heard = []
+    names = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM")
+    before = {
+        number: signal.signal(number, lambda number, _: heard.append(number))
+        for number in map(signal.Signals.__getitem__, names)
+    }
+    try:
+        with StopOnSignal() as stopping:
+            for number in (*before, *before):
+                signal.raise_signal(number)
+            assert stopping.received is signal.SIGHUP
+            assert heard == [signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopOnSignal() as stopping:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stopping(None)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_an_ignored_signal_stays_ignored():
