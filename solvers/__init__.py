@@ -5,7 +5,7 @@ from batchkron.solvers.bicgstab import Bicgstab, bicgstab
 from batchkron.solvers.block_cg import block_cg
 from batchkron.solvers.block_gmres import block_gmres
 from batchkron.solvers.cg import Cg, cg
-from batchkron.solvers.checkpointing import ResumeWarning
+from batchkron.solvers.checkpointing import CheckpointError, CheckpointWarning, ResumeWarning
 from batchkron.solvers.evolve import evolve
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.fgmres import Fgmres, fgmres
@@ -18,6 +18,8 @@ from batchkron.solvers.observing import Event, EventRecord, Quantity, Watched
 __all__ = [
     "Bicgstab",
     "Cg",
+    "CheckpointError",
+    "CheckpointWarning",
     "Event",
     "EventRecord",
     "EvolveState",

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 import batchkron
 from batchkron.arrays import array_module, to_host
+from batchkron.solvers.evolve_result import Result
 from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_checkpoint
 from batchkron.storage.states import check_checkpoint
 
@@ -26,8 +28,31 @@ class ResumeWarning(UserWarning):
     """
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint cannot be written; the run goes on, and tries again at the next one."""
+
+
+class CheckpointError(OSError):
+    """A run has ended, and the last of its checkpoints could not be written.
+
+    The text says which checkpoint is there instead.
+
+    Attributes
+    ----------
+    result : Result
+        The end of the run, as `evolve` would have returned it.
+    kept : bool
+        Whether an earlier checkpoint of the run is there.
+    """
+
+    result: Result
+    kept: bool
+
+
 class CheckpointKeeper:
     """Writes the checkpoints of one run.
+
+    What cannot be written, as on a full disk, does not end the run: its state is safest in it.
 
     Parameters
     ----------
@@ -36,6 +61,11 @@ class CheckpointKeeper:
     every : int, float, timedelta or None
         An int is a number of steps; a float or a timedelta is wall-clock time (a float in
         seconds); None writes only where the run ends.
+
+    Attributes
+    ----------
+    failure : OSError or None
+        Why the last checkpoint could not be written.
 
     Raises
     ------
@@ -53,8 +83,9 @@ class CheckpointKeeper:
             raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
         if self._path is not None:
             _check_target(self._path)
-        self._written_at = time.monotonic()
-        self._written_step: int | None = None
+        self.failure: OSError | None = None
+        self._tried_at = time.monotonic()
+        self._written: tuple[int, float] | None = None  # step and time
 
     @property
     def active(self) -> bool:
@@ -66,16 +97,82 @@ class CheckpointKeeper:
         if self._steps is not None:
             return step % self._steps == 0
         if self._seconds is not None:
-            return time.monotonic() - self._written_at >= self._seconds
+            return time.monotonic() - self._tried_at >= self._seconds
         return False
 
-    def write(self, step: int, make: Callable[[], Checkpoint]) -> None:
-        """Write the checkpoint that ``make`` returns, unless that of this step is written."""
-        if self._path is None or step == self._written_step:
+    def write(self, step: int, make: Callable[[], Checkpoint], *, is_last: bool = False) -> None:
+        """Write the checkpoint that ``make`` returns, unless that of this step is written.
+
+        Parameters
+        ----------
+        step : int
+            The step that the checkpoint is of.
+        make : callable
+        is_last : bool
+            Whether the run ends with it: then a failure is an error to come, and no warning.
+
+        Warns
+        -----
+        CheckpointWarning
+            If it cannot be written, and the one before it could.
+        """
+        if self._path is None or (self._written is not None and step == self._written[0]):
             return
-        save_checkpoint(self._path, make())
-        self._written_step = step
-        self._written_at = time.monotonic()
+        checkpoint = make()
+        before, self.failure = self.failure, None
+        try:
+            save_checkpoint(self._path, checkpoint)
+            self._written = step, checkpoint.t
+        except OSError as error:
+            self.failure = error
+            if before is None and not is_last:
+                warnings.warn(
+                    f"the checkpoint of step {step}, t = {checkpoint.t:.6g}, is not written: "
+                    f"{_reason(error)}. The run goes on, and tries again when the next one is "
+                    f"due. {self._kept}",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+        self._tried_at = time.monotonic()
+
+    def complaint(self) -> str | None:
+        """Return why the last checkpoint is missing and which one is there, None if none is."""
+        if self.failure is None:
+            return None
+        return f"{_reason(self.failure)}. The last checkpoint of the run is missing. {self._kept}"
+
+    def raise_failure(self, result: Result) -> None:
+        """Raise `CheckpointError` if the last checkpoint could not be written.
+
+        Parameters
+        ----------
+        result : Result
+            The end of the run.
+        """
+        if self.failure is None:
+            return
+        text = (
+            f"{self.complaint()} The run has ended as '{result.status}' at step {result.steps}, "
+            f"t = {result.t:.6g}."
+        )
+        error = CheckpointError(self.failure.errno, text, str(self._path))
+        error.result, error.kept = result, self._written is not None
+        error.add_note("The end of the run is in the attribute `result` of this error.")
+        raise error from self.failure
+
+    @property
+    def _kept(self) -> str:
+        """The last good checkpoint in words."""
+        if self._written is None:
+            if self._path is not None and self._path.exists():
+                return f"{self._path} is as it was before the run."
+            return "No checkpoint of the run is there."
+        step, t = self._written
+        return f"The last good checkpoint, {self._path}, is of step {step}, t = {t:.6g}."
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _interval(every: Any) -> tuple[int | None, float | None]:

@@ -78,7 +78,9 @@ def evolve(
         Called with an `EvolveState` after each step; a truthy return stops the run.
     checkpoint : path, optional
         The file that checkpoints go to: one where the run ends (unless the state is not finite;
-        also where the problem or the callback raises), and those of ``checkpoint_every``.
+        also where the problem or the callback raises), and those of ``checkpoint_every``. One
+        that cannot be written, as on a full disk, does not end the run: it warns, and the next
+        one is tried.
     checkpoint_every : int, float or timedelta, optional
         An int is a number of steps, counted from t0; a float is seconds of wall-clock time.
     resume : path or Checkpoint, optional
@@ -112,11 +114,16 @@ def evolve(
         If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError
         If ``resume`` names a file that is not a sound checkpoint.
+    CheckpointError
+        An OSError: if the last checkpoint of the run could not be written. It says which one is
+        there, and holds the Result as its attribute ``result``.
     RuntimeError
         If ``raise_on_failure`` and the run failed.
 
     Warns
     -----
+    CheckpointWarning
+        If a checkpoint on the way cannot be written; of several in a row, at the first.
     ResumeWarning
         If a checkpoint was written with another version, thread count or instruction set. The
         warning is recorded in the history as well.
@@ -158,10 +165,13 @@ def evolve(
     with make_progress(progress, run.pace.first, run.pace.total) as display:
         try:
             status = run.march(display.update)
-        except Exception:
+        except Exception as error:
             run.keep()
+            if complaint := keeper.complaint():
+                error.add_note(complaint)
             raise
     result = run.finish(status)
+    keeper.raise_failure(result)
     if raise_on_failure and status in _FAILURES:
         raise RuntimeError(result.message)
     return result

@@ -158,13 +158,15 @@ class Run:
         assert self._inside is not None
         begin = self._inside.at(t).copy() if self._embedded is None else self._u
         chosen = None if self.pace.time is None else t
-        self._keeper.write(step, lambda: self._checkpoint_of(begin, step, dt, chosen, last_error))
+        self._keeper.write(
+            step, lambda: self._checkpoint_of(begin, step, dt, chosen, last_error), is_last=True
+        )
 
     def keep(self) -> None:
         """Write the state of the last step, whose successor or callback has failed."""
         with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
             if _is_finite(self._u):
-                self._keeper.write(self.pace.step, self._make_checkpoint)
+                self._keeper.write(self.pace.step, self._make_checkpoint, is_last=True)
 
     def _refuse_unwritten(self) -> None:
         """Raise TypeError if the right-hand side leaves ``out`` as it is."""
@@ -185,7 +187,7 @@ class Run:
         """Write the last checkpoint and return the result."""
         pace = self.pace
         if status not in (EvolveStatus.NOT_FINITE, EvolveStatus.EVENT):
-            self._keeper.write(pace.step, self._make_checkpoint)
+            self._keeper.write(pace.step, self._make_checkpoint, is_last=True)
         bad = status is EvolveStatus.NOT_FINITE and self._embedded is not None
         t, u = self._ended or (pace.t, self._proposal if bad else self._u)
         message = self._message(status, t)

@@ -214,14 +214,21 @@ def test_a_limit_on_file_sizes_keeps_the_last_checkpoints(tmp_path):
     script = """
     import resource
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
+    def limit(size=2048):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     must_fail(errno.EFBIG, "ulimit -f", evolve, problem, **run, checkpoint=path,
               checkpoint_every=1, callback=at_step(20, limit))
     assert names() == ["run.h5", "run.h5.previous"]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    limit(resource.RLIM_INFINITY)
     must_go_on_from(20)
+
+    def limit_for_a_while(state):
+        limit(2048 if 10 <= state.step < 15 else resource.RLIM_INFINITY)
+
+    end = evolve(problem, **run, checkpoint=path, checkpoint_every=1, callback=limit_for_a_while)
+    assert end.u.tobytes() == undisturbed.u.tobytes()
+    assert load_checkpoint(path).step == load_checkpoint(previous_path(path)).step + 1 == 40
     """
     run_script(script, tmp_path)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import batchkron
 from batchkron.arrays import to_host
 from batchkron.cli.exit_codes import ExitCode
-from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.cli.failure import CommandError, describe_system_error, usage_errors
 from batchkron.cli.gallery import describe_size
 from batchkron.cli.keeping import StateKeeper
 from batchkron.cli.pictures import require_plotting, save_figure
@@ -21,7 +21,7 @@ from batchkron.cli.stopping import StopOnSignal, exit_code_of
 from batchkron.cli.text import number, one_line, printable
 from batchkron.cli.timing import TimedProblem
 from batchkron.problems import Problem
-from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
+from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
 from batchkron.solvers.evolve_plan import Plan, plan_run, step_suits
 from batchkron.storage import (
     Checkpoint,
@@ -108,7 +108,9 @@ def execute(
         timed.assemble()
     keeper = StateKeeper(problem, plan, files.checkpoint, words)
     with StopOnSignal() as stop, keeper:
-        result = _march(timed, plan, resumed, options, files, stop, keeper)
+        result, unwritten = _march(timed, plan, resumed, options, files, stop, keeper)
+        if unwritten is not None:
+            print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
         if result.status is EvolveStatus.NOT_FINITE:
             keeper.forget()
         else:
@@ -124,8 +126,11 @@ def execute(
             plan.until,
             *errors_of(problem, result),
             written=files,
-            checkpointed=stopped
-            or (options.keeps_checkpoints and result.status is not EvolveStatus.NOT_FINITE),
+            checkpointed=unwritten is None
+            and (
+                stopped
+                or (options.keeps_checkpoints and result.status is not EvolveStatus.NOT_FINITE)
+            ),
         )
         if report.completed:
             _write(report, options.force)
@@ -133,10 +138,22 @@ def execute(
     if report.completed:
         _draw(report, options.force)
     elif stop.received is not None and stopped:
-        print_line(f"batchkron: stopped by {stop.received.name} after {keeper.advice()}", err=True)
+        way_on = _way_on(keeper, unwritten, files)
+        print_line(f"batchkron: stopped by {stop.received.name}{way_on}", err=True)
     else:
         print_line(f"batchkron: {one_line(result.message)}", err=True)
-    return report, exit_code_of(result.status, stop)
+    exit_code = exit_code_of(result.status, stop)
+    if unwritten is not None and (report.completed or stopped):
+        exit_code = ExitCode.BAD_FILE
+    return report, exit_code
+
+
+def _way_on(keeper: StateKeeper, unwritten: CheckpointError | None, files: RunFiles) -> str:
+    """Return where a stopped run is, and how to go on from there or from an earlier checkpoint."""
+    if unwritten is None:
+        return f" after {keeper.advice()}"
+    is_there = unwritten.kept or files.checkpoint == files.resume
+    return f"; {keeper.way_on()}" if is_there else ""
 
 
 def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
@@ -213,30 +230,34 @@ def _march(
     files: RunFiles,
     stop: StopOnSignal,
     keeper: StateKeeper,
-) -> Result:
-    """Take the steps."""
+) -> tuple[Result, CheckpointError | None]:
+    """Take the steps; return the end, and what there is to say if its checkpoint is missing."""
 
     def after_step(state: EvolveState) -> bool:
         keeper.note(state)
         return stop(state)
 
-    # a ValueError here is about a time that a function of time does not reach
-    with usage_errors((ValueError,)):
-        return evolve(
-            timed,
-            until=plan.until,
-            method=options.stepper,
-            dt=options.dt,
-            callback=after_step,
-            checkpoint=files.checkpoint if options.keeps_checkpoints else None,
-            checkpoint_every=options.checkpoint_every,
-            resume=resumed,
-            progress=not options.quiet,
-            rtol=options.rtol,
-            atol=options.atol,
-            solver=options.solver,
-            preconditioner=options.preconditioner,
-        )
+    try:
+        # a ValueError here is about a time that a function of time does not reach
+        with usage_errors((ValueError,)):
+            result = evolve(
+                timed,
+                until=plan.until,
+                method=options.stepper,
+                dt=options.dt,
+                callback=after_step,
+                checkpoint=files.checkpoint if options.keeps_checkpoints else None,
+                checkpoint_every=options.checkpoint_every,
+                resume=resumed,
+                progress=not options.quiet,
+                rtol=options.rtol,
+                atol=options.atol,
+                solver=options.solver,
+                preconditioner=options.preconditioner,
+            )
+    except CheckpointError as error:
+        return error.result, error
+    return result, None
 
 
 def _write(report: RunReport, force: bool) -> None:

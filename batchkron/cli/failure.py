@@ -11,7 +11,7 @@ import click
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
 
-__all__ = ["CommandError", "describe", "usage_errors"]
+__all__ = ["CommandError", "describe", "describe_system_error", "usage_errors"]
 
 
 class CommandError(click.ClickException):
@@ -63,14 +63,24 @@ def describe(error: BaseException) -> tuple[str, ExitCode] | None:
         case ContextLostError():
             return str(error), ExitCode.DEVICE_FAILED
         case OSError():
-            return _describe_system_error(error), ExitCode.BAD_FILE
+            return describe_system_error(error), ExitCode.BAD_FILE
         case MemoryError():
             text = f"not enough memory ({error}); take a lower level or degree"
             return text.replace(" ()", ""), ExitCode.USAGE
     return None
 
 
-def _describe_system_error(error: OSError) -> str:
+def describe_system_error(error: OSError) -> str:
+    """Put what the system says into a line, the file first.
+
+    Parameters
+    ----------
+    error : OSError
+
+    Returns
+    -------
+    str
+    """
     if error.filename is None or error.strerror is None:
         return str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"

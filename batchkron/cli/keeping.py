@@ -102,12 +102,13 @@ class StateKeeper:
         assert self._state is not None
         state, step, _ = self._state
         of = "" if self._plan.control else f" of {self._plan.steps}"
+        return f"step {step}{of}, t = {number(state.t, 8)}; {self.way_on()}"
+
+    def way_on(self) -> str:
+        """Return how to go on from the checkpoint that is there."""
         command = ["batchkron", "run", *_without_resume(self._words)]
         command += ["--resume", str(self._path)]
-        return (
-            f"step {step}{of}, t = {number(state.t, 8)}; go on with\n"
-            f"  {printable(shlex.join(command))}"
-        )
+        return f"go on with\n  {printable(shlex.join(command))}"
 
 
 def _without_resume(words: list[str]) -> list[str]:

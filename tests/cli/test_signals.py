@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import pty
 import shlex
@@ -20,7 +21,7 @@ from batchkron.cli.problem_argument import ProblemArgument
 from batchkron.cli.stopping import StopOnSignal
 from batchkron.problems import make, save_problem
 from batchkron.solvers import evolve
-from batchkron.storage import load_checkpoint, load_result
+from batchkron.storage import load_checkpoint, load_result, previous_path, states
 
 DEADLINE = 60.0
 CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGUSR1": 138, "SIGUSR2": 140, "SIGTERM": 143}
@@ -195,6 +196,64 @@ def test_a_report_that_cannot_be_written_is_an_error_but_for_a_closed_terminal(m
             printing.print_line("text")
     for descriptor in (null, reader, writer):
         os.close(descriptor)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Checkpoints cannot be written from some moment on."""
+    real, full = states.write_document, []
+
+    def write_document(path, document, **options):
+        if full and document.attributes["format"] == "batchkron-checkpoint":
+            raise OSError(errno.ENOSPC, "cannot write the file: the disk is full", str(path))
+        real(path, document, **options)
+
+    monkeypatch.setattr(states, "write_document", write_document)
+    return full
+
+
+@pytest.mark.filterwarnings("always::batchkron.solvers.CheckpointWarning")
+def test_a_full_disk_does_not_end_a_run(cli, folder, problem, after_step, full_disk):
+    after_step(12, lambda: full_disk.append(True))
+    words = ["run", "p.h5", "--dt", "1e-3", "--until", "0.1", "--checkpoint-every", "5", "--json"]
+    done = cli(*words, expect=3)
+    warning, error = [line for line in done.stderr.splitlines() if "disk is full" in line]
+    assert warning.startswith("batchkron: warning: the checkpoint of step 15, t = 0.015, is not")
+    assert error.startswith("batchkron: p.checkpoint.h5: cannot write the file: the disk is full")
+    assert "p.checkpoint.h5, is of step 10, t = 0.01." in error
+    report = json.loads(done.stdout)
+    assert (report["status"], report["steps"]) == ("completed", 100)
+    assert (report["result"], report["checkpoint"]) == ("p.result.h5", None)
+    expected = evolve(problem, until=0.1, dt=1e-3)
+    assert load_result(folder / "p.result.h5").u.tobytes() == expected.u.tobytes()
+    assert load_checkpoint(folder / "p.checkpoint.h5").step == 10
+    assert load_checkpoint(previous_path(folder / "p.checkpoint.h5")).step == 5
+
+
+@pytest.mark.filterwarnings("always::batchkron.solvers.CheckpointWarning")
+@pytest.mark.parametrize("full_at", [2, 7])
+def test_a_run_stopped_on_a_full_disk_goes_on_from_what_is_there(
+    cli, folder, problem, after_step, full_disk, full_at
+):
+    def stop_on_full_disk():
+        signal.raise_signal(signal.SIGUSR1)
+        full_disk.append(True)
+
+    if full_at == 2:
+        full_disk.append(True)
+    after_step(7, stop_on_full_disk)
+    words = ["run", "p.h5", "--dt", "1e-3", "--until", "0.1", "--checkpoint-every", "5", "--quiet"]
+    lines = cli(*words, expect=3).stderr.splitlines()
+    assert not (folder / "p.result.h5").exists()
+    if full_at == 2:
+        assert lines[-1] == "batchkron: stopped by SIGUSR1"
+        assert "No checkpoint of the run is there" in lines[-2]
+        return
+    assert lines[-2] == "batchkron: stopped by SIGUSR1; go on with"
+    assert load_checkpoint(folder / "p.checkpoint.h5").step == 5
+    full_disk.clear()
+    cli(*shlex.split(lines[-1])[1:])
+    assert load_result(folder / "p.result.h5").steps == 100
 
 
 def test_a_second_signal_does_not_wait_for_the_step():
