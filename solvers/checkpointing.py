@@ -18,6 +18,7 @@ import batchkron
 from batchkron.arrays import array_module, to_host
 from batchkron.solvers.evolve_result import Result
 from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_checkpoint
+from batchkron.storage.content_limits import unreadable_state
 from batchkron.storage.states import check_checkpoint
 
 
@@ -61,6 +62,8 @@ class CheckpointKeeper:
     every : int, float, timedelta or None
         An int is a number of steps; a float or a timedelta is wall-clock time (a float in
         seconds); None writes only where the run ends.
+    unknowns : int
+        Length of the state.
 
     Attributes
     ----------
@@ -70,19 +73,20 @@ class CheckpointKeeper:
     Raises
     ------
     ValueError
-        If ``every`` is not positive, comes without a path, or the path cannot be written or a
-        file there would be lost.
+        If ``every`` is not positive, comes without a path, or the path cannot be written, a
+        file there would be lost, or a checkpoint of so many unknowns could not be read back.
     TypeError
         If ``every`` is of another kind.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, every: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, every: Any, unknowns: int = 0) -> None:
         self._path = None if path is None else Path(path)
         self._steps, self._seconds = _interval(every)
         if self._path is None and every is not None:
             raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
         if self._path is not None:
             _check_target(self._path)
+            _check_size(self._path, unknowns)
         self.failure: OSError | None = None
         self._tried_at = time.monotonic()
         self._written: tuple[int, float] | None = None  # step and time
@@ -205,6 +209,16 @@ def _check_target(path: Path) -> None:
     obstacle = checkpoint_obstacle(path)
     if obstacle is not None:
         raise ValueError(f"checkpoint is {path}, but {obstacle}.")
+
+
+def _check_size(path: Path, unknowns: int) -> None:
+    """Refuse a state whose checkpoints could not be read back."""
+    fault = unreadable_state(unknowns)
+    if fault is not None:
+        raise ValueError(
+            f"checkpoint is {path}, but {fault}; leave checkpoint out, or run where there is more "
+            "memory."
+        )
 
 
 def problem_hash(problem: Any, initial: NDArray[Any]) -> str:

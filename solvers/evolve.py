@@ -109,7 +109,8 @@ def evolve(
     ------
     ValueError
         If a value is wrong, a checkpoint is of another problem, dtype, method or step, or
-        ``problem.check_interval(t0, until)``, where there is one, says so.
+        ``problem.check_interval(t0, until)``, where there is one, says so; if a checkpoint could
+        not be read back on this machine, where its memory is too small.
     TypeError
         If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError
@@ -148,7 +149,7 @@ def evolve(
     """
     plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol)
     observer = Observer(at, events, watch, (plan.t0, plan.until))
-    keeper = CheckpointKeeper(checkpoint, checkpoint_every)
+    keeper = CheckpointKeeper(checkpoint, checkpoint_every, plan.u.size)
     if keeper.active and plan.u.dtype.kind == "c":
         raise TypeError(
             f"checkpoint is given, but the state has dtype {plan.u.dtype}, and only real states "

@@ -30,6 +30,7 @@ from batchkron.storage import (
     load_checkpoint,
     save_result,
 )
+from batchkron.storage.content_limits import unreadable_state
 
 __all__ = ["RunOptions", "execute"]
 
@@ -177,6 +178,9 @@ def _plan(
     obstacle = checkpoint_obstacle(files.checkpoint)
     if obstacle is not None:
         raise CommandError(f"checkpoints are to go to {files.checkpoint}, but {obstacle}.")
+    fault = unreadable_state(problem.unknowns)
+    if fault is not None:
+        raise CommandError(f"{problem.name}: {fault}; take a lower level or degree.")
     until = options.until
     if until is None:
         until = problem.stepper.until if resumed is None else resumed.until

@@ -317,3 +317,10 @@ def test_a_state_beyond_the_limit_on_files_is_resumed(cli, folder, problem_file,
     assert load_checkpoint(previous_path(folder / "c2.checkpoint.h5")).step == 9
     whole, resumed = (load_result(folder / name).u for name in ("whole.h5", "c2.result.h5"))
     assert resumed.tobytes() == whole.tobytes()
+
+
+def test_a_state_that_could_not_be_read_back_is_refused(refused, problem_file, monkeypatch):
+    monkeypatch.setattr(content_limits, "memory_bytes", lambda: 1000)
+    text = refused("run", "c2.h5", *SHORT)
+    assert "could not be read back" in text
+    assert "take a lower level or degree" in text

@@ -27,6 +27,7 @@ from batchkron.solvers import (
 )
 from batchkron.storage import (
     atomic,
+    content_limits,
     load_checkpoint,
     previous_path,
     write_document,
@@ -340,6 +341,26 @@ def test_a_failure_is_not_tried_again_before_the_next_one_is_due(tmp_path, monke
     keeper.write(9, lambda: checkpoint)
     assert keeper.failure is None
     assert keeper.complaint() is None
+
+
+def test_what_could_not_be_read_back_is_refused_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(content_limits, "memory_bytes", lambda: 16 * SIZE)
+    path = tmp_path / "run.h5"
+    evolve(Diffusion(), **ARGUMENTS, method="rk4", checkpoint=path)
+    assert evolve(Diffusion(), until=0.3, resume=path).status is EvolveStatus.COMPLETED
+    monkeypatch.setattr(content_limits, "memory_bytes", lambda: 16 * SIZE - 2)
+    steps = []
+    with pytest.raises(
+        ValueError, match=r"run2\.h5, but a state of 60 unknowns .*not be read back"
+    ):
+        evolve(
+            Diffusion(),
+            **ARGUMENTS,
+            method="rk4",
+            checkpoint=tmp_path / "run2.h5",
+            callback=steps.append,
+        )
+    assert steps == []
 
 
 def test_failed_solve_leaves_the_last_good_state(tmp_path):
