@@ -12,12 +12,13 @@ import hashlib
 import os
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from batchkron.backends.private_files import check_private, read_private, write_private
 
 _MAGIC = b"batchkron-kernel-1\n"
 _SUFFIX = ".kernel"
@@ -86,8 +87,8 @@ def tuning_path() -> Path:
 def is_tuned() -> bool:
     """Return whether tuning has found anything for this user."""
     try:
-        return tuning_path().exists()
-    except (OSError, RuntimeError):
+        return _is_regular(tuning_path())
+    except RuntimeError:
         return False
 
 
@@ -119,34 +120,47 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
 
 def is_kept(key: str) -> bool:
     """Return whether the cache has an entry of a key."""
-    return (cache_folder() / (key + _SUFFIX)).is_file()
+    return _is_regular(cache_folder() / (key + _SUFFIX))
 
 
-def private_folder() -> Path:
-    """Create the folder for this user alone, and return it.
+def _is_regular(path: Path) -> bool:
+    """Whether there is a file at a path, neither a symbolic link nor anything else."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def private_folder(*, create: bool = True) -> Path:
+    """Return the folder for this user alone.
+
+    Parameters
+    ----------
+    create : bool
+        Create it where it is missing.
 
     Raises
     ------
     OSError
-        If it cannot be made; PermissionError if another user owns it or may write to it, since
-        what lies there runs on the device.
+        If it cannot be made or is missing; PermissionError if another user owns it or may write to
+        it, since what lies there runs on the device.
     RuntimeError
         If the user has no home.
     """
     folder = cache_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if sys.platform != "win32":
-        status = folder.lstat()
-        foreign = status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode)
-        if foreign or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"{folder} is not private to this user")
+    if create:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise PermissionError(f"{folder} is not private to this user")
+    check_private(status, folder)
     return folder
 
 
 def _read(path: Path) -> CompiledKernel | None:
     """Return a whole entry and note its use; None if it is missing or damaged."""
     try:
-        content = path.read_bytes()
+        content = read_private(path, _LARGEST_BYTES)
     except OSError:
         return None
     head, payload = content[: len(_MAGIC)], content[len(_MAGIC) + 32 :]
@@ -157,7 +171,7 @@ def _read(path: Path) -> CompiledKernel | None:
             path.unlink()
         return None
     with suppress(OSError):
-        os.utime(path)
+        os.utime(path, follow_symlinks=False)
     return CompiledKernel(name.decode(), code)
 
 
@@ -169,25 +183,7 @@ def _digest(path: Path, payload: bytes) -> bytes:
 def _write(path: Path, kernel: CompiledKernel) -> None:
     """Write an entry."""
     payload = kernel.name.encode() + b"\0" + kernel.code
-    write_whole(path, _MAGIC + _digest(path, payload) + payload)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file in the folder; other processes see all of it or nothing.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; what was there before stays.
-    """
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    write_private(path, _MAGIC + _digest(path, payload) + payload)
 
 
 def _shrink(folder: Path, largest: int) -> None:

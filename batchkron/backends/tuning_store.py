@@ -1,8 +1,9 @@
 """What tuning has found, in one small file: the kernels' knobs of each device, shape and dtype.
 
-The file lies in the folder of compiled kernels, which is this user's alone. An entry that is
-damaged, of another version, or made for other device templates is as good as none: a plan then goes
-by the rule. What an entry says is checked against the device before anything is compiled from it.
+The file lies in the folder of compiled kernels, which is this user's alone, and is opened with the
+same care. A file that somebody else owns or may write to, and an entry that is damaged, of another
+version, or made for other device templates, is as good as none: a plan then goes by the rule. What
+an entry says is checked against the device before anything is compiled from it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -21,13 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from batchkron.backends.device_programs import device_sources
-from batchkron.backends.kernel_cache import private_folder, tuning_path, write_whole
+from batchkron.backends.kernel_cache import private_folder, tuning_path
+from batchkron.backends.private_files import open_private, read_private, write_private
 
 _FORMAT = "batchkron-tuning"
 _FORMAT_VERSION = 1
 _LOCK = "tuning.lock"
 _MOST_ENTRIES = 4096
 _MOST_BYTES = 8 << 20
+_LOCK_SECONDS = 10.0  # a writer holds the lock for milliseconds; one that was stopped, for ever
 _NUMBERS = ("rule_microseconds", "microseconds")
 
 
@@ -49,11 +53,12 @@ def kept_entry(key: str) -> Entry | None:
         Device, shape, dtype and batchkron's version in words.
     """
     try:
+        private_folder(create=False)
         path = tuning_path()
-        status = path.stat()
+        status = path.lstat()
     except (OSError, RuntimeError):
         return None
-    state = str(path), status.st_mtime_ns, status.st_size, status.st_ino
+    state = str(path), status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns
     return _entry(_entries_of(*state).get(key))
 
 
@@ -78,7 +83,7 @@ def keep_entry(key: str, entry: Entry) -> None:
         }
         pairs = list(entries.items())[-_MOST_ENTRIES:]
         document = {"format": _FORMAT, "format_version": _FORMAT_VERSION, "entries": pairs}
-        write_whole(tuning_path(), json.dumps(document, ensure_ascii=False).encode())
+        write_private(tuning_path(), json.dumps(document, ensure_ascii=False).encode())
 
 
 @lru_cache(maxsize=1)
@@ -100,18 +105,35 @@ def tuned_version() -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other writers out; where the file system has no locks, the last one wins."""
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    """Keep other writers out; where there is no lock to be had, the last one wins."""
+    with ExitStack() as stack:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            descriptor = open_private(folder / _LOCK, os.O_RDWR | os.O_CREAT)
+            stack.callback(os.close, descriptor)
+            _lock(descriptor)
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for a lock, but not for ever.
+
+    Raises
+    ------
+    OSError
+        If the file system has no locks, or somebody does not let go of it.
+    """
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(2e-3)
 
 
 @lru_cache(maxsize=2)
-def _entries_of(path: str, changed: int, size: int, number: int) -> dict[str, Any]:
+def _entries_of(path: str, *state: int) -> dict[str, Any]:
     """Return the entries of the file in one state of it, read once."""
     return _read(Path(path))
 
@@ -119,9 +141,7 @@ def _entries_of(path: str, changed: int, size: int, number: int) -> dict[str, An
 def _read(path: Path) -> dict[str, Any]:
     """Return all entries as they were written, the oldest first; none if the file is not sound."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        document = json.loads(content) if len(content) <= _MOST_BYTES else None
+        document = json.loads(read_private(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
