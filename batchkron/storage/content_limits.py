@@ -39,7 +39,8 @@ def content_limit(file_bytes: int) -> int:
     -------
     int
     """
-    return max(_inflated_limit(file_bytes), min(_stored_limit(file_bytes), readable_bytes()))
+    inflated, stored = _inflated_limit(file_bytes), _stored_limit(file_bytes)
+    return inflated if stored <= inflated else max(inflated, min(stored, readable_bytes()))
 
 
 def solid_bytes(status: os.stat_result) -> int:

@@ -22,7 +22,7 @@ from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
 from batchkron.storage.guard import Limits, open_regular, read_attributes_guarded, read_guarded
 from batchkron.storage.wire import decode_header, encode_header, read_document
 
-_STARTUP_SECONDS = 60.0
+_STARTUP_SECONDS = 300.0  # on the clock: h5py may come over a slow network
 _SECONDS = 4.0  # processor time that reading a file of any size may take
 _BYTES_PER_SECOND = 20e6  # of the file, each second's worth of which allows one second more
 _STOP_SECONDS = 300.0  # on the clock, far more, since slow disks and busy machines are no fault
@@ -241,10 +241,12 @@ class _Reader:
             self._deadline = time.monotonic() + _STARTUP_SECONDS
             decode_header(self._fill)
         except (OSError, EOFError) as error:
+            fault = "it ended at once"
+            if isinstance(error, TimeoutError):
+                fault = f"it is not ready after {_STARTUP_SECONDS:.3g} s"
             raise ChildProcessError(
                 f"the process that reads files of unknown origin does not start, "
-                f"{sys.executable or 'no Python executable'}: "
-                f"{str(error) or 'it ended at once'}; "
+                f"{sys.executable or 'no Python executable'}: {str(error) or fault}; "
                 f"pass trusted=True if you know where the file comes from"
             ) from error
         if not self._registered:
@@ -269,7 +271,7 @@ class _Reader:
             cause = "SIGALRM"
         except EOFError:
             cause, used = self._end_of_process()
-            self._used = used - began
+            self._used = max(0.0, used - began)
         if cause == "SIGPROF":
             raise ProblemFileError(
                 f"{path}: reading {place} takes longer than a sound file of this size does: more "

@@ -220,6 +220,17 @@ def test_a_process_that_does_not_start_says_what_to_do(path, monkeypatch):
         read_file(path, None)
 
 
+def test_a_process_that_is_never_ready_says_so(path, tmp_path, monkeypatch):
+    script = tmp_path / "program.py"
+    script.write_text("import time\ntime.sleep(60)\n")
+    reader._READER.stop()
+    monkeypatch.setattr(reader, "_PROGRAM", script)
+    monkeypatch.setattr(reader, "_STARTUP_SECONDS", 0.1)
+    with pytest.raises(ChildProcessError, match=r"it is not ready after 0\.1 s; pass trusted"):
+        read_file(path, None)
+    reader._READER.stop()
+
+
 def test_many_threads_read_at_once(path):
     found = []
     threads = [
