@@ -10,7 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from batchkron.backends import _native, cpu, reference
+from batchkron.backends import cpu, reference
+from batchkron.backends.environment import (
+    checked_instruction_set,
+    checked_num_threads,
+    choose_num_threads,
+)
 from batchkron.backends.protocol import (
     Backend,
     BatchPlan,
@@ -140,17 +145,26 @@ def set_num_threads(count: int) -> None:
         raise TypeError(f"count is {count!r}; expected an integer, at least 1")
     if not 1 <= count <= 4096:
         raise ValueError(f"count is {count}; expected 1 to 4096 threads")
-    _native.set_num_threads(int(count))
+    choose_num_threads(int(count))
 
 
 def get_num_threads() -> int:
-    """Return how many threads the kernels may use; at first OpenMP's default."""
-    return _native.get_num_threads()
+    """Return how many threads the kernels may use.
+
+    At first OpenMP's default: what ``OMP_NUM_THREADS`` says, or else one per processor. If that is
+    more than 8 for each processor that this process may use, it is one for each, with a warning.
+    """
+    return checked_num_threads()
 
 
 def instruction_set() -> str:
     """Return the instruction set of the kernels in use: "baseline", "avx2" or "avx512".
 
     The best that the processor has, or what the environment variable ``BATCHKRON_ISA`` names.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If ``BATCHKRON_ISA`` names one that there is not, or that the processor does not have.
     """
-    return _native.instruction_set()
+    return checked_instruction_set()

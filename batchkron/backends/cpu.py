@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends import _native
+from batchkron.backends.environment import check_environment
 from batchkron.backends.krylov import Stage
 from batchkron.backends.listed_sum import ListedSum
 from batchkron.backends.protocol import (
@@ -103,12 +104,14 @@ class KronPlan:
 @lru_cache(maxsize=1024)
 def kron_plan(spec: KronSpec) -> KronPlan:
     """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
+    check_environment()
     native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
     return KronPlan(native)
 
 
 def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
     """Return a product that holds its own packed copy of the factors, in full precision."""
+    check_environment()
     return _KRON_PRODUCTS[factors[0].dtype](factors)
 
 
@@ -119,6 +122,7 @@ def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
 
 def kron_sum(factors: Sequence[Array]) -> KronProduct:
     """Return the product with a Kronecker sum, which holds its own packed copy of the factors."""
+    check_environment()
     return _KRON_SUMS[factors[0].dtype](factors)
 
 
@@ -134,6 +138,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def batch_plan(spec: BatchSpec) -> BatchPlan:
     """Return the plan of a batch list; it holds its own copy of the pools."""
+    check_environment()
     return _BATCH_PLANS[spec.dtype](
         spec.pools,
         spec.factor_ids,
@@ -175,6 +180,7 @@ _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 
 @lru_cache(maxsize=256)
 def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPasses:
+    check_environment()
     return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name))
 
 
@@ -223,6 +229,7 @@ def address(array: Array) -> int:
 
 def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
     """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    check_environment()
     return _SEGMENTED_PLANS[spec.dtype](
         spec.matrices,
         spec.before,
@@ -236,6 +243,7 @@ def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
 
 def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
     """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    check_environment()
     steps = [
         (step.target, step.adds, [_in_32_bits(part) for part in step.parts])
         for step in sweeps.steps
@@ -263,6 +271,7 @@ def kron(factors: Sequence[Array], out: Array) -> None:
 
     The right factors are multiplied first: all but the last product are small.
     """
+    check_environment()
     matrices = [np.ascontiguousarray(factor) for factor in factors]
     if len(matrices) == 1:
         out[...] = matrices[0]
@@ -287,6 +296,7 @@ def check_capture(factors: object, out: object, dtype: object) -> None:
 
 def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
     """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
+    check_environment()
     _native.sum_vectors(factors, vectors, out)
 
 
@@ -299,6 +309,7 @@ def batched_gemm(
     ids: tuple[Array, Array, Array],
 ) -> None:
     """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
+    check_environment()
     a_ids, b_ids, c_ids = ids
     order = np.argsort(c_ids, kind="stable")
     starts = np.searchsorted(c_ids[order], np.arange(len(c) + 1))

@@ -89,9 +89,9 @@ def converge(
     if plot is not None:
         check_outputs({"the plot": plot}, {}, force=force)
         require_plotting(plot)
-    problems = _make(name, levels, settings)
     if threads is not None:
         batchkron.set_num_threads(threads)
+    problems = _make(name, levels, settings)
     convergence = Convergence(problems[-1])
     with StopOnSignal() as stop:
         _march(convergence, problems, stop, table=not as_json and not quiet, quiet=quiet)

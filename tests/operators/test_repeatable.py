@@ -84,27 +84,6 @@ def test_fused_instruction_sets_give_the_same_bits(rng, tmp_path):
         np.testing.assert_allclose(result, results["baseline"], rtol=0, atol=0.01)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "bk.instruction_set()",
-        "bk.gekmm([np.eye(2)], np.ones(2))",
-        "bk.KroneckerProduct([np.eye(2)]) @ np.ones(2)",
-        "bk.BatchedKron(np.ones((1, 2, 2)), [[0]], [0], [0]) @ np.ones(2)",
-        "bk.batched_gemm(np.ones((1, 2, 2)), np.ones((1, 2, 2)))",
-    ],
-)
-def test_unknown_instruction_set_is_refused(call):
-    run = subprocess.run(
-        [sys.executable, "-c", f"import numpy as np, batchkron as bk; {call}"],
-        env={**os.environ, "BATCHKRON_ISA": "mmx"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 1
-    assert "RuntimeError: BATCHKRON_ISA=mmx is unknown" in run.stderr
-
-
 def allocated(call):
     """Bytes that Python and NumPy allocate at most during a warm call."""
     call()
