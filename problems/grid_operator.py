@@ -114,9 +114,7 @@ class TermGroup:
         if isinstance(operator, (BatchedKron, SparseGridOperator)):
             return operator.validate(samples, seed)
         assert self.source is not None
-        return self.source.validate(
-            samples, seed, apply=lambda x: operator.matvec(x.reshape(-1)).reshape(x.shape)
-        )
+        return self.source.validate(samples, seed, apply=operator)
 
 
 def group_terms(
@@ -210,12 +208,14 @@ def validate_groups(
     Returns
     -------
     ValidationReport
-        Counts added up, errors the largest.
+        Counts added up, errors the largest; NaN is larger than all others.
     """
     reports = [group.validate(samples, seed) for group in groups]
+    ratios = [report.max_error_over_bound for report in reports]
     return ValidationReport(
         samples=sum(report.samples for report in reports),
         products=sum(report.products for report in reports),
-        max_error=max(report.max_error for report in reports),
-        max_error_over_bound=max(report.max_error_over_bound for report in reports),
+        max_error=float(np.max([report.max_error for report in reports])),
+        max_error_over_bound=float(np.max(ratios)),
+        worst=reports[int(np.argmax(ratios))].worst,
     )

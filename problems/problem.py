@@ -534,6 +534,8 @@ class Problem:
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the operator's blocks with dense Kronecker products.
 
+        As `batchkron.BatchedKron.validate`: one vector and several, `accumulate`, the transpose.
+
         Parameters
         ----------
         samples : int, optional
@@ -545,6 +547,11 @@ class Problem:
         -------
         ValidationReport
             The worst over all groups of terms.
+
+        Raises
+        ------
+        ValueError
+            If ``samples`` is less than 1.
         """
         return validate_groups(self._groups, samples, seed)
 

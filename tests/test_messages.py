@@ -139,10 +139,10 @@ OPERATORS = {
         ValueError,
         "products is empty; use the constructor for a batch without products",
     ),
-    "fewer than no samples": (
-        lambda: batch().validate(samples=-1),
+    "no samples": (
+        lambda: batch().validate(samples=0),
         ValueError,
-        "samples is -1; expected 0 or more, or None for every block",
+        "samples is 0; expected 1 or more, or None for every block",
     ),
     "another backend": (
         lambda: bk.backends.using("abacus").__enter__(),

@@ -22,7 +22,7 @@ from batchkron.batch_spec import (
 )
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerms
-from batchkron.operators.validation import ValidationReport, validate_batch
+from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
 from batchkron.spec import (
     Accumulation,
     Array,
@@ -345,7 +345,10 @@ class BatchedKron(BlockOperator):
         return self._arrays.asarray(result.reshape(-1)[: min(self.shape)])  # type: ignore[no-any-return]
 
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
-        """Compare the compiled product with dense Kronecker products on random vectors.
+        """Compare compiled products with dense Kronecker products on random vectors.
+
+        One vector and several are multiplied, added to others with `accumulate`, with alpha = 1
+        and another, and multiplied by the transpose.
 
         Parameters
         ----------
@@ -357,12 +360,15 @@ class BatchedKron(BlockOperator):
         Returns
         -------
         ValidationReport
-            The largest error over its bound, and whether it is at most 1.
-        """
-        return validate_batch(self._spec, self._apply_on_host, samples, seed)
+            The largest error over its bound, of which product it is, and whether it is at most 1.
 
-    def _apply_on_host(self, x: Array) -> Array:
-        return to_host(self.apply(self._arrays.asarray(x)), "y")
+        Raises
+        ------
+        ValueError
+            If ``samples`` is less than 1.
+        """
+        ways = ways_to_apply(self, self._input_shape, self._output_shape)
+        return validate_batch(self._spec, ways, samples, seed)
 
     def describe(self) -> str:
         """Return the batch's size, how many of its factors are identities, and its shapes."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.backends import building_on
+from batchkron.operators.base import Operator
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.profiles import Profiles
@@ -20,7 +21,12 @@ from batchkron.operators.sweep_rows import diagonal, rows_as_products
 from batchkron.operators.sweep_spec import Blocks, SweepSpec, checked_cells, sweep_spec
 from batchkron.operators.sweep_tree import Stage, Unions, needed_sweeps, passed
 from batchkron.operators.sweeps import SweepProgram
-from batchkron.operators.validation import ValidationReport, validate_batch
+from batchkron.operators.validation import (
+    ValidationReport,
+    chosen_blocks,
+    validate_blocks,
+    ways_to_apply,
+)
 from batchkron.spec import Array, check_replacement, read_only_copies, same_shapes
 
 
@@ -324,9 +330,12 @@ class SparseGridOperator(BlockOperator):
         samples: int | None = None,
         seed: int = 0,
         *,
-        apply: Callable[[Array], Array] | None = None,
+        apply: Operator | Callable[[Array], Array] | None = None,
     ) -> ValidationReport:
         """Compare the sweeps with dense Kronecker products of coupled cells on random vectors.
+
+        One vector and several are multiplied, added to others with `accumulate`, with alpha = 1
+        and another, and multiplied by the transpose.
 
         Parameters
         ----------
@@ -335,29 +344,27 @@ class SparseGridOperator(BlockOperator):
             every cell of the grid.
         seed : int
             Of the random vectors and of the choice of blocks.
-        apply : callable, optional
-            What is compared in place of the sweeps: another way to compute the same product of
-            blocks (cells, Π n_k).
+        apply : Operator or callable, optional
+            What is compared in place of the sweeps: another operator that is the same matrix, or
+            another way to compute the product of one vector of blocks (cells, Π n_k) alone.
 
         Returns
         -------
         ValidationReport
-            The largest error over its bound, and whether it is at most 1.
+            The largest error over its bound, of which product it is, and whether it is at most 1.
 
         Raises
         ------
         ValueError
-            If ``samples`` is negative.
+            If ``samples`` is less than 1.
         """
-        rows = np.arange(self._output_shape[0])
-        if samples is not None and 0 <= samples < len(rows):
-            rows = np.sort(np.random.default_rng([seed, 1]).choice(rows, samples, replace=False))
+        rows = chosen_blocks(self._output_shape[0], samples, seed)
         products = rows_as_products(self._spec, rows)
-        compared = self._apply_on_host if apply is None else apply
-        return validate_batch(products, lambda x: compared(x)[rows], samples, seed)
-
-    def _apply_on_host(self, x: Array) -> Array:
-        return to_host(self.apply(self._arrays.asarray(x)), "y")
+        chosen = self if apply is None else apply
+        if isinstance(chosen, Operator):
+            ways = ways_to_apply(chosen, self._input_shape, self._output_shape)
+            return validate_blocks(products, ways, rows, self._output_shape[0], seed)
+        return validate_blocks(products, chosen, rows, self._output_shape[0], seed)
 
     def describe(self) -> str:
         """Return the grid's size, the sweeps of one apply, and what they cost."""

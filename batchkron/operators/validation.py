@@ -1,16 +1,25 @@
-"""Comparison of a batch list's compiled product with dense Kronecker products."""
+"""Comparison of an operator's compiled products with dense Kronecker products."""
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass
+import operator as standard
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from batchkron.arrays import to_host
+from batchkron.operators.base import Operator
+from batchkron.operators.block_operator import BlockOperator
 from batchkron.spec import Array, BatchSpec
+
+Ids = NDArray[np.int64]
+
+_VECTORS = 5  # at once: one beyond the four that lanes of 256 bits take
+_REAL_ALPHA, _COMPLEX_ALPHA = -0.625, -0.625 + 0.375j  # exact in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,9 @@ class ValidationReport:
         Largest difference of an entry.
     max_error_over_bound : float
         Largest difference over its own rounding bound.
+    worst : str
+        Which product that is of: "A x", "A X", "y + A x", "y + alpha A x", "Y + alpha A X",
+        "A^T x" or "A^T X".
     ok : bool
         Whether every difference is within its bound.
     """
@@ -35,6 +47,7 @@ class ValidationReport:
     products: int
     max_error: float
     max_error_over_bound: float
+    worst: str = "A x"
 
     @property
     def ok(self) -> bool:
@@ -42,62 +55,281 @@ class ValidationReport:
         return self.max_error_over_bound <= 1
 
 
-def validate_batch(
-    spec: BatchSpec, apply: Callable[[Array], Array], samples: int | None, seed: int
-) -> ValidationReport:
-    """Compare ``apply`` on random input blocks with the sum of dense products, block by block.
+class Ways(NamedTuple):
+    """The ways to apply an operator, on blocks of one or several vectors, on the host.
 
-    The bound of one entry is the textbook one of a sum of products (Higham, Accuracy and Stability
-    of Numerical Algorithms, section 3.1): both sides may differ by γ Σ |w| |A_1 ⊗ … ⊗ A_d| |x|,
-    γ = 2 eps (ΣQ_k + d + 2 + number of products of the block).
+    Attributes
+    ----------
+    apply : callable
+        Takes x (..., *batch_shape, num_inputs, ΠQ) to A x.
+    accumulate : callable
+        ``accumulate(x, y, alpha)`` returns y + alpha A x, and may overwrite y.
+    transpose : callable
+        Takes w (..., *batch_shape, num_outputs, ΠP) to A^T w.
+    """
+
+    apply: Callable[[Array], Array]
+    accumulate: Callable[[Array, Array, complex], Array]
+    transpose: Callable[[Array], Array]
+
+
+class _Dense(NamedTuple):
+    """A x and A^T w of several vectors from dense products.
+
+    Attributes
+    ----------
+    product, product_size : ndarray, (vectors, systems, rows, ΠP)
+        A x in the blocks that are compared, and the same sum of absolute values.
+    inputs : ndarray of int64
+        The input blocks that products read, ascending.
+    transpose, transpose_size : ndarray, (vectors, systems, len(inputs), ΠQ)
+        A^T w there, and the same sum of absolute values.
+    """
+
+    product: Array
+    product_size: Array
+    inputs: Ids
+    transpose: Array
+    transpose_size: Array
+
+
+class _Difference(NamedTuple):
+    """The largest difference of a product, and the largest over its own bound."""
+
+    worst: str
+    error: float
+    ratio: float
+
+
+def ways_to_apply(op: Operator, inputs: tuple[int, int], outputs: tuple[int, int]) -> Ways:
+    """Return the ways to apply an operator, which may take blocks or flat vectors.
+
+    Parameters
+    ----------
+    op : Operator
+    inputs, outputs : tuple of int
+        Number and size of the blocks that its vectors are made of.
+    """
+    arrays = op._arrays
+
+    def given(op: Operator, x: Array) -> Array:
+        flat = (*x.shape[:-2], x.shape[-2] * x.shape[-1])
+        shape = x.shape if isinstance(op, BlockOperator) else flat
+        return arrays.array(x.reshape(shape))  # type: ignore[no-any-return]
+
+    def apply(op: Operator, x: Array, shape: tuple[int, int]) -> Array:
+        vector = given(op, x)
+        y = op.matvec(vector) if vector.ndim == 1 else op.apply(vector)
+        return to_host(y, "y").reshape(x.shape[:-2] + shape)
+
+    def accumulate(x: Array, y: Array, alpha: complex) -> Array:
+        sum_ = op.accumulate(given(op, x), given(op, y), alpha=alpha)
+        return to_host(sum_, "y").reshape(y.shape)
+
+    return Ways(lambda x: apply(op, x, outputs), accumulate, lambda w: apply(op.T, w, inputs))
+
+
+def validate_batch(
+    spec: BatchSpec,
+    compared: Ways | Callable[[Array], Array],
+    samples: int | None,
+    seed: int,
+) -> ValidationReport:
+    """Compare an operator of a batch list with its dense products, see `validate_blocks`.
+
+    Parameters
+    ----------
+    spec : BatchSpec
+    compared : Ways or callable
+        Of all output blocks.
+    samples, seed
+        As in `chosen_blocks`.
+    """
+    rows = chosen_blocks(spec.num_outputs, samples, seed)
+    return validate_blocks(_ending_in(spec, rows), compared, rows, spec.num_outputs, seed)
+
+
+def chosen_blocks(count: int, samples: int | None, seed: int) -> Ids:
+    """Return the output blocks to check, ascending: ``samples`` random ones of ``count``, or all.
 
     Raises
     ------
     ValueError
-        If ``samples`` is negative.
+        If ``samples`` is less than 1.
     TypeError
         If it is no whole number.
     """
-    samples = None if samples is None else operator.index(samples)
-    if samples is not None and samples < 0:
-        raise ValueError(f"samples is {samples}; expected 0 or more, or None for every block")
+    blocks = np.arange(count)
+    if samples is None:
+        return blocks
+    samples = standard.index(samples)
+    if samples < 1:
+        raise ValueError(f"samples is {samples}; expected 1 or more, or None for every block")
+    if samples >= count:
+        return blocks
+    return np.sort(np.random.default_rng([seed, 1]).choice(blocks, samples, replace=False))
+
+
+def _ending_in(spec: BatchSpec, rows: Ids) -> BatchSpec:
+    """Return the products of some output blocks, which are all that the list then has."""
+    if len(rows) == spec.num_outputs:
+        return spec
+    kept = np.isin(spec.outputs, rows)
+    return replace(
+        spec,
+        factor_ids=spec.factor_ids[kept],
+        inputs=spec.inputs[kept],
+        outputs=np.searchsorted(rows, spec.outputs[kept]),
+        weights=spec.weights[:, kept],
+        num_outputs=len(rows),
+    )
+
+
+def validate_blocks(
+    spec: BatchSpec,
+    compared: Ways | Callable[[Array], Array],
+    rows: Ids,
+    num_outputs: int,
+    seed: int,
+) -> ValidationReport:
+    """Compare output blocks of an operator on random vectors with sums of dense products.
+
+    One vector and several are multiplied, added to others with a factor, and multiplied by the
+    transpose. A callable stands for A x of one vector alone.
+
+    The bound of one entry is the textbook one of a sum of products (Higham, Accuracy and Stability
+    of Numerical Algorithms, section 3.1): both sides may differ by γ Σ |w| |A_1 ⊗ … ⊗ A_d| |x|,
+    γ = 2 eps (ΣQ_k + d + 2 + number of products of the block); y + alpha A x by
+    (γ + 4 eps) (|y| + |alpha| Σ …).
+
+    Parameters
+    ----------
+    spec : BatchSpec
+        The products of the blocks that are compared.
+    compared : Ways or callable
+    rows : ndarray of int64
+        Which output block of the operator each one of ``spec`` is.
+    num_outputs : int
+        Output blocks of the operator.
+    seed : int
+        Of the random vectors.
+    """
     rng = np.random.default_rng(seed)
-    shape = (spec.systems, spec.num_inputs, spec.input_size)
+    x = _random(rng, spec, spec.num_inputs, spec.input_size)
+    w = np.zeros((*x.shape[:2], num_outputs, spec.output_size), spec.dtype)
+    w[:, :, rows] = _random(rng, spec, len(rows), spec.output_size)
+    dense = _dense_products(spec, x, w[:, :, rows])
+    found = [*_forward(spec, compared, rows, dense, x, w)]
+    if isinstance(compared, Ways):
+        found += [*_transposed(spec, compared, dense, w)]
+    ratios = [difference.ratio for difference in found]
+    return ValidationReport(
+        len(rows),
+        spec.systems * len(spec.inputs),
+        float(np.max([difference.error for difference in found])),
+        float(np.max(ratios)),
+        found[int(np.argmax(ratios))].worst,  # NaN comes before all numbers
+    )
+
+
+def _random(rng: np.random.Generator, spec: BatchSpec, blocks: int, size: int) -> Array:
+    """Return random vectors, (vectors, systems, blocks, size)."""
+    shape = (_VECTORS, spec.systems, blocks, size)
     x = rng.standard_normal(shape).astype(spec.dtype)
     if spec.dtype.kind == "c":
         x += 1j * rng.standard_normal(shape).astype(x.real.dtype)
-    y = apply(x.reshape(spec.batch_shape + shape[1:]))
-    y = y.reshape(spec.systems, spec.num_outputs, spec.output_size)
-    blocks = np.arange(spec.num_outputs)
-    if samples is not None and samples < spec.num_outputs:
-        blocks = np.sort(rng.choice(blocks, samples, replace=False))
-    order = np.argsort(spec.outputs, kind="stable")
-    starts = np.searchsorted(spec.outputs[order], np.arange(spec.num_outputs + 1))
-    eps, smallest = np.finfo(spec.dtype).eps, np.finfo(spec.dtype).smallest_normal
+    return x
+
+
+def _dense_products(spec: BatchSpec, x: Array, w: Array) -> _Dense:
+    """Sum up dense products, each formed once for A x and for A^T w."""
+    inputs, places = np.unique(spec.inputs, return_inverse=True)
+    real = spec.dtype.type(0).real.dtype
+    product = np.zeros((*x.shape[:2], spec.num_outputs, spec.output_size), spec.dtype)
+    transpose = np.zeros((*x.shape[:2], len(inputs), spec.input_size), spec.dtype)
+    dense = _Dense(
+        product, np.zeros(product.shape, real), inputs, transpose, np.zeros(transpose.shape, real)
+    )
+    for system in range(spec.systems):
+        pools = [pool[system % len(pool)] for pool in spec.pools]
+        weights = spec.weights[system % len(spec.weights)]
+        for b, (weight, ids) in enumerate(zip(weights, spec.factor_ids, strict=True)):
+            matrix = weight * reduce(np.kron, [p[i] for p, i in zip(pools, ids, strict=True)])
+            size = np.abs(matrix)
+            to, place = (slice(None), system, spec.outputs[b]), (slice(None), system, places[b])
+            source, target = x[:, system, spec.inputs[b]], w[to]
+            dense.product[to] += source @ matrix.T
+            dense.product_size[to] += np.abs(source) @ size.T
+            dense.transpose[place] += target @ matrix
+            dense.transpose_size[place] += np.abs(target) @ size
+    return dense
+
+
+def _forward(
+    spec: BatchSpec,
+    compared: Ways | Callable[[Array], Array],
+    rows: Ids,
+    dense: _Dense,
+    x: Array,
+    w: Array,
+) -> Iterator[_Difference]:
+    """Compare A x, and w + alpha A x."""
+    counts = np.bincount(spec.outputs, minlength=len(rows))
     steps = sum(pool.shape[3] for pool in spec.pools) + len(spec.pools) + 2
-    products, max_error, max_ratio = 0, 0.0, 0.0
-    for system, block in itertools.product(range(spec.systems), blocks):
-        chosen = order[starts[block] : starts[block + 1]]
-        expected, magnitude = _dense_block(spec, system, chosen, x[system])
-        error = np.abs(y[system, block] - expected)
-        bound = 2 * eps * (steps + len(chosen)) * magnitude + smallest * len(chosen)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.where(error == 0, 0.0, error / bound)
-        products += len(chosen)
-        max_error = float(np.max(error, initial=max_error))
-        max_ratio = float(np.max(ratio, initial=max_ratio))
-    return ValidationReport(len(blocks), products, max_error, max_ratio)
+
+    def difference(worst: str, y: Array, expected: Array, size: Array, more: int) -> _Difference:
+        y = y.reshape(*expected.shape[:-2], w.shape[-2], w.shape[-1])
+        return _compare(worst, y[..., rows, :], expected, size, steps + more, counts)
+
+    apply = compared.apply if isinstance(compared, Ways) else compared
+    product, size = dense.product, dense.product_size
+    yield difference("A x", apply(_shaped(spec, x[0])), product[0], size[0], 0)
+    if not isinstance(compared, Ways):
+        return
+    yield difference("A X", apply(_shaped(spec, x)), product, size, 0)
+    alpha = _COMPLEX_ALPHA if spec.dtype.kind == "c" else _REAL_ALPHA
+    for worst, factor, at in (
+        ("y + A x", 1.0, 0),
+        ("y + alpha A x", alpha, 0),
+        ("Y + alpha A X", alpha, slice(None)),
+    ):
+        y = compared.accumulate(_shaped(spec, x[at]), _shaped(spec, w[at].copy()), factor)
+        before = w[at][..., rows, :]
+        expected = before + spec.dtype.type(factor) * product[at]
+        yield difference(worst, y, expected, np.abs(before) + abs(factor) * size[at], 2)
 
 
-def _dense_block(spec: BatchSpec, system: int, chosen: Array, x: Array) -> tuple[Array, Array]:
-    """Return one output block from dense products, and the sum of their absolute values."""
-    total = np.zeros(spec.output_size, spec.dtype)
-    magnitude = np.zeros(spec.output_size)
-    pools = [pool[system % len(pool)] for pool in spec.pools]
-    weights = spec.weights[system % len(spec.weights)]
-    for b in chosen:
-        factors = [pool[i] for pool, i in zip(pools, spec.factor_ids[b], strict=True)]
-        dense = weights[b] * reduce(np.kron, factors)
-        total += dense @ x[spec.inputs[b]]
-        magnitude += np.abs(dense) @ np.abs(x[spec.inputs[b]])
-    return total, magnitude
+def _transposed(spec: BatchSpec, ways: Ways, dense: _Dense, w: Array) -> Iterator[_Difference]:
+    """Compare A^T w, which vanishes where no product reads."""
+    counts = np.bincount(np.searchsorted(dense.inputs, spec.inputs), minlength=len(dense.inputs))
+    steps = sum(pool.shape[2] for pool in spec.pools) + len(spec.pools) + 2
+    for worst, at in (("A^T x", 0), ("A^T X", slice(None))):
+        expected, size = dense.transpose[at], dense.transpose_size[at]
+        z = ways.transpose(_shaped(spec, w[at]))
+        z = z.reshape(*expected.shape[:-2], spec.num_inputs, spec.input_size)
+        yield _compare(worst, z[..., dense.inputs, :], expected, size, steps, counts)
+        z[..., dense.inputs, :] = 0
+        rest = np.abs(z).max(initial=0.0)
+        yield _Difference(worst, rest, 0.0 if rest == 0 else rest * np.inf)
+
+
+def _shaped(spec: BatchSpec, x: Array) -> Array:
+    """Return vectors (..., systems, blocks, size) with the axes of batch_shape."""
+    return x.reshape(x.shape[:-3] + spec.batch_shape + x.shape[-2:])
+
+
+def _compare(
+    worst: str,
+    y: Array,
+    expected: Array,
+    size: Array,
+    steps: int,
+    counts: Ids,
+) -> _Difference:
+    """Compare blocks (..., blocks, size) of ``counts`` products with their bounds."""
+    eps, smallest = np.finfo(y.dtype).eps, np.finfo(y.dtype).smallest_normal
+    error = np.abs(y - expected)
+    bound = 2 * eps * (steps + counts[:, None]) * size + smallest * counts[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(error == 0, 0.0, error / bound)
+    return _Difference(worst, np.max(error, initial=0.0), np.max(ratio, initial=0.0))

@@ -282,7 +282,8 @@ def test_validation_finds_faults(rng):
     assert report.ok
     assert report.samples == 5
     assert report.products > 5
-    assert op.validate(samples=0).ok
+    with pytest.raises(ValueError, match="samples is 0; expected 1 or more, or None for every"):
+        op.validate(samples=0)
     matrix = op._spec.matrices[0]
     matrix.blocks.flags.writeable = True
     matrix.blocks[np.flatnonzero((matrix.rows == 0) & (matrix.columns == 0))] += 1e-6
