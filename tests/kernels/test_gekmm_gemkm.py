@@ -7,6 +7,8 @@ import pytest
 from oracle import dense_kron, poisoned, random_array, rounding_bound, sizes
 
 import batchkron as bk
+from batchkron.backends import cpu
+from batchkron.spec import KronSpec
 
 SHAPES = [
     [(1, 1)],
@@ -326,3 +328,22 @@ def test_a_result_beyond_64_bits_is_refused():
     factor = np.broadcast_to(np.ones((1, 1)), (2**16, 1))
     with pytest.raises((ValueError, MemoryError, OverflowError)):
         bk.gekmm([factor] * 4, np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "outer", "inner"),
+    [
+        ((2**16,) * 4, 1, 1),  # wraps to 0
+        ((3, (2**64 + 2) // 3), 1, 1),  # to 2
+        ((2**31, 2**32), 1, 1),  # to -2^63
+        ((2**31, 2**31), 4, 1),
+        ((2**31, 2**31), 1, 4),
+    ],
+)
+def test_sizes_that_wrap_in_64_bits_are_refused(sizes, outer, inner):
+    """Also where the wrapped number is one that an array can have."""
+    ones = (1,) * len(sizes)
+    for inputs, outputs in ((ones, sizes), (sizes, ones)):
+        spec = KronSpec(inputs, outputs, outer, inner, np.dtype(np.float64))
+        with pytest.raises(OverflowError, match="a Kronecker product does not fit in 64 bits"):
+            cpu.kron_plan(spec)

@@ -136,6 +136,25 @@ def test_a_folder_that_others_may_write_to_is_not_used(folder):
     assert not list(folder.iterdir())
 
 
+@pytest.mark.parametrize("mode", [0o720, 0o702], ids=["the group", "everybody"])
+def test_a_folder_that_only_some_others_may_write_to_is_not_used(folder, mode):
+    cached_kernel("key", lambda: CompiledKernel("theirs", b"planted"))
+    folder.chmod(mode)
+    assert cached_kernel("key", lambda: KERNEL) == KERNEL
+    assert cached_kernel("new", lambda: KERNEL) == KERNEL
+    assert [path.name for path in folder.iterdir()] == ["key.kernel"]
+
+
+def test_a_folder_of_another_user_is_not_used(folder, monkeypatch):
+    cached_kernel("key", lambda: CompiledKernel("theirs", b"planted"))
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)
+    assert cached_kernel("key", lambda: KERNEL) == KERNEL
+    assert cached_kernel("new", lambda: KERNEL) == KERNEL
+    assert [path.name for path in folder.iterdir()] == ["key.kernel"]
+
+
 def test_a_cache_that_cannot_be_written_only_costs_compilations(tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")

@@ -21,6 +21,24 @@ def test_sizes_that_overflow_memory_arithmetic():
         bk.BatchedKron(np.ones((1, 1, 1)), [[0]], [0], [2**62])
 
 
+def test_2_to_the_31_input_blocks_are_refused():
+    """Their numbers are kept in 32 bits. Nothing of that size is allocated on either side of it."""
+    pool = np.ones((1, 2, 2))
+    assert bk.BatchedKron(pool, [[0]], [0], [0], num_inputs=2**31 - 1).shape == (2, 2**32 - 2)
+    for inputs, count in (([0], 2**31), ([2**31], None), ([0], 2**40)):
+        with pytest.raises(OverflowError, match=r"a batch list has at most 2\^31 - 1 input blocks"):
+            bk.BatchedKron(pool, [[0]], inputs, [0], num_inputs=count)
+
+
+@pytest.mark.parametrize("shape", [(2**16, 1), (1, 2**16)], ids=["tall", "wide"])
+@pytest.mark.parametrize("modes", [4, 5])
+def test_blocks_beyond_64_bits_are_refused(shape, modes):
+    """2^64 elements, which wrap to none, from factors of half a MiB."""
+    pool = np.ones((1, *shape))
+    with pytest.raises(OverflowError, match="a Kronecker product does not fit in 64 bits"):
+        bk.BatchedKron([pool] * modes, [[0] * modes], [0], [0])
+
+
 def test_gemm_takes_c_in_any_layout(rng):
     a = rng.standard_normal((2, 3, 3))
     for c in (np.asfortranarray(a), a.transpose(0, 2, 1), a[::-1]):

@@ -58,6 +58,27 @@ def test_a_file_that_appears_meanwhile_is_safe(path, monkeypatch):
     assert names(path.parent) == ["file.h5"]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("publish", [None, os.replace])
+def test_the_folder_is_synced_once_the_file_has_its_name(path, monkeypatch, overwrite, publish):
+    """A name that only memory holds is gone after a power cut, and the old content with it."""
+    if overwrite:
+        path.write_bytes(b"old")
+    synced, real = [], os.fsync
+
+    def fsync(descriptor):
+        status = os.fstat(descriptor)
+        content = path.read_bytes() if path.exists() else None
+        synced.append((status.st_ino, stat.S_ISDIR(status.st_mode), content))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_file(path, b"new", overwrite=overwrite, publish=publish)
+    before = b"old" if overwrite else None
+    file, folder = path.stat().st_ino, path.parent.stat().st_ino
+    assert synced == [(file, False, before), (folder, True, b"new")]
+
+
 def test_without_hard_links_it_works_as_well(path, monkeypatch):
     def link(*_):
         raise OSError(errno.EPERM, "no links here")
