@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -342,8 +342,7 @@ class Problem:
         """
         if self.is_constant:
             return self.operator
-        parts = [cast(Operator, group.time(t) * group.operator) for group in self._groups]
-        return reduce(add, parts)
+        return reduce(add, [group.time(t) * group.operator for group in self._groups])
 
     def implicit_operator_at(self, t: float) -> Operator:
         """Return what IMEX methods treat implicitly: the terms of A(t) without one-sided traces.
@@ -366,7 +365,7 @@ class Problem:
         groups = self._implicit_groups
         if all(group.time.is_constant for group in groups):
             return groups[0].operator
-        return reduce(add, [cast(Operator, group.time(t) * group.operator) for group in groups])
+        return reduce(add, [group.time(t) * group.operator for group in groups])
 
     @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:

@@ -6,16 +6,16 @@ import math
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
-from scipy.sparse.linalg import LinearOperator
 
 from batchkron.arrays import as_array, is_plain, is_scalar
 from batchkron.backends import Backend, backend, backend_on, building_on
 from batchkron.operators.kronecker_terms import KroneckerTerms
+from batchkron.operators.linear_operator import LinearOperator, Scalar, Vectors
 from batchkron.spec import (
     Array,
     as_scalar,
@@ -29,7 +29,7 @@ _relatives_lock = threading.RLock()  # building relatives is rare, and may build
 _PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
 
 
-class Operator(LinearOperator):  # type: ignore[misc]
+class Operator(LinearOperator):
     """A linear operator y = A x on flat vectors.
 
     A `scipy.sparse.linalg.LinearOperator`, so that it goes into SciPy's functions unchanged;
@@ -497,6 +497,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     # The algebra is built on this class, hence the late imports.
 
+    @overload
+    def __add__(self, other: Operator) -> Operator: ...
+    @overload
+    def __add__(self, other: object) -> Any: ...
     def __add__(self, other: object) -> Any:
         if isinstance(other, Operator):
             from batchkron.operators.algebra import SumOperator
@@ -504,6 +508,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
             return SumOperator([self, other])
         return super().__add__(other)
 
+    @overload
+    def __sub__(self, other: Operator) -> Operator: ...
+    @overload
+    def __sub__(self, other: object) -> Any: ...
     def __sub__(self, other: object) -> Any:
         if isinstance(other, Operator):
             return self + (-other)
@@ -512,12 +520,18 @@ class Operator(LinearOperator):  # type: ignore[misc]
     def __neg__(self) -> Operator:
         return self._scaled(-1)
 
+    @overload
+    def __rmul__(self, other: Scalar) -> Operator: ...
+    @overload
+    def __rmul__(self, other: Vectors) -> Array: ...
+    @overload
+    def __rmul__(self, other: object) -> Any: ...
     def __rmul__(self, other: object) -> Any:
         if is_scalar(other):
             return self._scaled(other)
         if self.device == "cpu" and not hasattr(other, "__cuda_array_interface__"):
             return super().__rmul__(other)
-        array = as_array(other, "x", self._arrays)  # type: ignore[arg-type]
+        array = as_array(cast(Array, other), "x", self._arrays)
         return self.T.matvec(array) if array.ndim == 1 else self.T.matmat(array.T).T
 
     def __truediv__(self, other: object) -> Operator:
@@ -527,14 +541,20 @@ class Operator(LinearOperator):  # type: ignore[misc]
             )
         return self._scaled(1 / as_scalar(other, "the divisor"))
 
-    def __pow__(self, exponent: object) -> Any:
+    def __pow__(self, exponent: int | np.integer[Any]) -> Operator:
         if isinstance(exponent, (int, np.integer)) and exponent >= 0:
             from batchkron.operators.algebra import PowerOperator
 
             return PowerOperator(self, int(exponent))
         return NotImplemented
 
-    def dot(self, x: Any) -> Any:
+    @overload
+    def dot(self, x: Operator | Scalar) -> Operator: ...
+    @overload
+    def dot(self, x: Vectors) -> Array: ...
+    @overload
+    def dot(self, x: object) -> Any: ...
+    def dot(self, x: object) -> Any:
         """Compute A x for a vector or matrix, or form the operator A x for an operator or number.
 
         Parameters
@@ -553,7 +573,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             return self._scaled(x)
         if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):
             return super().dot(x)
-        array = as_array(x, "x", self._arrays)
+        array = as_array(cast(Array, x), "x", self._arrays)
         return self.matvec(array) if array.ndim == 1 else self.matmat(array)
 
     def _scaled(self, scalar: Any) -> Operator:

@@ -142,7 +142,8 @@ def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
     """Compute V diag(values) V^H x."""
     rhs = right_hand_side(x, vectors.shape[0])
     scaled = (vectors.H @ rhs).T * values
-    return vectors @ np.ascontiguousarray(scaled.T)
+    result: Array = vectors @ np.ascontiguousarray(scaled.T)
+    return result
 
 
 def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:

@@ -1,0 +1,39 @@
+"""What mypy takes results of operator algebra for; checked by .ci/type_docs, never run."""
+
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import batchkron as bk
+
+A = bk.KroneckerProduct([np.eye(2), np.eye(3)])
+B = bk.KroneckerSum([np.eye(2), np.eye(3)])
+
+assert_type(A + B, bk.Operator)
+assert_type(A - B, bk.Operator)
+assert_type(-A, bk.Operator)
+assert_type(A @ B, bk.Operator)
+assert_type(A * B, bk.Operator)
+assert_type(A(B), bk.Operator)
+assert_type(A.dot(B), bk.Operator)
+assert_type(A**2, bk.Operator)
+assert_type(A / 2, bk.Operator)
+assert_type(2 * A, bk.Operator)
+assert_type(0.5 * A, bk.Operator)
+assert_type(1j * A, bk.Operator)
+assert_type(np.float32(0.5) * A, bk.Operator)
+assert_type(A * 0.5, bk.Operator)
+assert_type(0.5 * A + bk.Identity(6), bk.Operator)
+assert_type(sum([B, B], start=2 * A), bk.Operator)
+assert_type(A.T, bk.Operator)
+assert_type(A.H @ A, bk.Operator)
+assert_type(A.adjoint(), bk.Operator)
+assert_type(A.transpose(), bk.Operator)
+assert_type(A.to("cpu"), bk.Operator)
+assert_type(A.astype("complex128"), bk.Operator)
+assert_type(A @ np.ones(6), NDArray[Any])
+assert_type(A @ [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], NDArray[Any])
+assert_type(A * np.ones((6, 2)), NDArray[Any])
+assert_type(np.ones(6) @ A, NDArray[Any])
+assert_type((A @ B).matvec(np.ones(6)), NDArray[Any])
