@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -177,6 +177,33 @@ def ready(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return the array as the kernels read it: of ``dtype``, C-contiguous and aligned."""
     array = array_module(array).ascontiguousarray(array, dtype)
     return array if is_plain(array) else array.copy()
+
+
+def given_factors(
+    factors: Iterable[ArrayLike] | ArrayLike, more: Sequence[ArrayLike]
+) -> list[ArrayLike]:
+    """Return the matrices that an operator is given: in a sequence, one by one, or one alone.
+
+    An array of up to two dimensions is a matrix, one of more has them along its first axis. Rows of
+    plain numbers, [[1, 2], [3, 4]], are a matrix.
+
+    Raises
+    ------
+    TypeError
+        If several are given and the first is a sequence of them.
+    """
+    rank = getattr(factors, "ndim", None)
+    if rank is not None and (more or rank <= 2):
+        return [cast(ArrayLike, factors), *more]
+    given = list(cast(Iterable[ArrayLike], factors))
+    if given and all(isinstance(row, Sequence) and all(map(np.isscalar, row)) for row in given):
+        return [cast(ArrayLike, given), *more]
+    if more:
+        raise TypeError(
+            f"the first argument is a sequence of {len(given)} matrices, and {len(more)} more "
+            "follow; put all of them into one sequence, or pass each as an argument"
+        )
+    return given
 
 
 def factor_list(

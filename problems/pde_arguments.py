@@ -8,6 +8,7 @@ from typing import Any
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import FROM_EXACT
+from batchkron.problems.function_checks import check_function
 from batchkron.problems.number_checks import is_number
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Field, Separable, separable_parts
@@ -134,6 +135,11 @@ def volumes_of(
                 f"have; its axes are {', '.join(names)}"
             )
         if callable(function):
+            check_function(
+                f"the volume element of {axis.name!r}",
+                function,
+                "For a product g(x) h(y) use volume={x: g, y: h}",
+            )
             found[axis] = function
             continue
         if not is_number(function):

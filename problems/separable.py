@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.frozen import Frozen
+from batchkron.problems.function_checks import check_function
 from batchkron.problems.number_checks import is_number
 from batchkron.problems.quadrature import Function
 from batchkron.problems.time import TimeFunction, constant
@@ -66,6 +67,11 @@ class Separable:
                     f"{name}={factor!r} must be a function of one array or a number; "
                     "a function of time is given as t="
                 )
+            check_function(
+                f"Separable: {name}",
+                factor,
+                "For f(x) g(y) + h(x) use Separable(x=f, y=g) + Separable(x=h)",
+            )
         object.__setattr__(self, "factors", Frozen(factors))
         object.__setattr__(self, "time", t)
         object.__setattr__(self, "coefficient", float(coefficient))

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import Boundary, Condition, parse_ends
+from batchkron.problems.function_checks import check_function
 from batchkron.problems.number_checks import is_number
 from batchkron.problems.one_dimension import FLUX_SIGNS, Flux
 from batchkron.problems.quadrature import Function
@@ -314,3 +315,8 @@ def _check_coefficient(kind: str, axis: Axis, coefficient: object) -> None:
             f"{kind}: the coefficient in {axis.name!r} must be a number or a function of one "
             f"array, got {type(coefficient).__name__}"
         )
+    check_function(
+        f"{kind}: the coefficient in {axis.name!r}",
+        coefficient,
+        f"For a product g(x) h(y) use others, as in {kind}(x, g, others={{y: h}})",
+    )

@@ -6,6 +6,7 @@ tests/problems, those of the command in tests/cli.
 """
 
 import ast
+import math
 import os
 from pathlib import Path
 
@@ -23,9 +24,12 @@ from batchkron.problems import (
     ModeOperator,
     OperatorTerm,
     Problem,
+    Separable,
     SeparableVector,
     SparseGrid,
     StepperSettings,
+    div,
+    grad,
     make,
     mass,
     save_problem,
@@ -134,6 +138,69 @@ OPERATORS = {
         ValueError,
         "x has shape (5, 3); expected (..., 2)",
     ),
+    "a stack of matrices": (
+        lambda: bk.KroneckerProduct([EYE, EYE]) @ np.ones((5, 4, 3)),
+        ValueError,
+        "the operand of @ has shape (5, 4, 3); expected (4,) or (4, K), because the operator has "
+        "shape (4, 4). For stacks use apply, which takes (..., 4)",
+    ),
+    "a stack as nested lists": (
+        lambda: bk.KroneckerSum([EYE]).dot([[[1.0, 2.0]]]),
+        ValueError,
+        "the operand of @ has shape (1, 1, 2); expected (2,) or (2, K), because the operator has "
+        "shape (2, 2). For stacks use apply, which takes (..., 2)",
+    ),
+    "a stack for an operator on blocks": (
+        lambda: batch(np.ones((1, 3, 2))) @ np.ones((5, 2, 3)),
+        ValueError,
+        "the operand of @ has shape (5, 2, 3); expected (4,) or (4, K), because the operator has "
+        "shape (9, 4). For stacks use apply, which takes (..., 1, 4)",
+    ),
+    "a stack for many systems": (
+        lambda: systems(3) @ np.ones((5, 3, 2)),
+        ValueError,
+        "the operand of @ has shape (5, 3, 2); expected (2,) or (2, K), because the operator has "
+        "shape (2, 2). For stacks use apply, which takes (..., 3, 2)",
+    ),
+    "a stack before the operator": (
+        lambda: np.ones((5, 4, 3)) @ bk.KroneckerProduct([np.ones((3, 2))]),
+        ValueError,
+        "the operand of @ has shape (5, 4, 3); expected (3,) or (K, 3), because the operator has "
+        "shape (3, 2). For stacks use T.apply, which takes (..., 3)",
+    ),
+    "matrices after a sequence of matrices": (
+        lambda: bk.KroneckerProduct([EYE, EYE], EYE),
+        TypeError,
+        "the first argument is a sequence of 2 matrices, and 1 more follow; put all of them into "
+        "one sequence, or pass each as an argument",
+    ),
+    "a row among matrices": (
+        lambda: bk.KroneckerProduct(EYE, np.ones(2)),
+        ValueError,
+        "factors[1] has shape (2,); expected 2 dimensions, (rows, columns)",
+    ),
+    "time before the vector": (
+        lambda: bk.KroneckerSum([EYE, EYE]).expm_apply(0.1, np.ones(4)),
+        TypeError,
+        "t has shape (4,); expected a number. The vector comes first: expm_apply(x, t) is "
+        "exp(t A) x",
+    ),
+    "time before the vector of a product": (
+        lambda: bk.KroneckerProduct([EYE, EYE]).expm_apply(0.1, [1.0, 2.0, 3.0, 4.0]),
+        TypeError,
+        "t has shape (4,); expected a number. The vector comes first: expm_apply(x, t) is "
+        "exp(t A) x",
+    ),
+    "a singular factor": (
+        lambda: bk.KroneckerProduct([EYE, np.ones((3, 3)), EYE]).solve(np.ones(12)),
+        np.linalg.LinAlgError,
+        "factors[1], of shape (3, 3), is singular, and so is the Kronecker product",
+    ),
+    "the inverse of a singular factor": (
+        lambda: bk.KroneckerProduct([EYE, np.zeros((5, 2, 2))]).inverse(),
+        np.linalg.LinAlgError,
+        "factors[1], of shape (5, 2, 2), is singular, and so is the Kronecker product",
+    ),
     "no products": (
         lambda: bk.BatchedKron.from_products([], [], []),
         ValueError,
@@ -203,6 +270,55 @@ PROBLEMS = {
         ValueError,
         "Dirichlet('zero'): the only word for data is 'from exact'; give that, a number or a "
         "Separable",
+    ),
+    "a coefficient of two coordinates": (
+        lambda: div(X, lambda x, y: x * y),
+        TypeError,
+        "div: the coefficient in 'x' is a function of (x, y); expected a function of one array, "
+        "the coordinate. For a product g(x) h(y) use others, as in div(x, g, others={y: h})",
+    ),
+    "a coefficient of nothing": (
+        lambda: mass(X, lambda: 1.0),
+        TypeError,
+        "mass: the coefficient in 'x' is a function of (); expected a function of one array, "
+        "the coordinate. For a product g(x) h(y) use others, as in mass(x, g, others={y: h})",
+    ),
+    "another coefficient of two coordinates": (
+        lambda: grad(X, others={Axis("y", 0, 1): np.arctan2}),
+        TypeError,
+        "grad: the coefficient in 'y' is a function of (x1, x2); expected a function of one "
+        "array, the coordinate. For a product g(x) h(y) use others, as in "
+        "grad(x, g, others={y: h})",
+    ),
+    "a coefficient of a single number": (
+        lambda: div(X, math.fabs),
+        TypeError,
+        "div: the coefficient in 'x' is math.fabs, which takes a single number; expected a "
+        "function of an array, np.fabs",
+    ),
+    "a factor of two coordinates": (
+        lambda: Separable(x=lambda x, y: x * y),
+        TypeError,
+        "Separable: x is a function of (x, y); expected a function of one array, the coordinate. "
+        "For f(x) g(y) + h(x) use Separable(x=f, y=g) + Separable(x=h)",
+    ),
+    "a factor of a single number": (
+        lambda: Separable(x=math.sin),
+        TypeError,
+        "Separable: x is math.sin, which takes a single number; expected a function of an array, "
+        "np.sin",
+    ),
+    "a factor without a counterpart in NumPy": (
+        lambda: Separable(x=math.erf),
+        TypeError,
+        "Separable: x is math.erf, which takes a single number; expected a function of an array, "
+        "one of NumPy's",
+    ),
+    "a volume element of two coordinates": (
+        lambda: PDE([X], mass(X), boundary="periodic", volume={X: lambda x, y: x}),
+        TypeError,
+        "the volume element of 'x' is a function of (x, y); expected a function of one array, the "
+        "coordinate. For a product g(x) h(y) use volume={x: g, y: h}",
     ),
     "cells without an axis": (
         lambda: SparseGrid.full([1, 1]).find([0]),

@@ -462,6 +462,20 @@ class Operator(LinearOperator):
         self._refuse_non_square("trace")
         return self.diagonal().sum(-1)
 
+    def _refuse_stack(self, x: object, expected: str, name: str) -> None:
+        """NumPy multiplies stacks of matrices, SciPy's operators one; `apply` takes any number."""
+        shape = x.shape if hasattr(x, "shape") else np.shape(cast(ArrayLike, x))
+        if len(shape) > 2:
+            vectors = (self if name == "apply" else self.T)._shape_of_vectors()
+            raise ValueError(
+                f"the operand of @ has shape {shape}; expected {expected}, because the operator "
+                f"has shape {self.shape}. For stacks use {name}, which takes {vectors}"
+            )
+
+    def _shape_of_vectors(self) -> str:
+        """Return the shape of what `apply` takes."""
+        return f"(..., {', '.join(map(str, (*self.batch_shape, self.shape[1])))})"
+
     def _refuse_device(self, name: str) -> None:
         if self.device != "cpu":
             raise TypeError(f"{name} runs on the CPU; use to('cpu').{name}")
@@ -529,6 +543,8 @@ class Operator(LinearOperator):
     def __rmul__(self, other: object) -> Any:
         if is_scalar(other):
             return self._scaled(other)
+        rows = self.shape[0]
+        self._refuse_stack(other, f"({rows},) or (K, {rows})", "T.apply")
         if self.device == "cpu" and not hasattr(other, "__cuda_array_interface__"):
             return super().__rmul__(other)
         array = as_array(cast(Array, other), "x", self._arrays)
@@ -571,6 +587,8 @@ class Operator(LinearOperator):
             return ComposedOperator(self, x)
         if is_scalar(x):
             return self._scaled(x)
+        columns = self.shape[1]
+        self._refuse_stack(x, f"({columns},) or ({columns}, K)", "apply")
         if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):
             return super().dot(x)
         array = as_array(cast(Array, x), "x", self._arrays)

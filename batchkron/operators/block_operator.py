@@ -30,6 +30,9 @@ class BlockOperator(ValuedOperator):
         outer = self._outer(blocks.shape, 2)
         return blocks, outer, blocks.shape[:-2] + self._output_shape
 
+    def _shape_of_vectors(self) -> str:
+        return f"(..., {', '.join(map(str, self.batch_shape + self._input_shape))})"
+
     def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
         """Compute y = A x on blocks, overwriting y.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import as_array
-from batchkron.spec import Array, compute_dtype
+from batchkron.arrays import as_array, is_scalar
+from batchkron.spec import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
     from batchkron.operators.base import Operator
@@ -66,16 +67,70 @@ def square_sizes(factors: Sequence[Array]) -> list[int]:
     return [factor.shape[-1] for factor in factors]
 
 
+def checked_time(t: object) -> complex:
+    """Return the number in exp(t A).
+
+    Raises
+    ------
+    TypeError
+        If it is none, as where it and the vector have changed places.
+    """
+    if is_scalar(t):
+        return as_scalar(t, "t")
+    raise TypeError(
+        f"t has shape {np.shape(cast(ArrayLike, t))}; expected a number. The vector comes first: "
+        "expm_apply(x, t) is exp(t A) x"
+    )
+
+
+@contextmanager
+def _named(k: int, factor: Array) -> Iterator[None]:
+    """Say which factor LAPACK found singular."""
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        raise np.linalg.LinAlgError(
+            f"factors[{k}], of shape {factor.shape}, is singular, and so is the Kronecker product"
+        ) from None
+
+
+def inverses(factors: Sequence[Array]) -> list[Array]:
+    """Return the inverse of each factor (..., n, n).
+
+    Raises
+    ------
+    ValueError
+        If one is not square.
+    LinAlgError
+        If one is singular.
+    """
+    square_sizes(factors)
+    found = []
+    for k, factor in enumerate(factors):
+        with _named(k, factor):
+            found.append(np.linalg.inv(factor))
+    return found
+
+
 def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
-    """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per factor."""
+    """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per factor.
+
+    Raises
+    ------
+    ValueError
+        If one is not square, or b does not fit.
+    LinAlgError
+        If one is singular.
+    """
     sizes = square_sizes(factors)
     rhs = right_hand_side(b, math.prod(sizes))
     x, before, after = rhs, 1, rhs.size
-    for factor in factors:
+    for k, factor in enumerate(factors):
         n = len(factor)
         after //= max(n, 1)
         front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
-        solved = np.linalg.solve(factor, front)
+        with _named(k, factor):
+            solved = np.linalg.solve(factor, front)
         x = solved.reshape(n, before, after).swapaxes(0, 1)
         before *= n
     return np.ascontiguousarray(x).reshape(rhs.shape)

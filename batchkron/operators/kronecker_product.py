@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from batchkron.spec import (
     check_precision,
     compute_dtype,
     factor_list,
+    given_factors,
     read_only_copies,
     same_shapes,
 )
@@ -35,7 +36,10 @@ class KroneckerProduct(ValuedOperator):
     ----------
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
-        axes broadcast together and become ``batch_shape``: one system each.
+        axes broadcast together and become ``batch_shape``: one system each. As `batchkron.kron`
+        it also takes them one by one, or a single matrix: ``KroneckerProduct(A_1, A_2)``.
+    *more : array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+        The other matrices, where the first one is given alone.
     precision : {None, "tf32x3", "tf32"}
         How float32 may be multiplied on a GPU, as in `batchkron.gekmm`; .T, .H and ``to`` keep it.
     tune : bool
@@ -63,14 +67,14 @@ class KroneckerProduct(ValuedOperator):
 
     def __init__(
         self,
-        factors: Sequence[ArrayLike],
-        *,
+        factors: Iterable[ArrayLike] | ArrayLike,
+        *more: ArrayLike,
         precision: Precision | None = None,
         tune: bool = False,
     ) -> None:
         self.precision = check_precision(precision)
         tuning, self._tune = tuning_for(tune), tune
-        factors = list(factors)
+        factors = given_factors(factors, more)
         module = array_module(*factors)
         chosen = backend_for(module)
         given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
@@ -258,9 +262,8 @@ class KroneckerProduct(ValuedOperator):
         >>> (op.inverse() @ (op @ np.ones(4))).round(12)
         array([1., 1., 1., 1.])
         """
-        direct.square_sizes([f.reshape(-1, *f.shape[-2:])[0] for f in self.factors])
-        inverses = [np.linalg.inv(factor) for factor in self.factors]
-        return cast(KroneckerProduct, KroneckerProduct(inverses).to(self.device))
+        inverses = KroneckerProduct(direct.inverses(self.factors))
+        return cast(KroneckerProduct, inverses.to(self.device))
 
     def svd(self) -> tuple[KroneckerProduct, Array, KroneckerProduct]:
         """Return U, s and Vᴴ of the singular value decomposition A = U diag(s) Vᴴ, by factors.
@@ -315,8 +318,11 @@ class KroneckerProduct(ValuedOperator):
         ValueError
             If a factor is not Hermitian, or x does not fit; for other factors
             `scipy.sparse.linalg.expm_multiply` takes the operator.
+        TypeError
+            If t is no number.
         """
         self._refuse_device("expm_apply")
+        t = direct.checked_time(t)
         values, vectors = self.eigh()
         return direct.apply_diagonalised(vectors, np.exp(t * values), x)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from batchkron.spec import (
     Array,
     compute_dtype,
     factor_list,
+    given_factors,
     read_only_copies,
     same_shapes,
 )
@@ -36,7 +37,10 @@ class KroneckerSum(ValuedOperator):
     ----------
     factors : sequence of array_like, each (n_k, n_k) or (..., n_k, n_k)
         The square matrices, copied; A_1 belongs to the slowest index. Leading axes broadcast
-        together and become ``batch_shape``: one system each.
+        together and become ``batch_shape``: one system each. It also takes them one by one, or a
+        single matrix: ``KroneckerSum(A_1, A_2)``.
+    *more : array_like, each (n_k, n_k) or (..., n_k, n_k)
+        The other matrices, where the first one is given alone.
 
     Raises
     ------
@@ -61,8 +65,8 @@ class KroneckerSum(ValuedOperator):
            [-4., -4., -4., -4.]])
     """
 
-    def __init__(self, factors: Sequence[ArrayLike]) -> None:
-        factors = list(factors)
+    def __init__(self, factors: Iterable[ArrayLike] | ArrayLike, *more: ArrayLike) -> None:
+        factors = given_factors(factors, more)
         module = array_module(*factors)
         chosen = backend_for(module)
         given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
@@ -293,8 +297,16 @@ class KroneckerSum(ValuedOperator):
         Returns
         -------
         ndarray, the shape of x
+
+        Raises
+        ------
+        ValueError
+            If x does not fit.
+        TypeError
+            If t is no number.
         """
         self._refuse_device("expm_apply")
+        t = direct.checked_time(t)
         exponential = KroneckerProduct(direct.exponentials(self.factors, t))
         return exponential.apply(x) if self.batch_shape else exponential @ np.asarray(x)
 

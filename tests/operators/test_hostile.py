@@ -158,6 +158,26 @@ def test_seventy_modes_in_every_method(rng):
     np.testing.assert_allclose(total.diagonal(), total.to_dense().diagonal())
 
 
+@pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
+def test_matrices_one_by_one_or_alone(rng, kind):
+    """As kron takes them; a two-dimensional array alone was read as a list of its rows."""
+    A, B = rng.standard_normal((2, 2, 2))
+    expected = kind([A, B]).to_dense()
+    for op in (kind(A, B), kind(A.tolist(), B), kind((A, B)), kind(iter([A, B]))):
+        np.testing.assert_array_equal(op.to_dense(), expected)
+    np.testing.assert_array_equal(kind(np.stack([A, B])).to_dense(), expected)
+    np.testing.assert_array_equal(kind(factors=[A, B]).to_dense(), expected)
+    for op in (kind(A), kind([A]), kind(A.tolist()), kind(A[None])):
+        np.testing.assert_array_equal(op.to_dense(), A)
+    both = kind(np.stack([A, B]), B)  # two systems
+    np.testing.assert_allclose(both.apply(np.ones((2, 4)))[0], expected @ np.ones(4), rtol=1e-13)
+    np.testing.assert_array_equal(copy.deepcopy(both).factors[0], both.factors[0])
+    with pytest.raises(ValueError, match=r"factors\[0\] has shape \(2,\); expected 2 dimensions"):
+        kind(A[0])
+    with pytest.raises(ValueError, match=r"factors\[1\] has shape \(2,\); expected 2 dimensions"):
+        kind([A, B[0]])
+
+
 def test_methods_at_size_zero():
     for kind in (bk.KroneckerProduct, bk.KroneckerSum):
         assert kind([np.zeros((0, 0)), np.eye(2)]).solve(np.zeros(0)).shape == (0,)
