@@ -1,5 +1,6 @@
 """Sparse, full, mixed and custom grids: sets of multi-indices of 1-D hierarchical cells."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -119,9 +120,7 @@ class SparseGrid:
         integers.
         """
         limits = _check_levels(levels)
-        budget = lcm(*(limit for limit in limits if limit > 0))
-        costs = tuple(budget // limit if limit else 0 for limit in limits)
-        return cls(_cells_within(limits, costs, budget), limits, "sparse")
+        return cls(_cells_within(limits, *_sparse_costs(limits)), limits, "sparse")
 
     @classmethod
     def full(cls, levels: Sequence[int]) -> "SparseGrid":
@@ -338,6 +337,48 @@ def _stage_key(
     for axis, level in enumerate(levels):
         key = (key << level) + cells[..., axis]
     return key
+
+
+def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
+    """Return how many cells a grid would have, without making it.
+
+    Parameters
+    ----------
+    kind : {"sparse", "full"}
+        As of `SparseGrid.sparse` and `SparseGrid.full`.
+    levels : sequence of int
+        Largest level of each axis.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no axis or a level is no integer or out of range.
+
+    Examples
+    --------
+    >>> count_cells("sparse", [6, 6]), count_cells("full", [30])
+    (256, 1073741824)
+    """
+    limits = _check_levels(levels)
+    costs, budget = _sparse_costs(limits) if kind == "sparse" else ((0,) * len(limits), 0)
+    ways = {budget: 1}  # cells along the axes so far, by what is left of the budget
+    for limit, cost in zip(limits, costs, strict=True):
+        more: Counter[int] = Counter()
+        for left, count in ways.items():
+            for level in range(min(limit, left // cost if cost else limit) + 1):
+                more[left - cost * level] += count * (1 << max(level - 1, 0))
+        ways = more
+    return sum(ways.values())
+
+
+def _sparse_costs(limits: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Costs of a level along each axis, and the budget that the levels of a cell may cost."""
+    budget = lcm(*(limit for limit in limits if limit > 0))
+    return tuple(budget // limit if limit else 0 for limit in limits), budget
 
 
 def _cells_within(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 
 from batchkron.problems.axis import Axis
-from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grid import SparseGrid, count_cells
 
-__all__ = ["GridChoice", "Mixed", "choose_grid"]
+__all__ = ["GridChoice", "Mixed", "choose_grid", "size_of_choice"]
 
 
 @dataclass(frozen=True, init=False)
@@ -79,6 +80,27 @@ class Mixed:
         ValueError
             If the groups name other axes than there are.
         """
+        parts = [SparseGrid.sparse(own) for own in self.levels_of(axes, levels)]
+        named = [name for group in self.groups for name in group]
+        return SparseGrid.product(*parts, order=[named.index(axis.name) for axis in axes])
+
+    def levels_of(self, axes: Sequence[Axis], levels: Sequence[int]) -> list[list[int]]:
+        """Return the finest levels of each group's axes.
+
+        Parameters
+        ----------
+        axes, levels
+            As of `make`.
+
+        Returns
+        -------
+        list of list of int
+
+        Raises
+        ------
+        ValueError
+            If the groups name other axes than there are.
+        """
         places = {axis.name: k for k, axis in enumerate(axes)}
         named = [name for group in self.groups for name in group]
         if sorted(named) != sorted(places):
@@ -86,10 +108,7 @@ class Mixed:
                 f"the groups of the grid name the axes {', '.join(sorted(named))}; expected each "
                 f"of the PDE's axes once: {', '.join(places)}"
             )
-        parts = [
-            SparseGrid.sparse([levels[places[name]] for name in group]) for group in self.groups
-        ]
-        return SparseGrid.product(*parts, order=[named.index(axis.name) for axis in axes])
+        return [[levels[places[name]] for name in group] for group in self.groups]
 
 
 GridChoice: TypeAlias = str | Mixed | SparseGrid
@@ -136,6 +155,36 @@ def choose_grid(
     raise ValueError(
         f"grid is {grid!r}; expected 'sparse', 'full', Mixed([x], [v1, v2]){hint}, or a SparseGrid"
     )
+
+
+def size_of_choice(
+    grid: GridChoice, level: int | Sequence[int] | None, axes: Sequence[Axis]
+) -> tuple[int, tuple[int, ...]]:
+    """Return the number of cells that `choose_grid` would give, and its finest levels.
+
+    Parameters
+    ----------
+    grid, level, axes
+        As of `choose_grid`.
+
+    Returns
+    -------
+    cells : int
+    levels : tuple of int
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `choose_grid`, apart from an unknown word.
+    """
+    if isinstance(grid, SparseGrid):
+        chosen = choose_grid(grid, level, axes)
+        return chosen.num_cells, chosen.levels
+    levels = _levels(level, len(axes))
+    if isinstance(grid, Mixed):
+        parts = grid.levels_of(axes, levels)
+        return math.prod(count_cells("sparse", own) for own in parts), levels
+    return count_cells("full" if grid == "full" else "sparse", levels), levels
 
 
 def _levels(level: int | Sequence[int] | None, dimensions: int) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ from batchkron.problems.problem import Problem
 from batchkron.problems.problem_parts import ExactSolution, OperatorTerm, SeparableVector
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Field, Separable, separable_parts
+from batchkron.problems.size_check import check_size
 from batchkron.problems.space import Space
 from batchkron.problems.term_assembly import assemble_term, boundary_sources
 from batchkron.problems.term_resolution import resolve
@@ -175,7 +176,10 @@ class PDE:
         ------
         TypeError, ValueError
             For levels, degrees or grids that do not fit, or a boundary that a term cannot take.
+        MemoryError
+            If the unknowns cannot fit in memory; the text says how many there would be.
         """
+        check_size(grid, level, check_degree(degree), self.axes, self.terms)
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
         end = self.t0 + 1.0 if until is None else until

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from batchkron.problems import gallery, load_problem, make
+from batchkron.problems import gallery, load_problem, make, size_check
 
 
 def test_list_has_a_line_for_every_name(cli):
@@ -30,6 +30,18 @@ def test_make_takes_degree_level_and_grid(cli, folder):
     assert output == (
         "wrote made.h5: continuity-2d, 128 unknowns in 32 cells of a full grid, levels 3, 2, "
         "degree 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["make", "diffusion-1d", "-o", "made.h5"], ["run", "diffusion-1d"]]
+)
+def test_a_level_that_cannot_fit_in_memory_says_its_unknowns(refused, monkeypatch, words):
+    monkeypatch.setattr(size_check, "_memory", lambda: 24 << 30)
+    assert refused(*words, "--level", "30") == (
+        "batchkron: not enough memory (3221225472 unknowns in 1073741824 cells of levels 30, "
+        "degree 2, take at least 320 GiB, and this machine has 24 GiB); take a lower level or "
+        "degree\n"
     )
 
 
