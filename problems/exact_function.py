@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class ExactFunction:
     """
 
     function: Callable[..., Any]
-    space: Space
+    space: Space = field(repr=False)
 
     def on(self, grid: SparseGrid) -> FunctionOnGrid:
         """Return the function with its projections on a grid.

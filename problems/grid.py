@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.problems.basis import check_level
+from batchkron.problems.descriptions import grid_text
 
 GridKind: TypeAlias = Literal["sparse", "full", "mixed", "custom"]
 GRID_KINDS = ("sparse", "full", "mixed", "custom")
@@ -94,6 +95,9 @@ class SparseGrid:
                 f"cells[{wrong[0] + 1}] does not come after cells[{wrong[0]}]; expected rows "
                 "sorted lexicographically and distinct, as SparseGrid.custom makes them"
             )
+
+    def __repr__(self) -> str:
+        return f"<SparseGrid: {grid_text(self)}>"
 
     @classmethod
     def sparse(cls, levels: Sequence[int]) -> "SparseGrid":

@@ -106,6 +106,10 @@ class ModeOperator:
                 "that are NaN or infinite"
             )
 
+    def __repr__(self) -> str:
+        size = f"{self.n}×{self.n}"
+        return f"<ModeOperator: {self.rows.size} blocks {size} of {self.cells} cells>"
+
     @property
     def level(self) -> int:
         """Finest level, log2(cells)."""

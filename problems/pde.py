@@ -15,6 +15,7 @@ from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
 from batchkron.problems.boundary import Boundary, Condition, Neumann, parse_boundary
 from batchkron.problems.default_stepper import default_stepper
+from batchkron.problems.descriptions import pde_text
 from batchkron.problems.exact_function import ExactFunction
 from batchkron.problems.frozen import Frozen
 from batchkron.problems.grid import SparseGrid
@@ -205,6 +206,9 @@ class PDE:
         )
         problem.check_interval(self.t0, problem.stepper.until)
         return problem
+
+    def __repr__(self) -> str:
+        return f"<{pde_text(self)}>"
 
     def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> Space:
         if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):

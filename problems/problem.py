@@ -16,6 +16,7 @@ from batchkron.arrays import array_module, to_host
 from batchkron.operators import Operator, ValidationReport, on_device
 from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
+from batchkron.problems.descriptions import problem_rows, problem_text, rows_text
 from batchkron.problems.evaluation import evaluate_on_grid
 from batchkron.problems.exact_function import ExactFunction, FunctionOnGrid
 from batchkron.problems.grid import SparseGrid
@@ -553,6 +554,29 @@ class Problem:
             If ``samples`` is less than 1.
         """
         return validate_groups(self._groups, samples, seed)
+
+    def describe(self) -> str:
+        """Return the problem's axes, grid, terms, sources, time stepper and form, a row each.
+
+        Sources are boundary data as well: a discretized problem does not tell them apart.
+
+        Returns
+        -------
+        str
+            Some fifteen lines, whatever the number of unknowns.
+
+        Examples
+        --------
+        >>> from batchkron.problems import make
+        >>> lines = make("diffusion-1d", level=3, degree=1).describe().splitlines()
+        >>> print(lines[2])
+        grid            sparse, finest levels 3, 8 cells
+        """
+        form = "sweep" if self.form == "auto" else self.form
+        return rows_text([*problem_rows(self), ("operators", f"{form}, on the {self.device}")])
+
+    def __repr__(self) -> str:
+        return f"<{problem_text(self)}>"
 
     @cached_property
     def content_hash(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.problems.descriptions import count, time_text
 from batchkron.problems.mode_operator import ModeOperator
 from batchkron.problems.time import TimeFunction
 
@@ -44,6 +45,10 @@ class OperatorTerm:
                 )
         _check_time(self.time)
 
+    def __repr__(self) -> str:
+        modes = " ⊗ ".join("I" if mode is None else repr(mode) for mode in self.modes)
+        return f"<OperatorTerm {time_text(self.time)} * {modes}>"
+
 
 @dataclass(frozen=True, eq=False)
 class SeparableVector:
@@ -66,6 +71,10 @@ class SeparableVector:
             frozen.append(read_only(f"factors[{k}]", factor, dimensions=1))
         object.__setattr__(self, "factors", tuple(frozen))
         _check_time(self.time)
+
+    def __repr__(self) -> str:
+        sizes = " ⊗ ".join(str(factor.size) for factor in self.factors)
+        return f"<SeparableVector {time_text(self.time)} * {sizes} coefficients>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +105,9 @@ class ExactSolution:
                 f"of the {expected[1]} parts for each of the {expected[0]} axes"
             )
         object.__setattr__(self, "remainders", remainders)
+
+    def __repr__(self) -> str:
+        return f"<ExactSolution: {count(len(self.parts), 'separable part')}>"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.boundary import Boundary, Condition, parse_ends
+from batchkron.problems.descriptions import term_text
 from batchkron.problems.function_checks import check_function
 from batchkron.problems.number_checks import is_number
 from batchkron.problems.one_dimension import FLUX_SIGNS, Flux
@@ -85,6 +86,9 @@ class Term:
     def __neg__(self) -> Term:
         """Negative of the term."""
         return self * -1.0
+
+    def __repr__(self) -> str:
+        return f"<Term {term_text(self)}>"
 
 
 def div(
