@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import erf
 
 import batchkron as bk
-from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Problem
+from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
 from batchkron.problems.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 
@@ -48,8 +48,11 @@ def anisotropic() -> PDE:
 def advection_diffusion() -> PDE:
     """Return f_t = 0.01 Δf - v·∇f, v = (1, 0.5), entering at the left and lower sides."""
     x, y = axes = [Axis("x", 0, 1), Axis("y", 0, 1)]
-    own = {"boundary": (Dirichlet(), Neumann())}
-    terms = [*laplacian(axes, 0.01), div(x, -1.0, **own), div(y, -0.5, **own)]
+    terms = [
+        *laplacian(axes, 0.01),
+        div(x, -1.0, boundary=Inflow()),
+        div(y, -0.5, boundary=Inflow()),
+    ]
     return PDE(axes, terms, boundary=Dirichlet(), name="advection-diffusion")
 
 
@@ -81,11 +84,11 @@ def lenard_bernstein() -> PDE:
     """Return f_t = 100 ∂((v - u) f + θ ∂f/∂v)/∂v, u = 0.3 sin x, θ = 1 + 0.2 cos x."""
     x, v = axes = [Axis("x", -np.pi, np.pi), Axis("v", -6, 6)]
     terms = [
-        100.0 * div(v, lambda s: s, boundary=Dirichlet()),
-        div(v, 1.0, others={x: lambda s: -30.0 * np.sin(s)}, boundary=Dirichlet()),
+        100.0 * div(v, lambda s: s),
+        div(v, 1.0, others={x: lambda s: -30.0 * np.sin(s)}),
         mass(x, lambda s: 100.0 + 20.0 * np.cos(s)) @ div(v) @ grad(v),
     ]
-    ends = {x: "periodic", v: Neumann()}
+    ends = {x: "periodic", v: NoFlux()}
     return PDE(axes, terms, boundary=ends, name="collisions (x, v)")
 
 
@@ -101,10 +104,10 @@ def runaway() -> PDE:
 
     terms = [
         div(p) @ mass(p, lambda s: chandrasekhar(s) / s) @ grad(p),
-        div(p, lambda s: 2 * chandrasekhar(s), boundary=(Neumann(), Dirichlet())),
+        div(p, lambda s: 2 * chandrasekhar(s), boundary=Inflow()),
         mass(p, scattering) @ div(z) @ mass(z, lambda s: 1 - s**2) @ grad(z),
     ]
-    ends = {p: Neumann(), z: Neumann()}
+    ends = {p: NoFlux(), z: NoFlux()}
     return PDE(axes, terms, boundary=ends, volume={p: lambda s: s**2}, name="collisions (p, z)")
 
 

@@ -4,12 +4,13 @@ from batchkron.problems import gallery, time
 from batchkron.problems.asgard_file import load_asgard
 from batchkron.problems.asgard_state import AsgardField, AsgardState
 from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet, Neumann, Periodic
+from batchkron.problems.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from batchkron.problems.exact_function import ExactFunction
 from batchkron.problems.gallery import make
 from batchkron.problems.grid import SparseGrid
 from batchkron.problems.grid_choice import Mixed
 from batchkron.problems.mode_operator import ModeOperator
+from batchkron.problems.outflow import OutflowWarning
 from batchkron.problems.pde import PDE
 from batchkron.problems.problem import Problem
 from batchkron.problems.problem_file import load_problem, save_problem
@@ -32,10 +33,13 @@ __all__ = [
     "Dirichlet",
     "ExactFunction",
     "ExactSolution",
+    "Inflow",
     "Mixed",
     "ModeOperator",
     "Neumann",
+    "NoFlux",
     "OperatorTerm",
+    "OutflowWarning",
     "Periodic",
     "Problem",
     "Separable",

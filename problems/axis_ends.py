@@ -14,9 +14,10 @@ from batchkron.problems.basis import check_degree, check_level, legendre_values
 from batchkron.problems.one_dimension import NodalMatrix, block_diagonal
 from batchkron.problems.quadrature import Function, evaluate
 
-__all__ = ["Side", "boundary_penalty_matrix", "edge_data", "penalty_data", "value_at_end"]
+__all__ = ["SIDES", "Side", "boundary_penalty_matrix", "edge_data", "penalty_data", "value_at_end"]
 
 Side: TypeAlias = Literal["left", "right"]
+SIDES: tuple[Side, Side] = ("left", "right")
 
 
 def boundary_penalty_matrix(

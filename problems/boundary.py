@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.one_dimension import EdgeKind
 from batchkron.problems.separable import Field, Separable, SeparableSum, separable_parts
 
-__all__ = ["Boundary", "Condition", "Dirichlet", "Neumann", "Periodic", "parse_boundary"]
+__all__ = [
+    "Boundary",
+    "Condition",
+    "Dirichlet",
+    "Inflow",
+    "Neumann",
+    "NoFlux",
+    "Periodic",
+    "parse_boundary",
+]
 
 FROM_EXACT = "from exact"
 
@@ -28,6 +37,8 @@ class Periodic:
 @dataclass(frozen=True)
 class Dirichlet:
     """The value f = data is given at an end of an axis.
+
+    For a first derivative alone that is right only where f flows in; see `Inflow`.
 
     Attributes
     ----------
@@ -75,14 +86,61 @@ class Neumann:
         return "neumann"
 
 
-Condition: TypeAlias = Periodic | Dirichlet | Neumann
+@dataclass(frozen=True)
+class Inflow:
+    """The value f = data is given where f flows in through an end, and is free where it flows out.
+
+    Attributes
+    ----------
+    data : float, Separable, SeparableSum or "from exact"
+        As in `Dirichlet`.
+
+    Notes
+    -----
+    For first derivatives alone: ∂(g f)/∂x and g ∂f/∂x carry f with the velocity -g, so that f flows
+    in at the right end where g > 0 and at the left end where g < 0. g is the whole coefficient
+    with its factors in other coordinates; of v ∂f/∂x each sign of v has its own inflow end. Second
+    derivatives need another condition at that end, of their own.
+    """
+
+    data: Field | str = 0.0
+
+    def __post_init__(self) -> None:
+        _check_data("Inflow", self.data)
+
+    @property
+    def kind(self) -> Literal["inflow"]:
+        """The word "inflow"."""
+        return "inflow"
+
+
+@dataclass(frozen=True)
+class NoFlux:
+    """Nothing passes through an end of an axis: a wall.
+
+    Notes
+    -----
+    The flux of every term through the end is zero, g f of a first derivative ∂(g f)/∂x and
+    k ∂f/∂x of a second one, and with them their sum. So ∫ f is conserved.
+    """
+
+    @property
+    def kind(self) -> Literal["no-flux"]:
+        """The word "no-flux"."""
+        return "no-flux"
+
+
+Condition: TypeAlias = Periodic | Dirichlet | Neumann | Inflow | NoFlux
 Boundary: TypeAlias = "str | Condition | tuple[str | Condition, str | Condition]"
 
 _WORDS: dict[str, type[Condition]] = {
     "periodic": Periodic,
     "dirichlet": Dirichlet,
     "neumann": Neumann,
+    "inflow": Inflow,
+    "no-flux": NoFlux,
 }
+_CHOICES = "Dirichlet(data), Neumann(data), Inflow(data)"
 
 
 def parse_boundary(
@@ -93,8 +151,8 @@ def parse_boundary(
     Parameters
     ----------
     boundary : str, condition, pair (left, right) of them, or mapping axis -> one of these
-        The words "periodic", "dirichlet" and "neumann" have zero data. The keys of a mapping are
-        axes or their names, and every axis must be there.
+        The words are "periodic", "dirichlet", "neumann", "inflow" and "no-flux"; data of words is
+        zero. The keys of a mapping are axes or their names, and every axis must be there.
     axes : sequence of Axis
         The axes.
 
@@ -124,7 +182,7 @@ def parse_boundary(
     if missing:
         raise ValueError(
             f"boundary says nothing about the axes {', '.join(missing)}; give every axis "
-            "'periodic', 'dirichlet', 'neumann', Dirichlet(data), Neumann(data) or a pair of them"
+            f"{', '.join(map(repr, _WORDS))}, {_CHOICES} or a pair of them"
         )
     return result
 
@@ -171,18 +229,18 @@ def parse_ends(
 
 
 def _parse_condition(value: object, axis: Axis) -> Condition:
-    if isinstance(value, (Periodic, Dirichlet, Neumann)):
+    if isinstance(value, Condition):
         return value
     if isinstance(value, str):
         if value not in _WORDS:
             raise ValueError(
                 f"the boundary of axis {axis.name!r} is {value!r}; expected one of "
-                f"{', '.join(_WORDS)}, or Dirichlet(data), Neumann(data)"
+                f"{', '.join(_WORDS)}, or {_CHOICES}"
             )
         return _WORDS[value]()
     raise TypeError(
         f"the boundary of axis {axis.name!r} is {type(value).__name__}; expected a word such as "
-        "'periodic', or Dirichlet(data), Neumann(data), or a pair of them"
+        f"'periodic', or {_CHOICES}, or a pair of them"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
-from batchkron.problems.boundary import Boundary, Condition, Neumann, parse_boundary
+from batchkron.problems.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
 from batchkron.problems.default_stepper import default_stepper
 from batchkron.problems.descriptions import pde_text
 from batchkron.problems.exact_function import ExactFunction
@@ -25,6 +26,7 @@ from batchkron.problems.manufactured import (
     project_separable,
     sources_from_exact,
 )
+from batchkron.problems.outflow import OutflowWarning, values_given_at_outflow
 from batchkron.problems.pde_arguments import (
     axes_of,
     exact_of,
@@ -40,7 +42,7 @@ from batchkron.problems.separable import Field, Separable, separable_parts
 from batchkron.problems.size_check import check_size
 from batchkron.problems.space import Space
 from batchkron.problems.term_assembly import assemble_term, boundary_sources
-from batchkron.problems.term_resolution import resolve
+from batchkron.problems.term_resolution import ResolvedTerm, chain_conditions, resolve
 from batchkron.problems.terms import Term
 from batchkron.problems.time_combination import TimeCombination
 from batchkron.problems.volume_element import VolumeElement
@@ -59,7 +61,8 @@ class PDE:
     terms : Term or (nested) sequence of them
         The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains with ``@``.
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
-        "periodic", "dirichlet", "neumann", Dirichlet(data), Neumann(data).
+        "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
+        Inflow(data).
     initial : float, Separable, SeparableSum or "from exact", optional
         f at t0; by default the exact solution if there is one, else zero.
     sources : Separable, SeparableSum, sequence of them, or "from exact"
@@ -179,13 +182,21 @@ class PDE:
             For levels, degrees or grids that do not fit, or a boundary that a term cannot take.
         MemoryError
             If the unknowns cannot fit in memory; the text says how many there would be.
+
+        Warns
+        -----
+        OutflowWarning
+            If a first derivative has the condition Dirichlet at an end where f flows out.
         """
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
-        terms, sources = self._assemble(space)
+        resolved = [part for term in self.terms for part in resolve(term, space)]
+        for text in values_given_at_outflow(resolved, space, (self.t0, end)):
+            warnings.warn(text, OutflowWarning, stacklevel=2)
+        terms, sources = self._assemble(resolved, space)
         problem = Problem(
             self.name,
             self.axes,
@@ -240,15 +251,15 @@ class PDE:
             result["exact solution"] = "a function, which files do not hold"
         return result
 
-    def _assemble(self, space: Space) -> tuple[list[OperatorTerm], list[SeparableVector]]:
+    def _assemble(
+        self, resolved: Sequence[ResolvedTerm], space: Space
+    ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
         """Return the operator's terms, and all sources including boundary data."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
-        for term in self.terms:
-            resolved = resolve(term, space)
-            for part in resolved:
-                terms.append(assemble_term(part, space))
-                sources.extend(boundary_sources(part, space))
+        for part in resolved:
+            terms.append(assemble_term(part, space))
+            sources.extend(boundary_sources(part, space))
         if isinstance(self.sources, str):
             sources.extend(sources_from_exact(self.terms, self.exact, space))
         else:
@@ -283,6 +294,30 @@ def _check_pde(pde: PDE) -> None:
             if not isinstance(data, str):
                 separable_parts(where, data, pde.axes)
     _check_slopes(pde)
+    _check_inflow(pde)
+
+
+def _check_inflow(pde: PDE) -> None:
+    """Refuse Inflow for terms of more than one derivative: it says nothing about their flux."""
+    for term in pde.terms:
+        derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+        if len(derivatives) < 2:
+            continue
+        chain = " @ ".join(f"{factor.kind}({factor.axis.name})" for factor in derivatives)
+        for factor in derivatives:
+            name = factor.axis.name
+            along = [other for other in derivatives if other.axis == factor.axis]
+            ends = factor.boundary
+            if ends is None:
+                ends = chain_conditions(pde.boundary[factor.axis], along[0].boundary)
+            if any(isinstance(condition, Inflow) for condition in ends):
+                raise ValueError(
+                    f"the term {chain} meets the condition Inflow at an end of axis {name!r}, "
+                    "which says what first derivatives take there, and nothing about second ones; "
+                    f"give the chain its own condition: div({name}, boundary=NoFlux()) @ "
+                    f"grad({name}) where nothing may pass, or div({name}, boundary=Neumann()) @ "
+                    f"grad({name}, boundary=Dirichlet(data)) where the value is given"
+                )
 
 
 def _check_slopes(pde: PDE) -> None:

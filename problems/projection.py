@@ -61,7 +61,9 @@ def sample_points(axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
     return cell_points(axis, level, _reference_points(projection_nodes(level, degree)))
 
 
-def sample(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
+def sample(
+    function: Function, axis: Axis, level: int, degree: int, *, finite: bool = True
+) -> NDArray[np.float64]:
     """Values of a function at the sample points.
 
     Parameters
@@ -72,6 +74,8 @@ def sample(function: Function, axis: Axis, level: int, degree: int) -> NDArray[n
         The axis.
     level, degree : int
         Finest level and degree.
+    finite : bool
+        Whether values that are not finite are refused.
 
     Returns
     -------
@@ -84,7 +88,28 @@ def sample(function: Function, axis: Axis, level: int, degree: int) -> NDArray[n
         If the function does not give one finite real number per point.
     """
     points = sample_points(axis, level, degree)
-    return evaluate(function, points, f"function of {axis.name!r}")
+    return evaluate(function, points, f"function of {axis.name!r}", finite=finite)
+
+
+def node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
+    """Values of a function at the Gauss nodes of the sample points alone: inside of the cells.
+
+    Parameters
+    ----------
+    function, axis, level, degree
+        As in `sample`; the function is never called at an end of a cell.
+
+    Returns
+    -------
+    float64 (2^level, q)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function does not give one finite real number per point.
+    """
+    nodes, _ = gauss_rule(projection_nodes(level, degree))
+    return evaluate(function, cell_points(axis, level, nodes), f"function of {axis.name!r}")
 
 
 def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
@@ -217,7 +242,7 @@ def project(function: Function, axis: Axis, level: int, degree: int) -> NDArray[
     >>> project(2.0, Axis("x", 0, 4), level=1, degree=0)
     array([4., 0.])
     """
-    return _project_nodes(_node_values(function, axis, level, degree), axis, degree)
+    return _project_nodes(node_values(function, axis, level, degree), axis, degree)
 
 
 def remainder_gram(
@@ -257,13 +282,13 @@ def remainder_gram(
     >>> np.allclose(gram, 8 / 175)  # the norm of 2/5 P_3
     True
     """
-    values = [_node_values(function, axis, level, degree) for function in functions]
+    values = [node_values(function, axis, level, degree) for function in functions]
     if not values:
         return np.zeros((0, 0))
     if volume is None:
         remainders = [_remainder(entry, axis, degree) for entry in values]
     else:
-        weights = _node_values(volume, axis, level, degree)
+        weights = node_values(volume, axis, level, degree)
         remainders = [_weighted_remainder(entry, weights, axis, degree) for entry in values]
     table = np.stack([remainder.ravel() for remainder in remainders])
     return table @ table.T
@@ -292,11 +317,6 @@ def _weighted_remainder(
     for _ in range(2):  # once more, against the rounding of the first
         rest = rest - Q @ (Q.transpose(0, 2, 1) @ rest)
     return np.asarray(rest[:, :, 0])
-
-
-def _node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    nodes, _ = gauss_rule(projection_nodes(level, degree))
-    return evaluate(function, cell_points(axis, level, nodes), f"function of {axis.name!r}")
 
 
 def _project_nodes(values: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:

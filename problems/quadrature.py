@@ -71,7 +71,9 @@ def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]
     return np.minimum(points, axis.upper)
 
 
-def evaluate(function: Function, points: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+def evaluate(
+    function: Function, points: NDArray[np.float64], what: str, *, finite: bool = True
+) -> NDArray[np.float64]:
     """Values of a function or constant at points, checked.
 
     Parameters
@@ -82,6 +84,8 @@ def evaluate(function: Function, points: NDArray[np.float64], what: str) -> NDAr
         The points.
     what : str
         What the function is, for the text of an error: ``coefficient of div in 'x'``.
+    finite : bool
+        Whether values that are not finite are refused.
 
     Returns
     -------
@@ -93,7 +97,7 @@ def evaluate(function: Function, points: NDArray[np.float64], what: str) -> NDAr
     TypeError
         If the function is neither a real number nor callable, or its values are not real numbers.
     ValueError
-        If the values have the wrong shape or one is not finite.
+        If the values have the wrong shape, or one is not finite and must be.
 
     Examples
     --------
@@ -109,7 +113,7 @@ def evaluate(function: Function, points: NDArray[np.float64], what: str) -> NDAr
             f"{what} is {type(function).__name__}; expected a number or a function of one array"
         )
     wrong = np.flatnonzero(~np.isfinite(values))
-    if wrong.size:
+    if finite and wrong.size:
         raise ValueError(
             f"{what} is {values[wrong[0]]} at {points.ravel()[wrong[0]]}; expected finite values"
         )
@@ -120,7 +124,8 @@ def _call(
     function: Callable[[NDArray[np.float64]], Any], points: NDArray[np.float64], what: str
 ) -> NDArray[np.float64]:
     try:
-        values = np.asarray(function(points))
+        with np.errstate(divide="ignore", invalid="ignore"):  # what comes of it is looked at
+            values = np.asarray(function(points))
     except Exception as error:
         error.add_note(
             f"This came from {what}: it is called with an array of points; write it with NumPy "

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.axis_ends import (
+    SIDES,
     Side,
     boundary_penalty_matrix,
     edge_data,
@@ -32,11 +33,14 @@ from batchkron.problems.projection import differentiate, sample
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Separable, separable_parts
 from batchkron.problems.space import Space
-from batchkron.problems.term_resolution import EdgeDatum, ResolvedFactor, ResolvedTerm
+from batchkron.problems.term_resolution import (
+    EdgeDatum,
+    ResolvedFactor,
+    ResolvedTerm,
+    coefficient_along,
+)
 
 __all__ = ["assemble_term", "boundary_sources"]
-
-_SIDES: tuple[Side, Side] = ("left", "right")
 
 
 def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
@@ -62,7 +66,9 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
         mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
         modes.append(None if mode.is_identity else mode)
     derivatives = [factor for factor in term.factors if factor.kind != "mass"]
-    one_sided = len(derivatives) == 1 and derivatives[0].flux != "central"
+    one_sided = len(derivatives) == 1 and (
+        derivatives[0].flux != "central" or derivatives[0].ends_by_sign
+    )
     return OperatorTerm(tuple(modes), term.scale * term.time, one_sided)
 
 
@@ -87,17 +93,22 @@ def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
     for axis in space.axes:
         factors = term.along(axis)
         for place, factor in enumerate(factors):
-            for side, datum in zip(_SIDES, factor.data, strict=True):
+            for side, datum in zip(SIDES, factor.data, strict=True):
                 if datum is None:
+                    continue
+                values = []
+                for part in _parts(datum, space):
+                    value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
+                    if value * part.coefficient != 0.0:
+                        values.append((part, value))
+                if not values:
                     continue
                 vector = _edge_vector(factors, place, side, space)
                 vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
                 nodal = to_hierarchical(vector, space.level(axis), space.degree)
-                for part in _parts(datum, space):
-                    value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
-                    if value * part.coefficient != 0.0:
-                        number = value * part.coefficient * term.scale
-                        found.append(_source(term, axis, number * nodal, part, space))
+                for part, value in values:
+                    number = value * part.coefficient * term.scale
+                    found.append(_source(term, axis, number * nodal, part, space))
     return found
 
 
@@ -210,7 +221,9 @@ def _edge_vector(
 def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> float:
     """Return the coefficient of a boundary penalty: the chain's, times the volume element."""
     axis = factors[0].axis
-    return _coefficient_at(factors, side) * value_at_end(axis, space.coefficient(1.0, axis), side)
+    return value_at_end(
+        axis, space.coefficient(coefficient_along(factors), axis), side, "coefficient"
+    )
 
 
 def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:
@@ -222,7 +235,7 @@ def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[in
         start = _chain_start(factors, place)
         if factor.kind != "grad" or start == place:
             continue
-        for k, side in enumerate(_SIDES):
+        for k, side in enumerate(SIDES):
             if factor.edges[k] == "dirichlet" and factors[start].edges[k] != "dirichlet":
                 found.append((place, side))
     return found

@@ -12,17 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Condition, Dirichlet, Neumann, Periodic
+from batchkron.problems.axis_ends import SIDES, Side, value_at_end
+from batchkron.problems.boundary import Condition, Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from batchkron.problems.one_dimension import PERIODIC, EdgeKind, Edges, Flux
-from batchkron.problems.projection import sample
-from batchkron.problems.quadrature import Function
+from batchkron.problems.projection import node_values
+from batchkron.problems.quadrature import Function, evaluate
 from batchkron.problems.separable import Field
 from batchkron.problems.space import Space
 from batchkron.problems.terms import Term, TermFactor
 from batchkron.problems.time import TimeFunction
 from batchkron.problems.time_functions import split_number
 
-__all__ = ["EdgeDatum", "ResolvedFactor", "ResolvedTerm", "resolve"]
+__all__ = [
+    "EdgeDatum",
+    "ResolvedFactor",
+    "ResolvedTerm",
+    "chain_conditions",
+    "coefficient_along",
+    "outward_speed",
+    "resolve",
+]
 
 _OPPOSITE: dict[Flux, Flux] = {
     "upwind": "downwind",
@@ -41,10 +50,13 @@ class EdgeDatum:
         The function given there.
     slope : bool
         Whether it is ∂f/∂x, to be multiplied by the coefficients inside the div; else f.
+    at_inflow : bool
+        Whether it is given only if f flows in there.
     """
 
     data: Field | str
     slope: bool
+    at_inflow: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +72,8 @@ class ResolvedFactor:
     edges : (left, right), each "periodic", "dirichlet" or "neumann"
     data : (left, right), each EdgeDatum or None
         There for "dirichlet" ends only.
+    ends_by_sign : bool
+        Whether the edges hold for this sign of the whole coefficient only.
     """
 
     kind: str
@@ -68,6 +82,7 @@ class ResolvedFactor:
     flux: Flux = "upwind"
     edges: Edges = PERIODIC
     data: tuple[EdgeDatum | None, EdgeDatum | None] = (None, None)
+    ends_by_sign: bool = False
 
     @property
     def is_derivative(self) -> bool:
@@ -102,8 +117,8 @@ def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
     -------
     tuple of ResolvedTerm
         More than one where coefficients in other coordinates change sign: they are split into
-        positive and negative parts, so that the upwinding follows the sign of the whole
-        coefficient.
+        positive and negative parts, so that the upwinding, and which end is the inflow, follow the
+        sign of the whole coefficient.
 
     Raises
     ------
@@ -118,9 +133,10 @@ def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
         resolved.update(zip(places, along, strict=True))
     whole = ResolvedTerm(tuple(resolved[k] for k in range(len(factors))), scale, time)
     upwinded = [factor for factor in whole.factors if factor.kind != "mass"]
-    if len(upwinded) == 1 and upwinded[0].flux != "central":
-        return _split_by_sign(whole, upwinded[0], space)
-    return (whole,)
+    if len(upwinded) != 1 or (upwinded[0].flux == "central" and not upwinded[0].ends_by_sign):
+        return (whole,)
+    parts = _split_by_sign(whole, upwinded[0], space)
+    return tuple(_with_free_outflow(part, space) for part in parts)
 
 
 def _without_numbers(term: Term) -> tuple[list[TermFactor], float, TimeFunction]:
@@ -150,6 +166,8 @@ def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> li
     fluxes = _chain_fluxes(derivatives, axis, space) if is_chain else {}
     left, right = space.boundary[axis]
     periodic = isinstance(left, Periodic)
+    if is_chain:
+        left, right = chain_conditions((left, right), derivatives[0].boundary)
     if len(kinds) > 1 and not is_chain and not periodic:
         for factor in derivatives:
             if factor.boundary is None:
@@ -166,15 +184,45 @@ def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> li
             result.append(ResolvedFactor("mass", axis, factor.coefficient))
             continue
         if ends is not None:
-            edges, data = _own_ends(factor.kind, axis, ends, periodic)
+            is_inner = factor in derivatives[1:]
+            edges, data = _own_ends(factor.kind, axis, ends, periodic, is_inner)
         elif is_chain and factor.kind != "penalty":
             edges, data = _chain_ends(factor.kind, (left, right))
         else:
             edges, data = _single_ends((left, right))
         if factor.kind == "penalty":
             data = (None, None)  # at the ends of an axis there is no jump
-        result.append(ResolvedFactor(factor.kind, axis, factor.coefficient, flux, edges, data))
+        by_sign = any(datum is not None and datum.at_inflow for datum in data)
+        result.append(
+            ResolvedFactor(
+                factor.kind, axis, factor.coefficient, flux, edges, data, ends_by_sign=by_sign
+            )
+        )
     return result
+
+
+def chain_conditions(
+    ends: tuple[Condition, Condition], own: tuple[Condition, Condition] | None
+) -> tuple[Condition, Condition]:
+    """Return the conditions of a chain div @ grad.
+
+    Parameters
+    ----------
+    ends : (condition, condition)
+        The PDE's.
+    own : (condition, condition) or None
+        Those of the chain's div, if it has its own.
+
+    Returns
+    -------
+    (condition, condition)
+        The PDE's, but NoFlux where div says so: what it lets through is the chain's flux.
+    """
+    first, last = own or (None, None)
+    return (
+        first if isinstance(first, NoFlux) else ends[0],
+        last if isinstance(last, NoFlux) else ends[1],
+    )
 
 
 def _chain_fluxes(derivatives: Sequence[TermFactor], axis: Axis, space: Space) -> dict[int, Flux]:
@@ -199,7 +247,7 @@ def _chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Da
     """Return what div or grad of a chain takes where the PDE's conditions are given.
 
     Dirichlet: grad takes the value, div the trace from inside. Neumann: grad takes the trace
-    from inside, div the slope.
+    from inside, div the slope. NoFlux is Neumann without a slope.
     """
     edges: list[EdgeKind] = []
     data: list[EdgeDatum | None] = []
@@ -209,24 +257,41 @@ def _chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Da
             data.append(None)
         elif isinstance(condition, Dirichlet) == (kind == "grad"):
             edges.append("dirichlet")
-            data.append(EdgeDatum(condition.data, slope=isinstance(condition, Neumann)))
+            data.append(
+                None
+                if isinstance(condition, NoFlux)
+                else EdgeDatum(condition.data, slope=isinstance(condition, Neumann))
+            )
         else:
             edges.append("neumann")
             data.append(None)
     return (edges[0], edges[1]), (data[0], data[1])
 
 
-def _single_ends(ends: tuple[Condition, Condition]) -> tuple[Edges, Data]:
-    """Return what a first derivative alone takes: Neumann is outflow, whatever its slope."""
-    data = [
-        EdgeDatum(condition.data, slope=False) if isinstance(condition, Dirichlet) else None
-        for condition in ends
-    ]
-    return (ends[0].kind, ends[1].kind), (data[0], data[1])
+def _single_ends(ends: tuple[Condition, Condition], is_inner: bool = False) -> tuple[Edges, Data]:
+    """Return what a first derivative alone takes: Neumann is outflow, whatever its slope.
+
+    Inner derivatives are those that another one is applied to: what passes through an end is the
+    outer one's flux, which is the one that NoFlux closes.
+    """
+    edges: list[EdgeKind] = []
+    data: list[EdgeDatum | None] = []
+    for condition in ends:
+        if isinstance(condition, (Dirichlet, Inflow)):
+            edges.append("dirichlet")
+            at_inflow = isinstance(condition, Inflow)
+            data.append(EdgeDatum(condition.data, slope=False, at_inflow=at_inflow))
+        elif isinstance(condition, NoFlux):
+            edges.append("neumann" if is_inner else "dirichlet")
+            data.append(None)
+        else:
+            edges.append(condition.kind)
+            data.append(None)
+    return (edges[0], edges[1]), (data[0], data[1])
 
 
 def _own_ends(
-    kind: str, axis: Axis, ends: tuple[Condition, Condition], periodic: bool
+    kind: str, axis: Axis, ends: tuple[Condition, Condition], periodic: bool, is_inner: bool
 ) -> tuple[Edges, Data]:
     """Return a factor's own conditions, taken as they are."""
     if isinstance(ends[0], Periodic) != periodic:
@@ -240,7 +305,63 @@ def _own_ends(
                 f"{kind} along {axis.name!r} has its own boundary, which cannot be Neumann with "
                 "data; where it takes the trace from inside, write Neumann() without data"
             )
-    return _single_ends(ends)
+    return _single_ends(ends, is_inner)
+
+
+def _with_free_outflow(term: ResolvedTerm, space: Space) -> ResolvedTerm:
+    """Drop inflow data at ends where the term's flow leaves, and keep the trace from inside."""
+    factors = []
+    for factor in term.factors:
+        edges, data = list(factor.edges), list(factor.data)
+        for k, side in enumerate(SIDES):
+            datum = data[k]
+            if datum is not None and datum.at_inflow and outward_speed(factor, side, space) >= 0.0:
+                edges[k], data[k] = "neumann", None
+        factors.append(replace(factor, edges=(edges[0], edges[1]), data=(data[0], data[1])))
+    return ResolvedTerm(tuple(factors), term.scale, term.time)
+
+
+def coefficient_along(factors: Sequence[ResolvedFactor]) -> Function:
+    """Return the product of the coefficients of factors along one axis, as one function.
+
+    Parameters
+    ----------
+    factors : sequence of ResolvedFactor
+        At least one.
+
+    Returns
+    -------
+    callable
+    """
+
+    def product(points: NDArray[np.float64]) -> NDArray[np.float64]:
+        what = f"coefficient along {factors[0].axis.name!r}"
+        values = [evaluate(factor.coefficient, points, what, finite=False) for factor in factors]
+        return np.asarray(np.prod(values, axis=0))
+
+    return product
+
+
+def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
+    """Return the velocity, times the volume element, with which f leaves through an end.
+
+    Parameters
+    ----------
+    factor : ResolvedFactor
+        ∂(g f)/∂x or g ∂f/∂x on the right-hand side, which carry f with the velocity -g.
+    side : {"left", "right"}
+        The end.
+    space : Space
+        Axes and volume elements.
+
+    Returns
+    -------
+    float
+        Negative where f flows in.
+    """
+    coefficient = space.coefficient(factor.coefficient, factor.axis)
+    value = value_at_end(factor.axis, coefficient, side, "coefficient")
+    return value if side == "left" else -value
 
 
 def _split_by_sign(
@@ -276,7 +397,7 @@ def _split_by_sign(
 
 def _sign(coefficient: Function, axis: Axis, space: Space) -> float:
     """Return 1 where a coefficient is never negative, -1 where never positive, else 0."""
-    values = sample(coefficient, axis, space.level(axis), space.degree)
+    values = node_values(coefficient, axis, space.level(axis), space.degree)
     if np.all(values >= 0.0):
         return 1.0
     return -1.0 if np.all(values <= 0.0) else 0.0

@@ -112,6 +112,7 @@ def div(
         From which side of an edge f is taken, by the sign of the whole coefficient.
     boundary : str, condition or pair of them, optional
         What this factor alone takes at the two ends of the axis; by default the PDE's boundary.
+        NoFlux on the div of a chain div @ grad holds for the chain.
     others : mapping of Axis to callable or float, optional
         Coefficients in other coordinates, that multiply g: ``div(x, -1, others={v: g})`` is
         -g(v) f_x. Where they change sign the upwinding follows.

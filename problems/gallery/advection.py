@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet, Neumann
+from batchkron.problems.boundary import Inflow
 from batchkron.problems.gallery.entry import GalleryEntry
 from batchkron.problems.pde import PDE
 from batchkron.problems.separable import Separable
@@ -20,7 +20,7 @@ def _advection() -> PDE:
     return PDE(
         [x],
         div(x, -2.0),
-        boundary={x: (Dirichlet(1.0), Neumann())},
+        boundary=Inflow(1.0),
         exact=Separable(x=np.cos),
         sources=Separable(x=np.sin, coefficient=-2.0),
         name="advection-1d",
@@ -30,7 +30,7 @@ def _advection() -> PDE:
 ENTRIES = (
     GalleryEntry(
         "advection-1d",
-        "[0, π], f_t = -2 f_x - 2 sin x; inflow f = 1 at 0 (Dirichlet), outflow at π (Neumann)",
+        "[0, π], f_t = -2 f_x - 2 sin x; inflow f = 1 at 0, outflow at π",
         "cos(x), steady",
         _advection,
         level=5,

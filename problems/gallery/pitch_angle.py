@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems import time
 from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Neumann
+from batchkron.problems.boundary import NoFlux
 from batchkron.problems.gallery.entry import GalleryEntry
 from batchkron.problems.pde import PDE
 from batchkron.problems.separable import Separable, SeparableSum
@@ -59,7 +59,7 @@ def _acceleration(name: str, profile: Profile) -> Callable[[], PDE]:
     def build() -> PDE:
         exact = partial(_compressed, profile)
         z = Axis("z", -1.0, 1.0)
-        return PDE([z], -div(z, _inside), boundary=Neumann(), exact=exact, name=name)
+        return PDE([z], -div(z, _inside), boundary=NoFlux(), exact=exact, name=name)
 
     return build
 
@@ -83,7 +83,7 @@ def _collisions() -> PDE:
     return PDE(
         [z],
         div(z) @ mass(z, _inside) @ grad(z),
-        boundary=Neumann(),
+        boundary=NoFlux(),
         exact=exact,
         name="pitch-angle-c",
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems import time
 from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet, Neumann
+from batchkron.problems.boundary import NoFlux
 from batchkron.problems.gallery.entry import GalleryEntry, step_of_second_order
 from batchkron.problems.pde import PDE
 from batchkron.problems.separable import Separable, SeparableSum
@@ -72,7 +72,7 @@ def collision_terms(p: Axis, z: Axis) -> tuple[Term, ...]:
     """
     return (
         div(p) @ mass(p, _diffusivity) @ grad(p),
-        div(p, _drag, boundary=Dirichlet(0.0)),
+        div(p, _drag, boundary=NoFlux()),
         mass(p, _scattering) @ div(z) @ mass(z, _inside) @ grad(z),
     )
 
@@ -89,7 +89,7 @@ def _collisions() -> PDE:
     return PDE(
         [p, z],
         collision_terms(p, z),
-        boundary=Neumann(),
+        boundary=NoFlux(),
         exact=exact,
         sources="from exact",
         volume={p: _square},

@@ -10,6 +10,7 @@ from batchkron.problems import (
     PDE,
     Axis,
     Dirichlet,
+    Inflow,
     Neumann,
     Separable,
     div,
@@ -159,7 +160,10 @@ def test_multilinear_functions_are_exact_in_any_dimension(dimensions):
     exact = Separable(t=time.exp(-0.5), **lines)
     pde = PDE(
         axes,
-        [*(div(axis, -0.7) for axis in axes), laplacian(axes, 0.2)],
+        [
+            *(div(axis, -0.7, boundary=Inflow("from exact")) for axis in axes),
+            laplacian(axes, 0.2),
+        ],
         boundary=Dirichlet("from exact"),
         exact=exact,
         sources="from exact",
