@@ -58,7 +58,8 @@ def default_stepper(
         derivative. With second derivatives of diffusivity k_i an implicit method adds
         k_i / (h_i L_i) to r, L_i the axis's length, and an explicit one
         (p + ½) (4 + 0.6 p²) k_i / h_i², which bounds its eigenvalues. A hundredth of the run if r
-        is zero.
+        is zero. Coefficients of an axis with a volume element count with the largest eigenvalue of
+        their multiplication, since they may be infinite at a coordinate's origin.
 
     Returns
     -------
@@ -71,6 +72,8 @@ def default_stepper(
     """
     if not until > t0:
         raise ValueError(f"until is {until!r}; it must lie after t0 = {t0!r}")
+    if method is not None and dt is not None:
+        return StepperSettings(method, dt, until)
     rates = [_rate(term, space, t0, until) for term in terms]
     if method is None:
         method = "crank-nicolson" if any(rate.diffusion > 0.0 for rate in rates) else "ssp-rk3"
@@ -102,8 +105,10 @@ def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
     widths, lengths = [], []
     for factor in term.factors:
         axis, level = factor.axis, space.level(factor.axis)
-        values = sample(factor.coefficient, axis, level, space.degree)
-        size *= float(np.max(np.abs(values)))
+        if axis in space.volume:
+            size *= space.volume[axis].largest_rate(factor.coefficient)
+        else:
+            size *= float(np.max(np.abs(sample(factor.coefficient, axis, level, space.degree))))
         if factor.kind != "mass":
             widths.append(axis.cell_width(level))
             lengths.append(axis.length)

@@ -129,21 +129,33 @@ def _apply(
     samples = sample(function, axis, level, degree)
     for place in range(len(factors) - 1, -1, -1):
         factor = factors[place]
-        values = sample(factor.coefficient, axis, level, degree)
-        if factor.kind == "mass":
-            samples = values * samples
-        elif factor.kind == "grad":
-            samples = values * differentiate(samples, axis)
-        elif place == 0 and volume is None:
-            return project_derivative(values * samples, axis, degree)
-        elif place == 0 and volume is not None:
-            flux = volume.samples * values * samples
+        if factor.kind == "div" and place == 0 and volume is not None:
+            weighted = sample(volume.times(factor.coefficient), axis, level, degree)
+            flux = weighted * _finite(samples, axis)
             return volume.divide(project_derivative(flux, axis, degree))
-        else:
-            samples = _divergence(values * samples, volume, axis)
+        # at an end where dV vanishes it may be infinite: the projection does not look there
+        values = sample(factor.coefficient, axis, level, degree, finite=volume is None)
+        if factor.kind == "grad":
+            samples = differentiate(_finite(samples, axis), axis)
+        with np.errstate(invalid="ignore"):
+            samples = values * samples
+        if factor.kind == "div" and place == 0:
+            return project_derivative(samples, axis, degree)
+        if factor.kind == "div":
+            samples = _divergence(_finite(samples, axis), volume, axis)
     if volume is not None:
         return volume.project_samples(samples)
     return project_samples(samples, axis, degree)
+
+
+def _finite(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
+    """Return samples that a derivative is taken of, ends included."""
+    if not np.all(np.isfinite(samples)):
+        raise ValueError(
+            f"sources from the exact solution cannot be differentiated along {axis.name!r} after a "
+            "coefficient that is infinite at an end; give sources=..."
+        )
+    return samples
 
 
 def _divergence(

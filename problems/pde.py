@@ -37,6 +37,7 @@ from batchkron.problems.pde_arguments import (
 )
 from batchkron.problems.problem import Problem
 from batchkron.problems.problem_parts import ExactSolution, OperatorTerm, SeparableVector
+from batchkron.problems.projection import sample
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Field, Separable, separable_parts
 from batchkron.problems.size_check import check_size
@@ -80,7 +81,8 @@ class PDE:
     volume : mapping of Axis to callable or float, optional
         Volume elements dV of curvilinear coordinates, functions of the axis that are positive
         (or zero at its ends): r² of a radius. Then ``div(r, g)`` is (1/dV) ∂(dV g f)/∂r,
-        ``grad(r, g)`` is g ∂f/∂r, and norms and projections are those of ∫ … dV.
+        ``grad(r, g)`` is g ∂f/∂r, and norms and projections are those of ∫ … dV. Coefficients may
+        be infinite at an end where dV makes up for it.
 
     Raises
     ------
@@ -179,7 +181,8 @@ class PDE:
         Raises
         ------
         TypeError, ValueError
-            For levels, degrees or grids that do not fit, or a boundary that a term cannot take.
+            For levels, degrees or grids that do not fit, a boundary that a term cannot take, or a
+            coefficient that is not finite.
         MemoryError
             If the unknowns cannot fit in memory; the text says how many there would be.
 
@@ -191,6 +194,7 @@ class PDE:
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
+        _check_coefficients(self.terms, space)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
         resolved = [part for term in self.terms for part in resolve(term, space)]
@@ -318,6 +322,15 @@ def _check_inflow(pde: PDE) -> None:
                     f"grad({name}) where nothing may pass, or div({name}, boundary=Neumann()) @ "
                     f"grad({name}, boundary=Dirichlet(data)) where the value is given"
                 )
+
+
+def _check_coefficients(terms: Sequence[Term], space: Space) -> None:
+    """Refuse coefficients that are not finite, unless a volume element makes up for it."""
+    for term in terms:
+        for factor in term.factors:
+            if callable(factor.coefficient):
+                coefficient = space.coefficient(factor.coefficient, factor.axis)
+                sample(coefficient, factor.axis, space.level(factor.axis), space.degree)
 
 
 def _check_slopes(pde: PDE) -> None:

@@ -90,19 +90,71 @@ class VolumeElement:
         Parameters
         ----------
         coefficient : callable or float
-            A function of the axis.
+            A function of the axis. It may be infinite at an end where the product has a limit, as
+            r⁻² times r² at r = 0; that limit is the product's value there.
 
         Returns
         -------
         callable
+            It raises ValueError where the product is not finite.
         """
+        what = f"function of {self.axis.name!r}"
 
         def product(points: NDArray[np.float64]) -> NDArray[np.float64]:
-            return evaluate(coefficient, points, f"function of {self.axis.name!r}") * evaluate(
-                self.function, points, self._what
-            )
+            values = evaluate(coefficient, points, what, finite=False)
+            open_ends = ~np.isfinite(values)
+            with np.errstate(invalid="ignore"):
+                values *= evaluate(self.function, points, self._what)
+            for end in (self.axis.lower, self.axis.upper):
+                here = open_ends & (points == end)
+                if here.any():
+                    values[here] = self._limit(coefficient, end)
+            return evaluate(lambda _: values.ravel(), points, f"{what} times its volume element")
 
         return product
+
+    def _limit(self, coefficient: Function, end: float) -> float:
+        """Return the limit of coefficient · dV at an end of the axis.
+
+        The differences of the product over halved distances fall as a power of the distance if
+        there is a limit, and do not if it grows like a logarithm or a power.
+        """
+        inwards = self.axis.length if end == self.axis.lower else -self.axis.length
+        points = end + inwards * np.array([1.0, 2.0, 2.0**15, 2.0**16]) * 2.0**-26
+        values = evaluate(coefficient, points, self._what, finite=False)
+        near, next_, far, farther = values * evaluate(self.function, points, self._what)
+        change, first = abs(next_ - near), abs(farther - far)
+        if not change <= 0.1 * first + 1e-6 * abs(near):  # the second for rounding; NaN too
+            at_end = evaluate(coefficient, np.array([end]), self._what, finite=False)[0]
+            raise ValueError(
+                f"a coefficient along {self.axis.name!r} is {at_end} at {end}, and has no limit "
+                f"there even times the volume element: {far:.3g} at {points[2]:.3g}, {near:.3g} at "
+                f"{points[0]:.3g}. Only what the volume element makes up for is integrated "
+                "rightly, as r**-2 with r**2; begin the axis elsewhere, or bound the coefficient, "
+                "as in np.maximum(r, 1e-3)**-3"
+            )
+        return float(2.0 * near - next_)
+
+    def largest_rate(self, coefficient: Function) -> float:
+        """Return the largest eigenvalue of the multiplication by |coefficient|.
+
+        Parameters
+        ----------
+        coefficient : callable or float
+            A function of the axis.
+
+        Returns
+        -------
+        float
+            Of M⁻¹ ∫ |g| φ φ dV over all cells: where g is infinite at an end and g dV is not, as
+            large as the discretization sees it.
+        """
+        if not callable(coefficient):
+            return abs(float(coefficient))
+        weighted = self.times(lambda points: np.abs(np.asarray(coefficient(points))))
+        blocks = mass_blocks(self.axis, self.level, self.degree, weighted)
+        root = np.linalg.inv(np.linalg.cholesky(self.mass_blocks))
+        return float(np.linalg.eigvalsh(root @ blocks @ root.transpose(0, 2, 1)).max())
 
     def divide(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return M⁻¹ times a vector of hierarchical coefficients.
@@ -143,4 +195,6 @@ class VolumeElement:
 
     def project_samples(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the same as `project` from samples of the function."""
-        return self.divide(project_samples(samples * self.samples, self.axis, self.degree))
+        with np.errstate(invalid="ignore"):  # infinite samples at the ends are not looked at
+            weighted = samples * self.samples
+        return self.divide(project_samples(weighted, self.axis, self.degree))
