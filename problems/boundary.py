@@ -72,7 +72,9 @@ class Neumann:
 
     Notes
     -----
-    For a first derivative alone it is the outflow condition, which uses no data.
+    For a first derivative alone it is the outflow condition, which uses no data. Where mixed
+    derivatives ``div(x_k) @ grad(x_j)`` act, the condition is of the co-normal derivative,
+    Σ_j K_kj ∂f/∂x_j = K_kk data, so that no data is no flux; "from exact" gives all of it.
     """
 
     data: Field | str = 0.0

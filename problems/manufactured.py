@@ -19,11 +19,12 @@ from batchkron.problems.projection import (
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Separable
 from batchkron.problems.space import Space
+from batchkron.problems.term_resolution import ResolvedFactor
 from batchkron.problems.terms import Term, TermFactor
 from batchkron.problems.time import constant
 from batchkron.problems.volume_element import VolumeElement
 
-__all__ = ["exact_solution", "project_separable", "sources_from_exact"]
+__all__ = ["exact_solution", "project_applied", "project_separable", "sources_from_exact"]
 
 
 def project_separable(part: Separable, space: Space) -> SeparableVector:
@@ -105,7 +106,7 @@ def sources_from_exact(
             if any(factor.kind == "penalty" for factor in term.factors):
                 continue  # a smooth function has no jumps
             factors = [
-                _apply(
+                project_applied(
                     [factor for factor in term.factors if factor.axis == axis],
                     part.factor(axis),
                     axis,
@@ -118,10 +119,30 @@ def sources_from_exact(
     return found
 
 
-def _apply(
-    factors: Sequence[TermFactor], function: Function, axis: Axis, space: Space
+def project_applied(
+    factors: Sequence[TermFactor] | Sequence[ResolvedFactor],
+    function: Function,
+    axis: Axis,
+    space: Space,
 ) -> NDArray[np.float64]:
-    """Project factor_1 factor_2 … f along one axis, the right factor applied first."""
+    """Project factor_1 factor_2 … f along one axis, the right factor applied first.
+
+    Parameters
+    ----------
+    factors : sequence of TermFactor or ResolvedFactor
+        The factors along the axis, without penalties.
+    function : callable or float
+        f, a smooth function of the axis.
+    axis : Axis
+        The axis.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Hierarchical coefficients.
+    """
     level, degree = space.level(axis), space.degree
     if not factors:
         return space.project(function, axis)

@@ -25,10 +25,19 @@ from batchkron.problems.quadrature import Function, cell_points, evaluate, gauss
 
 NodalMatrix: TypeAlias = "csr_array[Any, Any]"
 Flux: TypeAlias = Literal["upwind", "central", "downwind"]
+Trace: TypeAlias = Flux | Literal["left", "right"]
 EdgeKind: TypeAlias = Literal["periodic", "dirichlet", "neumann"]
 Edges: TypeAlias = tuple[EdgeKind, EdgeKind]
 
 FLUX_SIGNS: dict[str, float] = {"upwind": -1.0, "central": 0.0, "downwind": 1.0}
+OPPOSITE_TRACES: dict[Trace, Trace] = {
+    "upwind": "downwind",
+    "central": "central",
+    "downwind": "upwind",
+    "left": "right",
+    "right": "left",
+}
+_SIDE_SIGNS = {"left": 1.0, "right": -1.0}
 EDGE_KINDS = ("periodic", "dirichlet", "neumann")
 EdgeWeights: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 Diagonal: TypeAlias = tuple[int, NDArray[np.float64]]
@@ -125,7 +134,7 @@ def div_matrix(
     degree: int,
     coefficient: Function = 1.0,
     *,
-    flux: Flux = "upwind",
+    flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
     """∂(g f)/∂x with a numerical flux, as it stands on the right-hand side of f_t = ∂(g f)/∂x.
@@ -138,8 +147,8 @@ def div_matrix(
         Finest level and degree.
     coefficient : callable or float
         g; its value at an edge decides which side is upwind there.
-    flux : {"upwind", "central", "downwind"}
-        From which side of an edge f is taken.
+    flux : {"upwind", "central", "downwind", "left", "right"}
+        From which side of an edge f is taken; "left" and "right" whatever the sign of g.
     boundary : (left, right), each "periodic", "dirichlet" or "neumann"
         Kind of the two ends of the axis.
 
@@ -155,8 +164,9 @@ def div_matrix(
 
     Notes
     -----
-    -∫ g φ ψ' and, per edge with F = g/2 and a = s |F|, s = -1 upwind, 0 central, +1 downwind, L
-    and R the row vectors of the functions at the cell's left and right end: block (i, i-1) is
+    -∫ g φ ψ' and, per edge with F = g/2 and a = s |F|, s = -1 upwind, 0 central, +1 downwind (or
+    a = F for the trace from the left, -F for the right one), L and R the row vectors of the
+    functions at the cell's left and right end: block (i, i-1) is
     (-F_L - a_L) L^T R, (i, i) adds (-F_L + a_L) L^T L + (F_R + a_R) R^T R, (i, i+1) is
     (F_R - a_R) R^T L. At a "neumann" end the edge term is ∓2 F times the trace from inside, at a
     "dirichlet" end nothing.
@@ -172,7 +182,7 @@ def div_matrix(
     values, shapes, slopes = _volume(axis, level, degree, coefficient, "div")
     inside = -np.einsum("cq,qi,qj->cij", values, slopes, shapes, optimize=True)
     half = _at_edges(axis, level, coefficient, "div") / 2
-    upwinding = _flux_sign(flux) * np.abs(half)
+    upwinding = _one_sided(flux, half)
     weights = _edge_weights(half, upwinding, edges)
     blocks = [(0, inside), *_edge_blocks(axis, level, degree, *weights)]
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
@@ -184,7 +194,7 @@ def grad_matrix(
     degree: int,
     coefficient: Function = 1.0,
     *,
-    flux: Flux = "upwind",
+    flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
     """G ∂f/∂x with a numerical flux: minus the transposed `div_matrix` of the opposite kind.
@@ -220,13 +230,13 @@ def grad_matrix(
            [ 2., -2.]])
     """
     left, right = _check_boundary(boundary)
-    opposite: dict[float, Flux] = {-1.0: "downwind", 0.0: "central", 1.0: "upwind"}
+    _check_flux(flux)
     div = div_matrix(
         axis,
         level,
         degree,
         coefficient,
-        flux=opposite[_flux_sign(flux)],
+        flux=OPPOSITE_TRACES[flux],
         boundary=(_EXCHANGED[left], _EXCHANGED[right]),
     )
     return csr_array(-div.T)
@@ -263,7 +273,7 @@ def penalty_matrix(
     edges = _check_boundary(boundary)
     n = check_degree(degree) + 1
     size = np.abs(_at_edges(axis, level, coefficient, "penalty")) / 2
-    weights = _edge_weights(np.zeros_like(size), _flux_sign(flux) * size, edges)
+    weights = _edge_weights(np.zeros_like(size), _one_sided(flux, size), edges)
     blocks = _edge_blocks(axis, level, degree, *weights)
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
 
@@ -347,10 +357,18 @@ def _assemble(diagonals: list[Diagonal], cells: int, n: int, *, wraps: bool) -> 
     return csr_array(matrix)
 
 
-def _flux_sign(flux: str) -> float:
-    if flux not in FLUX_SIGNS:
-        raise ValueError(f"flux is {flux!r}; expected one of {', '.join(map(repr, FLUX_SIGNS))}")
-    return FLUX_SIGNS[flux]
+def _one_sided(flux: Trace, half: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a at the edges, from F."""
+    _check_flux(flux)
+    if flux in _SIDE_SIGNS:
+        return np.asarray(_SIDE_SIGNS[flux] * half)
+    return np.asarray(FLUX_SIGNS[flux] * np.abs(half))
+
+
+def _check_flux(flux: str) -> None:
+    if flux not in OPPOSITE_TRACES:
+        words = ", ".join(map(repr, OPPOSITE_TRACES))
+        raise ValueError(f"flux is {flux!r}; expected one of {words}")
 
 
 def _check_boundary(boundary: Edges) -> Edges:

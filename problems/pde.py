@@ -43,7 +43,12 @@ from batchkron.problems.separable import Field, Separable, separable_parts
 from batchkron.problems.size_check import check_size
 from batchkron.problems.space import Space
 from batchkron.problems.term_assembly import assemble_term, boundary_sources
-from batchkron.problems.term_resolution import ResolvedTerm, chain_conditions, resolve
+from batchkron.problems.term_resolution import (
+    ResolvedTerm,
+    chain_conditions,
+    chain_traces,
+    resolve,
+)
 from batchkron.problems.terms import Term
 from batchkron.problems.time_combination import TimeCombination
 from batchkron.problems.volume_element import VolumeElement
@@ -197,7 +202,8 @@ class PDE:
         _check_coefficients(self.terms, space)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
-        resolved = [part for term in self.terms for part in resolve(term, space)]
+        traces = chain_traces(self.terms, space)
+        resolved = [part for term in self.terms for part in resolve(term, space, traces)]
         for text in values_given_at_outflow(resolved, space, (self.t0, end)):
             warnings.warn(text, OutflowWarning, stacklevel=2)
         terms, sources = self._assemble(resolved, space)

@@ -20,6 +20,7 @@ from batchkron.problems.axis_ends import (
     value_at_end,
 )
 from batchkron.problems.basis import to_hierarchical, to_nodal
+from batchkron.problems.manufactured import project_applied
 from batchkron.problems.mode_operator import ModeOperator
 from batchkron.problems.one_dimension import (
     NodalMatrix,
@@ -108,22 +109,34 @@ def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
                 nodal = to_hierarchical(vector, space.level(axis), space.degree)
                 for part, value in values:
                     number = value * part.coefficient * term.scale
-                    found.append(_source(term, axis, number * nodal, part, space))
+                    found.append(_source(term, axis, number * nodal, part, space, datum.inner))
     return found
 
 
 def _source(
-    term: ResolvedTerm, axis: Axis, along: NDArray[np.float64], part: Separable, space: Space
+    term: ResolvedTerm,
+    axis: Axis,
+    along: NDArray[np.float64],
+    part: Separable,
+    space: Space,
+    exact: bool,
 ) -> SeparableVector:
-    """Return one source: `along` on the axis of the edge, the data's factors on the others."""
+    """Return one source: `along` on the axis of the edge, the data's factors on the others.
+
+    The term acts on these by its matrices, or, on those of the exact solution, by calculus: its
+    derivative along another axis needs no data at that axis's ends.
+    """
     vectors = []
     for other in space.axes:
         if other == axis:
             vectors.append(along)
             continue
         level, degree = space.level(other), space.degree
-        vector = space.project(part.factor(other), other)
         factors = term.along(other)
+        if exact:
+            vectors.append(project_applied(factors, part.factor(other), other, space))
+            continue
+        vector = space.project(part.factor(other), other)
         if factors:
             nodal = _axis_matrix(factors, space) @ to_nodal(vector, level, degree)
             vector = to_hierarchical(nodal, level, degree)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,13 @@ from numpy.typing import NDArray
 from batchkron.problems.axis import Axis
 from batchkron.problems.axis_ends import SIDES, Side, value_at_end
 from batchkron.problems.boundary import Condition, Dirichlet, Inflow, Neumann, NoFlux, Periodic
-from batchkron.problems.one_dimension import PERIODIC, EdgeKind, Edges, Flux
+from batchkron.problems.one_dimension import (
+    OPPOSITE_TRACES,
+    PERIODIC,
+    EdgeKind,
+    Edges,
+    Trace,
+)
 from batchkron.problems.projection import node_values
 from batchkron.problems.quadrature import Function, evaluate
 from batchkron.problems.separable import Field
@@ -27,17 +34,16 @@ __all__ = [
     "EdgeDatum",
     "ResolvedFactor",
     "ResolvedTerm",
+    "Traces",
     "chain_conditions",
+    "chain_traces",
     "coefficient_along",
     "outward_speed",
     "resolve",
 ]
 
-_OPPOSITE: dict[Flux, Flux] = {
-    "upwind": "downwind",
-    "central": "central",
-    "downwind": "upwind",
-}
+Traces: TypeAlias = Mapping[Axis, Trace]
+"""The trace that div takes in all chains along an axis; grad takes the opposite one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +58,15 @@ class EdgeDatum:
         Whether it is ∂f/∂x, to be multiplied by the coefficients inside the div; else f.
     at_inflow : bool
         Whether it is given only if f flows in there.
+    inner : bool
+        Whether it is what the factors along other axes make of the exact solution: the share of a
+        mixed derivative in the flux through the end.
     """
 
     data: Field | str
     slope: bool
     at_inflow: bool = False
+    inner: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +78,7 @@ class ResolvedFactor:
     kind : {"div", "grad", "penalty", "mass"}
     axis : Axis
     coefficient : callable or float
-    flux : {"upwind", "central", "downwind"}
+    flux : {"upwind", "central", "downwind", "left", "right"}
     edges : (left, right), each "periodic", "dirichlet" or "neumann"
     data : (left, right), each EdgeDatum or None
         There for "dirichlet" ends only.
@@ -79,7 +89,7 @@ class ResolvedFactor:
     kind: str
     axis: Axis
     coefficient: Function
-    flux: Flux = "upwind"
+    flux: Trace = "upwind"
     edges: Edges = PERIODIC
     data: tuple[EdgeDatum | None, EdgeDatum | None] = (None, None)
     ends_by_sign: bool = False
@@ -103,7 +113,107 @@ class ResolvedTerm:
         return tuple(factor for factor in self.factors if factor.axis == axis)
 
 
-def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
+def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
+    """Return the trace that div takes along the axes that have mixed second derivatives.
+
+    With the same discrete gradient G_i in all chains along axis i, and -G_iᵀ as div, the sum of
+    div_i K_ij G_j is -Gᵀ K G: no eigenvalue is positive where K is positive definite.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        All terms of the PDE.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    dict of Axis to {"left", "right", "central"}
+        "right" where no factor of the axis names a flux.
+
+    Raises
+    ------
+    ValueError
+        If factors name fluxes that lead to different traces, or to one that changes its side with
+        the sign of the coefficient.
+    """
+    for k, term in enumerate(terms):
+        _check_partner(k, term, space)
+    chains = [chain for term in terms for chain in _chains(term)]
+    mixed = {factor.axis for chain in chains for factor in chain if chain[0].axis != chain[1].axis}
+    found: dict[Axis, dict[Trace, str]] = {axis: {} for axis in mixed}
+    for chain in chains:
+        for factor in chain:
+            if factor.axis in mixed and factor.flux is not None:
+                trace = _side(factor, space)
+                words = f"{factor.kind}(..., flux={factor.flux!r})"
+                trace = trace if factor.kind == "div" else OPPOSITE_TRACES[trace]
+                found[factor.axis].setdefault(trace, words)
+    for axis, traces in found.items():
+        if len(traces) > 1:
+            raise ValueError(
+                f"axis {axis.name!r} has a mixed derivative div @ grad, so all its chains must "
+                f"take their traces from the same side; {' and '.join(traces.values())} do not. "
+                "Leave flux= out of the chains along this axis"
+            )
+    return {axis: next(iter(traces), "right") for axis, traces in found.items()}
+
+
+def _check_partner(k: int, term: Term, space: Space) -> None:
+    """Warn of a mixed derivative whose factors are not minus adjoint to those of other chains."""
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    axes = list(dict.fromkeys(factor.axis for factor in derivatives))
+    kind = derivatives[0].kind if derivatives else "mass"
+    same = all(factor.kind == kind for factor in derivatives) and kind in ("div", "grad")
+    walled = any(not isinstance(space.boundary[axis][0], Periodic) for axis in axes)
+    if len(derivatives) == len(axes) == 2 and same and walled:
+        first, second = (axis.name for axis in axes)
+        warnings.warn(
+            f"terms[{k}] is a mixed derivative {kind}({first}) @ {kind}({second}), which may grow "
+            f"at ends that are not periodic, even where the matrix of diffusion is positive "
+            f"definite; write div({first}) @ grad({second})",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _chains(term: Term) -> list[tuple[TermFactor, TermFactor]]:
+    """Return the pairs (div, grad) of a term: along one axis, or the one of a mixed derivative."""
+    derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+    if _is_mixed(term.factors):
+        div, grad = sorted(derivatives, key=lambda factor: factor.kind)
+        return [(div, grad)]
+    found = []
+    for axis in dict.fromkeys(factor.axis for factor in derivatives):
+        along = [factor for factor in derivatives if factor.axis == axis]
+        if [factor.kind for factor in along] == ["div", "grad"]:
+            found.append((along[0], along[1]))
+    return found
+
+
+def _is_mixed(factors: Sequence[TermFactor]) -> bool:
+    """Return whether the derivatives are one div and one grad, along different axes."""
+    derivatives = [factor for factor in factors if factor.kind != "mass"]
+    kinds = {factor.kind for factor in derivatives}
+    axes = {factor.axis for factor in derivatives}
+    return len(derivatives) == len(axes) == 2 and kinds == {"div", "grad"}
+
+
+def _side(factor: TermFactor, space: Space) -> Trace:
+    """Return the side of a factor's own flux, by the sign of its own coefficient."""
+    if factor.flux == "central":
+        return "central"
+    sign = _sign(factor.coefficient, factor.axis, space)
+    if sign == 0.0:
+        raise ValueError(
+            f"{factor.kind} along {factor.axis.name!r} has flux={factor.flux!r} and a coefficient "
+            "that changes sign, in an axis with a mixed derivative div @ grad, where all traces "
+            "must be from the same side; leave flux= out"
+        )
+    return "right" if (factor.flux == "upwind") == (sign > 0.0) else "left"
+
+
+def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...]:
     """Return resolved terms whose sum is the term.
 
     Parameters
@@ -112,6 +222,8 @@ def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
         The term.
     space : Space
         Axes, levels, degree and boundary conditions.
+    traces : mapping of Axis to {"left", "right", "central"}
+        `chain_traces` of all terms.
 
     Returns
     -------
@@ -127,9 +239,10 @@ def resolve(term: Term, space: Space) -> tuple[ResolvedTerm, ...]:
     """
     factors, scale, time = _without_numbers(term)
     resolved: dict[int, ResolvedFactor] = {}
+    mixed = _is_mixed(factors)
     for axis in space.axes:
         places = [k for k, factor in enumerate(factors) if factor.axis == axis]
-        along = _resolve_axis([factors[k] for k in places], axis, space)
+        along = _resolve_axis([factors[k] for k in places], axis, space, traces, mixed)
         resolved.update(zip(places, along, strict=True))
     whole = ResolvedTerm(tuple(resolved[k] for k in range(len(factors))), scale, time)
     upwinded = [factor for factor in whole.factors if factor.kind != "mass"]
@@ -158,12 +271,16 @@ def _without_numbers(term: Term) -> tuple[list[TermFactor], float, TimeFunction]
     return kept, term.scale * (abs(product) if kinds == ["penalty"] else product), time
 
 
-def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> list[ResolvedFactor]:
-    """Resolve the factors along one axis."""
+def _resolve_axis(
+    factors: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces, mixed: bool
+) -> list[ResolvedFactor]:
+    """Resolve the factors along one axis; the whole term may be a mixed derivative."""
     derivatives = [factor for factor in factors if factor.kind in ("div", "grad")]
     kinds = [factor.kind for factor in derivatives]
     is_chain = kinds == ["div", "grad"]
-    fluxes = _chain_fluxes(derivatives, axis, space) if is_chain else {}
+    fluxes: dict[int, Trace] = {}
+    if is_chain or mixed:
+        fluxes = _chain_fluxes(derivatives, axis, space, traces)
     left, right = space.boundary[axis]
     periodic = isinstance(left, Periodic)
     if is_chain:
@@ -178,7 +295,7 @@ def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> li
                 )
     result = []
     for factor in factors:
-        flux = fluxes.get(id(factor), factor.flux or "upwind")
+        flux: Trace = fluxes.get(id(factor), factor.flux or "upwind")
         ends = factor.boundary
         if factor.kind == "mass":
             result.append(ResolvedFactor("mass", axis, factor.coefficient))
@@ -188,6 +305,8 @@ def _resolve_axis(factors: Sequence[TermFactor], axis: Axis, space: Space) -> li
             edges, data = _own_ends(factor.kind, axis, ends, periodic, is_inner)
         elif is_chain and factor.kind != "penalty":
             edges, data = _chain_ends(factor.kind, (left, right))
+        elif mixed:
+            edges, data = _mixed_ends(factor.kind, (left, right))
         else:
             edges, data = _single_ends((left, right))
         if factor.kind == "penalty":
@@ -225,19 +344,36 @@ def chain_conditions(
     )
 
 
-def _chain_fluxes(derivatives: Sequence[TermFactor], axis: Axis, space: Space) -> dict[int, Flux]:
-    """Return the fluxes of div and grad, by identity: traces from opposite sides."""
-    div, grad = derivatives
-    outer: Flux = div.flux or "upwind"
+def _chain_fluxes(
+    derivatives: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces
+) -> dict[int, Trace]:
+    """Return the fluxes of div and grad along one axis, by identity: traces from opposite sides.
+
+    Without a flux of theirs the side does not depend on the coefficients' signs, so that chains
+    add up to one with the sum of the coefficients.
+    """
+    own = {factor.kind: factor for factor in derivatives}
+    if axis in traces or all(factor.flux is None for factor in derivatives):
+        side = traces.get(axis, "right")
+        sides = {"div": side, "grad": OPPOSITE_TRACES[side]}
+        return {id(factor): sides[factor.kind] for factor in derivatives}
+    div, grad = own["div"], own["grad"]
     same_sign = _sign(div.coefficient, axis, space) * _sign(grad.coefficient, axis, space) >= 0
-    opposite = _OPPOSITE[outer] if same_sign else outer
-    if grad.flux is not None and grad.flux != opposite:
+    inner = grad.flux or _facing(div.flux, same_sign)
+    outer = div.flux or _facing(grad.flux, same_sign)
+    if inner != _facing(outer, same_sign):
         raise ValueError(
             f"the chain div @ grad along {axis.name!r} has flux {outer!r} in div and "
-            f"{grad.flux!r} in grad, which take traces from the same side; leave grad's out, or "
-            f"give {opposite!r}"
+            f"{inner!r} in grad, which take traces from the same side; leave grad's out, or "
+            f"give {_facing(outer, same_sign)!r}"
         )
-    return {id(div): outer, id(grad): opposite}
+    return {id(div): outer, id(grad): inner}
+
+
+def _facing(flux: Trace | None, same_sign: bool) -> Trace:
+    """Return the flux whose trace is from the other side than that of a factor's flux."""
+    assert flux is not None
+    return OPPOSITE_TRACES[flux] if same_sign else flux
 
 
 Data = tuple[EdgeDatum | None, EdgeDatum | None]
@@ -266,6 +402,24 @@ def _chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Da
             edges.append("neumann")
             data.append(None)
     return (edges[0], edges[1]), (data[0], data[1])
+
+
+def _mixed_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Data]:
+    """Return what div or grad of a mixed derivative takes: what it takes in a chain of its axis.
+
+    The share of a mixed derivative in the flux through a Neumann end is zero, so that the
+    condition is of the co-normal derivative; with an exact solution it is taken from there.
+    """
+    edges, data = _chain_ends(kind, ends)
+    if kind == "grad":
+        return edges, data
+    shares = [
+        EdgeDatum(datum.data, slope=False, inner=True)
+        if datum is not None and isinstance(datum.data, str)
+        else None
+        for datum in data
+    ]
+    return edges, (shares[0], shares[1])
 
 
 def _single_ends(ends: tuple[Condition, Condition], is_inner: bool = False) -> tuple[Edges, Data]:

@@ -33,7 +33,8 @@ class TermFactor:
     coefficient : callable or float
         g, a function of the axis's own coordinate.
     flux : {"upwind", "central", "downwind"} or None
-        None is "upwind", or in a chain div @ grad what goes with the other factor.
+        None is "upwind", or in a chain div @ grad the side that goes with the other factor and
+        with the other chains along the axis.
     boundary : (condition, condition) or None
         Conditions at the two ends that this factor takes as they are; None derives them from
         the PDE's.
@@ -95,7 +96,7 @@ def div(
     axis: Axis,
     coefficient: Function = 1.0,
     *,
-    flux: Flux = "upwind",
+    flux: Flux | None = None,
     boundary: Boundary | None = None,
     others: Mapping[Axis, Function] | None = None,
     time: TimeFunction | None = None,
@@ -108,8 +109,11 @@ def div(
         x.
     coefficient : callable or float
         g, a number or a function of x's own coordinate (arrays in, arrays out).
-    flux : {"upwind", "central", "downwind"}
-        From which side of an edge f is taken, by the sign of the whole coefficient.
+    flux : {"upwind", "central", "downwind"}, optional
+        From which side of an edge f is taken, by the sign of the whole coefficient; by default
+        "upwind". In a chain div @ grad (see `grad`) the default is the side from which f would be
+        upwind for a coefficient of 1, whatever the coefficient; a flux that is named there counts
+        by the sign of the factor's own coefficient.
     boundary : str, condition or pair of them, optional
         What this factor alone takes at the two ends of the axis; by default the PDE's boundary.
         NoFlux on the div of a chain div @ grad holds for the chain.
@@ -146,15 +150,16 @@ def grad(
     others: Mapping[Axis, Function] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
-    """Return the term g ∂f/∂x; chained as ``div(x, h) @ grad(x, g)`` it is ∂(h g ∂f/∂x)/∂x.
+    """Return the term g ∂f/∂x; chained as ``div(x, h) @ grad(y, g)`` it is ∂(h g ∂f/∂y)/∂x.
 
     Parameters
     ----------
     axis, coefficient, boundary, others, time
         As in `div`.
     flux : {"upwind", "central", "downwind"}, optional
-        By default the opposite of the div that it is chained with (the local discontinuous
-        Galerkin method), "upwind" if alone.
+        "upwind" by default if grad is alone. In a chain div @ grad, along one axis or two, by
+        default from the side opposite to that which div has along the same axis (the local
+        discontinuous Galerkin method).
 
     Returns
     -------
@@ -164,6 +169,22 @@ def grad(
     ------
     TypeError, ValueError
         As in `div`.
+
+    Notes
+    -----
+    A mixed derivative is written ``div(x) @ grad(y)``. Along every axis that has one, all chains
+    share one discrete gradient G_x, whose side does not depend on the sign of any coefficient,
+    and have -G_xᵀ as div. So the sum of K_ij ``div(x_i) @ grad(x_j)`` is -Gᵀ K G, which lets
+    nothing grow for a constant, positive definite K, nor for K(x, …) given by masses between div
+    and grad. At a Neumann end the condition is of the co-normal derivative Σ_j K_ij ∂f/∂x_j; see
+    docs/discretization.md. Products ``grad(x) @ grad(y)`` or ``div(x) @ div(y)`` have no partner
+    of this kind: their traces are both upwind, they may grow, and `PDE.discretize` warns of it.
+
+    Examples
+    --------
+    >>> x, y = Axis("x", 0, 1), Axis("y", 0, 1)
+    >>> both = -0.5 * div(x) @ grad(y), -0.5 * div(y) @ grad(x)
+    >>> full = [*laplacian([x, y]), *both]  # K = [[1, -0.5], [-0.5, 1]]
     """
     return _term("grad", axis, coefficient, flux, boundary, others, time)
 
