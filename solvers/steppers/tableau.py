@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from batchkron.solvers.steppers.order_conditions import missed_condition
 
 __all__ = ["Tableau"]
 
@@ -28,7 +31,7 @@ class Tableau:
     name : str
         What `evolve` and its records call the method.
     order : int
-        The order of the error in dt.
+        The order of the error in dt; the coefficients must have it, which is checked up to 8.
     weights : array_like, (s,)
         b.
     explicit : array_like, (s, s), optional
@@ -43,7 +46,7 @@ class Tableau:
         Its order.
     dense : array_like, (s, m), optional
         Continuous weights: u(t + θ dt) = u + dt Σ_i (Σ_j dense[i, j] θ^(j + 1)) k_i. Cubic Hermite
-        interpolation by default.
+        interpolation by default. At θ = 1 they are the weights, and they sum to θ.
     source : str
         Where the coefficients are from.
 
@@ -51,7 +54,8 @@ class Tableau:
     ------
     ValueError
         If the shapes do not fit, an entry is not finite, a matrix is not triangular, the weights do
-        not sum to 1, or the diagonal has two values.
+        not sum to 1, the diagonal has two values, or the coefficients miss a condition of the
+        stated order.
 
     Examples
     --------
@@ -81,6 +85,8 @@ class Tableau:
             value = getattr(self, name)
             if value is not None and value.shape != shape:
                 raise ValueError(f"{name} has shape {value.shape}; expected {shape}")
+        if self.dense is not None and (self.dense.ndim != 2 or len(self.dense) != s):
+            raise ValueError(f"dense has shape {self.dense.shape}; expected ({s}, m)")
         if self.explicit is None and self.implicit is None:
             raise ValueError("neither explicit nor implicit is given; a method needs one at least")
         self._check()
@@ -113,6 +119,48 @@ class Tableau:
             raise ValueError("explicit and implicit have other row sums; expected the same times")
         if self.embedded is not None and self.embedded_order < 1:
             raise ValueError("embedded is given without embedded_order, the order of its method")
+        self._check_order()
+
+    def _check_order(self) -> None:
+        """Check that the coefficients have the orders that are stated."""
+        if not isinstance(self.order, Integral) or self.order < 1:
+            raise ValueError(f"order is {self.order!r}; expected an integer of at least 1")
+        matrices = {
+            name: getattr(self, name)
+            for name in ("explicit", "implicit")
+            if getattr(self, name) is not None
+        }
+        for name, order in (("weights", self.order), ("embedded", self.embedded_order)):
+            values = getattr(self, name)
+            missed = None if values is None else missed_condition(values, matrices, order)
+            if missed is not None:
+                expression = missed.expression.replace("weights", name, 1)
+                raise ValueError(
+                    f"{name} of {self.name!r} are stated to have order {order}, but "
+                    f"{expression} is {missed.value:.10g} and not {missed.expected} (c are the "
+                    f"row sums), as order {missed.order} needs; the difference is "
+                    f"{missed.value - missed.expected:.1e}. Correct the coefficients, or state "
+                    f"order {missed.order - 1}"
+                )
+        if self.dense is not None:
+            self._check_dense()
+
+    def _check_dense(self) -> None:
+        """Check that the continuous weights join the ends of a step."""
+        scale = _CONSISTENT * max(1.0, float(np.abs(self.dense).sum()))
+        at_end = np.abs(self.dense.sum(axis=1) - self.weights)
+        if at_end.max() > scale:
+            k = int(at_end.argmax())
+            raise ValueError(
+                f"dense[{k}] sums to {self.dense[k].sum()}, so that at the end of a step u is not "
+                f"the one that weights give; expected weights[{k}] = {self.weights[k]}"
+            )
+        sums = self.dense.sum(axis=0)
+        if np.abs(sums - np.eye(len(sums))[0]).max() > scale:
+            raise ValueError(
+                f"the columns of dense sum to {sums.tolist()}; expected 1 in the first one and 0 "
+                "in the others, so that the weights sum to θ"
+            )
 
     @property
     def stages(self) -> int:

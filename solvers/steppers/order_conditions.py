@@ -1,0 +1,112 @@
+"""The conditions that the coefficients of a Runge-Kutta method of a given order fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MissedCondition", "missed_condition"]
+
+MAX_CHECKED_ORDER = 8  # 200 conditions, or 1860 of a method with two matrices: milliseconds
+_TOLERANCE = 1e-7  # of a condition's two sides: coefficients with eight digits pass
+
+
+class MissedCondition(NamedTuple):
+    """A condition of order that does not hold."""
+
+    order: int
+    """The order whose condition it is."""
+    expression: str
+    """Its left side, in NumPy's notation."""
+    value: float
+    """What the left side is."""
+    expected: Fraction
+    """What it must be."""
+
+
+class _Tree(NamedTuple):
+    """A rooted tree: its elementary weights at the stages, their expression, and its density."""
+
+    values: Any  # (s,)
+    expression: str
+    density: int
+
+
+def missed_condition(
+    weights: NDArray[np.float64],
+    matrices: Mapping[str, NDArray[np.float64]],
+    order: int,
+) -> MissedCondition | None:
+    """Return the first condition up to an order that does not hold, of the lowest order.
+
+    Parameters
+    ----------
+    weights : float64 (s,)
+        b.
+    matrices : mapping of str to float64 (s, s)
+        a by name; more than one for an additive method, with the same row sums c.
+    order : int
+        The order; conditions beyond `MAX_CHECKED_ORDER` are not looked at.
+
+    Returns
+    -------
+    MissedCondition or None
+        None where all hold.
+
+    Notes
+    -----
+    Σ_i b_i Φ_i(τ) = 1/γ(τ) for every rooted tree τ with at most `order` nodes, in additive methods
+    for every choice of a matrix on the edges between inner nodes: E. Hairer, S. P. Nørsett,
+    G. Wanner, *Solving Ordinary Differential Equations I*, theorem II.2.13 and section II.15.
+
+    Examples
+    --------
+    >>> heun = missed_condition(np.array([0.5, 0.5]), {"a": np.array([[0, 0], [1.0, 0]])}, 3)
+    >>> heun.order, heun.expression, heun.value, heun.expected
+    (3, 'weights @ (c * c)', 0.5, Fraction(1, 3))
+    """
+    nodes = next(iter(matrices.values())).sum(axis=1)
+    branches: list[list[_Tree]] = [[_Tree(nodes, "c", 1)]]  # of 1, 2, … nodes, as children
+    for size in range(2, min(order, MAX_CHECKED_ORDER) + 1):
+        trees = [_joined(children, size) for children in _forests(branches, size - 1)]
+        for tree in trees:
+            value, expected = float(weights @ tree.values), Fraction(1, tree.density)
+            scale = max(1.0, float(np.abs(weights) @ np.abs(tree.values)))
+            if abs(value - expected) > _TOLERANCE * scale:
+                return MissedCondition(size, f"weights @ {tree.expression}", value, expected)
+        branches.append(
+            [
+                _Tree(matrix @ tree.values, f"({name} @ {tree.expression})", tree.density)
+                for tree in trees
+                for name, matrix in matrices.items()
+            ]
+        )
+    return None
+
+
+def _joined(children: tuple[_Tree, ...], size: int) -> _Tree:
+    """Return the tree whose root carries the children."""
+    text = " * ".join(child.expression for child in children)
+    return _Tree(
+        np.prod([child.values for child in children], axis=0),
+        f"({text})" if len(children) > 1 else text,
+        size * prod(child.density for child in children),
+    )
+
+
+def _forests(
+    branches: list[list[_Tree]], nodes: int, start: tuple[int, int] = (1, 0)
+) -> Iterator[tuple[_Tree, ...]]:
+    """Yield the multisets of branches with a number of nodes, from one (size, place) on."""
+    if nodes == 0:
+        yield ()
+        return
+    for size in range(start[0], nodes + 1):
+        for place in range(start[1] if size == start[0] else 0, len(branches[size - 1])):
+            for rest in _forests(branches, nodes - size, (size, place)):
+                yield (branches[size - 1][place], *rest)
