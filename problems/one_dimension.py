@@ -248,7 +248,7 @@ def penalty_matrix(
     degree: int,
     coefficient: Function = 1.0,
     *,
-    flux: Flux = "upwind",
+    flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
     """Keep the terms of `div_matrix` in a = s |g|/2 alone: they damp jumps (upwind) or feed them.

@@ -301,7 +301,7 @@ def _resolve_axis(
             result.append(ResolvedFactor("mass", axis, factor.coefficient))
             continue
         if ends is not None:
-            is_inner = factor in derivatives[1:]
+            is_inner = factor in derivatives[1:] or (mixed and factor.kind == "grad")
             edges, data = _own_ends(factor.kind, axis, ends, periodic, is_inner)
         elif is_chain and factor.kind != "penalty":
             edges, data = _chain_ends(factor.kind, (left, right))

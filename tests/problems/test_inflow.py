@@ -268,6 +268,21 @@ def test_walls_of_a_chain_and_of_a_factor():
         np.testing.assert_array_equal(matrix(terms, ends, (X,)), expected)
 
 
+def test_walls_of_mixed_derivatives():
+    """The outer div closes an end, the inner grad keeps the trace from inside."""
+    k = 0.5
+    mixed = [k * div(X) @ grad(V), k * div(V) @ grad(X)]
+    found = matrix([*laplacian([X, V]), *mixed], "no-flux")
+    np.testing.assert_array_equal(found, matrix([*laplacian([X, V]), *mixed], Neumann()))
+    own = [
+        k * div(X, boundary=NoFlux()) @ grad(V, boundary=NoFlux()),
+        k * div(V, boundary=NoFlux()) @ grad(X, boundary=NoFlux()),
+    ]
+    np.testing.assert_array_equal(matrix(own, "dirichlet"), matrix(mixed, "no-flux"))
+    content = dense([], "neumann", initial=1.0).initial
+    assert np.linalg.norm(content @ found) < 1e-14 * np.linalg.norm(found, 2)
+
+
 def test_collisions_between_inflow_ends():
     """Vlasov-Fokker-Planck: the force takes what flows in, collisions let nothing pass."""
     terms = [
