@@ -53,7 +53,8 @@ def evolve(
     ----------
     problem : TimeProblem
         Any object with ``initial`` (shape (N,), float or complex) and ``rhs(t, u, out)``; for
-        implicit methods f(t, u) = A(t) u + s(t) with ``operator`` or ``operator_at(t)``.
+        implicit methods f(t, u) = A(t) u + s(t) with ``operator`` or ``operator_at(t)``, for IMEX
+        methods ``implicit_operator`` and ``implicit_source(t, out)``; see `TimeProblem`.
         Optional: ``t0`` (0), ``stepper`` (``method`` and ``dt`` by default), ``content_hash``.
     until : float
         The last time, in the problem's unit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -12,8 +13,12 @@ class TimeProblem(Protocol):
 
     The least that `evolve` takes. Implicit methods ask for ``operator``, or ``operator_at(t)``
     where it changes in time, as well: then f(t, u) = A(t) u + s(t). IMEX methods treat
-    ``implicit_operator``, or ``implicit_operator_at(t)``, implicitly, and the rest of f explicitly;
-    f may then be nonlinear otherwise. Optional attributes are
+    f_I(t, u) = A_I(t) u + s_I(t) implicitly and the rest of f, which may be nonlinear, explicitly.
+    A_I is ``implicit_operator`` or ``implicit_operator_at(t)``, by default all of A, and
+    ``implicit_source(t, out)`` writes s_I(t) into ``out``, shape (N,): the data of the boundary
+    conditions that A_I has, and what else depends on time alone and is not small beside u / dt.
+    Without it all that f itself depends on time counts as s_I, which evaluates f more often;
+    see `DiagonallyImplicit`. Optional attributes are
     ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults) and
     ``content_hash`` (what a checkpoint is matched by).
     """
@@ -53,6 +58,33 @@ def implicit_operator_of(problem: Any, t: float) -> Any:
         return at_time(t)
     operator = getattr(problem, "implicit_operator", None)
     return operator_of(problem, t) if operator is None else operator
+
+
+def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] | None:
+    """Return what writes s_I(t), the part of f that an IMEX method adds to A_I(t) u.
+
+    Parameters
+    ----------
+    problem : object
+        With ``implicit_source(t, out)`` or without.
+
+    Returns
+    -------
+    callable or None
+        None if the problem does not tell its sources apart.
+
+    Raises
+    ------
+    TypeError
+        If it is no function.
+    """
+    source = getattr(problem, "implicit_source", None)
+    if source is not None and not callable(source):
+        raise TypeError(
+            f"problem.implicit_source is a {type(source).__name__}; expected a function "
+            "implicit_source(t, out) that writes s_I(t) into out."
+        )
+    return source
 
 
 def operator_of(problem: Any, t: float) -> Any:

@@ -8,7 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.protocols import TimeProblem, implicit_operator_of, operator_of
+from batchkron.solvers.protocols import (
+    TimeProblem,
+    implicit_operator_of,
+    implicit_source_of,
+    operator_of,
+)
 from batchkron.solvers.steppers.embedded import EmbeddedStepper
 from batchkron.solvers.steppers.runge_kutta import combine
 from batchkron.solvers.steppers.stage_solver import StageSolver
@@ -19,14 +24,15 @@ class DiagonallyImplicit(EmbeddedStepper):
     """Stages U_i = u + dt Σ_{j≤i} a_ij k_j, k_i = f(t + c_i dt, U_i), for f = A(t) u + s(t).
 
     Each is solved for its increment: with w = u + dt Σ_{j<i} a_ij k_j and c = a_ii dt,
-    (I - c A(t_i)) δ = c f(t_i, w), k_i = δ / c. An IMEX method does so for A_I w in place of f, and
-    takes the rest, f - A_I u, explicitly.
+    (I - c A(t_i)) δ = c f(t_i, w), k_i = δ / c. An IMEX method does so for f_I = A_I u + s_I(t) in
+    place of f, and takes the rest, f - f_I, explicitly.
 
     Parameters
     ----------
     problem : TimeProblem
         With ``operator`` or ``operator_at(t)``; IMEX methods take ``implicit_operator`` or
-        ``implicit_operator_at(t)`` for A_I where there is one, else all of A.
+        ``implicit_operator_at(t)`` for A_I where there is one, else all of A, and
+        ``implicit_source(t, out)`` for s_I.
     dt : float
         The step.
     t0 : float
@@ -38,6 +44,11 @@ class DiagonallyImplicit(EmbeddedStepper):
     -----
     Storage: a vector for each stage (two with IMEX), 5 beside u (6 with an error estimate), and
     those of the solver.
+
+    Without ``implicit_source`` an IMEX method takes s_I(t) = f(t, u) - A_I(t) u, u being the state
+    at the beginning of the step: then all of f's own dependence on time is implicit, as stiff data
+    must be, and the explicit part is f(t, U) - f(t, u) - A_I (U - u). That evaluates f once more in
+    each stage but the first.
     """
 
     implicit = True
@@ -59,6 +70,7 @@ class DiagonallyImplicit(EmbeddedStepper):
         self._work, self._right, self._increment = (self._vector() for _ in range(3))
         self.error = None if self.tableau.embedded is None else self._vector()
         find = implicit_operator_of if self.tableau.is_imex else operator_of
+        self._source = implicit_source_of(problem)
         self._solver = StageSolver(
             lambda t: find(problem, t),
             self._increment,
@@ -85,7 +97,7 @@ class DiagonallyImplicit(EmbeddedStepper):
             if self._others:
                 self._add(dt * tableau.explicit[i, :i], self._others, out)
             now = t_next if abs(nodes[i] - 1.0) < 1e-14 else t + float(nodes[i]) * dt
-            failed = self._stage(i, now, dt * float(tableau.implicit[i, i]), out)
+            failed = self._stage(i, now, dt * float(tableau.implicit[i, i]), u, out)
             if failed is not None:
                 return failed
         self._sum(u, dt * tableau.weights, out)
@@ -93,10 +105,12 @@ class DiagonallyImplicit(EmbeddedStepper):
             self._sum(None, dt * (tableau.weights - tableau.embedded), self.error)
         return None
 
-    def _stage(self, i: int, t: float, scale: float, stage: NDArray[Any]) -> KrylovResult | None:
-        """From w in ``stage`` compute the stage there, and its slopes."""
+    def _stage(
+        self, i: int, t: float, scale: float, u: NDArray[Any], stage: NDArray[Any]
+    ) -> KrylovResult | None:
+        """From w in ``stage`` compute the stage there, and its slopes; u begins the step."""
         slope = self._slopes[i]
-        self._slope(t, stage, slope)
+        self._slope(i, t, u, stage, slope)
         if scale != 0.0:
             np.multiply(slope, scale, out=self._right)
             solve = self._solver.solve(t, scale, self._right, self._increment)
@@ -105,17 +119,32 @@ class DiagonallyImplicit(EmbeddedStepper):
                 return solve
             np.add(stage, self._increment, out=stage)
             np.multiply(self._increment, 1.0 / scale, out=slope)
-        if self._others:
-            self.problem.rhs(t, stage, self._others[i])
-            np.subtract(self._others[i], slope, out=self._others[i])
+        if not self._others:
+            return None
+        other = self._others[i]
+        if self._source is None and i == 0 and scale == 0.0:
+            other[...] = 0.0  # the stage is u itself, where all of f is implicit
+        else:
+            self.problem.rhs(t, stage, other)
+            np.subtract(other, slope, out=other)
         return None
 
-    def _slope(self, t: float, stage: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write the implicit part of f into ``out``."""
-        if self._others:
-            self._solver.multiply(t, stage, out)
-        else:
+    def _slope(
+        self, i: int, t: float, u: NDArray[Any], stage: NDArray[Any], out: NDArray[Any]
+    ) -> None:
+        """Write the implicit part of f at (t, ``stage``) into ``out``."""
+        if not self._others:
             self.problem.rhs(t, stage, out)
+        elif self._source is not None:
+            self._solver.multiply(t, stage, out)
+            self._source(t, self._right)
+            np.add(out, self._right, out=out)
+        else:
+            self.problem.rhs(t, u, out)
+            if i > 0:  # the first stage begins with u itself
+                np.subtract(stage, u, out=self._right)
+                self._solver.multiply(t, self._right, self._increment)
+                np.add(out, self._increment, out=out)
 
     def _sum(self, u: NDArray[Any] | None, weights: NDArray[Any], out: NDArray[Any]) -> None:
         """Write u + Σ_i weights[i] k_i into ``out``, both parts of k."""
