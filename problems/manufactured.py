@@ -72,7 +72,11 @@ def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
 
 
 def sources_from_exact(
-    terms: Sequence[Term], parts: Sequence[Separable], space: Space
+    terms: Sequence[Term],
+    parts: Sequence[Separable],
+    space: Space,
+    *,
+    explicit: Sequence[bool] | None = None,
 ) -> list[SeparableVector]:
     """Return s = ∂f/∂t - Σ terms(f) for a known solution f.
 
@@ -84,6 +88,8 @@ def sources_from_exact(
         f, a sum.
     space : Space
         Axes, levels and degree.
+    explicit : sequence of bool, optional
+        Of each term whether IMEX methods treat it, and so -term(f), explicitly; by default none.
 
     Returns
     -------
@@ -93,12 +99,13 @@ def sources_from_exact(
         derivatives are spectral, on every finest cell.
     """
     found = []
+    sides = [False] * len(terms) if explicit is None else explicit
     for part in parts:
         projected = project_separable(part, space)
         slope = part.time.derivative()
         if slope != constant(0.0):
             found.append(SeparableVector(projected.factors, slope))
-        for term in terms:
+        for term, side in zip(terms, sides, strict=True):
             number = -term.scale * part.coefficient
             time = term.time * part.time
             if number == 0.0 or time == constant(0.0):
@@ -115,7 +122,7 @@ def sources_from_exact(
                 for axis in space.axes
             ]
             factors[0] = number * factors[0]
-            found.append(SeparableVector(tuple(factors), time))
+            found.append(SeparableVector(tuple(factors), time, side))
     return found
 
 

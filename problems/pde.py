@@ -203,8 +203,9 @@ class PDE:
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
         traces = chain_traces(self.terms, space)
-        resolved = [part for term in self.terms for part in resolve(term, space, traces)]
-        for text in values_given_at_outflow(resolved, space, (self.t0, end)):
+        resolved = [resolve(term, space, traces) for term in self.terms]
+        parts = [part for parts in resolved for part in parts]
+        for text in values_given_at_outflow(parts, space, (self.t0, end)):
             warnings.warn(text, OutflowWarning, stacklevel=2)
         terms, sources = self._assemble(resolved, space)
         problem = Problem(
@@ -262,16 +263,20 @@ class PDE:
         return result
 
     def _assemble(
-        self, resolved: Sequence[ResolvedTerm], space: Space
+        self, resolved: Sequence[tuple[ResolvedTerm, ...]], space: Space
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
-        """Return the operator's terms, and all sources including boundary data."""
+        """Return the operator's terms, from the parts of each, and all sources with boundary data."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
-        for part in resolved:
-            terms.append(assemble_term(part, space))
-            sources.extend(boundary_sources(part, space))
+        one_sided: list[bool] = []
+        for parts in resolved:
+            assembled = [assemble_term(part, space) for part in parts]
+            for part, operator in zip(parts, assembled, strict=True):
+                sources.extend(boundary_sources(part, space, explicit=operator.one_sided))
+            terms.extend(assembled)
+            one_sided.append(any(operator.one_sided for operator in assembled))
         if isinstance(self.sources, str):
-            sources.extend(sources_from_exact(self.terms, self.exact, space))
+            sources.extend(sources_from_exact(self.terms, self.exact, space, explicit=one_sided))
         else:
             sources.extend(project_separable(part, space) for part in self.sources)
         return terms, sources

@@ -368,6 +368,27 @@ class Problem:
             return groups[0].operator
         return reduce(add, [group.time(t) * group.operator for group in groups])
 
+    def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with what IMEX methods add to the implicit operator's product.
+
+        That is s(t) without the sources that are marked as ``explicit``, which are the boundary
+        data, and the parts of manufactured sources, of terms with one-sided traces.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        out : ndarray, shape (N,), float64, C-contiguous
+            Overwritten.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For another dtype, shape or layout.
+        """
+        check_vector("out", out, self.initial, is_output=True)
+        self._implicit_sources.evaluate(t, out)
+
     @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
         kept = [term for term in self.terms if not term.one_sided]
@@ -588,6 +609,13 @@ class Problem:
     @cached_property
     def _sources(self) -> TimeCombination:
         return TimeCombination(self.sources, self.grid, self.degree + 1, self.device)
+
+    @cached_property
+    def _implicit_sources(self) -> TimeCombination:
+        kept = [source for source in self.sources if not source.explicit]
+        if len(kept) == len(self.sources):
+            return self._sources
+        return TimeCombination(kept, self.grid, self.degree + 1, self.device)
 
     @cached_property
     def _known(self) -> SeparableSolution | FunctionOnGrid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -64,7 +65,7 @@ def decode_problem(document: Document) -> Problem:
     _check_sizes(levels, degree + 1, lengths)
     grid = _decode_grid(document, levels)
     terms = _decode_terms(document, degree + 1, levels)
-    sources = _decode_vectors(document, "sources", len(axes))
+    sources = _decode_sources(document, len(axes))
     exact = _decode_exact(document, len(axes))
     masses = _decode_masses(document, grid, degree + 1)
     with refusing("group 'stepper'"):
@@ -217,6 +218,17 @@ def _decode_vectors(document: Document, group: str, dimensions: int) -> tuple[Se
     return tuple(
         SeparableVector(tuple(table[i] for table in tables), time) for i, time in enumerate(times)
     )
+
+
+def _decode_sources(document: Document, dimensions: int) -> tuple[SeparableVector, ...]:
+    """Return the sources; where a file does not tell them apart, all are implicit."""
+    vectors = _decode_vectors(document, "sources", dimensions)
+    if "sources/explicit" not in document.datasets:
+        return vectors
+    sides = array_of(document, "sources/explicit")
+    check_range("sources/explicit", sides, 0, 2)
+    pairs = zip(vectors, sides.tolist(), strict=True)
+    return tuple(replace(vector, explicit=bool(side)) for vector, side in pairs)
 
 
 def _decode_exact(document: Document, dimensions: int) -> ExactSolution | None:

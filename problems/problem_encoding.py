@@ -65,6 +65,9 @@ def encode_problem(problem: Problem) -> Document:
         "provenance/problem": (strict_json.dumps(dict(problem.provenance)),),
         "provenance/file": (strict_json.dumps(writer_provenance()),),
     }
+    explicit = np.array([source.explicit for source in problem.sources], dtype=np.int64)
+    if explicit.any():  # else the file, and its hash, are those of versions without this dataset
+        datasets["sources/explicit"] = explicit
     for k, mass in enumerate(problem.masses):
         if mass is not None:
             datasets[f"masses/axis_{k}"] = mass

@@ -27,7 +27,8 @@ class OperatorTerm:
         The coefficient's dependence on time.
     one_sided : bool
         Whether the matrices take traces from one side, as upwind fluxes do, so that the term grows
-        without bound where ``time`` is negative. False by default.
+        without bound where ``time`` is negative. False by default. IMEX methods treat such terms
+        explicitly, and the others implicitly.
     """
 
     modes: tuple[ModeOperator | None, ...]
@@ -60,16 +61,21 @@ class SeparableVector:
         1-D hierarchical coefficients per axis, up to the grid's finest level there.
     time : TimeFunction
         The dependence on time.
+    explicit : bool
+        Whether IMEX methods treat a source explicitly: it holds the boundary data, or the part of a
+        manufactured source, of a term with one-sided traces. False by default.
     """
 
     factors: tuple[NDArray[np.float64], ...]
     time: TimeFunction
+    explicit: bool = False
 
     def __post_init__(self) -> None:
         frozen = []
         for k, factor in enumerate(self.factors):
             frozen.append(read_only(f"factors[{k}]", factor, dimensions=1))
         object.__setattr__(self, "factors", tuple(frozen))
+        object.__setattr__(self, "explicit", bool(self.explicit))
         _check_time(self.time)
 
     def __repr__(self) -> str:

@@ -78,6 +78,7 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "terms/one_sided": Field("int64", ("terms",)),
         "terms/time": Field("text", ("terms",)),
         "sources/time": Field("text", ("sources",)),
+        "sources/explicit": Field("int64", ("sources",), "explicit"),
         "exact/time": Field("text", ("parts",), "exact"),
         "exact/remainders": Field("float64", ("d", "parts", "parts"), "exact"),
         "initial": Field("float64", ("unknowns",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -73,7 +74,9 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
     return OperatorTerm(tuple(modes), term.scale * term.time, one_sided)
 
 
-def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
+def boundary_sources(
+    term: ResolvedTerm, space: Space, *, explicit: bool = False
+) -> list[SeparableVector]:
     """Return the sources that the data at the ends of the axes give to a term.
 
     Parameters
@@ -82,6 +85,8 @@ def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
         The term.
     space : Space
         Axes, levels, degree, exact solution.
+    explicit : bool
+        Whether IMEX methods treat the term, and so its sources, explicitly.
 
     Returns
     -------
@@ -109,7 +114,8 @@ def boundary_sources(term: ResolvedTerm, space: Space) -> list[SeparableVector]:
                 nodal = to_hierarchical(vector, space.level(axis), space.degree)
                 for part, value in values:
                     number = value * part.coefficient * term.scale
-                    found.append(_source(term, axis, number * nodal, part, space, datum.inner))
+                    source = _source(term, axis, number * nodal, part, space, datum.inner)
+                    found.append(replace(source, explicit=explicit))
     return found
 
 

@@ -130,6 +130,10 @@ class TimedProblem:
         """Return the part of A(t) that an IMEX method treats implicitly, timed."""
         return self._on_clock("implicit", self._problem.implicit_operator_at(t))
 
+    def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite ``out`` with the sources that an IMEX method treats implicitly."""
+        self._problem.implicit_source(t, out)
+
     def _on_clock(self, key: str, operator: Operator) -> _TimedOperator:
         if key not in self._timed or self._timed[key].operator is not operator:
             self._timed[key] = _TimedOperator(operator, self.clock)

@@ -192,6 +192,8 @@ def _check_layout(datasets, n, d):
     exact |= {"exact/time": ("text", (None,)), "exact/remainders": (np.float64, (d, None, None))}
     if set(exact) & set(datasets):
         table |= exact
+    if "sources/explicit" in datasets:
+        table["sources/explicit"] = (np.int64, (None,))
     for k in range(d):
         if f"masses/axis_{k}" in datasets:
             table[f"masses/axis_{k}"] = (np.float64, (None, n, n))
@@ -216,6 +218,9 @@ def _check_grid(datasets, levels, n):
     _require(len(datasets["terms/operators"]) == groups["terms"], "terms")
     _require(len(datasets["terms/one_sided"]) == groups["terms"], "one_sided")
     _require(set(datasets["terms/one_sided"].tolist()) <= {0, 1}, "one_sided is 0 or 1")
+    explicit = datasets.get("sources/explicit", np.zeros(groups["sources"]))
+    _require(len(explicit) == groups["sources"], "explicit")
+    _require(set(explicit.tolist()) <= {0, 1}, "explicit is 0 or 1")
     if "exact/time" in datasets:
         groups["exact"] = parts = len(datasets["exact/time"])
         _require(parts >= 1, "parts")

@@ -96,8 +96,8 @@ def _rich_problem(rng):
     ]
     first, second = (term.modes for term in problem.terms)
     vectors = [
-        SeparableVector(tuple(rng.normal(size=8) for _ in range(2)), function)
-        for function in functions
+        SeparableVector(tuple(rng.normal(size=8) for _ in range(2)), function, explicit)
+        for function, explicit in zip(functions, [False, True, True], strict=True)
     ]
     return dataclasses.replace(
         problem,

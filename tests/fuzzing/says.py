@@ -70,6 +70,9 @@ def _problem_pairs(loaded, attributes, datasets):
         yield f"masses/axis_{k}", mass, datasets.get(f"masses/axis_{k}")
     yield from _term_pairs(loaded.terms, datasets)
     yield from _vector_pairs("sources", loaded.sources, datasets)
+    explicit = datasets.get("sources/explicit", np.zeros(len(loaded.sources)))
+    for i, (source, said) in enumerate(zip(loaded.sources, explicit, strict=True)):
+        yield f"sources/explicit[{i}]", source.explicit, bool(said)
     yield "exact", loaded.exact is None, "exact/time" not in datasets
     if loaded.exact is not None:
         yield "exact/remainders", loaded.exact.remainders, datasets["exact/remainders"]

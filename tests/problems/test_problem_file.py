@@ -111,7 +111,7 @@ def assert_same(first, second):
         pairs += zip(first.exact.parts, second.exact.parts, strict=True)
         arrays.append((first.exact.remainders, second.exact.remainders))
     for a, b in pairs:
-        assert a.time == b.time
+        assert (a.time, a.explicit) == (b.time, b.explicit)
         arrays += zip(a.factors, b.factors, strict=True)
     for a, b in arrays:
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
@@ -153,6 +153,22 @@ def test_what_may_be_missing_may_be_missing(problem, tmp_path):
     )
     save_problem(tmp_path / "a.h5", bare)
     assert_same(load_problem(tmp_path / "a.h5"), bare)
+
+
+def test_files_that_do_not_tell_sources_apart_have_implicit_ones(problem, path, tmp_path):
+    with h5py.File(path) as file:
+        assert "sources/explicit" not in file
+    assert not any(source.explicit for source in load_problem(path).sources)
+    sources = (dataclasses.replace(problem.sources[0], explicit=True), *problem.sources[1:])
+    marked = dataclasses.replace(problem, sources=sources)
+    save_problem(tmp_path / "b.h5", marked)
+    loaded = load_problem(tmp_path / "b.h5")
+    assert_same(loaded, marked)
+    assert loaded.content_hash == marked.content_hash != problem.content_hash
+    found, expected = np.full((2, problem.unknowns), np.nan)
+    loaded.implicit_source(0.3, found)
+    dataclasses.replace(problem, sources=sources[1:]).source(0.3, expected)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_equal_operators_are_stored_once(path):
@@ -286,6 +302,16 @@ for _ in range(40):
     NESTED = {"kind": "product", "coefficient": 2.0, "factors": [NESTED]}
 
 LIES = {
+    "side of a source": (
+        lambda document: changed(
+            document, datasets={"sources/explicit": np.arange(1, 1 + len(MANY_TIMES))}
+        ),
+        r"'sources/explicit' holds 2 at \[1\]; expected 0 … 1",
+    ),
+    "sides of fewer sources": (
+        lambda document: changed(document, datasets={"sources/explicit": np.ones(1, np.int64)}),
+        r"dataset 'sources/explicit' has shape \(1,\)",
+    ),
     "wrong version": (attribute(format_version=2), "'format_version' is 2"),
     "wrong format": (attribute(format="batchkron"), "attribute 'format' is 'batchkron'"),
     "no degree": (attribute(degree=None), "attribute 'degree' is missing"),
