@@ -265,7 +265,7 @@ class PDE:
     def _assemble(
         self, resolved: Sequence[tuple[ResolvedTerm, ...]], space: Space
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
-        """Return the operator's terms, from the parts of each, and all sources with boundary data."""
+        """Return the operator's terms and all sources, boundary data included."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []

@@ -35,3 +35,8 @@ def test_a_checkpoint_is_gone_on_from(problem):
     assert gone_on.steps > before.step
     size = np.linalg.norm(whole.u)
     np.testing.assert_allclose(gone_on.u, whole.u, rtol=0, atol=1e-4 * size)
+
+
+def test_a_problem_runs_with_a_method_that_splits_it(problem):
+    result = evolve(problem, until=0.5, method="ark3", dt=0.025)
+    assert problem.l2_error(result.u, 0.5) < 2e-3
