@@ -7,6 +7,7 @@ operators and whatever was found about fibres that the new grid has, too.
 
 import numpy as np
 
+from batchkron import SparseGridOperator
 from batchkron.problems import PDE, Axis, Separable, SparseGrid, div
 from batchkron.solvers import evolve
 
@@ -41,8 +42,10 @@ looked_up = all_sets = 0
 for _ in range(ROUNDS):
     result = evolve(problem, until=problem.t0 + STEPS * DT, method="rk4", dt=DT)
     problem = problem.on_grid(adapted(problem, result.u), result.u, result.t)
-    looked_up += problem.operator.num_new_profiles
-    all_sets += problem.operator.num_profiles
+    operator = problem.operator
+    assert isinstance(operator, SparseGridOperator)
+    looked_up += operator.num_new_profiles
+    all_sets += operator.num_profiles
     print(f"t = {problem.t0:.2f}: {problem.unknowns} of {full.unknowns} unknowns")
 print(f"{looked_up} of {all_sets} sets of cells that fibres have were looked up")
 expected = evolve(full, until=problem.t0, method="rk4", dt=DT).u

@@ -13,8 +13,14 @@ from batchkron.solvers import evolve
 x, y = Axis("x", -1, 1), Axis("y", 0, 2)
 wanted = Separable(x=lambda s: np.sin(np.pi * s), y=lambda s: np.exp(-s), t=time.cos(3))
 terms = [div(x, -1, others={y: lambda s: s * (2 - s)}), laplacian([x, y], 0.05), -mass(x)]
-walls = {x: "periodic", y: (Dirichlet("from exact"), Neumann("from exact"))}
-pde = PDE([x, y], terms, boundary=walls, exact=wanted, sources="from exact", name="channel")
+pde = PDE(
+    [x, y],
+    terms,
+    boundary={x: "periodic", y: (Dirichlet("from exact"), Neumann("from exact"))},
+    exact=wanted,
+    sources="from exact",
+    name="channel",
+)
 for level in (2, 3, 4):
     problem = pde.discretize(level, degree=2, grid="full")
     result = evolve(problem, until=0.2, method="crank-nicolson", dt=0.001)

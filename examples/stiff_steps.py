@@ -15,12 +15,20 @@ problem = gallery.make("diffusion-2d", level=4)
 start = np.linalg.norm(problem.initial)
 half = Event(lambda t, u: np.linalg.norm(u) - start / 2, "half of the norm", direction=-1)
 
-for method, options in (
-    ("esdirk3", {"preconditioner": "auto"}),
-    ("exponential-trapezoidal", {}),
-    ("dormand-prince", {}),
+for method, preconditioner in (
+    ("esdirk3", "auto"),
+    ("exponential-trapezoidal", None),
+    ("dormand-prince", None),
 ):
-    result = evolve(problem, until=0.1, method=method, rtol=1e-5, at=[0.05], events=half, **options)
+    result = evolve(
+        problem,
+        until=0.1,
+        method=method,
+        rtol=1e-5,
+        at=[0.05],
+        events=half,
+        preconditioner=preconditioner,
+    )
     (time, state), event = result.samples[0], result.events[0]
     print(
         f"{method}: {result.steps} steps, {result.rejected} rejected; "

@@ -121,7 +121,7 @@ class PDE:
         axes: Sequence[Axis],
         terms: Term | Iterable[Any],
         *,
-        boundary: Boundary | Mapping[Axis, Boundary] | Mapping[str, Boundary],
+        boundary: Boundary | Mapping[Any, Boundary],
         initial: Field | str | None = None,
         sources: Field | Sequence[Field] | str = (),
         exact: Field | Callable[..., Any] | None = None,
