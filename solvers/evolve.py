@@ -12,6 +12,7 @@ from batchkron.solvers.checkpointing import CheckpointKeeper, ResumeWarning
 from batchkron.solvers.evolve_plan import Plan, plan_run
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.evolve_run import Run
+from batchkron.solvers.linearity import refuse_nonlinear
 from batchkron.solvers.observing import Observer
 from batchkron.solvers.progress import make_progress
 from batchkron.solvers.protocols import TimeProblem
@@ -111,7 +112,9 @@ def evolve(
     ValueError
         If a value is wrong, a checkpoint is of another problem, dtype, method or step, or
         ``problem.check_interval(t0, until)``, where there is one, says so; if a checkpoint could
-        not be read back on this machine, where its memory is too small.
+        not be read back on this machine, where its memory is too small. If the method is implicit
+        or exponential and f(t, u + v) - f(t, u) is not A(t) v, tried once a run; of IMEX methods
+        only the implicit part has to be linear. Methods with ``nonlinear = True`` are not tried.
     TypeError
         If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError
@@ -160,6 +163,7 @@ def evolve(
         raise TypeError(
             f"callback is a {type(callback).__name__}; expected a function callback(state)."
         )
+    refuse_nonlinear(plan)
     stepper = _make_stepper(plan, solver, preconditioner)
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)

@@ -85,6 +85,28 @@ class Plan:
         """Return t0 + step · dt, and exactly ``until`` for the last step."""
         return self.until if step == self.steps else self.t0 + step * self.dt
 
+    @property
+    def begin(self) -> float:
+        """The time of ``u``."""
+        if self.control is None:
+            return self.time(self.first_step)
+        return self.t0 if self.control.time is None else self.control.time
+
+    @property
+    def first_end(self) -> float:
+        """The end of the first step; a guess, not beyond ``until``, where it is chosen later."""
+        if self.control is None:
+            return self.time(min(self.first_step + 1, self.steps))
+        length = self.until - self.begin
+        return self.begin + min(self.dt or 1e-3 * length, length)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no step to take."""
+        if self.control is None:
+            return self.first_step >= self.steps
+        return self.begin >= self.until
+
 
 def plan_run(
     problem: Any,

@@ -34,6 +34,9 @@ class Stepper(ABC):
         Evaluations of f in a step.
     implicit : bool
         Whether a step needs the operator A, to solve a linear system or for exp(dt A).
+    nonlinear : bool
+        Whether an implicit method is for f(t, u) that is nonlinear, as those are that iterate with
+        Jacobians. False by default: `evolve` then refuses a problem whose f is not A(t) u + s(t).
     error_order : int
         Where a step estimates its error, the estimate is O(dt^(error_order + 1)); 0 elsewhere.
     real_limit : float
@@ -48,6 +51,7 @@ class Stepper(ABC):
     order: ClassVar[int]
     stages: ClassVar[int]
     implicit: ClassVar[bool] = False
+    nonlinear: ClassVar[bool] = False
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
