@@ -87,6 +87,9 @@ def bicgstab(
 
     Storage: 6 vectors, 7 with M, beside b and the returned x. Two products with A (and M) an
     iteration, one more at the end and where a residual is replaced, which ``restarts`` counts not.
+    A solve that does not converge returns the best of the iterates whose true residual was
+    computed, x₀ among them; from the first time that it goes on from a true residual this takes
+    one more vector.
 
     References
     ----------

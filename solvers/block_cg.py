@@ -80,8 +80,10 @@ def block_cg(
 
     On a device, K × K matrices are factorised on the host, which waits in each iteration.
 
-    Storage: at most 10 K vectors at a time beside b, x among them, 11 K with M. One product of A
-    (and M) with at most K vectors an iteration, and one more at the end.
+    Storage: at most 10 K vectors at a time beside b, x among them, 11 K with M, and K more from the
+    first time that the method begins again: of the iterates whose true residual was computed, x₀
+    among them, each column's best is returned. One product of A (and M) with at most K vectors an
+    iteration, and one more at the end.
 
     References
     ----------

@@ -81,8 +81,9 @@ def block_gmres(
 
     On a device, the small matrices are on the host, which waits in each step.
 
-    Storage: at most (m + 10) K vectors at a time beside b, x among them. A block step applies A
-    (and M) to at most K vectors at once, each cycle once more.
+    Storage: at most (m + 10) K vectors at a time beside b, x among them, and K more from the second
+    cycle on: of the iterates at the ends of cycles and x₀, each column's best is returned. A block
+    step applies A (and M) to at most K vectors at once, each cycle once more.
 
     References
     ----------

@@ -13,6 +13,7 @@ from batchkron.solvers.krylov_result import WORST_FIRST, KrylovResult, Status
 from batchkron.solvers.layouts import as_systems
 from batchkron.solvers.linear_system import LinearSystem, check_tolerances
 from batchkron.solvers.products import Vector, norms_of, working_dtype
+from batchkron.solvers.verified_iterates import VerifiedIterates
 
 Norms = NDArray[np.float64]
 
@@ -92,8 +93,13 @@ class BlockSolve:
         self.x = module.empty_like(rows)
         norm_b = norms_of(rows)
         self.tolerance = np.maximum(tolerances[0] * norm_b, tolerances[1])
-        guessed = self.system.initial_guess(x0, self.x, "columns")
-        self.x[module.asarray(norm_b == 0)] = 0
+
+        def guess(out: Vector) -> bool:
+            guessed = self.system.initial_guess(x0, out, "columns")
+            out[module.asarray(norm_b == 0)] = 0
+            return guessed
+
+        guessed = guess(self.x)
         count = len(rows)
         self.statuses = np.full(count, None, object)
         self.iterations = np.zeros(count, np.int64)
@@ -102,6 +108,7 @@ class BlockSolve:
         self._residuals = self._true_residuals() if guessed else rows.copy()
         self.norms = norms_of(self._residuals)
         self._history = [self.norms.copy()]
+        self._verified = VerifiedIterates(self.norms.copy(), guess)
         self.image = 0.0  # the longest product with A of a unit vector
         self._end(~np.isfinite(self.norms) | ~np.isfinite(norm_b), Status.NOT_FINITE)
         self._end(self.norms <= self.tolerance, Status.CONVERGED)
@@ -187,9 +194,12 @@ class BlockSolve:
             end(every, Status.MAX_ITERATIONS)
         end(stuck, Status.STAGNATED)
         self.restarts[self.active] += 1
+        if len(self.active):
+            self._verified.compare(self.x, self.norms)
 
     def result(self, raise_on_failure: bool) -> KrylovResult:
         """Return the solution and what there is to say about it."""
+        self._verified.restore(self.x, self.norms)
         worst = min(self.statuses, key=WORST_FIRST.index, default=Status.CONVERGED)
         result = KrylovResult(
             x=self.x.T,
@@ -211,10 +221,15 @@ class BlockSolve:
         return result
 
     def _packed(self) -> Norms:
-        """Return the estimates, each column's own first, NaN after its last."""
+        """Return the estimates, each column's own first, NaN after its last.
+
+        The last one of a column that did not converge is that of its x.
+        """
         together = np.array(self._history)
         order = np.argsort(np.isnan(together[1:]), axis=0, kind="stable")
         together[1:] = np.take_along_axis(together[1:], order, 0)
+        failed = np.flatnonzero(self.statuses != Status.CONVERGED)
+        together[self.iterations[failed], failed] = self.norms[failed]
         return together[: int(self.iterations.max(initial=0)) + 1]
 
     def _true_residuals(self) -> Vector:

@@ -100,7 +100,8 @@ def gmres(
     over the space reached.
 
     The estimate of the residual that stops a cycle is never trusted: b - A x is computed at its
-    end and decides. An update that does not reduce it is thrown away.
+    end and decides. An update that does not reduce it is thrown away, so that x is never worse than
+    x₀.
 
     Storage: m + 3 vectors, m + 4 with M, beside b and the returned x. Each iteration applies A
     (and M) once, each cycle once more.
@@ -201,6 +202,7 @@ class Gmres(KrylovMethod):
         self._basis_size = self._most_steps = self.restart
 
     _measures = True
+    _never_worse = True
 
     def _allocate(self, preconditioned: bool) -> None:
         self._x, self._work = self._vector("x"), self._vector("work")

@@ -28,6 +28,7 @@ from batchkron.solvers.linear_system import LinearSystem, check_count, check_tol
 from batchkron.solvers.products import Vector, norms_of, working_dtype
 from batchkron.solvers.residual_history import ResidualHistory
 from batchkron.solvers.solve_watch import Watch
+from batchkron.solvers.verified_iterates import VerifiedIterates
 
 _AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
 _AT_ONCE_OF_SMALL = 16  # of systems where looking takes as long as several of them
@@ -42,6 +43,7 @@ _STATUS = {
     Progress.BREAKDOWN: Status.BREAKDOWN,
     Progress.NOT_FINITE_AT_END: Status.NOT_FINITE,
     Progress.INDEFINITE_AT_END: Status.INDEFINITE,
+    Progress.LEAST_SQUARES: Status.LEAST_SQUARES,
 }
 _BY_CODE = np.full(max(_STATUS) + 1, None)
 _BY_CODE[list(_STATUS)] = list(_STATUS.values())
@@ -182,6 +184,7 @@ class KrylovMethod(ABC):
 
     _basis_size = 0
     _measures = False  # whether the first product with A says in what unit they are taken
+    _never_worse = False  # whether an iterate is taken over only if its true residual is less
 
     def _vector(self, name: str) -> Vector:
         """Return a vector of the workspace, which is kept as long as b has the same shape."""
@@ -227,15 +230,21 @@ class KrylovMethod(ABC):
             watch.begin_solve(self.size)
             self._first_residual(system, x0, tolerances, watch)
             history = ResidualHistory(space)
+            verified = VerifiedIterates(
+                space.field(Field.RESIDUAL),
+                lambda out: system.initial_guess(x0, out, self.batched),
+            )
             watch.norm_b = float(space.field(Field.NORM_B)[0]) if watch.callback else 1.0
             running = space.running()
             while running:
                 self._sweep(system, watch, history)
                 space.changed()
                 running = space.running(self._check(system))
+                if running and not self._never_worse:
+                    verified.compare(self._solution, space.field(Field.RESIDUAL))
                 history.take()
                 watch.cycle_ended(self._solution, self.batched)
-            return self._result(system, history, out, raise_on_failure, tolerances)
+            return self._result(system, history, verified, out, raise_on_failure, tolerances)
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -392,6 +401,7 @@ class KrylovMethod(ABC):
         self,
         system: LinearSystem,
         history: ResidualHistory,
+        verified: VerifiedIterates,
         out: Vector | None,
         raise_on_failure: bool,
         tolerances: tuple[float, float],
@@ -399,17 +409,19 @@ class KrylovMethod(ABC):
         """Copy x out of the workspace, and say how each system ended."""
         space = self._space
         assert space is not None
+        progress, scalars = space.progress(), space.scalars()
+        self._taken = int(progress[1].max(initial=0))
+        residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
+        self._final_verdict(system, progress, residuals, scalars, tolerances)
+        settled = progress[0] == Progress.LEAST_SQUARES if system.preconditioned else None
+        if verified.restore(self._solution, residuals, settled).any():
+            self._final_verdict(system, progress, residuals, scalars, tolerances)
         x = from_systems(self._solution, self.batched)
         if out is None:
             target = x.copy()
         else:
             target = out
             np.copyto(target, x)
-        progress = space.progress()
-        self._taken = int(progress[1].max(initial=0))
-        scalars = space.scalars()
-        residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
-        self._judge_tiny(system, progress, residuals, scalars, tolerances)
         statuses = _BY_CODE[progress[0]]
         codes = np.flatnonzero(np.bincount(progress[0])).tolist()
         found = {_STATUS[Progress(code)] for code in codes}
@@ -417,6 +429,8 @@ class KrylovMethod(ABC):
         batch = space.shape[:-1]
         one = self.batched is None
         norms = history.norms()
+        failed = np.flatnonzero(progress[0] != Progress.CONVERGED)
+        norms[progress[1, failed], failed] = residuals[failed]
         result = KrylovResult(
             x=target,
             status=worst,
@@ -432,7 +446,7 @@ class KrylovMethod(ABC):
             self._raise(result, statuses, tolerances)
         return result
 
-    def _judge_tiny(
+    def _final_verdict(
         self,
         system: LinearSystem,
         progress: Any,
@@ -440,9 +454,10 @@ class KrylovMethod(ABC):
         scalars: Any,
         tolerances: tuple[float, float],
     ) -> None:
-        """Measure residuals again whose squares were lost beside b or the first residual.
+        """Say of systems that ended what their passes could not know.
 
-        Such a system may have been taken for solved: it has stagnated where it is not. Without
+        Residuals are measured again whose squares were lost beside b or the first residual: such
+        a system may have been taken for solved, and has stagnated where it is not. Without
         iterations and with a norm of b that is zero, b is.
         """
         space = self._space
@@ -455,13 +470,19 @@ class KrylovMethod(ABC):
             return
         left = self._residual
         if space.systems > 1:  # those of systems that ended before are not kept
-            system.apply(self._solution, left)
-            left = system.b - left
+            left = self._measured_residual(system)
         shape, places = (space.systems, space.size), self._arrays.asarray(which)
         residuals[which] = norms_of(left.reshape(shape)[places])
         lengths = norms_of(system.b.reshape(shape)[places])
         bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
         progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED
+
+    def _measured_residual(self, system: LinearSystem) -> Vector:
+        """Return b - A x of all systems, where the passes have it."""
+        left = self._residual
+        system.apply(self._solution, left)
+        np.subtract(system.b, left, out=left)
+        return left
 
     def _raise(self, result: KrylovResult, statuses: Any, tolerances: tuple[float, float]) -> None:
         failed = sum(status is not Status.CONVERGED for status in statuses)

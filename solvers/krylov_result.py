@@ -31,6 +31,7 @@ class Status(StrEnum):
     BREAKDOWN = "breakdown"
     NOT_FINITE = "not-finite"
     INDEFINITE = "indefinite"
+    LEAST_SQUARES = "least-squares"
 
     @property
     def advice(self) -> str:
@@ -55,11 +56,16 @@ _ADVICE = {
     ),
     Status.NOT_FINITE: (
         "NaN or infinity appeared in b, in x0, or in a product with A or M: check the operator "
-        "and the data; x is the last finite iterate."
+        "and the data; x is the best iterate whose residual was finite."
     ),
     Status.INDEFINITE: (
         "A or M is not positive definite, which cg needs (and minres, of M): use minres for a "
         "Hermitian A, gmres or bicgstab for any, or solve with -A if A is negative definite."
+    ),
+    Status.LEAST_SQUARES: (
+        "A x = b has no solution to working precision, for A is singular and b outside its range: "
+        "x has the least residual that there is (with M, in the norm (r* M r)^½). For a solution, "
+        "check boundary conditions, or take the part of b in the null space of A out of b."
     ),
 }
 
@@ -69,6 +75,7 @@ WORST_FIRST = (
     Status.INDEFINITE,
     Status.STAGNATED,
     Status.MAX_ITERATIONS,
+    Status.LEAST_SQUARES,
     Status.CONVERGED,
 )
 
@@ -84,15 +91,17 @@ class KrylovResult:
     Parameters
     ----------
     x : ndarray, of b's shape, (N,) for b of shape (N, 1)
-        The solution, or the last finite iterate where there is none.
+        The solution; without one the iterate of the least residual that was computed: of x₀,
+        where the method began again or took the true residual, and of the last iterate.
     status : Status
         Why it stopped; of several systems the worst, in the order not-finite, breakdown,
-        indefinite, stagnated, max-iterations, converged.
+        indefinite, stagnated, max-iterations, least-squares, converged.
     residual_norm : float, or ndarray of float64, shape (...)
         The true residual ‖b - A x‖ of ``x``, of each system.
     residual_norms : ndarray of float64, shape (iterations + 1,) or (most iterations + 1, ...)
         The initial true residual norm, then the solver's estimate after each inner iteration; of
-        several systems NaN after a system's last.
+        several systems NaN after a system's last. Of a solve that did not converge the last one is
+        ``residual_norm``, of the x that is returned.
     iterations : int, or ndarray of int, shape (...)
         Inner iterations, over all restarts.
     restarts : int, or ndarray of int, shape (...)
@@ -133,7 +142,10 @@ class KrylovResult:
 
     @property
     def info(self) -> int:
-        """SciPy's code: 0 converged, > 0 the iterations of a run that did not, < 0 a breakdown."""
+        """SciPy's code: 0 converged, > 0 the iterations of a run that did not, < 0 a breakdown.
+
+        > 0 also for a least-squares solution, which does not meet the tolerance.
+        """
         return _INFO.get(self.status, max(int(np.max(self.iterations, initial=1)), 1))
 
     def __iter__(self) -> Iterator[Any]:

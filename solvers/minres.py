@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from batchkron.arrays import to_host
+from batchkron.operators.krylov_space import Field, Flag, Progress
 from batchkron.solvers.kept_solvers import solve_once
 from batchkron.solvers.krylov_method import KrylovMethod
 from batchkron.solvers.krylov_result import KrylovResult
 from batchkron.solvers.linear_system import LinearSystem
-from batchkron.solvers.products import Vector
+from batchkron.solvers.products import Vector, norms_of
 from batchkron.solvers.solve_watch import Watch
+
+_ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero
 
 
 def minres(
@@ -57,7 +63,8 @@ def minres(
     -------
     KrylovResult
         ``x``, ``status``, ``iterations`` and more; unpacks as ``x, info``. A vector v with
-        v* M v < 0 ends a solve as ``Status.INDEFINITE``.
+        v* M v < 0 ends a solve as ``Status.INDEFINITE``. A system without a solution ends as
+        ``Status.LEAST_SQUARES``, with ``info`` > 0.
 
     Raises
     ------
@@ -78,12 +85,19 @@ def minres(
     -----
     The method is that of [1]_. Where the recursion's residual meets the tolerance, the true one
     is computed and decides; if it is larger, the method begins again from it, as long as it
-    shrank to half since the last time. A singular system without a solution ends as
-    ``Status.BREAKDOWN`` at one of its least-squares solutions: where ‖A r‖, known from the
-    recursion [2]_, is rounding beside ‖A‖ ‖r‖.
+    shrank to half since the last time. So it does where the rounding of the steps, at most
+    ε ‖A‖ Σ ‖step‖, reaches the recursion's residual, which then says nothing of b - A x.
 
-    Storage: 6 vectors, 9 with M, beside b and the returned x. One product with A (and M) an
-    iteration, and one more at the end.
+    A singular system without a solution ends as ``Status.LEAST_SQUARES`` at one of its
+    least-squares solutions. There A r = 0 (with M, where the norm of the residual is that of M,
+    A M r = 0). The recursion, which knows ‖A r‖ [2]_, stops where it is rounding beside ‖A‖ ‖r‖,
+    or below √ε ‖A‖ ‖r‖ and the next step's rounding is more than it takes off the residual; the
+    status says that ‖A r‖ ≤ 8 √ε ‖A‖ ‖r‖ was seen to hold of the true r = b - A x.
+
+    Storage: 6 vectors, 9 with M, beside b and the returned x, and one more from the first time that
+    the method begins again: of the iterates whose true residual was computed, x₀ among them, the
+    best one is returned. One product with A (and M) an iteration, and one more at the end; where
+    that is no solution, two more (and two with M) for ‖A r‖.
 
     References
     ----------
@@ -155,6 +169,9 @@ class Minres(KrylovMethod):
 
     _measures = True
 
+    def _flags(self, preconditioned: bool) -> Flag:
+        return super()._flags(preconditioned) | Flag.PERSISTS
+
     def _allocate(self, preconditioned: bool) -> None:
         names = ("x", "v", "previous", "w", "d", "d2")
         x, v, previous, w, d, d2 = (self._vector(name) for name in names)
@@ -204,6 +221,46 @@ class Minres(KrylovMethod):
             self._lanczos[turn].run()
             system.precondition(self._v[1 - turn], self._z[1 - turn])
         return self._last[turn].run()
+
+    def _final_verdict(
+        self,
+        system: LinearSystem,
+        progress: Any,
+        residuals: Any,
+        scalars: Any,
+        tolerances: tuple[float, float],
+    ) -> None:
+        """Say also which of the systems that could not go on are at a least-squares solution."""
+        super()._final_verdict(system, progress, residuals, scalars, tolerances)
+        ended = np.isin(progress[0], (Progress.BREAKDOWN, Progress.STAGNATED))
+        if ended.any():
+            gradients = self._gradients(system, residuals, scalars[:, Field.OPERATOR])
+            bound = _ROUNDINGS * np.sqrt(np.finfo(self.dtype).eps)
+            optimal = gradients <= bound * scalars[:, Field.OPERATOR_NORM]
+            progress[0, ended & optimal] = Progress.LEAST_SQUARES
+
+    def _gradients(self, system: LinearSystem, residuals: Any, units: Any) -> Any:
+        """Return ‖A r‖ / ‖r‖ of each true residual in the units of products; with M, of M A."""
+        r, z, w = self._measured_residual(system), self._z[0], self._w
+        rows = (-1, system.b.shape[-1])
+
+        def scale(vectors: Vector, factors: Any) -> None:
+            given = self._arrays.asarray(factors.astype(r.real.dtype))
+            vectors.reshape(rows)[...] *= given[:, None]
+
+        scale(r, 1 / residuals)
+        system.precondition(r, z)
+        system.apply(z, w)
+        scale(w, units)
+        if not system.preconditioned:
+            return norms_of(w.reshape(rows)) / norms_of(r.reshape(rows))
+        image = self._z[1]
+        system.precondition(w, image)
+        squares = [
+            to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
+            for left, right in ((w, image), (r, z))
+        ]
+        return np.sqrt(squares[0] / squares[1])
 
     def solve(
         self,

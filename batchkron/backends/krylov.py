@@ -65,6 +65,7 @@ class Progress(IntEnum):
     BREAKDOWN = 11
     NOT_FINITE_AT_END = 12
     INDEFINITE_AT_END = 13
+    LEAST_SQUARES = 14
 
 
 class Field(IntEnum):
@@ -75,8 +76,10 @@ class Field(IntEnum):
     TOLERANCE = 2
     NORM_B = 3
     UNIT = 4
+    OPERATOR = 6
     RESTARTS = 7
     PRODUCTS = 11
+    OPERATOR_NORM = 13
 
 
 class Flag(IntFlag):
@@ -85,6 +88,7 @@ class Flag(IntFlag):
     RETRIES = 1
     PRECONDITIONED = 2
     FLEXIBLE = 4
+    PERSISTS = 8
 
 
 def small_size(restart: int, dtype: np.dtype[np.generic]) -> int:

@@ -146,7 +146,7 @@ enum Progress {
   kBroken = 3,      // a breakdown
   kNotFinite = 4,   // NaN or infinity
   kIndefinite = 5,  // A or M is not positive definite
-  kCycleEnd = 6,    // a cycle of GMRES
+  kCycleEnd = 6,    // a cycle of GMRES, or a recursion of MINRES that rounding has reached
   kDrifted = 7,     // the recursion's residual may have left the true one, which is to replace it
   kConverged = 8,
   kMaxIterations = 9,
@@ -154,6 +154,7 @@ enum Progress {
   kBreakdown = 11,
   kNotFiniteAtEnd = 12,
   kIndefiniteAtEnd = 13,
+  kLeastSquares = 14,  // no pass says this: the host does, of MINRES
 };
 
 enum class Gate { running, waiting, unfinished, any };
@@ -182,7 +183,9 @@ enum StateField {
   kMostCycles = 10,
   kProducts = 11,  // with A, of iterations that a launch does several of
   kReplaced = 12,  // whether the recursion goes on, with the true residual instead of its own
-  kOwn = 13,
+  kOperatorNorm = 13,    // MINRES: of M A in the norm of M⁻¹, as far as it was seen; the solve's
+  kEuclideanNorm = 14,   // MINRES: of A in the 2-norm, likewise; both in units of kOperator
+  kOwn = 15,
   kStateFields = 32,
 };
 
@@ -191,6 +194,7 @@ enum Flag : Index {
   kRetries = 1,         // a recursion that broke down begins again where it made progress
   kPreconditioned = 2,  // there is an M
   kFlexible = 4,        // the basis of solutions is kept
+  kPersists = 8,        // as kRetries, until a recursion gains less than a tenth
 };
 
 // The arguments of all passes. Vectors are (systems, n), C-contiguous; bases (slots, systems, n).

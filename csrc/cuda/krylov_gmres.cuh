@@ -33,7 +33,7 @@ enum Own {
   kShare,           // d, a number
   kOwnEnd = kShare + 2,
 };
-static_assert(kOwnEnd <= kStateFields, "a system's state has room for them");
+static_assert(int(kOwnEnd) <= int(kStateFields), "a system's state has room for them");
 
 // Who does the small arithmetic of a system: one thread, or on a device a warp (krylov_basis.cuh),
 // whose members share loops and wait for each other where one reads what another wrote.

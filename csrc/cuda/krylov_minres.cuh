@@ -2,6 +2,12 @@
 // matrix. Vectors: x, v and the one before it, w = A z, the direction and the one before it,
 // z = M v, the next z, r. Each iteration exchanges "and the one before it". Without M z is v, the
 // next z is the v that is overwritten, and r is not used.
+//
+// The recursion knows the residual of an x without rounding. That of a step along d, which rounding
+// puts beside x, is eps |A| |d| times the step: where A is singular, d grows into its null space
+// without limit, and the residual's recursion goes on to shrink while b - A x grows. Hence a step is
+// not taken whose rounding would, with that of all before it, exceed the residual; and the method has
+// arrived at a least-squares solution where A r is small and a step's rounding exceeds what it gains.
 #pragma once
 
 #include "krylov.cuh"
@@ -25,8 +31,16 @@ enum Own {
   kRho3,
   kEta,               // the residual's norm, in the norm of M, with a sign
   kMove,              // along the next direction
-  kNorm,              // of A, as far as it was seen
+  kLength,            // 2-norm of z, in units of beta
+  kDirection,         // of the latest direction
+  kLastDirection,
+  kPath,              // sum of the lengths of all steps
+  kOwnEnd,
 };
+// Of the bound of rounding beside the residual; errors of both signs leave a small part of it. With 8,
+// float32 systems of condition 1e4 that converge would begin again before (measured).
+constexpr double kDrift = 32;
+static_assert(int(kOwnEnd) <= int(kStateFields), "a system's state has room for them");
 
 // The square of the first v's norm.
 template <class T>
@@ -37,6 +51,24 @@ void begin(const System<T>& system, double square) {
     system.status() = square < 0 ? kIndefinite : kBroken;
   system.at(kBeta) = system.at(kEta) = sqrt(square);
   system.at(kCosine) = system.at(kLastCosine) = 1;
+  system.at(kEstimate) = system.at(kScale);
+}
+
+// How a recursion ends whose next step rounding spoils; kRunning where it does not. A r is
+// `gradient` times r, and the step is `move` along a direction that is at most `length` long.
+template <class T>
+Progress judged(const System<T>& system, double gradient, double move, double length,
+                double cosine, double sine) {
+  const double norm = system.at(kOperatorNorm);
+  // Measured on a singular matrix of 8 unknowns: 17 units of rounding.
+  if (gradient <= 64 * rounding<T>() * norm) return kBroken;
+  const double residual = system.at(kEstimate) / system.at(kScale);
+  const double share = rounding<T>() * system.at(kEuclideanNorm) / residual;  // of a unit of path
+  const double gain = cosine * cosine / (1 + fabs(sine));  // 1 - |sine|
+  const double step = fabs(move) * length;
+  // Lanczos' vectors stay orthogonal to the root of rounding: A r becomes no smaller.
+  if (gradient <= sqrt(rounding<T>()) * norm && share * step >= gain) return kBroken;
+  return share * (system.at(kPath) + step) > kDrift ? kCycleEnd : kRunning;
 }
 
 // The square of the next v's norm completes a column of the tridiagonal matrix: rotate it.
@@ -56,24 +88,27 @@ void rotate(const System<T>& system, double square) {
   const double delta = c * alpha - last_c * s * beta;
   const double rho = hypot(delta, next);
   const double seen = hypot(alpha, next);
-  if (!(seen <= system.at(kNorm))) system.at(kNorm) = seen;
-  // The norm of A r is this times that of r: where it is rounding, r is in the null space of A.
-  // Measured on a singular matrix of 8 unknowns: 17 units of rounding.
+  if (!(seen <= system.at(kOperatorNorm))) system.at(kOperatorNorm) = seen;
   const double gradient = hypot(delta, c * next);
-  if (gradient <= 64 * rounding<T>() * system.at(kNorm)) {
-    system.status() = kBroken;
+  const double rho2 = s * alpha + last_c * c * beta, rho3 = last_s * beta;
+  const double cosine = delta / rho, sine = next / rho, move = cosine * system.at(kEta);
+  const double length = (system.at(kLength) + fabs(rho2) * system.at(kDirection) +
+                         fabs(rho3) * system.at(kLastDirection)) / rho;
+  const Progress progress = judged(system, gradient, move, length, cosine, sine);
+  if (progress != kRunning) {
+    system.status() = progress;
     return;
   }
   system.at(kNextBeta) = next;
   system.at(kRho1) = rho;
-  system.at(kRho2) = s * alpha + last_c * c * beta;
-  system.at(kRho3) = last_s * beta;
+  system.at(kRho2) = rho2;
+  system.at(kRho3) = rho3;
   system.at(kLastCosine) = c;
   system.at(kLastSine) = s;
-  system.at(kCosine) = delta / rho;
-  system.at(kSine) = next / rho;
-  system.at(kMove) = system.at(kCosine) * system.at(kEta);
-  system.at(kEta) *= -system.at(kSine);
+  system.at(kCosine) = cosine;
+  system.at(kSine) = sine;
+  system.at(kMove) = move;
+  system.at(kEta) *= -sine;
 }
 }  // namespace minres
 
@@ -111,10 +146,10 @@ struct MinresFirst {
   }
 };
 
-// The diagonal entry z* A z.
+// The diagonal entry z* A z, and the lengths of z and A z.
 template <class T>
 struct MinresDiagonal {
-  static constexpr int sums = 1;
+  static constexpr int sums = 3;
   static constexpr bool maxima = false;
   static constexpr Gate gate = Gate::running;
 
@@ -125,13 +160,19 @@ struct MinresDiagonal {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    at.add_real_product(0, at.get(minres::Z), times(c.unit, at.get(minres::W)));
+    const auto z = at.get(minres::Z), w = times(c.unit, at.get(minres::W));
+    at.add_real_product(0, z, w);
+    at.add_square(1, w);
+    at.add_square(2, z);
   }
 
   static void after(const System<T>& system, const double* sums) {
     const double beta = system.at(minres::kBeta);
     if (!is_finite(sums[0])) system.status() = kNotFinite;
     system.at(minres::kDiagonal) = sums[0] / beta / beta;
+    system.at(minres::kLength) = sqrt(sums[2]) / beta;
+    const double seen = sums[2] > 0 ? sqrt(sums[1] / sums[2]) : 0;
+    if (!(seen <= system.at(kEuclideanNorm))) system.at(kEuclideanNorm) = seen;
   }
 };
 
@@ -186,7 +227,7 @@ struct MinresNorm {
 // The next direction and x; with M the residual as well, whose norm is not that of M.
 template <class T>
 struct MinresUpdate {
-  static constexpr int sums = 1;
+  static constexpr int sums = 2;
   static constexpr bool maxima = false;
   static constexpr Gate gate = Gate::running;
 
@@ -216,6 +257,7 @@ struct MinresUpdate {
     const auto x = at.get(minres::X) + times(c.move, d);
     at.put(minres::D2, d);
     at.put(minres::X, x);
+    at.add_square(1, d);
     if (c.preconditioned) {
       const auto r = times(c.shrink, at.get(minres::R)) + times(c.turn, at.get(minres::Previous));
       at.put(minres::R, r);
@@ -224,6 +266,10 @@ struct MinresUpdate {
   }
 
   static void after(const System<T>& system, const double* sums) {
+    const double length = sqrt(sums[1]);
+    system.at(minres::kLastDirection) = system.at(minres::kDirection);
+    system.at(minres::kDirection) = length;
+    system.at(minres::kPath) += fabs(system.at(minres::kMove)) * length;
     system.at(minres::kLastBeta) = system.at(minres::kBeta);
     system.at(minres::kBeta) = system.at(minres::kNextBeta);
     system.record(system.has(kPreconditioned) ? sqrt(sums[0]) : fabs(system.at(minres::kEta)));

@@ -99,7 +99,8 @@ inline void verdict(const System<T>& system, double norm) {
   const int ended = system.status();
   system.at(kResidual) = norm;
   const bool progress = norm <= 0.5 * before;
-  const bool retries = system.has(kRetries) && progress && ended == kBroken;
+  const bool retries = ended == kBroken && ((system.has(kRetries) && progress) ||
+                                            (system.has(kPersists) && norm <= 0.9 * before));
   // growth that the recursion tells of is no stagnation
   const bool drifted = ended == kDrifted && (progress || system.at(kEstimate) > 0.1 * before);
   system.at(kReplaced) = 0;
@@ -116,7 +117,7 @@ inline void verdict(const System<T>& system, double norm) {
   } else if (drifted) {
     system.status() = kRunning;
     system.at(kReplaced) = 1;
-  } else if (!progress) {
+  } else if (!progress && !retries) {
     system.status() = kStagnated;
   } else {
     system.status() = kRunning;
