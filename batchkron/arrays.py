@@ -16,6 +16,7 @@ from batchkron.errors import BackendUnavailableError, ContextLostError
 # Statuses of CUDA: no driver, or one that is older than CuPy's CUDA; no device.
 _ABSENT = {35, 100}
 _NO_MEMORY = 2
+_MAX_PLACES = 100_000  # elements whose places are compared, in a few milliseconds
 # After these the driver refuses all further work of the process: illegal address or instruction,
 # misaligned address, stack or assertion failure, time-out, failed launch, uncorrectable memory.
 _LOST = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
@@ -34,6 +35,21 @@ def is_scalar(value: object) -> bool:
     return bool(np.isscalar(value)) or (
         isinstance(value, array_module(value).ndarray) and getattr(value, "ndim", 1) == 0
     )
+
+
+def is_masked(value: object) -> bool:
+    """Whether a value is a masked array of NumPy."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
+
+
+def refuse_masked(value: object, name: str) -> None:
+    """Raise TypeError if a value is a masked array: what it hides would be computed with."""
+    if is_masked(value):
+        raise TypeError(
+            f"{name} is a masked array, whose mask would be ignored; fill it first, as with "
+            f"{name}.filled(0), or pass {name}.data"
+        )
 
 
 def is_sparse(value: object) -> bool:
@@ -78,8 +94,11 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If the array is on another device than the other operands.
+        If the array is on another device than the other operands, or masked.
     """
+    if type(value) is module.ndarray:
+        return cast("NDArray[Any]", value)
+    refuse_masked(value, name)
     if isinstance(value, module.ndarray):
         return cast("NDArray[Any]", value)  # a string: the type is not built in every call
     if module is not np and isinstance(value, np.ndarray):
@@ -96,6 +115,9 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
         )
     if issparse(value):
         raise TypeError(f"{name} is a sparse matrix; convert it with toarray() first")
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], np.ndarray):
+        for k, entry in enumerate(value):
+            refuse_masked(entry, f"{name}[{k}]")
     return module.asarray(value)  # type: ignore[no-any-return]
 
 
@@ -105,7 +127,7 @@ def to_host(value: ArrayLike, name: str) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If it is another library's array on a device, or a sparse matrix of SciPy.
+        If it is another library's array on a device, a sparse matrix of SciPy, or masked.
     """
     module = array_module(value)
     return as_array(value if module is np else module.asnumpy(value), name)
@@ -133,3 +155,23 @@ def is_aligned(array: NDArray[Any]) -> bool:
 def is_plain(array: NDArray[Any]) -> bool:
     """Whether the kernels may write to the array: C-contiguous and aligned."""
     return bool(array.flags.c_contiguous) and is_aligned(array)
+
+
+def overlaps_itself(array: NDArray[Any]) -> bool:
+    """Whether elements share memory; True if it takes too long to tell."""
+    if array.ndim == 1:
+        return len(array) > 1 and abs(array.strides[0]) < array.itemsize
+    axes = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    reach = array.itemsize  # of what the axes so far make
+    for stride, count in axes:
+        if stride < reach:
+            break
+        reach += stride * (count - 1)
+    else:
+        return False
+    if array.size > _MAX_PLACES:
+        return True
+    places = np.zeros(min(array.size, 1), np.int64)
+    for stride, count in axes:
+        places = (places[:, None] + stride * np.arange(count)).reshape(-1)
+    return bool((np.diff(np.sort(places)) < array.itemsize).any())

@@ -15,6 +15,7 @@ from batchkron.spec import (
     Array,
     BatchSpec,
     KronCall,
+    as_flag,
     compute_dtype,
 )
 
@@ -41,6 +42,7 @@ def batch_spec(
     ValueError, TypeError, IndexError
         As `batchkron.BatchedKron` documents.
     """
+    skip_identities = as_flag(skip_identities, "skip_identities")
     if accumulation not in get_args(Accumulation):
         raise ValueError(
             f"accumulation is {accumulation!r}; expected one of {', '.join(get_args(Accumulation))}"

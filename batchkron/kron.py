@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,12 +18,15 @@ from batchkron.spec import (
     Array,
     KronCall,
     Precision,
+    as_flag,
     as_scalar,
     check_output,
     compute_dtype,
     factor_list,
+    is_finite,
     kron_call,
     ready,
+    times,
 )
 
 
@@ -73,10 +77,11 @@ def gekmm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
-        another precision.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input or
+        itself, or another precision.
     TypeError
-        For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
+        For dtypes without kernels, masked arrays, ``out`` of another dtype than the result, or
+        ``transpose``, ``conj`` or ``tune`` no bool.
 
     Notes
     -----
@@ -149,10 +154,11 @@ def gemkm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input, or
-        another precision.
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input or
+        itself, or another precision.
     TypeError
-        For dtypes without kernels, ``out`` of another dtype than the result, or ``tune`` no bool.
+        For dtypes without kernels, masked arrays, ``out`` of another dtype than the result, or
+        ``transpose``, ``conj`` or ``tune`` no bool.
 
     Examples
     --------
@@ -194,7 +200,10 @@ def _run(call: KronCall, out: Array | None) -> Array:
         check_output(out, call.shape, dtype, others)
         target = out if is_plain(out) else chosen.empty(call.shape, dtype)
     y = target if call.y is out and target is out else call.y
-    if any(factor.ndim > 2 for factor in call.factors):
+    if not is_finite(call.alpha):
+        product = times(call.alpha, _run(replace(call, alpha=1.0, beta=0.0, y=None), None))
+        target[...] = product if y is None or call.beta == 0 else product + times(call.beta, y)
+    elif any(factor.ndim > 2 for factor in call.factors):
         _run_systems(call, y, target)
     else:
         plan = chosen.kron_plan(call.spec)
@@ -238,7 +247,7 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     ValueError
         If there is no factor, one is not a matrix, or ``out`` does not fit.
     TypeError
-        For dtypes without kernels.
+        For dtypes without kernels, and masked arrays.
 
     Examples
     --------
@@ -333,7 +342,7 @@ def batched_gemm(
     IndexError
         For an id out of range; the text names the first.
     TypeError
-        For dtypes without kernels.
+        For dtypes without kernels, masked arrays, or ``transpose_b`` no bool.
 
     Examples
     --------
@@ -343,6 +352,7 @@ def batched_gemm(
     array([[[10.]]])
     """
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
+    transpose_b = as_flag(transpose_b, "transpose_b")
     spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))
     module = array_module(spec.a)
     if spec.c is None or beta == 0:
@@ -350,5 +360,11 @@ def batched_gemm(
     else:
         result = module.empty(spec.shape, spec.a.dtype)
         module.multiply(spec.c, beta, out=result, dtype=result.dtype)
-    backend_for(module).batched_gemm(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
+    multiply = backend_for(module).batched_gemm
+    if is_finite(alpha):
+        multiply(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
+    else:
+        product: Array = module.zeros(spec.shape, spec.a.dtype)
+        multiply(spec.a, spec.b, product, 1.0, transpose_b, spec.ids)
+        result += times(alpha, product)
     return result

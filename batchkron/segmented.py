@@ -17,7 +17,9 @@ from batchkron.spec import (
     check_output,
     check_replacement,
     compute_dtype,
+    is_finite,
     ready,
+    times,
 )
 
 
@@ -190,7 +192,12 @@ class SegmentedModeMultiply:
             check_output(out, self.output_shape, self._spec.dtype, (blocks,))
             is_target = is_plain(out)
             y = out if is_target else self._backend.empty(self.output_shape, self._spec.dtype)
-        self._plan.run(blocks, y, self._scale(alpha), False)
+        scale = self._scale(alpha)
+        if is_finite(scale):
+            self._plan.run(blocks, y, scale, False)
+        else:
+            self._plan.run(blocks, y, 1.0, False)
+            y[...] = times(scale, y)
         if out is None or y is out:
             return y
         out[...] = y
@@ -219,8 +226,9 @@ class SegmentedModeMultiply:
         """
         blocks = self._blocks(x)
         check_output(y, self.output_shape, self._spec.dtype, (blocks,), "y")
-        if is_plain(y):
-            self._plan.run(blocks, y, self._scale(alpha), True)
+        scale = self._scale(alpha)
+        if is_plain(y) and is_finite(scale):
+            self._plan.run(blocks, y, scale, True)
         else:
             y += self.apply(blocks, alpha=alpha)
         return y

@@ -15,9 +15,12 @@ from batchkron.arrays import (
     array_module,
     as_array,
     is_aligned,
+    is_masked,
     is_plain,
     is_scalar,
     on_host_layout,
+    overlaps_itself,
+    refuse_masked,
     to_host,
 )
 
@@ -273,6 +276,19 @@ def check_replacement(
         raise TypeError(f"{name} has dtype {array.dtype}; the operator holds {dtype}")
 
 
+def as_flag(value: object, name: str) -> bool:
+    """Return a bool; anything else that is true or false is not taken for one.
+
+    Raises
+    ------
+    TypeError
+        If it is no bool, and no ``numpy.bool``.
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}; expected a bool")
+
+
 def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool, ...]:
     """Spread a flag that is given once, or once per factor.
 
@@ -280,11 +296,20 @@ def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool
     ------
     ValueError
         If a sequence does not have one entry per factor.
+    TypeError
+        If it, or an entry, is no bool: strings and numbers are not taken for one.
     """
     if isinstance(flag, (bool, np.bool_)):
         return (bool(flag),) * count
-    if isinstance(flag, str) or not isinstance(flag, (Sequence, np.ndarray)):
+    if (
+        isinstance(flag, str)
+        or not isinstance(flag, (Sequence, np.ndarray))
+        or getattr(flag, "ndim", 1) == 0
+    ):
         raise TypeError(f"{name} is {flag!r}; expected a bool or a sequence of one per factor")
+    for k, entry in enumerate(flag):
+        if not isinstance(entry, (bool, np.bool_)):
+            as_flag(entry, f"{name}[{k}]")  # raises
     flags = tuple(bool(entry) for entry in flag)
     if len(flags) != count:
         raise ValueError(
@@ -353,7 +378,9 @@ def as_scalar(value: object, name: str) -> complex:
         return float(value)
     if isinstance(value, complex):
         return value
-    if isinstance(value, np.generic) or (not np.isscalar(value) and is_scalar(value)):
+    if is_masked(value):
+        pass
+    elif isinstance(value, np.generic) or (not np.isscalar(value) and is_scalar(value)):
         kind = value.dtype.kind  # type: ignore[attr-defined]
         if kind in "biufc":
             number = value.item()  # type: ignore[attr-defined]
@@ -361,6 +388,20 @@ def as_scalar(value: object, name: str) -> complex:
     elif isinstance(value, numbers.Real):
         return float(value)
     raise TypeError(f"{name} is {value!r}; expected a number")
+
+
+def is_finite(scale: complex) -> bool:
+    """Whether a number is neither infinite nor NaN."""
+    return scale - scale == 0
+
+
+def times(scale: complex, product: Array) -> Array:
+    """Return scale · product as NumPy has it, where the scale may be infinite or NaN.
+
+    Kernels scale what they add up, and leave an empty sum at 0.
+    """
+    with np.errstate(invalid="ignore"):
+        return product * scale  # type: ignore[no-any-return]
 
 
 def scaled_dtype(dtype: np.dtype[Any], alpha: complex, beta: complex) -> np.dtype[Any]:
@@ -445,11 +486,13 @@ def check_output(
     Raises
     ------
     TypeError
-        If it is not an array of ``dtype`` where the inputs are.
+        If it is not an array of ``dtype`` where the inputs are, or masked.
     ValueError
-        If its shape differs, it is read-only, or it overlaps an input.
+        If its shape differs, it is read-only, or it overlaps an input or itself.
     """
     module = array_module(*inputs)
+    if type(out) is not module.ndarray:
+        refuse_masked(out, name)
     if not isinstance(out, module.ndarray):
         kind = "NumPy" if module is np else "CuPy"
         raise TypeError(f"{name} is a {type(out).__name__}; expected a {kind} array of {dtype}")
@@ -457,15 +500,32 @@ def check_output(
         raise TypeError(f"{name} has dtype {out.dtype}; expected the result's dtype {dtype}")
     if out.shape != shape:
         raise ValueError(f"{name} has shape {out.shape}; expected the result's shape {shape}")
-    if module is np and not out.flags.writeable:
-        raise ValueError(f"{name} is read-only; pass a writeable array")
+    check_writeable(out, name)
     for array in inputs:
-        if module.may_share_memory(out, array) and _overlap(out, array):
+        if module.may_share_memory(out, array) and overlap(out, array):
             raise ValueError(f"{name} overlaps an input in memory; pass an array of its own")
     return out  # type: ignore[no-any-return]
 
 
-def _overlap(a: Array, b: Array) -> bool:
+def check_writeable(out: Array, name: str) -> None:
+    """Check that each element of an array can be written, by itself.
+
+    Raises
+    ------
+    ValueError
+        If it is read-only, or overlaps itself.
+    """
+    flags = out.flags
+    if isinstance(out, np.ndarray) and not flags.writeable:
+        raise ValueError(f"{name} is read-only; pass a writeable array")
+    if not flags.c_contiguous and overlaps_itself(out):
+        raise ValueError(
+            f"{name} overlaps itself in memory: several of its elements are one; pass an array "
+            f"whose elements lie apart, such as {name}.copy()"
+        )
+
+
+def overlap(a: Array, b: Array) -> bool:
     """Whether two arrays share an element; True if it takes too long to tell."""
     try:
         layouts = on_host_layout(a), on_host_layout(b)

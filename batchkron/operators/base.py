@@ -6,13 +6,13 @@ import math
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, cast, overload
+from typing import Any, NoReturn, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 from scipy.sparse import issparse
 
-from batchkron.arrays import as_array, is_plain, is_scalar
+from batchkron.arrays import as_array, is_plain, is_scalar, refuse_masked
 from batchkron.backends import Backend, backend, backend_on, building_on
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.linear_operator import LinearOperator, Scalar, Vectors
@@ -22,7 +22,9 @@ from batchkron.spec import (
     check_dtype,
     check_output,
     compute_dtype,
+    is_finite,
     ready,
+    times,
 )
 
 _relatives_lock = threading.RLock()  # building relatives is rare, and may build others
@@ -328,11 +330,11 @@ class Operator(LinearOperator):
         if isinstance(scale, complex) and dtype.kind != "c":
             raise TypeError(f"alpha is {scale}; expected a real number for {dtype}")
         check_output(y, shape, dtype, (x,), "y")
-        if dtype == x.dtype == self.dtype and is_plain(y):
+        if dtype == x.dtype == self.dtype and is_plain(y) and is_finite(scale):
             self._run(ready(x, dtype), y, outer, 1, scale, True)
         else:
             product = self._dispatch(x, None, shape, outer, 1)
-            y += product if scale == 1 else scale * product
+            y += product if scale == 1 else times(scale, product)
         return y
 
     def matvec(self, x: ArrayLike, out: Array | None = None) -> Array:
@@ -351,9 +353,10 @@ class Operator(LinearOperator):
         Raises
         ------
         ValueError
-            If shapes do not fit, or ``out`` overlaps x or is read-only.
+            If shapes do not fit, or ``out`` overlaps x or itself, or is read-only.
         TypeError
-            If x is on another device, or ``out`` has another dtype than the result.
+            If x is on another device, an array is masked, or ``out`` has another dtype than the
+            result.
         """
         plain = self._apply_plain
         if out is not None and plain is not None and getattr(x, "ndim", 0) == 1 and plain(x, out):
@@ -509,6 +512,13 @@ class Operator(LinearOperator):
         batch = f" for {self.batch_shape} systems" if self.batch_shape else ""
         return f"{type(self).__name__} {self.shape[0]}×{self.shape[1]} {self.dtype}{batch}"
 
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        """Refuse to be taken for an array, which would be one element that holds the operator."""
+        raise TypeError(
+            f"a {type(self).__name__} is a linear operator, not an array; to_dense() returns its "
+            f"matrix, of shape {self.shape}"
+        )
+
     # The algebra is built on this class, hence the late imports.
 
     @overload
@@ -543,6 +553,7 @@ class Operator(LinearOperator):
     def __rmul__(self, other: object) -> Any:
         if is_scalar(other):
             return self._scaled(other)
+        refuse_masked(other, "x")
         rows = self.shape[0]
         self._refuse_stack(other, f"({rows},) or (K, {rows})", "T.apply")
         if self.device == "cpu" and not hasattr(other, "__cuda_array_interface__"):
@@ -587,6 +598,7 @@ class Operator(LinearOperator):
             return ComposedOperator(self, x)
         if is_scalar(x):
             return self._scaled(x)
+        refuse_masked(x, "x")
         columns = self.shape[1]
         self._refuse_stack(x, f"({columns},) or ({columns}, K)", "apply")
         if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):

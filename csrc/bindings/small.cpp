@@ -50,17 +50,22 @@ void bound_gemm(const py::array& a, const py::array& b, py::array c, const py::o
   });
 }
 
-// Real numbers only; out may be one of the vectors.
+// Real numbers only; out may be one of the vectors, and lies apart from the others.
 void bound_sum(const std::vector<double>& factors, const std::vector<py::array>& vectors,
                py::array out) {
   if (factors.empty() || factors.size() != vectors.size()) fail("factors", "one per vector");
   const auto sum = [&](auto zero) {
     using T = decltype(zero);
     const std::vector<T> converted(factors.begin(), factors.end());
-    std::vector<const T*> sources;
-    for (const py::array& vector : vectors)
-      sources.push_back(read<T>(vector, out.size(), "a vector"));
     T* target = write<T>(out, out.size(), "out");
+    std::vector<const T*> sources;
+    for (const py::array& vector : vectors) {
+      const T* source = read<T>(vector, out.size(), "a vector");
+      if (source != target && source < target + out.size() && target < source + out.size())
+        throw py::value_error("out overlaps vectors[" + std::to_string(sources.size()) +
+                              "] in memory; pass an array of its own");
+      sources.push_back(source);
+    }
     py::gil_scoped_release unlocked;
     sum_vectors<T>(target, sources.data(), converted.data(), Index(sources.size()), out.size());
   };

@@ -65,6 +65,61 @@ def test_out_may_be_another_view_of_one_of_them():
         np.testing.assert_array_equal(memory[::step], before + 1)
 
 
+@pytest.mark.parametrize("step", [1, 2, -1])
+@pytest.mark.parametrize("shift", [1, 3, -2])
+def test_outputs_that_overlap_a_vector_are_refused(backend, step, shift):
+    if backend == "reference" and step == 1:
+        return  # sums before it writes
+    memory = np.arange(40.0)
+    view, out = memory[10:20], memory[10 + shift : 10 + shift + 10]
+    view, out = view[::step], out[::step]
+    if shift % step == 0:
+        with pytest.raises(ValueError, match=r"out overlaps vectors\[1\] in memory"):
+            bk.linear_combination([1.0, 1.0], [np.ones(len(view)), view], out)
+        np.testing.assert_array_equal(memory, np.arange(40.0))
+    else:  # every second element of the same memory, none of them in both
+        expected = view + 1
+        bk.linear_combination([1.0, 1.0], [np.ones(len(view)), view], out)
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_views_that_are_the_output_are_counted():
+    memory = np.arange(8.0)
+    with pytest.raises(ValueError, match="out is several of the vectors"):
+        bk.linear_combination([1.0, 1.0], [memory[::2], memory[::2]], memory[::2])
+    np.testing.assert_array_equal(memory, np.arange(8.0))
+    bk.linear_combination([1.0, 2.0], [memory[:], memory[:]], memory)  # in one pass
+    np.testing.assert_array_equal(memory, 3 * np.arange(8.0))
+
+
+def test_scratch_lies_apart():
+    memory, x = np.arange(40.0), np.ones(8)[::2]
+    out, view = memory[:8:2], memory[10:18:2]
+    for scratch, text in (
+        (memory[1:5], "scratch overlaps an input"),
+        (memory[11:15], r"scratch overlaps vectors\[1\]"),
+        (np.empty(5), r"scratch has shape \(5,\)"),
+        (np.broadcast_to(x, (4,)), "scratch is read-only"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            bk.linear_combination([1.0, 2.0], [x, view], out, scratch=scratch)
+    with pytest.raises(ValueError, match="scratch is several of the vectors"):
+        bk.linear_combination([1.0, 2.0, 3.0], [out, view, view], out, scratch=view)
+    np.testing.assert_array_equal(memory, np.arange(40.0))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("of_out", ["<", ">"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_byte_orders(rng, backend, dtype, order, of_out, step):
+    factors = [0.5, -2.0]
+    vectors = [random_array(rng, 20, dtype)[::step] for _ in factors]
+    out = poisoned(20, dtype).astype(np.dtype(dtype).newbyteorder(of_out))[::step]
+    turned = [vectors[0].astype(np.dtype(dtype).newbyteorder(order)), vectors[1]]
+    assert bk.linear_combination(factors, turned, out) is out
+    check(out, factors, vectors)
+
+
 def test_other_dtypes(rng):
     vectors = [rng.standard_normal(5).astype("longdouble") for _ in range(2)]
     result = bk.linear_combination([2.0, 3.0], vectors, np.empty(5, "longdouble"))
@@ -116,3 +171,12 @@ def test_wrong_arguments_are_named():
         bk.linear_combination([1.0], [x], np.empty(3, "f4"))
     with pytest.raises(ValueError, match="out is several of the vectors"):
         bk.linear_combination([1.0, 2.0], [x, x], x)
+    with pytest.raises(TypeError, match="out is a list; expected an array"):
+        bk.linear_combination([1.0], [x], [0.0, 0.0, 0.0])
+    for factor, text in (("2", "'2'; expected a number"), (2j, "2j; expected a real number")):
+        with pytest.raises(TypeError, match=rf"factors\[1\] is {text}"):
+            bk.linear_combination([1.0, factor], [x, x], np.empty(3))
+    x.flags.writeable = False
+    with pytest.raises(ValueError, match="out is read-only"):
+        bk.linear_combination([1.0], [np.ones(3)], x)
+    np.testing.assert_array_equal(bk.linear_combination([2.0], [[1, 2.5]], np.empty(2)), [2, 5])

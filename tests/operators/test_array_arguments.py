@@ -1,0 +1,210 @@
+"""Arguments as NumPy's users know them: flags, masks, byte orders, outputs, scalars, arrays."""
+
+import numpy as np
+import pytest
+import scipy.sparse.linalg as scipy_linalg
+from numpy.lib.stride_tricks import as_strided
+
+import batchkron as bk
+from batchkron.arrays import overlaps_itself
+
+EYE = np.eye(2)
+
+
+def sweep():
+    """Two nodes, of which the second one has no edge."""
+    return bk.SegmentedModeMultiply([EYE], [0, 1, 1], [0], [0], before=1, behind=2)
+
+
+def listed():
+    """Two output blocks, of which the second one has no product."""
+    return bk.BatchedKron(EYE[None], [[0, 0]], [0], [0], num_outputs=2)
+
+
+# Each takes x of 4 elements, and an output of `shape`, if any.
+WITH_OUT = {
+    "gekmm": ((4,), lambda x, out: bk.gekmm([EYE, EYE], x, out=out)),
+    "gemkm": ((4,), lambda x, out: bk.gemkm(x, [EYE, EYE], out=out)),
+    "kron": ((4, 2), lambda x, out: bk.kron(x[:, None], np.ones((1, 2)), out=out)),
+    "linear_combination": ((4,), lambda x, out: bk.linear_combination([1.0], [x], out)),
+    "apply": ((4,), lambda x, out: bk.KroneckerProduct([EYE, EYE]).apply(x, out)),
+    "matvec": ((4,), lambda x, out: bk.KroneckerSum([EYE, EYE]).matvec(x, out)),
+    "accumulate": ((4,), lambda x, out: bk.Diagonal(np.ones(4)).accumulate(x, out)),
+    "blocks": ((2, 4), lambda x, out: listed().apply(x[None], out)),
+    "added blocks": ((2, 4), lambda x, out: listed().accumulate(x[None], out)),
+    "segments": ((2, 4), lambda x, out: sweep().apply(x[None], out)),
+    "added segments": ((2, 4), lambda x, out: sweep().accumulate(x[None], out)),
+}
+ALONE = {
+    "@": lambda x: bk.KroneckerProduct([EYE, EYE]) @ x,
+    "@ from the right": lambda x: x @ bk.KroneckerProduct([EYE, EYE]),
+    "matmat": lambda x: bk.KroneckerProduct([EYE, EYE]).matmat(x[:, None]),
+    "solve": lambda x: bk.KroneckerProduct([EYE, EYE]).solve(x),
+    "factors": lambda x: bk.KroneckerProduct([x.reshape(2, 2), EYE]),
+    "diagonal": lambda x: bk.Diagonal(x),
+    "pools": lambda x: bk.BatchedKron([x.reshape(1, 2, 2)], [[0]], [0], [0]),
+    "matrices": lambda x: bk.SegmentedModeMultiply(
+        [x.reshape(2, 2)], [0, 1], [0], [0], before=1, behind=1
+    ),
+    "a": lambda x: bk.batched_gemm(x.reshape(1, 2, 2), EYE[None]),
+    "b": lambda x: bk.batched_gemm(EYE[None], x.reshape(1, 2, 2)),
+    "c": lambda x: bk.batched_gemm(EYE[None], EYE[None], x.reshape(1, 2, 2), beta=1),
+    "y": lambda x: bk.gekmm([EYE, EYE], np.ones(4), beta=1, y=x),
+}
+
+
+@pytest.mark.parametrize("function", [bk.gekmm, lambda f, x, **given: bk.gemkm(x, f, **given)])
+@pytest.mark.parametrize("name", ["transpose", "conj"])
+@pytest.mark.parametrize(
+    "flag",
+    [("N", "N"), ["T", "F"], [0, 1], np.array([1, 0]), b"NN", (None, True), [[True], [False]]],
+)
+def test_flags_are_bools(function, name, flag):
+    with pytest.raises(TypeError, match=rf"{name}\[0\] is .*; expected a bool|{name}\[1\]"):
+        function([EYE, EYE], np.ones(4), **{name: flag})
+
+
+@pytest.mark.parametrize("flag", [np.array(True), {0: True, 1: True}, 1.0])
+def test_flags_of_other_kinds(flag):
+    with pytest.raises(TypeError, match=r"conj is .*; expected a bool or a sequence"):
+        bk.gekmm([EYE, EYE], np.ones(4), conj=flag)
+
+
+def test_bools_of_numpy_are_flags(rng):
+    A, B, x = rng.standard_normal((2, 3)), rng.standard_normal((3, 3)), rng.standard_normal(6)
+    expected = np.kron(A.T, B) @ x
+    for flags in ((True, False), np.array([True, False]), [np.True_, np.False_]):
+        np.testing.assert_allclose(bk.gekmm([A, B], x, transpose=flags), expected, rtol=1e-12)
+    a = rng.standard_normal((1, 2, 3))
+    gemm = bk.batched_gemm(a, a, transpose_b=np.True_)
+    np.testing.assert_allclose(gemm[0], a[0] @ a[0].T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("flag", ["N", 1, None])
+def test_other_flags_are_bools(flag):
+    with pytest.raises(TypeError, match=r"transpose_b is .*; expected a bool"):
+        bk.batched_gemm(EYE[None], EYE[None], transpose_b=flag)
+    with pytest.raises(TypeError, match=r"skip_identities is .*; expected a bool"):
+        bk.BatchedKron(EYE[None], [[0]], [0], [0], skip_identities=flag)
+
+
+@pytest.mark.parametrize("name", [*WITH_OUT, *ALONE])
+def test_masked_arrays_are_refused(name):
+    x = np.ma.masked_array([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 0])
+    shape, with_out = WITH_OUT.get(name, ((), None))
+    function = ALONE.get(name, lambda x: with_out(x, np.zeros(shape)))
+    with pytest.raises(TypeError, match=r"masked array, whose mask would be ignored; fill it"):
+        function(x)
+    if with_out is not None:
+        with pytest.raises(TypeError, match=r"(out|y) is a masked array"):
+            with_out(np.ones(4), np.ma.zeros(shape))
+
+
+def test_a_masked_number_is_no_number():
+    with pytest.raises(TypeError, match="alpha is masked; expected a number"):
+        bk.gekmm([EYE], np.ones(2), alpha=np.ma.masked)
+
+
+@pytest.mark.parametrize("name", WITH_OUT)
+def test_outputs_that_overlap_themselves_are_refused(name):
+    shape, function = WITH_OUT[name]
+    steps = {(4,): [(0,), (4,)], (4, 2): [(8, 8), (0, 8)], (2, 4): [(8, 8), (0, 8)]}[shape]
+    for strides in steps:
+        memory = np.zeros(16)
+        with pytest.raises(ValueError, match=r"(out|y) overlaps itself in memory"):
+            function(np.ones(4), as_strided(memory, shape, strides))
+        assert not memory.any()
+
+
+def test_which_arrays_overlap_themselves(rng):
+    memory = rng.standard_normal((4, 6, 5))
+    for array in (
+        memory,
+        memory.T,
+        memory[::2, ::-3, 1::2],
+        memory[:, :, 0],
+        np.einsum("iij->ij", memory[:, :4]),
+        memory[:0],
+        as_strided(memory, (2, 3), (24, 16)),  # places 0, 2, 4 and 3, 5, 7
+        as_strided(memory, (1, 3), (0, 8)),
+    ):
+        assert not overlaps_itself(array)
+    for shape, strides in (
+        ((2, 3), (32, 16)),  # 0, 2, 4 and 4, 6, 8
+        ((3, 3), (8, 8)),
+        ((2, 2, 2), (40, 24, 16)),
+        ((2,), (4,)),
+        ((400, 400), (16, 24)),  # too many to tell
+    ):
+        assert overlaps_itself(as_strided(memory, shape, strides))
+
+
+@pytest.mark.parametrize("name", WITH_OUT)
+@pytest.mark.parametrize("dtype", [">f8", "<f8", ">f4"])
+def test_inputs_of_any_byte_order(name, dtype):
+    shape, function = WITH_OUT[name]
+    if name == "linear_combination" and dtype == ">f4":
+        dtype = ">f8"  # of the dtype of the output
+    x, out = np.array([1.0, -2.0, 3.0, 4.5]), np.zeros(shape)
+    expected = function(x, np.zeros(shape)).copy()
+    np.testing.assert_array_equal(function(x.astype(dtype), out), expected)
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("alpha", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_numbers_that_are_not_finite_scale_empty_sums(alpha, dtype):
+    """As alpha * (A @ x) does: what is 0 becomes NaN."""
+    with np.errstate(invalid="ignore"):
+        expected = alpha * np.zeros((1, 2), dtype)
+    empty = np.ones((2, 0), dtype)
+    for result in (
+        bk.gekmm([empty], np.ones((0, 3), dtype), alpha=alpha),
+        bk.gemkm(np.ones((3, 0), dtype), [empty.T], alpha=alpha),
+        bk.gekmm([np.ones((2, 2, 0), dtype)], np.ones((2, 0, 1), dtype), alpha=alpha),
+        bk.batched_gemm(empty[None], empty.T[None], alpha=alpha),
+        bk.batched_gemm(EYE[None], EYE[None], np.ones((2, 2, 2)), alpha=alpha, beta=2)[1],
+        sweep().apply(np.ones((1, 4)), alpha=alpha)[1],
+        sweep().accumulate(np.ones((1, 4)), np.ones((2, 4)), alpha=alpha)[1],
+        listed().accumulate(np.ones((1, 4)), np.ones((2, 4)), alpha=alpha)[1],
+        bk.KroneckerProduct([empty]).accumulate(np.ones(0, dtype), np.ones(2, dtype), alpha=alpha),
+    ):
+        assert result.size
+        assert np.isnan(result).all()
+        assert np.isnan(expected).all()
+
+
+@pytest.mark.parametrize("alpha", [np.nan, np.inf, complex(1, np.inf)])
+def test_and_others_as_numpy_does(rng, alpha):
+    A, x = rng.standard_normal((3, 3)), np.array([1.0, 0.0, 0.0])
+    A[1] = 0.0
+    y = rng.standard_normal(3)
+    with np.errstate(invalid="ignore"):
+        expected = alpha * (A @ x) + 2 * y
+    out = np.full(3, np.nan, expected.dtype)
+    np.testing.assert_array_equal(bk.gekmm([A], x, alpha=alpha, beta=2, y=y, out=out), expected)
+    if not isinstance(alpha, complex):
+        kept = y.copy()
+        bk.gekmm([A], x, alpha=alpha, beta=2, y=y, out=y)
+        np.testing.assert_array_equal(y, expected)
+        bk.KroneckerProduct([A]).accumulate(x, kept, alpha=alpha)
+        assert np.isnan(kept[1])
+
+
+def test_an_operator_is_no_array(rng):
+    op, x = bk.KroneckerProduct(rng.standard_normal((2, 2, 2))), rng.standard_normal(4)
+    for convert in (np.asarray, np.array, lambda A: np.dot(A, x), lambda A: np.vstack([A, A])):
+        with pytest.raises(TypeError, match=r"KroneckerProduct is a linear operator.*to_dense\(\)"):
+            convert(op)
+    with pytest.raises(TypeError, match="to_dense"):
+        bk.gekmm([op], x)
+    with pytest.raises(TypeError, match="ufunc"):
+        np.add(x, op)
+    np.testing.assert_allclose(x @ op, x @ op.to_dense(), rtol=1e-12)
+    np.testing.assert_allclose(op @ x, op.to_dense() @ x, rtol=1e-12)
+    assert scipy_linalg.aslinearoperator(op) is op
+    assert isinstance(np.float64(2.0) * op, bk.Operator)
+    assert (np.shape(op), np.ndim(op)) == ((4, 4), 2)
+    np.testing.assert_allclose(
+        scipy_linalg.eigs(op, k=1)[0], max(np.linalg.eigvals(op.to_dense()), key=abs), rtol=1e-9
+    )
