@@ -241,7 +241,7 @@ class TestClock:
             assert timed.clock.products == 1
             assert timed.clock.seconds > 0.0
 
-    @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson"])
+    @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson", "ark3"])
     def test_runs_are_the_same_bits(self, varying, method):
         timed = TimedProblem(varying)
         timed.assemble()
