@@ -6,10 +6,18 @@ import warnings
 
 import numpy as np
 import pytest
+import threadpoolctl
 from oracle import DTYPES
 
 import batchkron as bk
 from batchkron.solvers import free_workspaces, kept_solvers
+
+# Processes of pytest share the processors: threads that wait for each other by spinning would take
+# them from the others, which took up to 20 times as long. Tests of threads say how many they want.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if _WORKERS > 1:
+    bk.set_num_threads(max(1, len(os.sched_getaffinity(0)) // _WORKERS))
+    threadpoolctl.threadpool_limits(1)
 
 # Tests start Python in the folder that pytest runs in. In the root of the source, its own
 # "batchkron" without the compiled module would be found before the installed one.
