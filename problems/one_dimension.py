@@ -8,6 +8,7 @@ Every edge of the domain has its own kind: "periodic" wraps, "neumann" keeps the
 inside, "dirichlet" drops it, and `batchkron.problems.axis_ends` brings the datum.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -273,7 +274,8 @@ def penalty_matrix(
     edges = _check_boundary(boundary)
     n = check_degree(degree) + 1
     size = np.abs(_at_edges(axis, level, coefficient, "penalty")) / 2
-    weights = _edge_weights(np.zeros_like(size), _one_sided(flux, size), edges)
+    _check_flux(flux, FLUX_SIGNS)
+    weights = _edge_weights(np.zeros_like(size), FLUX_SIGNS[flux] * size, edges)
     blocks = _edge_blocks(axis, level, degree, *weights)
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
 
@@ -365,10 +367,9 @@ def _one_sided(flux: Trace, half: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(FLUX_SIGNS[flux] * np.abs(half))
 
 
-def _check_flux(flux: str) -> None:
-    if flux not in OPPOSITE_TRACES:
-        words = ", ".join(map(repr, OPPOSITE_TRACES))
-        raise ValueError(f"flux is {flux!r}; expected one of {words}")
+def _check_flux(flux: str, words: Iterable[str] = OPPOSITE_TRACES) -> None:
+    if flux not in words:
+        raise ValueError(f"flux is {flux!r}; expected one of {', '.join(map(repr, words))}")
 
 
 def _check_boundary(boundary: Edges) -> Edges:

@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 from batchkron.problems.axis import Axis
 from batchkron.problems.basis import check_degree
 from batchkron.problems.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
+from batchkron.problems.contradictions import (
+    check_periodic_coefficients,
+    contradictions_of_exact,
+)
 from batchkron.problems.default_stepper import default_stepper
 from batchkron.problems.descriptions import pde_text
 from batchkron.problems.exact_function import ExactFunction
@@ -65,12 +69,14 @@ class PDE:
     axes : sequence of Axis
         The coordinates; their order is the order of everything else.
     terms : Term or (nested) sequence of them
-        The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains with ``@``.
+        The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains with ``@``;
+        at least one, unless there are sources (0.0 where f_t = 0 is meant).
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
         Inflow(data).
     initial : float, Separable, SeparableSum or "from exact", optional
-        f at t0; by default the exact solution if there is one, else zero.
+        f at t0; by default the exact solution if there is one, else zero. A PDE has one unknown
+        function, and the parts of a sum are added with +, not listed.
     sources : Separable, SeparableSum, sequence of them, or "from exact"
         "from exact" derives them from the exact solution, s = f_t - Σ terms(f).
     exact : Separable, SeparableSum or callable, optional
@@ -92,7 +98,8 @@ class PDE:
     Raises
     ------
     TypeError, ValueError
-        For arguments of other kinds, unknown axes, or "from exact" without an exact solution.
+        For arguments of other kinds, unknown axes, "from exact" without an exact solution, no
+        terms, or a coefficient that differs at the ends of a periodic axis.
 
     Examples
     --------
@@ -134,7 +141,7 @@ class PDE:
         known, function = exact_of(exact, box)
         values: dict[str, Any] = {
             "axes": box,
-            "terms": terms_of(terms, box),
+            "terms": terms_of(terms, box, sources),
             "boundary": Frozen(parse_boundary(boundary, box)),
             "initial": initial_of(initial, box, known, function),
             "sources": sources_of(sources, box, known),
@@ -148,6 +155,7 @@ class PDE:
         for key, value in values.items():
             object.__setattr__(self, key, value)
         _check_pde(self)
+        check_periodic_coefficients(self)
 
     def discretize(
         self,
@@ -186,8 +194,9 @@ class PDE:
         Raises
         ------
         TypeError, ValueError
-            For levels, degrees or grids that do not fit, a boundary that a term cannot take, or a
-            coefficient that is not finite.
+            For levels, degrees or grids that do not fit, a boundary that a term cannot take, a
+            coefficient that is not finite, or an exact solution that jumps on a periodic axis or is
+            far from Dirichlet data.
         MemoryError
             If the unknowns cannot fit in memory; the text says how many there would be.
 
@@ -195,6 +204,9 @@ class PDE:
         -----
         OutflowWarning
             If a first derivative has the condition Dirichlet at an end where f flows out.
+        UserWarning
+            If the exact solution is off what the conditions at the ends say by less, in its slope,
+            or only at the time `until`.
         """
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
         chosen = choose_grid(grid, level, self.axes)
@@ -202,6 +214,9 @@ class PDE:
         _check_coefficients(self.terms, space)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
+        later = () if until is None else (end,)
+        for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
+            warnings.warn(text, UserWarning, stacklevel=2)
         traces = chain_traces(self.terms, space)
         resolved = [resolve(term, space, traces) for term in self.terms]
         parts = [part for parts in resolved for part in parts]

@@ -36,14 +36,23 @@ def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return box
 
 
-def terms_of(terms: Term | Iterable[Any], axes: tuple[Axis, ...]) -> tuple[Term, ...]:
+def terms_of(
+    terms: Term | Iterable[Any], axes: tuple[Axis, ...], sources: object
+) -> tuple[Term, ...]:
     """Return terms or nested sequences of them flat; their axes must be the PDE's.
+
+    Without sources there must be one at least.
 
     Raises
     ------
     TypeError, ValueError
     """
     flat = flatten_terms(terms)
+    if not flat and isinstance(sources, (tuple, list)) and not sources:
+        raise ValueError(
+            "terms is empty and there are no sources, so that nothing changes f; give the terms of "
+            "f_t = ..., or sources=0.0 where f_t = 0 is meant"
+        )
     for k, term in enumerate(flat):
         for factor in term.factors:
             if factor.axis not in axes:
@@ -101,6 +110,12 @@ def sources_of(
     ------
     TypeError, ValueError
     """
+    if isinstance(sources, Sequence) and not isinstance(sources, str):
+        return tuple(
+            part
+            for k, entry in enumerate(sources)
+            for part in separable_parts(f"sources[{k}]", entry, axes)
+        )
     if not isinstance(sources, str):
         return separable_parts("sources", sources, axes)
     if sources != FROM_EXACT or not exact:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -165,16 +165,14 @@ class SeparableSum:
 Field: TypeAlias = Separable | SeparableSum | float
 
 
-def separable_parts(
-    name: str, value: Field | Iterable[Field], axes: Sequence[Axis]
-) -> tuple[Separable, ...]:
-    """Return a number, separable function, or sum or sequence of them as its parts.
+def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Separable, ...]:
+    """Return a number, separable function, or sum of them as its parts.
 
     Parameters
     ----------
     name : str
         What the value is, for the error message.
-    value : float, Separable, SeparableSum, or iterable of them
+    value : float, Separable or SeparableSum
         The number zero has no parts.
     axes : sequence of Axis
         The axes whose names may occur.
@@ -195,10 +193,9 @@ def separable_parts(
     elif is_number(value):
         parts = (Separable(coefficient=value),) if value != 0.0 else ()
     elif isinstance(value, (list, tuple)):
-        return tuple(
-            part
-            for k, entry in enumerate(value)
-            for part in separable_parts(f"{name}[{k}]", entry, axes)
+        raise TypeError(
+            f"{name} is a {type(value).__name__} of {len(value)} entries, {value!r}; expected one "
+            "function, a number, a Separable, or parts that are added with +"
         )
     else:
         raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
@@ -282,8 +282,14 @@ def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
     coefficient = space.coefficient(factor.coefficient, axis)
     if factor.kind == "mass":
         return _divided(mass_matrix(axis, level, degree, coefficient), axis, space)
-    build = {"div": div_matrix, "grad": grad_matrix, "penalty": penalty_matrix}[factor.kind]
-    matrix = build(axis, level, degree, coefficient, flux=factor.flux, boundary=factor.edges)
+    builders: dict[str, Callable[..., NodalMatrix]] = {
+        "div": div_matrix,
+        "grad": grad_matrix,
+        "penalty": penalty_matrix,
+    }
+    matrix = builders[factor.kind](
+        axis, level, degree, coefficient, flux=factor.flux, boundary=factor.edges
+    )
     return _divided(matrix, axis, space)
 
 

@@ -225,7 +225,11 @@ class TestClock:
     def varying(self):
         """A problem whose operator and source depend on time."""
         y = Axis("y", 0, 3)
-        exact = Separable(x=lambda x: np.cos(np.pi * x), y=lambda y: 1.0 + y, t=time.sin(2.0))
+        exact = Separable(
+            x=lambda x: np.cos(np.pi * x),
+            y=lambda y: 1.5 + np.cos(2 * np.pi * y / 3),
+            t=time.sin(2.0),
+        )
         terms = [div(X, -1.0), div(y, -0.5, time=2.0 + time.cos(3.0), flux="central")]
         pde = PDE([X, y], terms, boundary="periodic", exact=exact, sources="from exact")
         return pde.discretize(level=3, degree=1)

@@ -75,7 +75,7 @@ CUSTOM = {
 @pytest.mark.parametrize("axes", [(X,), (X, Y), (X, Y, Z)], ids=["1-D", "2-D", "3-D"])
 def test_error_equals_quadrature(axes, kind, exact, rng):
     chosen = select(exact, axes)
-    pde = PDE(axes, [], boundary="periodic", exact=chosen)
+    pde = PDE(axes, [], sources=0.0, boundary="periodic", exact=chosen)
     if kind == "custom":
         problem = pde.discretize(degree=1, grid=CUSTOM[len(axes)])
     else:
@@ -92,7 +92,7 @@ def test_error_equals_quadrature(axes, kind, exact, rng):
 
 def test_anisotropic_sparse_levels_equal_quadrature():
     chosen = select(SUM, (X, Y))
-    problem = PDE([X, Y], [], boundary="periodic", exact=chosen).discretize([1, 5], 2)
+    problem = PDE([X, Y], [], sources=0.0, boundary="periodic", exact=chosen).discretize([1, 5], 2)
     expected = by_quadrature(problem, problem.initial, 0.0, chosen)
     assert problem.l2_error(problem.initial, 0.0) == pytest.approx(expected, rel=1e-8)
 
@@ -100,7 +100,9 @@ def test_anisotropic_sparse_levels_equal_quadrature():
 def test_tiny_errors_do_not_cancel():
     """A difference of squared norms could not tell an error below 1e-8 of the norm."""
     smooth = Separable(x=np.cos, y=np.sin)
-    problem = PDE([X, Y], [], boundary="periodic", exact=smooth).discretize(4, 5, "full")
+    problem = PDE([X, Y], [], sources=0.0, boundary="periodic", exact=smooth).discretize(
+        4, 5, "full"
+    )
     error = problem.l2_error(problem.exact_coefficients(0.0), 0.0)
     expected = by_quadrature(problem, problem.exact_coefficients(0.0), 0.0, smooth)
     assert error == pytest.approx(expected, rel=1e-3)

@@ -109,7 +109,9 @@ def test_a_function_and_its_product_agree(grid, volume, rng):
     product = Separable(x=lambda s: np.sin(2 * s), y=np.cos, t=time.exp(-1.0))
     levels = None if isinstance(grid, SparseGrid) else [3, 2]
     first, second = (
-        PDE([X, Y], [], boundary="neumann", exact=exact, volume=volume).discretize(levels, 1, grid)
+        PDE([X, Y], [], sources=0.0, boundary="neumann", exact=exact, volume=volume).discretize(
+            levels, 1, grid
+        )
         for exact in (function, product)
     )
     np.testing.assert_allclose(first.initial, second.initial, atol=1e-13)

@@ -128,7 +128,9 @@ def test_the_right_hand_side_allocates_nothing(make, rng):
 
 
 def test_a_problem_without_terms_or_sources_stands_still(rng):
-    problem = PDE([X], [], boundary="periodic", initial=Separable(x=np.cos)).discretize(3, 1)
+    problem = PDE(
+        [X], [], sources=0.0, boundary="periodic", initial=Separable(x=np.cos)
+    ).discretize(3, 1)
     out = poisoned(problem)
     problem.rhs(0.0, problem.initial, out)
     assert not out.any()
@@ -217,7 +219,7 @@ def test_evaluate_is_the_sum_of_all_basis_functions(grid, levels, rng):
     """Against the dense tensor of coefficients, in the nodal basis."""
     from batchkron.problems.basis import to_nodal
 
-    problem = PDE([X, Y], [], boundary="periodic").discretize(levels, 2, grid)
+    problem = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(levels, 2, grid)
     u = rng.standard_normal(problem.unknowns)
     n = 3
     table = np.zeros((2 ** levels[0], n, 2 ** levels[1], n))
@@ -256,8 +258,8 @@ def test_evaluate_refuses_points_elsewhere():
 
 def test_evaluate_on_a_set_with_holes(rng):
     grid = SparseGrid.custom([[0, 0], [1, 2], [3, 1]], [2, 2])
-    problem = PDE([X, Y], [], boundary="periodic").discretize(degree=1, grid=grid)
-    whole = PDE([X, Y], [], boundary="periodic").discretize(2, 1, "full")
+    problem = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(degree=1, grid=grid)
+    whole = PDE([X, Y], [], sources=0.0, boundary="periodic").discretize(2, 1, "full")
     u, v = rng.standard_normal(problem.unknowns), np.zeros(whole.unknowns)
     v.reshape(-1, 4)[whole.grid.find(grid.cells)] = u.reshape(-1, 4)
     points = np.column_stack([rng.uniform(0, 1, 30), rng.uniform(-1, 1, 30)])

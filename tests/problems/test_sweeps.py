@@ -53,7 +53,7 @@ def test_variable_coefficients_in_all_modes(rng, kind):
     """A term that acts in each mode, with other coefficients at another time."""
     x, y = Axis("x", 0, 1), Axis("y", -1, 1)
     terms = [
-        div(x, lambda s: 1 + s, others={y: lambda s: np.exp(s)}),
+        div(x, lambda s: 2 + np.sin(2 * np.pi * s), others={y: lambda s: np.exp(s)}),
         div(y) @ mass(x, lambda s: 2 + s) @ grad(y, lambda s: 1 + s**2),
         div(x, 0.1) @ grad(x),
     ]

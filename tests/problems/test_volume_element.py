@@ -80,6 +80,7 @@ def test_projections_are_orthogonal_in_the_weighted_norm(axis, volume):
     problem = PDE(
         [axis],
         [],
+        sources=0.0,
         boundary="neumann",
         initial=Separable(**{axis.name: np.cos}),
         volume={axis: volume},
@@ -93,7 +94,9 @@ def test_projections_are_orthogonal_in_the_weighted_norm(axis, volume):
     np.testing.assert_allclose(moments, 0.0, atol=1e-13 * np.abs(volume(points)).max())
     np.testing.assert_allclose(
         element.project(1.5),
-        PDE([axis], [], boundary="neumann", initial=1.5).discretize(level, degree).initial,
+        PDE([axis], [], sources=0.0, boundary="neumann", initial=1.5)
+        .discretize(level, degree)
+        .initial,
         atol=1e-14,
     )
 
@@ -120,7 +123,7 @@ def test_first_derivatives_of_polynomials_are_exact(term, result, boundary, degr
     out = np.full(problem.unknowns, np.nan)
     problem.rhs(0.0, problem.initial, out)
     wanted = Separable(s=speed * result(f))
-    expected = PDE([S], [], boundary="neumann", initial=wanted).discretize(2, degree)
+    expected = PDE([S], [], sources=0.0, boundary="neumann", initial=wanted).discretize(2, degree)
     scale = np.abs(problem.operator.to_dense()).max() * np.abs(problem.initial).max()
     np.testing.assert_allclose(out, expected.initial, atol=1e-13 * scale)
 
@@ -173,7 +176,7 @@ def test_contents_are_kept_where_nothing_flows_out():
     """d/dt ∫ f dV = 0: the row 1ᵀ M A vanishes."""
     terms = [laplacian(T), div(T, np.sin)]
     problem = PDE([T], terms, boundary=Neumann(), volume={T: np.sin}).discretize(3, 2)
-    one = PDE([T], [], boundary="neumann", initial=1.0).discretize(3, 2).initial
+    one = PDE([T], [], sources=0.0, boundary="neumann", initial=1.0).discretize(3, 2).initial
     row = one @ dense_mass(problem.masses[0]) @ problem.operator.to_dense()
     np.testing.assert_allclose(row, 0.0, atol=1e-11)
 
@@ -289,7 +292,7 @@ GRIDS = {
 )
 def test_errors_equal_quadrature(grid, volumes, rng):
     levels = None if grid == "with holes" else [3, 2]
-    pde = PDE([R, S], [], boundary="neumann", exact=EXACT, volume=volumes)
+    pde = PDE([R, S], [], sources=0.0, boundary="neumann", exact=EXACT, volume=volumes)
     problem, t = pde.discretize(levels, 2, GRIDS[grid]), 0.8
     best = problem.exact_coefficients(t)
     for u in (rng.standard_normal(problem.unknowns), best, 1.001 * best):
@@ -300,7 +303,7 @@ def test_errors_equal_quadrature(grid, volumes, rng):
 
 
 def test_a_number_scales_the_norm_and_nothing_else():
-    options = {"boundary": "dirichlet", "exact": EXACT, "sources": "from exact"}
+    options = {"boundary": Dirichlet("from exact"), "exact": EXACT, "sources": "from exact"}
     terms = [div(R, -1.0), laplacian([R, S])]
     plain = PDE([R, S], terms, **options).discretize(2, 1)
     scaled = PDE([R, S], terms, **options, volume={"r": 4.0}).discretize(2, 1)
@@ -314,10 +317,8 @@ def test_a_number_scales_the_norm_and_nothing_else():
 
 def test_volumes_of_one_cost_nothing():
     terms = [div(R, -1.0), laplacian([R, S])]
-    plain = PDE([R, S], terms, boundary="dirichlet", exact=EXACT).discretize(2, 1)
-    one = PDE([R, S], terms, boundary="dirichlet", exact=EXACT, volume={R: 1.0, S: 1}).discretize(
-        2, 1
-    )
+    plain = PDE([R, S], terms, boundary="dirichlet").discretize(2, 1)
+    one = PDE([R, S], terms, boundary="dirichlet", volume={R: 1.0, S: 1}).discretize(2, 1)
     assert one.masses == plain.masses == (None, None)
     assert one.content_hash == plain.content_hash
     weighted = PDE([R, S], terms, boundary="dirichlet", volume={R: square}).discretize(2, 1)

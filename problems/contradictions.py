@@ -1,0 +1,421 @@
+"""What the arguments of a PDE say that cannot all be true: found by samples, said by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.problems.axis import Axis
+from batchkron.problems.axis_ends import Side
+from batchkron.problems.boundary import Condition
+from batchkron.problems.projection import differentiate, sample_points
+from batchkron.problems.quadrature import Function
+from batchkron.problems.separable import Separable, separable_parts
+from batchkron.problems.terms import Term, TermFactor
+
+if TYPE_CHECKING:
+    from batchkron.problems.pde import PDE
+
+__all__ = ["check_periodic_coefficients", "contradictions_of_exact"]
+
+_LEVEL = 3  # of the cells that functions are sampled on, whatever the discretization's
+_LINES = 5  # along an axis, at as many places of the other coordinates
+_STEP = 1e-4  # of differences along other axes, in lengths of the axis
+_ROUNDING = 1e-8  # of coefficients, relative to the largest value; what flows is as far off
+_NEGLIGIBLE = 1e-6  # of the solution, relative to its largest value: tails of pulses pass
+_NEGLIGIBLE_SLOPE = 1e-5  # of slopes times length
+MAX_MISMATCH = 0.1  # of values at the ends, relative to the largest one; beyond, it is no solution
+
+_SIDES: tuple[Side, Side] = ("left", "right")
+Values = NDArray[np.float64]
+
+
+def check_periodic_coefficients(pde: PDE) -> None:
+    """Refuse coefficients of derivatives that differ at the two ends of a periodic axis.
+
+    These are one edge: two fluxes through it would make or destroy what flows.
+
+    Parameters
+    ----------
+    pde : PDE
+        With axes, terms, boundary and volume elements.
+
+    Raises
+    ------
+    ValueError
+        Names the term and both values.
+    """
+    for k, term in enumerate(pde.terms):
+        for factor in term.factors:
+            axis = factor.axis
+            if factor.kind == "mass" or pde.boundary[axis][0].kind != "periodic":
+                continue
+            line = sample_points(axis, _LEVEL, 0)
+            values = _times(factor.coefficient, pde.volume.get(axis, 1.0), line)
+            if values is None or not np.isfinite(values).all():
+                continue  # refused where it is discretized
+            low, high, size = values[0, 0], values[-1, -1], np.abs(values).max()
+            if abs(high - low) > _ROUNDING * size:
+                volume = " times the volume element" if axis in pde.volume else ""
+                raise ValueError(
+                    f"the coefficient of {factor.kind} along {axis.name!r} in terms[{k}]{volume} "
+                    f"is {low:.6g} at {axis.lower:.6g} and {high:.6g} at {axis.upper:.6g}, but "
+                    f"{axis.name!r} is periodic, so that these are one place; two fluxes there do "
+                    "not conserve. Give a periodic coefficient or other ends, or write a "
+                    f"coefficient that jumps as {factor.kind}({axis.name}) @ mass({axis.name}, g)"
+                )
+
+
+def contradictions_of_exact(pde: PDE, times: Sequence[float], later: Sequence[float]) -> list[str]:
+    """Return what the exact solution contradicts at the ends of the axes.
+
+    Parameters
+    ----------
+    pde : PDE
+        With an exact solution, or none.
+    times : sequence of float
+        Times at which values that are far off are refused.
+    later : sequence of float
+        Times at which they are named only: a formula may hold for a while.
+
+    Returns
+    -------
+    list of str
+        One text for each end, with numbers. Empty where exact is not known, or its function cannot
+        be called at the ends.
+
+    Raises
+    ------
+    ValueError
+        If exact is not periodic on a periodic axis, or has not the values that Dirichlet gives, by
+        more than a tenth of its largest value.
+    """
+    if not pde.exact and pde.exact_function is None:
+        return []
+    found: dict[object, _Mismatch] = {}
+    for t in (*times, *later):
+        with np.errstate(all="ignore"):  # values at the ends may be infinite
+            mismatches = [m for axis in pde.axes for m in _mismatches(pde, axis, t)]
+        for mismatch in mismatches:
+            if mismatch.fatal and t in times and mismatch.relative > MAX_MISMATCH:
+                raise ValueError(f"{mismatch.text}. {mismatch.advice}")
+            key = mismatch.place
+            if key not in found or mismatch.relative > found[key].relative:
+                found[key] = mismatch
+    return [f"{mismatch.text}. {mismatch.advice}" for mismatch in found.values()]
+
+
+class _Mismatch(NamedTuple):
+    """Something that is not as it is said to be at an end."""
+
+    place: object
+    relative: float
+    fatal: bool
+    text: str
+    advice: str
+
+
+def _mismatches(pde: PDE, axis: Axis, t: float) -> Iterator[_Mismatch]:
+    """Yield what contradicts the conditions at the ends of one axis, at one time."""
+    values = _exact_on_lines(pde, axis, t)
+    if values is None or not _acts_along(pde, axis):
+        return
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    if size == 0.0:
+        return
+    slopes = np.stack([differentiate(line, axis) for line in values])
+    if pde.boundary[axis][0].kind == "periodic":
+        yield from _jumps(pde, axis, values, slopes, size, t)
+        return
+    for k, side in enumerate(_SIDES):
+        condition = pde.boundary[axis][k]
+        data = getattr(condition, "data", 0.0)
+        if isinstance(data, str):
+            continue
+        where = f"at the {side} end of axis {axis.name!r}, t = {t:.6g}"
+        if condition.kind == "dirichlet" and _uses_value(pde, axis, side):
+            given = _data(pde, data, axis, side, t, slope=False)
+            off = values[:, -k, -k] - given
+            worst = int(np.argmax(np.abs(off)))
+            relative = float(np.abs(off[worst])) / size
+            if relative > _NEGLIGIBLE:
+                yield _Mismatch(
+                    (axis, side),
+                    relative,
+                    True,
+                    f"exact is {values[worst, -k, -k]:.6g} {where}, where Dirichlet gives "
+                    f"{given[worst]:.6g}: off by {relative:.1e} of its largest value",
+                    "The run goes to another solution; give the data that exact has, or "
+                    "Dirichlet('from exact')",
+                )
+        elif condition.kind in ("neumann", "no-flux"):
+            yield from _fluxes(pde, axis, k, values, slopes, size, t, where)
+
+
+def _jumps(
+    pde: PDE, axis: Axis, values: Values, slopes: Values, size: float, t: float
+) -> Iterator[_Mismatch]:
+    """Yield jumps of exact, or of its slope, where a periodic axis closes."""
+    advice = (
+        "The run goes to another solution; give the axis other conditions, or an exact solution "
+        "with its period"
+    )
+    worst = int(np.argmax(np.abs(values[:, -1, -1] - values[:, 0, 0])))
+    low, high = values[worst, 0, 0], values[worst, -1, -1]
+    relative = float(abs(high - low)) / size
+    if relative > _NEGLIGIBLE:
+        text = (
+            f"exact is {low:.6g} at the left and {high:.6g} at the right end of the periodic axis "
+            f"{axis.name!r}, t = {t:.6g}: a jump of {relative:.1e} of its largest value"
+        )
+        yield _Mismatch((axis, "jump"), relative, True, text, advice)
+        return
+    off = np.abs(slopes[:, -1, -1] - slopes[:, 0, 0])
+    relative = float(off.max()) * axis.length / size
+    if relative > _NEGLIGIBLE_SLOPE and _has_second(pde, axis):
+        worst = int(off.argmax())
+        text = (
+            f"the slope of exact is {slopes[worst, 0, 0]:.6g} at the left and "
+            f"{slopes[worst, -1, -1]:.6g} at the right end of the periodic axis {axis.name!r}, "
+            f"t = {t:.6g}, and the terms have second derivatives"
+        )
+        yield _Mismatch((axis, "kink"), relative, False, text, advice)
+
+
+def _fluxes(
+    pde: PDE, axis: Axis, k: int, values: Values, slopes: Values, size: float, t: float, where: str
+) -> Iterator[_Mismatch]:
+    """Yield the flux of exact that the conditions at a Neumann end leave out.
+
+    A sum over the terms that do not take the trace from inside, since some may cancel.
+    """
+    side = _SIDES[k]
+    total, scale, given = np.zeros(_LINES), np.zeros(_LINES), False
+    for term in pde.terms:
+        chain = [factor for factor in term.factors if factor.kind != "mass"]
+        if not chain or chain[0].kind != "div" or len(chain) > 2:
+            continue
+        div, inner = chain[0], chain[-1]
+        if inner.kind == "div" and len(chain) == 2:
+            continue
+        if div.axis != axis:
+            continue
+        condition = (div.boundary or pde.boundary[axis])[k]
+        if len(chain) == 1:
+            if condition.kind not in ("dirichlet", "no-flux"):
+                continue
+            off = values[:, -k, -k] - _own_data(pde, condition, axis, side, t)
+            each = size
+        elif div.boundary is not None:
+            continue
+        elif inner.axis == axis:
+            given = True
+            data = getattr(condition, "data", 0.0)
+            off = slopes[:, -k, -k] - _data(pde, data, axis, side, t, slope=True)
+            each = size / axis.length
+        else:
+            off = _slope_across(pde, axis, side, inner.axis, t)
+            each = size / inner.axis.length
+        number = _coefficient(pde, term, div, inner, side, t)
+        if number is None:
+            return
+        total += number * off
+        scale += np.abs(number) * each
+    worst = int(np.argmax(np.abs(total) - _NEGLIGIBLE_SLOPE * scale))
+    if given and abs(total[worst]) > _NEGLIGIBLE_SLOPE * scale[worst]:
+        yield _Mismatch(
+            (axis, side),
+            float(abs(total[worst]) / scale[worst]),
+            False,
+            f"exact has a flux that differs by {total[worst]:.6g} from that which the boundary "
+            f"gives {where}",
+            "The run goes to another solution; give the data that exact has, or "
+            "Neumann('from exact')",
+        )
+
+
+def _coefficient(
+    pde: PDE, term: Term, div: TermFactor, inner: TermFactor, side: Side, t: float
+) -> Values | None:
+    """Return what multiplies the derivative or value inside a div, at an end; None if unknown."""
+    end = np.full(_LINES, div.axis.lower if side == "left" else div.axis.upper)
+    number = np.full(_LINES, term.scale * _at_time(term.time, t))
+    first, last = term.factors.index(div), term.factors.index(inner)
+    volume = _times(pde.volume.get(div.axis, 1.0), 1.0, end)
+    if volume is None:
+        return None
+    number = number * volume
+    for place, factor in enumerate(term.factors):
+        if factor.axis == div.axis and place < first:
+            continue
+        if factor.axis == inner.axis and place > last and inner is not div:
+            return None  # the derivative of a product
+        points = end if factor.axis == div.axis else _places(pde)[factor.axis]
+        values = _times(factor.coefficient, 1.0, points)
+        if values is None or not np.isfinite(values).all():
+            return None
+        number = number * values
+    return number
+
+
+def _acts_along(pde: PDE, axis: Axis) -> bool:
+    """Return whether a derivative along the axis has a coefficient that is not zero at its ends."""
+    return any(
+        factor.axis == axis
+        and factor.kind in ("div", "grad")
+        and any(_edge(pde, factor, side) != 0.0 for side in _SIDES)
+        for term in pde.terms
+        for factor in term.factors
+    )
+
+
+def _has_second(pde: PDE, axis: Axis) -> bool:
+    """Return whether a term has two derivatives, one of them along the axis."""
+    for term in pde.terms:
+        derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+        if len(derivatives) > 1 and any(factor.axis == axis for factor in derivatives):
+            return True
+    return False
+
+
+def _uses_value(pde: PDE, axis: Axis, side: Side) -> bool:
+    """Return whether a term takes the PDE's value at an end, with a coefficient that is not 0."""
+    for term in pde.terms:
+        along = [factor for factor in term.factors if factor.axis == axis]
+        used = [f for f in along if f.kind in ("div", "grad") and f.boundary is None]
+        if used and all(_edge(pde, factor, side) != 0.0 for factor in along):
+            return True
+    return False
+
+
+def _edge(pde: PDE, factor: TermFactor, side: Side) -> float:
+    """Return a factor's coefficient times the volume element at an end; 0 if it is not finite."""
+    axis = factor.axis
+    end = np.array([axis.lower if side == "left" else axis.upper])
+    values = _times(factor.coefficient, pde.volume.get(axis, 1.0), end)
+    return float(values[0]) if values is not None and np.isfinite(values[0]) else 0.0
+
+
+def _own_data(pde: PDE, condition: Condition, axis: Axis, side: Side, t: float) -> Values:
+    data = getattr(condition, "data", 0.0)
+    if isinstance(data, str):
+        end = np.full(_LINES, axis.lower if side == "left" else axis.upper)
+        values = _exact_at(pde, {**_places(pde), axis: end}, t)
+        return np.full(_LINES, np.nan) if values is None else values
+    return _data(pde, data, axis, side, t, slope=False)
+
+
+def _data(pde: PDE, data: Any, axis: Axis, side: Side, t: float, *, slope: bool) -> Values:
+    """Return boundary data at an end, on all lines; NaN where it cannot be evaluated."""
+    places = _places(pde)
+    k = _SIDES.index(side)
+    total = np.zeros(_LINES)
+    for part in separable_parts("boundary data", data, pde.axes):
+        factor = part.factor(axis)
+        line = _times(factor, 1.0, sample_points(axis, _LEVEL, 0))
+        if line is None:
+            return np.full(_LINES, np.nan)
+        if slope and callable(factor):
+            line = differentiate(line, axis)
+        others = {other: points for other, points in places.items() if other != axis}
+        rest = _product(part, others, t)
+        if rest is None:
+            return np.full(_LINES, np.nan)
+        total = total + line[-k, -k] * rest
+    return total
+
+
+def _slope_across(pde: PDE, axis: Axis, side: Side, other: Axis, t: float) -> Values:
+    """Return ∂f/∂(other) of exact at an end of an axis, on all lines."""
+    places = _places(pde)
+    places[axis] = np.full(_LINES, axis.lower if side == "left" else axis.upper)
+    step = _STEP * other.length
+    ahead = _exact_at(pde, {**places, other: places[other] + step}, t)
+    behind = _exact_at(pde, {**places, other: places[other] - step}, t)
+    if ahead is None or behind is None:
+        return np.full(_LINES, np.nan)
+    return np.asarray((ahead - behind) / (2.0 * step))
+
+
+def _places(pde: PDE) -> dict[Axis, Values]:
+    """Return coordinates inside the box, the same at every call."""
+    shares = np.random.default_rng(29).uniform(0.1, 0.9, (len(pde.axes), _LINES))
+    return {
+        axis: axis.lower + axis.length * share for axis, share in zip(pde.axes, shares, strict=True)
+    }
+
+
+def _exact_on_lines(pde: PDE, axis: Axis, t: float) -> Values | None:
+    """Return exact along an axis: (lines, cells, points of a cell); None if it cannot be called."""
+    line = sample_points(axis, _LEVEL, 0)
+    points = {other: np.repeat(places, line.size) for other, places in _places(pde).items()}
+    points[axis] = np.tile(line.ravel(), _LINES)
+    values = _exact_at(pde, points, t)
+    return None if values is None else values.reshape(_LINES, *line.shape)
+
+
+def _exact_at(pde: PDE, points: dict[Axis, Values], t: float) -> Values | None:
+    """Return the exact solution at points, one array per axis; None if it cannot be called."""
+    if pde.exact_function is not None:
+        function = pde.exact_function
+        arrays = [points[axis] for axis in pde.axes]
+        return _quietly(lambda: function(*arrays, t), arrays[0].shape)
+    total = np.zeros_like(points[pde.axes[0]])
+    for part in pde.exact:
+        values = _product(part, points, t)
+        if values is None:
+            return None
+        total = total + values
+    return total
+
+
+def _product(part: Separable, points: dict[Axis, Values], t: float) -> Values | None:
+    """Return a product of 1-D functions at points, on the axes that these have."""
+    number = part.coefficient * _at_time(part.time, t)
+    result: Values = np.asarray(number)
+    for axis, places in points.items():
+        values = _times(part.factor(axis), 1.0, places)
+        if values is None:
+            return None
+        result = result * values
+    return result
+
+
+def _at_time(function: Callable[[float], Any], t: float) -> float:
+    """Return a function of time; NaN, which compares as no contradiction, outside its table."""
+    value = _quietly(lambda: function(t), ())
+    return float("nan") if value is None else float(value)
+
+
+def _times(function: Function, other: Function, points: Values) -> Values | None:
+    """Return a product of two functions of a coordinate at points."""
+    result = np.ones(points.shape)
+    for entry in (function, other):
+        if callable(entry):
+            call: Callable[[Values], Any] = entry
+            values = _quietly(partial(call, points.ravel().copy()), (points.size,))
+            if values is None:
+                return None
+            result = result * values.reshape(points.shape)
+        else:
+            result = result * entry
+    return result
+
+
+def _quietly(call: Callable[[], Any], shape: tuple[int, ...]) -> Values | None:
+    """Return what a user's function gives, as floats; None if it fails.
+
+    Ends of an axis may be outside its domain. What is wrong with the function itself is said where
+    it is projected.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return np.array(np.broadcast_to(np.asarray(call(), dtype=np.float64), shape))
+        except Exception:
+            return None

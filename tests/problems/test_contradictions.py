@@ -1,0 +1,262 @@
+"""Arguments of a PDE that cannot all be meant are refused or warned of, with their numbers."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Dirichlet,
+    Neumann,
+    Separable,
+    div,
+    gallery,
+    grad,
+    laplacian,
+    mass,
+    penalty,
+    time,
+)
+
+X, Y = Axis("x", 0.0, 1.0), Axis("y", -1.0, 1.0)
+
+
+def itself(s):
+    return s
+
+
+def wave(s):
+    return np.cos(np.pi * s)
+
+
+def parabola(s):
+    return s * (1 - s)
+
+
+def pde(exact, boundary, terms=None, axes=(X,), **more):
+    return PDE(list(axes), terms or laplacian(axes), boundary=boundary, exact=exact, **more)
+
+
+REFUSED = {
+    "x on a circle": (
+        lambda: pde(Separable(x=itself), "periodic"),
+        "exact is 0 at the left and 1 at the right end of the periodic axis 'x', t = 0: a jump of "
+        "1.0e",
+    ),
+    "x on a circle, as a function": (
+        lambda: pde(lambda x, t: x + t, "periodic"),
+        "exact is 0 at the left and 1 at the right end of the periodic axis 'x'",
+    ),
+    "a jump on the second axis": (
+        lambda: pde(
+            Separable(x=2.0, y=np.exp, t=time.sin(1.0)),  # is zero at t0
+            "periodic",
+            [div(X), div(Y)],
+            (X, Y),
+        ),
+        "at the right end of the periodic axis 'y'",
+    ),
+    "walls of zero": (
+        lambda: pde(Separable(x=wave), "dirichlet"),
+        "exact is 1 at the left end of axis 'x', t = 0, where Dirichlet gives 0: off by 1.0e",
+    ),
+    "a wall of a number": (
+        lambda: pde(Separable(x=np.exp), (Dirichlet("from exact"), Dirichlet(2.0))),
+        "exact is 2.71828 at the right end of axis 'x', t = 0, where Dirichlet gives 2: off by",
+    ),
+    "a wall in two dimensions": (
+        lambda: pde(
+            lambda x, y, t: np.exp(-t) * np.sin(np.pi * x) * (1 + y),
+            {"x": "dirichlet", "y": (Dirichlet(), Dirichlet(Separable(x=itself)))},
+            axes=(X, Y),
+        ),
+        "at the right end of axis 'y', t = 0, where Dirichlet gives",
+    ),
+    "inflow": (
+        lambda: pde(Separable(x=np.cos), (Dirichlet(0.5), Neumann()), div(X, -1.0)),
+        "exact is 1 at the left end of axis 'x', t = 0, where Dirichlet gives 0.5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_exact_solutions_that_are_none_are_refused(case):
+    make, text = REFUSED[case]
+    with pytest.raises(ValueError, match="The run goes to another solution; give") as caught:
+        make().discretize(2, 1)
+    assert text in str(caught.value)
+
+
+def mixed(k):
+    return [*laplacian([X, Y]), k * div(X) @ grad(Y), k * div(Y) @ grad(X)]
+
+
+ENDS = {X: Neumann(), Y: Dirichlet("from exact")}
+SLANTED = Separable(x=lambda s: np.cos(0.5 * np.pi * s), y=wave) + Separable(
+    x=lambda s: np.sin(0.5 * np.pi * s), y=lambda s: np.sin(np.pi * s)
+)  # cos π(y - x/2), whose flux f_x + f_y/2 is zero
+
+WARNED = {
+    "a kink on a circle": (
+        lambda: pde(Separable(x=parabola), "periodic"),
+        "the slope of exact is 1 at the left and -1 at the right end of the periodic axis 'x'",
+    ),
+    "a tail": (
+        lambda: pde(Separable(x=lambda s: np.exp(-6 * s)), (Dirichlet(1.0), Dirichlet())),
+        "exact is 0.00247875 at the right end of axis 'x', t = 0",
+    ),
+    "a tail on a circle": (
+        lambda: pde(Separable(x=lambda s: np.exp(-30 * (s - 0.6) ** 2)), "periodic", div(X)),
+        "exact is 2.03995e-05 at the left and 0.00822975 at the right end",
+    ),
+    "a slope": (
+        lambda: pde(Separable(x=np.exp), (Dirichlet(1.0), Neumann(2.0)), laplacian(X, 0.5)),
+        "exact has a flux that differs by 0.359141 from that which the boundary gives at the right "
+        "end of axis 'x', t = 0",
+    ),
+    "the share of a mixed derivative": (
+        lambda: pde(Separable(x=wave, y=wave), ENDS, mixed(0.5), (X, Y)),
+        "end of axis 'x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_exact_solutions_that_are_off_are_warned_of(case):
+    make, text = WARNED[case]
+    with pytest.warns(UserWarning, match="The run goes to another solution") as caught:
+        make().discretize(2, 1)
+    assert any(text in str(each.message) for each in caught)
+    assert all(each.filename == __file__ for each in caught)
+
+
+SOUND = {
+    "transport of a kink": lambda: pde(Separable(x=parabola), "periodic", div(X)),
+    "a flux of two parts": lambda: pde(SLANTED, ENDS, mixed(0.5), (X, Y)),
+    "no coefficient at the ends": lambda: pde(
+        Separable(x=np.exp), "neumann", div(X) @ mass(X, parabola) @ grad(X)
+    ),
+    "no value is taken": lambda: pde(
+        Separable(x=np.exp), "dirichlet", [div(X, parabola), mass(X, np.exp)]
+    ),
+    "no derivative": lambda: pde(Separable(x=itself), "periodic", mass(X, itself)),
+    "outflow": lambda: pde(Separable(x=np.exp), (Dirichlet(1.0), Neumann()), div(X, -1.0)),
+    "data in time": lambda: pde(
+        Separable(x=np.exp, t=time.cos(3.0)),
+        (Dirichlet(Separable(t=time.cos(3.0))), Neumann(Separable(x=np.exp, t=time.cos(3.0)))),
+    ),
+    "not defined at the ends": lambda: pde(
+        lambda x, t: np.sin(np.pi * x) * np.log(x) * np.log1p(-x), "dirichlet"
+    ),
+    "not called at the ends": lambda: pde(strict, "dirichlet"),
+    "a table": lambda: pde(
+        Separable(x=np.exp, t=time.spline([0.0, 1e-9, 2e-9, 3e-9], [1.0, 2.0, 1.0, 2.0])),
+        (Dirichlet("from exact"), Neumann("from exact")),
+    ),
+}
+
+
+def strict(x, t):
+    if np.any((x <= 0) | (x >= 1)):
+        raise ArithmeticError("outside")
+    return np.sin(np.pi * x)
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_sound_problems_are_left_alone(case):
+    until = 1e-9 if case == "a table" else 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert SOUND[case]().discretize(2, 1, until=until).unknowns > 0
+
+
+def test_a_formula_that_ends_to_hold_is_warned_of():
+    def pulse(x, t):
+        return np.exp(-300 * (x - 0.5 - t) ** 2)
+
+    moving = pde(pulse, "periodic", div(X, -1.0))
+    moving.discretize(4, 2, until=0.2)
+    with pytest.warns(UserWarning, match=r"the periodic axis 'x', t = 0.5: a jump of 1.0e\+00"):
+        moving.discretize(4, 2, until=0.5)
+
+
+@pytest.mark.parametrize("name", ["pitch-angle-c", "runaway-collisions", "advection-1d"])
+def test_problems_of_the_gallery_are_sound(name):
+    entry = gallery.get(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        entry.make(1)
+
+
+ONE_PLACE = r"is 0 at 0 and 1 at 1, but 'x' is periodic, so that these are one place"
+
+
+@pytest.mark.parametrize(
+    ("terms", "more", "text"),
+    [
+        (div(X, itself), {}, r"coefficient of div along 'x' in terms\[0\] " + ONE_PLACE),
+        ([div(X), 2.0 * grad(X, itself)], {}, r"of grad along 'x' in terms\[1\] " + ONE_PLACE),
+        (penalty(X, itself), {}, ONE_PLACE),
+        (laplacian(X, lambda s: 1 + s), {}, r"is 1 at 0 and 2 at 1"),
+        (div(X), {"volume": {X: lambda s: 1 + s}}, r"terms\[0\] times the volume element is 1 at"),
+    ],
+)
+def test_coefficients_that_jump_where_an_axis_closes_are_refused(terms, more, text):
+    with pytest.raises(ValueError, match=text) as caught:
+        PDE([X], terms, boundary="periodic", **more)
+    assert "do not conserve" in str(caught.value)
+
+
+def test_coefficients_that_may_jump():
+    """A multiplication has no flux, and what the refusal advises conserves."""
+    for term in (
+        mass(X, itself),
+        div(Y, others={X: itself}),
+        div(X, lambda s: np.sin(2 * np.pi * s)),
+    ):
+        PDE([X, Y], term, boundary={X: "periodic", Y: "neumann"})
+    advised = PDE([X], div(X) @ mass(X, lambda s: 1 + s), boundary="periodic").discretize(3, 2)
+    A = advised.operator.to_dense()
+    assert np.abs(A[0]).max() < 1e-12 * np.abs(A).max()  # the content of every state is kept
+    assert np.linalg.norm(A) > 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"initial": [0.0, 1.0]},
+            r"initial is a list of 2 entries, \[0.0, 1.0\]; expected one function",
+        ),
+        ({"initial": (Separable(x=wave),)}, "initial is a tuple of 1 entries"),
+        ({"exact": [Separable(x=wave), 1.0]}, "exact is a list of 2 entries"),
+    ],
+)
+def test_lists_of_functions_are_refused(options, text):
+    with pytest.raises(TypeError, match=text):
+        PDE([X], laplacian(X), boundary="periodic", **options)
+    with pytest.raises(TypeError, match="Neumann's data is a tuple of 2 entries"):
+        Neumann((1.0, 2.0))
+
+
+def test_sources_may_be_listed():
+    listed = PDE([X], div(X), boundary="periodic", sources=[1.0, Separable(x=wave)])
+    added = PDE([X], div(X), boundary="periodic", sources=Separable(x=wave) + 1.0)
+    found = []
+    for each in (listed, added):
+        problem = each.discretize(2, 1)
+        found.append(np.full(problem.unknowns, np.nan))
+        problem.source(0.0, found[-1])
+    np.testing.assert_allclose(*found, atol=1e-15)
+    with pytest.raises(TypeError, match=r"sources\[1\] must be a number, a Separable"):
+        PDE([X], div(X), boundary="periodic", sources=[1.0, np.cos])
+
+
+def test_a_pde_without_terms_says_so():
+    for terms in ([], (), [[], ()]):
+        with pytest.raises(ValueError, match=r"terms is empty and there are no sources"):
+            PDE([X], terms, boundary="periodic", initial=1.0)
+    still = PDE([X], [], boundary="periodic", sources=Separable(t=time.cos(1.0)))
+    assert still.discretize(1, 1).terms == ()
