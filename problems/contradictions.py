@@ -198,17 +198,18 @@ def _fluxes(
     total, scale, given = np.zeros(_LINES), np.zeros(_LINES), False
     for term in pde.terms:
         chain = [factor for factor in term.factors if factor.kind != "mass"]
-        if not chain or chain[0].kind != "div" or len(chain) > 2:
+        if len({factor.axis for factor in chain}) == 2:
+            chain.sort(key=lambda factor: factor.kind)  # factors along different axes commute
+        if [factor.kind for factor in chain] not in (["div"], ["div", "grad"]):
             continue
         div, inner = chain[0], chain[-1]
-        if inner.kind == "div" and len(chain) == 2:
-            continue
         if div.axis != axis:
             continue
         condition = (div.boundary or pde.boundary[axis])[k]
         if len(chain) == 1:
             if condition.kind not in ("dirichlet", "no-flux"):
                 continue
+            given = given or condition.kind == "no-flux"
             off = values[:, -k, -k] - _own_data(pde, condition, axis, side, t)
             each = size
         elif div.boundary is not None:

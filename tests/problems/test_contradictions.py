@@ -135,6 +135,9 @@ def test_exact_solutions_that_are_off_are_warned_of(case):
 SOUND = {
     "transport of a kink": lambda: pde(Separable(x=parabola), "periodic", div(X)),
     "a flux of two parts": lambda: pde(SLANTED, ENDS, mixed(0.5), (X, Y)),
+    "a flux of two parts, exchanged": lambda: pde(
+        SLANTED, ENDS, [*laplacian([X, Y]), 0.5 * grad(Y) @ div(X), 0.5 * grad(X) @ div(Y)], (X, Y)
+    ),
     "no coefficient at the ends": lambda: pde(
         Separable(x=np.exp), "neumann", div(X) @ mass(X, parabola) @ grad(X)
     ),
