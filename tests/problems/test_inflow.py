@@ -225,9 +225,11 @@ def test_walls_conserve_mass(case, volume):
     options = {} if volume is None else {"volume": {X: volume}}
     problem = dense(WALLED[case], "no-flux", **options)
     A = problem.operator.to_dense()
-    content = dense([], "neumann", initial=1.0, **options).initial
+    content = dense([], "neumann", sources=0.0, initial=1.0, **options).initial
     if volume is not None:
-        content = PDE([X, V], [], boundary="neumann", initial=Separable(x=volume)).discretize(3)
+        content = PDE(
+            [X, V], [], sources=0.0, boundary="neumann", initial=Separable(x=volume)
+        ).discretize(3)
         content = content.initial
     assert np.linalg.norm(content @ A) < 1e-14 * np.linalg.norm(content) * np.linalg.norm(A, 2)
     assert not problem.sources
@@ -279,7 +281,7 @@ def test_walls_of_mixed_derivatives():
         k * div(V, boundary=NoFlux()) @ grad(X, boundary=NoFlux()),
     ]
     np.testing.assert_array_equal(matrix(own, "dirichlet"), matrix(mixed, "no-flux"))
-    content = dense([], "neumann", initial=1.0).initial
+    content = dense([], "neumann", sources=0.0, initial=1.0).initial
     assert np.linalg.norm(content @ found) < 1e-14 * np.linalg.norm(found, 2)
 
 

@@ -483,7 +483,7 @@ def test_sources_of_coefficients_at_the_origin():
     pde = PDE(
         [R],
         chain,
-        boundary="neumann",
+        boundary=("neumann", Neumann("from exact")),
         exact=Separable(r=np.exp),
         sources="from exact",
         volume={R: square},
