@@ -401,7 +401,7 @@ def times(scale: complex, product: Array) -> Array:
     Kernels scale what they add up, and leave an empty sum at 0.
     """
     with np.errstate(invalid="ignore"):
-        return product * scale  # type: ignore[no-any-return]
+        return product * scale
 
 
 def scaled_dtype(dtype: np.dtype[Any], alpha: complex, beta: complex) -> np.dtype[Any]:

@@ -84,8 +84,9 @@ def cg(
     Storage: 4 vectors, 5 with M, beside b and the returned x. One product with A (and M) an
     iteration, and one more at the end.
     A solve that does not converge returns the best of the iterates whose true residual was
-    computed, x₀ among them; from the first time that it goes on from a true residual this takes
-    one more vector.
+    computed, x₀ among them: a run of few iterations, in which the residual grew while the error
+    shrank in the norm of A, returns x₀. From the first time that it goes on from a true residual
+    this takes one more vector.
 
     References
     ----------

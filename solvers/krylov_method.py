@@ -36,6 +36,7 @@ _SMALL = 1 << 18  # unknowns
 _LEAST_RECORDED = 2  # of which a graph is worth its making
 _LEAST_MEASURED = {"d": 1e-140, "f": 1e-30}  # of the unit of residuals, beside √N
 
+_CONVERGED = int(Progress.CONVERGED)
 _STATUS = {
     Progress.CONVERGED: Status.CONVERGED,
     Progress.MAX_ITERATIONS: Status.MAX_ITERATIONS,
@@ -412,10 +413,10 @@ class KrylovMethod(ABC):
         progress, scalars = space.progress(), space.scalars()
         self._taken = int(progress[1].max(initial=0))
         residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
-        self._final_verdict(system, progress, residuals, scalars, tolerances)
-        settled = progress[0] == Progress.LEAST_SQUARES if system.preconditioned else None
-        if verified.restore(self._solution, residuals, settled).any():
-            self._final_verdict(system, progress, residuals, scalars, tolerances)
+        self._judge_tiny(system, progress, residuals, scalars, tolerances)
+        failed = np.flatnonzero(progress[0] != _CONVERGED)
+        if failed.size:
+            self._settle(system, verified, progress, residuals, scalars)
         x = from_systems(self._solution, self.batched)
         if out is None:
             target = x.copy()
@@ -429,8 +430,8 @@ class KrylovMethod(ABC):
         batch = space.shape[:-1]
         one = self.batched is None
         norms = history.norms()
-        failed = np.flatnonzero(progress[0] != Progress.CONVERGED)
-        norms[progress[1, failed], failed] = residuals[failed]
+        if failed.size:
+            norms[progress[1, failed], failed] = residuals[failed]
         result = KrylovResult(
             x=target,
             status=worst,
@@ -446,7 +447,25 @@ class KrylovMethod(ABC):
             self._raise(result, statuses, tolerances)
         return result
 
-    def _final_verdict(
+    def _settle(
+        self,
+        system: LinearSystem,
+        verified: VerifiedIterates,
+        progress: Any,
+        residuals: Any,
+        scalars: Any,
+    ) -> None:
+        """Take the best verified iterates for those of systems that did not converge."""
+        self._recognise(system, progress, residuals, scalars)
+        settled = progress[0] == Progress.LEAST_SQUARES if system.preconditioned else None
+        if verified.restore(self._solution, residuals, settled).any():
+            self._recognise(system, progress, residuals, scalars)
+
+    def _recognise(self, system: LinearSystem, progress: Any, residuals: Any, scalars: Any) -> None:
+        """Say of systems that did not converge what their passes could not know: nothing here."""
+        return
+
+    def _judge_tiny(
         self,
         system: LinearSystem,
         progress: Any,
@@ -454,10 +473,9 @@ class KrylovMethod(ABC):
         scalars: Any,
         tolerances: tuple[float, float],
     ) -> None:
-        """Say of systems that ended what their passes could not know.
+        """Measure residuals again whose squares were lost beside b or the first residual.
 
-        Residuals are measured again whose squares were lost beside b or the first residual: such
-        a system may have been taken for solved, and has stagnated where it is not. Without
+        Such a system may have been taken for solved: it has stagnated where it is not. Without
         iterations and with a norm of b that is zero, b is.
         """
         space = self._space

@@ -85,8 +85,8 @@ def minres(
     -----
     The method is that of [1]_. Where the recursion's residual meets the tolerance, the true one
     is computed and decides; if it is larger, the method begins again from it, as long as it
-    shrank to half since the last time. So it does where the rounding of the steps, at most
-    ε ‖A‖ Σ ‖step‖, reaches the recursion's residual, which then says nothing of b - A x.
+    shrank to half since the last time. So it does where the bound of the steps' rounding,
+    ε ‖A‖ Σ ‖step‖, exceeds 32 times the recursion's residual, which then says little of b - A x.
 
     A singular system without a solution ends as ``Status.LEAST_SQUARES`` at one of its
     least-squares solutions. There A r = 0 (with M, where the norm of the residual is that of M,
@@ -222,16 +222,8 @@ class Minres(KrylovMethod):
             system.precondition(self._v[1 - turn], self._z[1 - turn])
         return self._last[turn].run()
 
-    def _final_verdict(
-        self,
-        system: LinearSystem,
-        progress: Any,
-        residuals: Any,
-        scalars: Any,
-        tolerances: tuple[float, float],
-    ) -> None:
-        """Say also which of the systems that could not go on are at a least-squares solution."""
-        super()._final_verdict(system, progress, residuals, scalars, tolerances)
+    def _recognise(self, system: LinearSystem, progress: Any, residuals: Any, scalars: Any) -> None:
+        """Say which of the systems that could not go on are at a least-squares solution."""
         ended = np.isin(progress[0], (Progress.BREAKDOWN, Progress.STAGNATED))
         if ended.any():
             gradients = self._gradients(system, residuals, scalars[:, Field.OPERATOR])

@@ -88,5 +88,6 @@ class VerifiedIterates:
         if which.all():
             np.copyto(target, source)
         else:
-            rows = array_module(target).asarray(which).reshape(*target.shape[:-1], 1)
-            np.copyto(target, source, where=rows)
+            shape = len(which), target.shape[-1]
+            places = array_module(target).asarray(np.flatnonzero(which))
+            target.reshape(shape)[places] = source.reshape(shape)[places]

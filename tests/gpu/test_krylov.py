@@ -129,11 +129,26 @@ def test_a_device_is_asked_seldom(cupy, rng, monkeypatch):
     assert 0 < len(asked) < 5 + result.iterations / 4
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_iterates_on_the_device_are_never_worse_than_the_first(cupy, rng, method):
+    indefinite = np.diag(np.concatenate([np.linspace(-3.0, -0.01, 7), np.linspace(0.02, 9.0, 13)]))
+    A = np.stack([indefinite, np.diag(np.arange(20.0)), np.diag(np.linspace(1.0, 2.0, 20))])
+    b, x0 = rng.standard_normal((2, 3, 20))
+    result = method(cupy.asarray(A), cupy.asarray(b), cupy.asarray(x0), batched="leading")
+    first = np.linalg.norm(b - (A @ x0[..., None])[..., 0], axis=1)
+    true = np.linalg.norm(b - (A @ result.x.get()[..., None])[..., 0], axis=1)
+    assert (true <= first * (1 + 1e-14)).all()
+    np.testing.assert_allclose(result.residual_norm, true, rtol=1e-6, atol=1e-12)
+    assert result.statuses[2] is Status.CONVERGED
+
+
 def test_statuses_on_the_device(cupy):
     singular = cupy.asarray(np.diag([1.0, 2.0, 0.0]))
     assert gmres(singular, cupy.ones(3)).status is Status.BREAKDOWN
     assert cg(cupy.asarray(np.diag([1.0, -2.0])), cupy.ones(2)).status is Status.INDEFINITE
-    assert minres(singular, cupy.ones(3)).status is Status.BREAKDOWN
+    least = minres(singular, cupy.ones(3))
+    assert least.status is Status.LEAST_SQUARES
+    assert least.residual_norm == pytest.approx(1.0)
     bad = cupy.asarray([1.0, np.nan])
     assert bicgstab(cupy.asarray(np.eye(2)), bad).status is Status.NOT_FINITE
     few = cg(laplacian((9, 9)).to("cuda"), cupy.ones(81), maxiter=3, rtol=1e-12)
