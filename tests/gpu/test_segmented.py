@@ -159,8 +159,10 @@ def test_arrays_of_the_host_are_refused(cupy, rng):
         device.apply(cupy.asarray(x), out=np.empty(op.output_shape))
 
 
-def test_nodes_without_edges_are_left_alone(cupy):
+def test_nodes_without_edges_are_left_alone_but_by_infinity(cupy):
     op = bk.SegmentedModeMultiply(np.ones((1, 3, 3)), [0, 0, 1], [0], [0], before=1, behind=1)
-    y = op.to("cuda").accumulate(cupy.ones((1, 3)), cupy.ones((2, 3)), alpha=np.inf).get()
-    assert (y[0] == 1).all()
+    y = op.to("cuda").accumulate(cupy.ones((1, 3)), cupy.ones((2, 3)), alpha=2.0)
+    assert (y.get() == [[1.0] * 3, [7.0] * 3]).all()
+    y = op.to("cuda").accumulate(cupy.ones((1, 3)), y, alpha=np.inf).get()
+    assert np.isnan(y[0]).all()  # as in NumPy
     assert np.isinf(y[1]).all()

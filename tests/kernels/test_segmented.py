@@ -162,9 +162,13 @@ def test_errors_when_applied():
 
 
 @pytest.mark.parametrize("size", [3, 5])
-def test_accumulate_leaves_nodes_without_edges_alone(size):
+def test_accumulate_where_a_node_has_no_edges(size):
+    """Nothing is added there, but for an infinite number of nothing, as in NumPy."""
     op = bk.SegmentedModeMultiply(np.ones((1, size, size)), [0, 0, 1], [0], [0], before=1, behind=1)
     y = np.ones((2, size))
-    op.accumulate(np.ones((1, size)), y, alpha=np.inf)
+    op.accumulate(np.ones((1, size)), y, alpha=2.0)
     assert (y[0] == 1).all()
+    assert (y[1] == 1 + 2 * size).all()
+    op.accumulate(np.ones((1, size)), y, alpha=np.inf)
+    assert np.isnan(y[0]).all()
     assert np.isinf(y[1]).all()
