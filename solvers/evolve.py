@@ -98,7 +98,8 @@ def evolve(
         Times from t0 to ``until`` whose states are kept, interpolated in the steps that pass them.
     events : Event, function, or sequence of them
         Functions g(t, u) whose passing through 0 is recorded, or ends the run; attributes
-        ``terminal`` and ``direction`` as for `scipy.integrate.solve_ivp`.
+        ``terminal`` and ``direction`` as for `scipy.integrate.solve_ivp`. One that is 0 at t0
+        happens there, with the direction that it then takes, as in SciPy; see `Event`.
     watch : mapping of str to Quantity, callable or weights, optional
         Numbers that should be conserved: measured after each step.
 
@@ -110,11 +111,12 @@ def evolve(
     Raises
     ------
     ValueError
-        If a value is wrong, a checkpoint is of another problem, dtype, method or step, or
-        ``problem.check_interval(t0, until)``, where there is one, says so; if a checkpoint could
-        not be read back on this machine, where its memory is too small. If the method is implicit
-        or exponential and f(t, u + v) - f(t, u) is not A(t) v, tried once a run; of IMEX methods
-        only the implicit part has to be linear. Methods with ``nonlinear = True`` are not tried.
+        If a value is wrong, a checkpoint is of another problem, dtype, method or step,
+        ``problem.check_interval(t0, until)``, where there is one, says so, or an event function
+        returns NaN; if a checkpoint could not be read back on this machine, where its memory is too
+        small. If the method is implicit or exponential and f(t, u + v) - f(t, u) is not A(t) v,
+        tried once a run; of IMEX methods only the implicit part has to be linear. Methods with
+        ``nonlinear = True`` are not tried.
     TypeError
         If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError

@@ -77,7 +77,7 @@ class Run:
             self._problem_hash = problem_hash(plan.problem, plan.problem.initial)
         if plan.resumed:
             self._record("resume", warnings=list(plan.warnings))
-        observer.begin(self.pace.t, self._u)
+        observer.begin(self.pace.t, self._u, first=plan.first_step == 0)
 
     def march(self, show: Callable[[int, float], None]) -> EvolveStatus:
         """Take the steps; return why they ended."""
@@ -143,15 +143,23 @@ class Run:
             return False
         if self._inside is not None:
             self._inside.complete(target.t_next, self._proposal)
-            event = self._observer.look(self._inside)
+            try:
+                event = self._observer.look(self._inside)
+            except Exception:
+                self._take_attempt()  # the step is good, and is kept
+                raise
             if event is not None:
                 self._ended = (event.t, event.u)
                 self._keep_before(step, target.t, dt, last_error)
                 return True
+        self._take_attempt()
+        return True
+
+    def _take_attempt(self) -> None:
+        """Make an attempt the state."""
         if self._embedded is not None:
             np.copyto(self._u, self._proposal)
             self._embedded.accept()
-        return True
 
     def _keep_before(self, step: int, t: float, dt: float, last_error: float | None) -> None:
         """Write the state before a step that an event ended, from which a run can go on."""

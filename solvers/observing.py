@@ -36,7 +36,7 @@ class Event:
     Parameters
     ----------
     function : callable
-        ``function(t, u)`` returns a number that is continuous in time.
+        ``function(t, u)`` returns a number that is continuous in time; NaN is refused.
     name : str
         What records call it.
     terminal : bool
@@ -48,6 +48,16 @@ class Event:
     ------
     ValueError
         For another direction, or a number of times for ``terminal``.
+
+    Notes
+    -----
+    In a step the function passes through 0 where it has another sign at the end than at the
+    beginning; one that is exactly 0 at the end of a step does so there, and not once more in the
+    next step. One that is 0 where the run begins, at t0, happens at t0 if its value at the end of
+    the first step has the direction that counts, or is 0 as well: as for
+    `scipy.integrate.solve_ivp`. So a terminal event that begins at 0 and may grow ends the run at
+    t0; with ``direction=-1`` it does not. A function that is NaN is a ValueError, after which the
+    last step's checkpoint is kept; SciPy misses such events without a word.
 
     Examples
     --------
@@ -176,6 +186,7 @@ class Observer:
         self._events = [_as_event(event, k) for k, event in enumerate(given)]
         self._quantities = {name: _as_quantity(q) for name, q in dict(watch or {}).items()}
         self._signs: list[float] = []
+        self._first = False
         self.samples: list[tuple[float, Vector]] = []
         self.records: list[EventRecord] = []
         self.watched: dict[str, Watched] = {}
@@ -185,15 +196,16 @@ class Observer:
         """Whether states inside of steps may be asked for."""
         return bool(self._times or self._events)
 
-    def begin(self, t: float, u: Vector) -> None:
-        """Look at the first state, which may be the problem's own."""
+    def begin(self, t: float, u: Vector, *, first: bool) -> None:
+        """Look at the state where a run begins (``first``) or goes on; it may be the problem's."""
+        self._first = first
         if isinstance(u, np.ndarray):
             u = u.view()
             u.flags.writeable = False
         self._times = [time for time in self._times if time >= t]
         while self._times and self._times[0] == t:
             self.samples.append((self._times.pop(0), u.copy()))
-        self._signs = [float(event.function(t, u)) for event in self._events]
+        self._signs = [_value(event, t, u) for event in self._events]
         for name, quantity in self._quantities.items():
             value = quantity.value(t, u)
             self.watched[name] = Watched(value, value, 0.0)
@@ -203,10 +215,14 @@ class Observer:
         end = step.interval[1]
         found: list[tuple[float, Event]] = []
         for k, event in enumerate(self._events):
-            before, after = self._signs[k], float(event.function(end, step.at(end)))
+            before, after = self._signs[k], _value(event, end, step.at(end))
             self._signs[k] = after
-            if _passes(before, after, event.direction):
+            if self._first and before == 0.0:
+                if after * event.direction >= 0.0:
+                    found.append((step.interval[0], event))
+            elif _passes(before, after, event.direction):
                 found.append((_root(event, step, before, after), event))
+        self._first = False
         terminal: EventRecord | None = None
         for t, event in sorted(found, key=lambda pair: pair[0]):
             record = EventRecord(event.name, t, step.at(t).copy())
@@ -247,6 +263,17 @@ def _as_quantity(given: Any) -> Quantity:
     return given if isinstance(given, Quantity) else Quantity(given)
 
 
+def _value(event: Event, t: float, u: Vector) -> float:
+    """Return the event's function, which is a number."""
+    value = float(event.function(t, u))
+    if math.isnan(value):
+        raise ValueError(
+            f"event {event.name!r} is NaN at t = {t:.10g}; expected a number, whose sign tells "
+            "whether it passes through 0. Return one also where the event cannot happen."
+        )
+    return value
+
+
 def _passes(before: float, after: float, direction: int) -> bool:
     """Whether a function has passed through 0 in a step; one that began at 0 has not."""
     rises, falls = before < 0.0 <= after, before > 0.0 >= after
@@ -261,7 +288,7 @@ def _root(event: Event, step: Interpolant, before: float, after: float) -> float
     values = {begin: before, end: after}
 
     def value(t: float) -> float:
-        return values[t] if t in values else float(event.function(t, step.at(t)))
+        return values[t] if t in values else _value(event, t, step.at(t))
 
     resolution = 4.0 * float(np.spacing(max(abs(begin), abs(end))))
     return float(scipy.optimize.brentq(value, begin, end, xtol=resolution))
