@@ -31,6 +31,7 @@ class ForwardEuler(Stepper):
     stages = 1
     real_limit = 2.0
     imaginary_limit = 0.0
+    stability_polynomial = (1.0, 1.0)
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)

@@ -45,6 +45,7 @@ def stepper_of(tableau: Tableau) -> type[Stepper]:
             "error_order": tableau.embedded_order,
             "real_limit": _rounded(tableau.stable_until(-1.0)),
             "imaginary_limit": _rounded(tableau.stable_until(1j)),
+            "stability_polynomial": tableau.stability_polynomial,
         }
         _MADE[tableau] = type(tableau.name, (base,), attributes)
     return _MADE[tableau]

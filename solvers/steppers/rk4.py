@@ -37,6 +37,7 @@ class Rk4(Stepper):
     stages = 4
     real_limit = 2.785293563405282
     imaginary_limit = 2.8284271247461903
+    stability_polynomial = (1.0, 1.0, 1.0 / 2.0, 1.0 / 6.0, 1.0 / 24.0)
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)

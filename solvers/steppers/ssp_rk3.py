@@ -37,6 +37,7 @@ class SspRk3(Stepper):
     stages = 3
     real_limit = 2.5127453266183286
     imaginary_limit = 1.7320508075688772
+    stability_polynomial = (1.0, 1.0, 1.0 / 2.0, 1.0 / 6.0)
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)

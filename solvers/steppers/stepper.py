@@ -43,6 +43,10 @@ class Stepper(ABC):
         The largest z with a stable step for u' = λ u at dt λ = -z.
     imaginary_limit : float
         The largest z with a stable step at dt λ = ± i z.
+    stability_polynomial : tuple of float
+        Of explicit methods: the coefficients of 1, z, z², … in R(z), by which a step multiplies u
+        for u' = λ u, z = dt λ. Empty where it is not known; such a method's step is not checked
+        before a run.
     last_solve : KrylovResult or None
         The latest linear solve of an implicit method.
     """
@@ -55,6 +59,7 @@ class Stepper(ABC):
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
+    stability_polynomial: ClassVar[tuple[float, ...]] = ()
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         self.problem = problem

@@ -202,6 +202,17 @@ class Tableau:
         inner = np.linalg.solve(np.eye(self.stages) - z * matrix, ones)
         return complex(1.0 + z * (self.weights @ inner))
 
+    @property
+    def stability_polynomial(self) -> tuple[float, ...]:
+        """The coefficients of 1, z, z², … in R(z) of an explicit method; empty for others."""
+        if self.implicit is not None:
+            return ()
+        coefficients, inner = [1.0], np.ones(self.stages)
+        for _ in range(self.stages):
+            coefficients.append(float(self.weights @ inner))
+            inner = self.explicit @ inner
+        return tuple(coefficients)
+
     def stable_until(self, direction: complex) -> float:
         """Return the largest x with |R(y · direction)| ≤ 1 for all 0 ≤ y ≤ x; inf if there is none.
 

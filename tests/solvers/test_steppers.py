@@ -2,6 +2,7 @@
 
 import tracemalloc
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,6 +131,16 @@ def test_stability_limits(name, direction):
         return
     assert all(growth(z) <= 1.0 + 1e-12 for z in np.linspace(0.01, 1.0, 20) * limit if limit)
     assert growth(1.01 * limit + 0.01) > 1.0
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_polynomials_are_what_a_step_does(rng, name):
+    z = rng.standard_normal(9) + 1j * rng.standard_normal(9)
+    u = np.ones(9, complex)
+    problem = SimpleNamespace(initial=u, rhs=lambda t, u, out: np.multiply(z, u, out=out))
+    cls = steppers.get(name)
+    cls(problem, 0.7).step(u, 0.0, 0.7)
+    np.testing.assert_allclose(u, np.polyval(cls.stability_polynomial[::-1], 0.7 * z), rtol=1e-13)
 
 
 def test_backward_euler_damps_what_crank_nicolson_keeps():
