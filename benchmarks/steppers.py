@@ -79,7 +79,9 @@ def chosen(
 
 def equal(problem: Problem, until: float, steps: int) -> NDArray[Any] | None:
     """Return the state after so many steps of third-order Runge-Kutta; None if it blew up."""
-    result = evolve(problem, until=until, method="ssp-rk3", dt=(until - problem.t0) / steps)
+    result = evolve(
+        problem, until=until, method="ssp-rk3", dt=(until - problem.t0) / steps, allow_unstable=True
+    )
     return result.u if result.status is EvolveStatus.COMPLETED else None
 
 

@@ -299,6 +299,11 @@ class Problem:
         return all(term.time.is_constant for term in self.terms)
 
     @property
+    def is_linear(self) -> bool:
+        """True: `rhs` is A(t) u + s(t) with the operator, by construction."""
+        return True
+
+    @property
     def num_added_cells(self) -> int:
         """Cells beside the grid that sweeps pass through, see `batchkron.SparseGridOperator`.
 

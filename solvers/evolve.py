@@ -16,6 +16,7 @@ from batchkron.solvers.linearity import refuse_nonlinear
 from batchkron.solvers.observing import Observer
 from batchkron.solvers.progress import make_progress
 from batchkron.solvers.protocols import TimeProblem
+from batchkron.solvers.stability import find_unstable_step, is_explicit_and_linear
 from batchkron.solvers.steppers.stepper import Stepper
 from batchkron.storage import Checkpoint
 
@@ -24,6 +25,7 @@ _FAILURES = (
     EvolveStatus.SOLVER_FAILED,
     EvolveStatus.STEP_TOO_SMALL,
     EvolveStatus.DRIFTED,
+    EvolveStatus.UNSTABLE,
 )
 
 
@@ -47,6 +49,7 @@ def evolve(
     at: Sequence[float] | None = None,
     events: Sequence[Any] | Any = (),
     watch: Mapping[str, Any] | None = None,
+    allow_unstable: bool = False,
 ) -> Result:
     """Solve u' = f(t, u), u(t0) = initial, up to a time, in equal steps or in chosen ones.
 
@@ -90,7 +93,7 @@ def evolve(
     progress : bool
         Show a bar on standard error, or plain lines where it is no terminal.
     raise_on_failure : bool
-        Raise where the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL or DRIFTED.
+        Raise where the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED or UNSTABLE.
     rtol, atol : float, optional
         With one of them the steps are chosen so that the estimated error of each is
         ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0), for methods with ``error_order``.
@@ -102,6 +105,9 @@ def evolve(
         happens there, with the direction that it then takes, as in SciPy; see `Event`.
     watch : mapping of str to Quantity, callable or weights, optional
         Numbers that should be conserved: measured after each step.
+    allow_unstable : bool
+        Run an explicit method with a step that it is not stable with. By default such a step of a
+        linear problem, f(t, u) = A(t) u + s(t) with an operator, is refused.
 
     Returns
     -------
@@ -112,11 +118,11 @@ def evolve(
     ------
     ValueError
         If a value is wrong, a checkpoint is of another problem, dtype, method or step,
-        ``problem.check_interval(t0, until)``, where there is one, says so, or an event function
-        returns NaN; if a checkpoint could not be read back on this machine, where its memory is too
-        small. If the method is implicit or exponential and f(t, u + v) - f(t, u) is not A(t) v,
-        tried once a run; of IMEX methods only the implicit part has to be linear. Methods with
-        ``nonlinear = True`` are not tried.
+        ``problem.check_interval(t0, until)``, where there is one, says so, an explicit method is
+        not stable with dt, or an event function returns NaN; if a checkpoint could not be read back
+        on this machine, where its memory is too small. If the method is implicit or exponential and
+        f(t, u + v) - f(t, u) is not A(t) v, tried once a run; of IMEX methods only the implicit
+        part has to be linear. Methods with ``nonlinear = True`` are not tried.
     TypeError
         If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError
@@ -139,9 +145,16 @@ def evolve(
     -----
     The time of step n is t0 + n dt, from the integer n, and exactly ``until`` at the end. A step
     is a function of (u, n) alone, so that a run resumed in the same surroundings ends bitwise
-    equal to an undisturbed one. The state is checked after each step: one that is not finite ends
-    the run and is never written. Where the steps are chosen, a step depends on those before it
+    equal to an undisturbed one. Where the steps are chosen, a step depends on those before it
     through its length only, which checkpoints hold: there, too, a resumed run ends bitwise equal.
+
+    The state is checked after each step: one that is not finite ends the run and is never written.
+    So does one that no solution can have (UNSTABLE): of a linear problem, with all methods, a norm
+    beyond 10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), ω the largest eigenvalue of (A + A^H) / 2,
+    see `batchkron.solvers.growth`; of other problems, with explicit methods and equal steps, a step
+    that disagrees with two of half its length, looked at every 32nd step and at the last one, see
+    `batchkron.solvers.step_doubling`. What is refused before a run is in
+    `batchkron.solvers.stability`.
 
     Examples
     --------
@@ -167,9 +180,14 @@ def evolve(
         )
     refuse_nonlinear(plan)
     stepper = _make_stepper(plan, solver, preconditioner)
+    linear = is_explicit_and_linear(plan)
+    unstable = find_unstable_step(plan) if linear and not allow_unstable else None
+    if unstable is not None:
+        raise ValueError(unstable.text("allow_unstable=True"))
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
-    run = Run(plan, stepper, keeper, observer, callback)
+    doubled = plan.control is None and not plan.stepper.implicit and not linear
+    run = Run(plan, stepper, keeper, observer, callback, doubled)
     with make_progress(progress, run.pace.first, run.pace.total) as display:
         try:
             status = run.march(display.update)

@@ -28,6 +28,12 @@ class EvolveStatus(StrEnum):
     STEP_TOO_SMALL = "step-too-small"
     EVENT = "event"
     DRIFTED = "drifted"
+    UNSTABLE = "unstable"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the state is no solution at all, so that no checkpoint is written of it."""
+        return self in (EvolveStatus.NOT_FINITE, EvolveStatus.UNSTABLE)
 
     @property
     def advice(self) -> str:
@@ -60,6 +66,11 @@ _ADVICE = {
     EvolveStatus.DRIFTED: (
         "A watched quantity left its tolerance: take a smaller step or tolerance, or look whether "
         "the problem conserves it."
+    ),
+    EvolveStatus.UNSTABLE: (
+        "The state grew as no solution does, so that it is no solution: take a smaller dt, an "
+        "implicit method, or rtol to have the steps chosen. The last checkpoint, if any, is of an "
+        "earlier state."
     ),
 }
 
@@ -101,7 +112,8 @@ class Result:
     ----------
     u : ndarray, shape (N,)
         The state at ``t``, a fresh array. After NOT_FINITE it may be the state that is not
-        finite, to look at; after SOLVER_FAILED it is the last good one.
+        finite, and after UNSTABLE it is the one that is too large, to look at; after
+        SOLVER_FAILED it is the last good one.
     t : float
         Its time: t0 + steps · dt, and exactly ``until`` when completed.
     status : EvolveStatus

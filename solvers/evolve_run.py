@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +15,14 @@ from batchkron.arrays import to_host
 from batchkron.solvers.checkpointing import CheckpointKeeper, problem_hash, surroundings
 from batchkron.solvers.evolve_plan import Plan
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
+from batchkron.solvers.growth import GrowthBound
 from batchkron.solvers.history import History
 from batchkron.solvers.interpolation import StepInterpolant
 from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.observing import Observer
+from batchkron.solvers.observing import EventRecord, Observer
 from batchkron.solvers.pace import ChosenSteps, Target, pace_of
 from batchkron.solvers.products import Vector, norm
+from batchkron.solvers.step_doubling import StepDoubling
 from batchkron.solvers.steppers.embedded import EmbeddedStepper
 from batchkron.solvers.steppers.stepper import Stepper
 from batchkron.storage import Checkpoint
@@ -39,6 +43,8 @@ class Run:
         What is looked at on the way.
     callback : callable or None
         Called after each step.
+    doubled : bool
+        Whether to compare steps with two of half their length now and then.
 
     Attributes
     ----------
@@ -53,6 +59,7 @@ class Run:
         keeper: CheckpointKeeper,
         observer: Observer,
         callback: Callable[[EvolveState], object] | None,
+        doubled: bool = False,
     ) -> None:
         self._plan, self._stepper, self._keeper = plan, stepper, keeper
         self._observer, self._callback = observer, callback
@@ -68,6 +75,9 @@ class Run:
         self._inside: StepInterpolant | None = None
         if observer.interpolates:
             self._inside = StepInterpolant(plan.problem, stepper, self._u)
+        self._growth = GrowthBound(plan.problem, self.pace.t, self._u)
+        self._doubling = StepDoubling(stepper, plan.steps) if doubled else None
+        self._unstable = ""  # what says so
         self._ended: tuple[float, Vector] | None = None
         self._failed_solve: KrylovResult | None = None
         self._began = time.perf_counter()
@@ -104,10 +114,13 @@ class Run:
         """Take one step, or as many attempts as it needs; return why there is none."""
         if self._inside is not None:
             self._inside.begin(target.t, self._u)
+        if self._doubling is not None:
+            self._doubling.prepare(self.pace.step + 1, self._u)
         while True:
             with np.errstate(over="ignore", invalid="ignore"):
                 failed = self._attempt(target)
-            bad = failed is not None or not _is_finite(self._proposal)
+            size = _size(self._proposal) if failed is None else math.nan
+            bad = not math.isfinite(size)
             if bad and self.pace.shorten():
                 target = self.pace.target()
                 continue
@@ -122,8 +135,8 @@ class Run:
                 if failed is None:  # the state is there to be looked at
                     self.pace.advance()
                 return EvolveStatus.NOT_FINITE
-            if self._accepts(target):
-                return None
+            if self._accepts(target, size):
+                return EvolveStatus.UNSTABLE if self._unstable else None
             if isinstance(self.pace, ChosenSteps) and not self.pace.resolved:
                 return EvolveStatus.STEP_TOO_SMALL
             target = self.pace.target()
@@ -134,32 +147,46 @@ class Run:
             return self._stepper.step(self._u, target.t, target.t_next)
         return self._embedded.attempt(self._u, target.t, target.t_next, target.dt, self._proposal)
 
-    def _accepts(self, target: Target) -> bool:
+    def _accepts(self, target: Target, size: float) -> bool:
         """Judge an attempt, and make it the state if it is good, or look for an event in it."""
         step, dt = self.pace.step, self.pace.dt
         last_error = self.pace.last_error
         error = None if self._embedded is None else self._embedded.error
         if not self.pace.judge(error, self._u, self._proposal):
             return False
-        if self._inside is not None:
-            self._inside.complete(target.t_next, self._proposal)
-            try:
-                event = self._observer.look(self._inside)
-            except Exception:
-                self._take_attempt()  # the step is good, and is kept
-                raise
-            if event is not None:
-                self._ended = (event.t, event.u)
-                self._keep_before(step, target.t, dt, last_error)
-                return True
-        self._take_attempt()
+        try:
+            event = None if self._is_unstable(target, size) else self._look(target)
+        except Exception:
+            self._take_attempt()  # the step is counted, and is kept
+            raise
+        if event is None:
+            self._take_attempt()
+            return True
+        self._ended = (event.t, event.u)
+        self._keep_before(step, target.t, dt, last_error)
         return True
+
+    def _look(self, target: Target) -> EventRecord | None:
+        """Look for events and samples in a step that has been computed."""
+        if self._inside is None:
+            return None
+        self._inside.complete(target.t_next, self._proposal)
+        return self._observer.look(self._inside)
 
     def _take_attempt(self) -> None:
         """Make an attempt the state."""
         if self._embedded is not None:
             np.copyto(self._u, self._proposal)
             self._embedded.accept()
+
+    def _is_unstable(self, target: Target, size: float) -> bool:
+        """Whether the end of a step, of norm ``size``, is no state that the solution can have."""
+        if self._growth.is_exceeded(target.t, target.t_next, self._proposal, size):
+            self._unstable = self._growth.text
+        doubling = self._doubling
+        if doubling is not None and doubling.is_unstable(target.t, target.t_next, self._proposal):
+            self._unstable = doubling.text
+        return bool(self._unstable)
 
     def _keep_before(self, step: int, t: float, dt: float, last_error: float | None) -> None:
         """Write the state before a step that an event ended, from which a run can go on."""
@@ -173,7 +200,7 @@ class Run:
     def keep(self) -> None:
         """Write the state of the last step, whose successor or callback has failed."""
         with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
-            if _is_finite(self._u):
+            if math.isfinite(_size(self._u)):
                 self._keeper.write(self.pace.step, self._make_checkpoint, is_last=True)
 
     def _refuse_unwritten(self) -> None:
@@ -194,7 +221,7 @@ class Run:
     def finish(self, status: EvolveStatus) -> Result:
         """Write the last checkpoint and return the result."""
         pace = self.pace
-        if status not in (EvolveStatus.NOT_FINITE, EvolveStatus.EVENT):
+        if not status.is_lost and status is not EvolveStatus.EVENT:
             self._keeper.write(pace.step, self._make_checkpoint, is_last=True)
         bad = status is EvolveStatus.NOT_FINITE and self._embedded is not None
         t, u = self._ended or (pace.t, self._proposal if bad else self._u)
@@ -266,6 +293,8 @@ class Run:
         steps = self.pace.steps
         of = "" if steps is None else f" of {steps}"
         where = f"{status} at step {self.pace.step}{of}, t = {t:.6g}."
+        if status is EvolveStatus.UNSTABLE:
+            return f"{where} {self._unstable} {status.advice}"
         solve = self._failed_solve
         if solve is None:
             return f"{where} {status.advice}"
@@ -275,7 +304,10 @@ class Run:
         )
 
 
-def _is_finite(u: Vector) -> bool:
-    """Whether all elements are finite, by one pass where the squares do not overflow."""
+def _size(u: Vector) -> float:
+    """Return ‖u‖₂, by one pass where the squares do not overflow; NaN if u is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.vdot(u, u))) or bool(np.isfinite(u).all())
+        square = float(np.vdot(u, u).real)
+        if math.isfinite(square):
+            return math.sqrt(square)
+        return min(norm(u), sys.float_info.max) if bool(np.isfinite(u).all()) else math.nan

@@ -19,8 +19,10 @@ class TimeProblem(Protocol):
     conditions that A_I has, and what else depends on time alone and is not small beside u / dt.
     Without it all that f itself depends on time counts as s_I, which evaluates f more often;
     see `DiagonallyImplicit`. Optional attributes are
-    ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults) and
-    ``content_hash`` (what a checkpoint is matched by).
+    ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults),
+    ``content_hash`` (what a checkpoint is matched by) and ``is_linear`` (True says that f is
+    A(t) u + s(t) with the operator, and that ``source(t, out)``, if there is one, writes s(t); else
+    f is looked at where it matters).
     """
 
     @property

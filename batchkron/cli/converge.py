@@ -69,6 +69,9 @@ _LEVELS_BY_DEFAULT = 4
     help="Draw the errors with the expected slope; needs Matplotlib.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing picture.")
+@click.option(
+    "--allow-unstable", is_flag=True, help="Run with a step that an explicit stepper cannot take."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress and no table.")
 def converge(
@@ -77,6 +80,7 @@ def converge(
     threads: int | None,
     plot: Path | None,
     force: bool,
+    allow_unstable: bool,
     as_json: bool,
     quiet: bool,
     **settings: Any,
@@ -94,7 +98,14 @@ def converge(
     problems = _make(name, levels, settings)
     convergence = Convergence(problems[-1])
     with StopOnSignal() as stop:
-        _march(convergence, problems, stop, table=not as_json and not quiet, quiet=quiet)
+        _march(
+            convergence,
+            problems,
+            stop,
+            table=not as_json and not quiet,
+            quiet=quiet,
+            allow_unstable=allow_unstable,
+        )
     last = convergence.runs[-1]
     if last.status is not EvolveStatus.COMPLETED:
         print_line(f"batchkron: on level {last.level}: {one_line(last.message)}", err=True)
@@ -138,13 +149,15 @@ def _march(
     *,
     table: bool,
     quiet: bool,
+    allow_unstable: bool,
 ) -> None:
     """Run level after level, as long as the runs complete."""
     if table:
         print_line(printable(convergence.heading()))
     while problems:
         problem = problems.pop(0)  # its operator goes with it
-        run = run_level(problem, convergence.runs, stop, show=not quiet and sys.stderr.isatty())
+        show = not quiet and sys.stderr.isatty()
+        run = run_level(problem, convergence.runs, stop, show=show, allow_unstable=allow_unstable)
         convergence.runs.append(run)
         if table:
             print_line(run.row())

@@ -11,6 +11,7 @@ import numpy as np
 
 import batchkron
 from batchkron.cli.report import errors_of
+from batchkron.cli.stability import refuse_unstable_step
 from batchkron.cli.stopping import StopOnSignal
 from batchkron.cli.text import number
 from batchkron.problems import Problem
@@ -135,7 +136,12 @@ class Convergence:
 
 
 def run_level(
-    problem: Problem, before: Sequence[LevelRun], stop: StopOnSignal, *, show: bool
+    problem: Problem,
+    before: Sequence[LevelRun],
+    stop: StopOnSignal,
+    *,
+    show: bool,
+    allow_unstable: bool = False,
 ) -> LevelRun:
     """Run a problem with its own stepper to its end.
 
@@ -149,23 +155,32 @@ def run_level(
         Ends the run.
     show : bool
         Draw a bar on standard error while it runs.
+    allow_unstable : bool
+        Run with a step that an explicit method is not stable with.
 
     Returns
     -------
     LevelRun
+
+    Raises
+    ------
+    CommandError
+        If the step is not stable, and that is not allowed.
     """
     until = problem.stepper.until
-    steps = plan_run(problem, until=until, method=None, dt=None, resume=None).steps
+    plan = plan_run(problem, until=until, method=None, dt=None, resume=None)
     # the operator is assembled off the clock
     problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
-    display: Progress = ProgressBar(0, steps, stays=False) if show else NoProgress()
+    if not allow_unstable:
+        refuse_unstable_step(plan)
+    display: Progress = ProgressBar(0, plan.steps, stays=False) if show else NoProgress()
 
     def after_step(state: EvolveState) -> bool:
         display.update(state.step, state.t)
         return stop(state)
 
     with display:
-        result = evolve(problem, until=until, callback=after_step)
+        result = evolve(problem, until=until, callback=after_step, allow_unstable=True)
     return _summary(problem, result, before)
 
 

@@ -17,6 +17,7 @@ from batchkron.cli.printing import print_line
 from batchkron.cli.problem_argument import ProblemArgument
 from batchkron.cli.report import RunReport, errors_of
 from batchkron.cli.run_files import RunFiles, plan_files
+from batchkron.cli.stability import refuse_unstable_step
 from batchkron.cli.stopping import StopOnSignal, exit_code_of
 from batchkron.cli.text import number, one_line, printable
 from batchkron.cli.timing import TimedProblem
@@ -55,6 +56,7 @@ class RunOptions:
     checkpoint: Path | None
     checkpoint_every: int | float | None
     resume: Path | None
+    allow_unstable: bool
     quiet: bool
 
     @property
@@ -107,12 +109,14 @@ def execute(
     timed = TimedProblem(problem)
     with usage_errors((ValueError,)):
         timed.assemble()
+    if not options.allow_unstable:
+        refuse_unstable_step(plan)
     keeper = StateKeeper(problem, plan, files.checkpoint, words)
     with StopOnSignal() as stop, keeper:
         result, unwritten = _march(timed, plan, resumed, options, files, stop, keeper)
         if unwritten is not None:
             print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
-        if result.status is EvolveStatus.NOT_FINITE:
+        if result.status.is_lost:
             keeper.forget()
         else:
             keeper.note(result, result.history)
@@ -128,10 +132,7 @@ def execute(
             *errors_of(problem, result),
             written=files,
             checkpointed=unwritten is None
-            and (
-                stopped
-                or (options.keeps_checkpoints and result.status is not EvolveStatus.NOT_FINITE)
-            ),
+            and (stopped or (options.keeps_checkpoints and not result.status.is_lost)),
         )
         if report.completed:
             _write(report, options.force)
@@ -258,6 +259,7 @@ def _march(
                 atol=options.atol,
                 solver=options.solver,
                 preconditioner=options.preconditioner,
+                allow_unstable=True,  # else it has been refused, off the clock
             )
     except CheckpointError as error:
         return error.result, error

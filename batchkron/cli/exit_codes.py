@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     SOLVER_FAILED = 5
     DEVICE_FAILED = 6
     STEP_TOO_SMALL = 7
+    UNSTABLE = 8
     HUNG_UP = 128 + signal.SIGHUP
     INTERRUPTED = 128 + signal.SIGINT
     USER_SIGNAL_1 = 128 + signal.SIGUSR1
@@ -40,6 +41,7 @@ _MEANINGS = {
     ExitCode.SOLVER_FAILED: "a linear solve of a run did not converge",
     ExitCode.DEVICE_FAILED: "the device failed during a run; checkpoints before that are sound",
     ExitCode.STEP_TOO_SMALL: "no step of a run met its tolerance",
+    ExitCode.UNSTABLE: "the state of a run grew as no solution does: its step is not stable",
     ExitCode.HUNG_UP: "stopped by SIGHUP; a run leaves a checkpoint",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C; a run leaves a checkpoint",
     ExitCode.USER_SIGNAL_1: "stopped by SIGUSR1; a run leaves a checkpoint",

@@ -103,6 +103,11 @@ class RunCommand(click.Command):
     help="Write a checkpoint every so many steps (500), or so often (30s, 10min, 1h).",
 )
 @click.option("--resume", type=_PATH, metavar="PATH", help="Go on from a checkpoint.")
+@click.option(
+    "--allow-unstable",
+    is_flag=True,
+    help="Run an explicit stepper with a step that it is not stable with, which is refused else.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Show no progress and no table.")
 def run(

@@ -95,4 +95,5 @@ def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
         EvolveStatus.NOT_FINITE: ExitCode.NOT_FINITE,
         EvolveStatus.SOLVER_FAILED: ExitCode.SOLVER_FAILED,
         EvolveStatus.STEP_TOO_SMALL: ExitCode.STEP_TOO_SMALL,
+        EvolveStatus.UNSTABLE: ExitCode.UNSTABLE,
     }[status]

@@ -85,7 +85,11 @@ class TimedProblem:
     ----------
     clock : KernelClock
         The clock.
+    is_linear : bool
+        True, as that of the problem.
     """
+
+    is_linear = True
 
     def __init__(self, problem: Problem) -> None:
         self.clock = KernelClock(problem.initial)
@@ -122,6 +126,10 @@ class TimedProblem:
         with self.clock.running():
             self._problem.accumulate(t, u, out)
 
+    def source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite ``out`` with s(t)."""
+        self._problem.source(t, out)
+
     def operator_at(self, t: float) -> _TimedOperator:
         """Return A(t), timed; the same object as long as the problem's own is the same."""
         return self._on_clock("whole", self._problem.operator_at(t))
@@ -157,3 +165,7 @@ class _TimedOperator:
     ) -> NDArray[Any]:
         with self._clock.running():
             return self.operator.matvec(x, out=out)
+
+    def rmatvec(self, x: NDArray[np.float64]) -> NDArray[Any]:
+        """Return A^T x, off the clock: no step takes it."""
+        return self.operator.rmatvec(x)

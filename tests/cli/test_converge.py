@@ -162,18 +162,24 @@ def test_without_an_exact_solution_there_is_nothing_to_compare(refused, monkeypa
 
 def test_a_blow_up_ends_the_study_with_its_status(cli, folder):
     words = ["--levels", "1,2", "--stepper", "forward-euler", "--dt", "1e-2", "--until", "100"]
-    result = cli(
-        "converge", "diffusion-1d", *words, "--degree", "4", "--json", "--plot", "p.png", expect=4
-    )
+    words += ["--degree", "4", "--allow-unstable"]
+    result = cli("converge", "diffusion-1d", *words, "--json", "--plot", "p.png", expect=8)
     report = json.loads(result.stdout)
-    assert (report["status"], report["plot"]) == ("not-finite", None)
+    assert (report["status"], report["plot"]) == ("unstable", None)
     (run,) = report["levels"]
-    assert (run["l2_error"], run["relative_error"], run["status"]) == (None, None, "not-finite")
-    assert result.stderr.startswith("batchkron: on level 1: not-finite at step ")
+    assert (run["l2_error"], run["relative_error"], run["status"]) == (None, None, "unstable")
+    assert result.stderr.startswith("batchkron: on level 1: unstable at step ")
     assert result.stderr.count("\n") == 1
     assert not list(folder.iterdir())
-    table = cli("converge", "diffusion-1d", *words, "--degree", "4", expect=4).stdout
+    table = cli("converge", "diffusion-1d", *words, expect=8).stdout
     assert table.splitlines()[-1].split()[3:6] == ["unknown", "unknown", "-"]
+
+
+def test_a_step_that_is_not_stable_is_refused(refused):
+    words = ["--levels", "1,2", "--stepper", "rk4", "--dt", "0.1", "--until", "1", "--json"]
+    error = refused("converge", "diffusion-1d", *words)
+    assert "rk4 is not stable with it" in error
+    assert "pass --allow-unstable" in error
 
 
 def test_ctrl_c_ends_the_study(cli, folder, monkeypatch):

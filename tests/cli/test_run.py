@@ -173,6 +173,35 @@ def test_a_blow_up_ends_with_its_status_and_keeps_the_last_good_checkpoint(cli, 
     assert np.isfinite(good.u).all()
 
 
+def test_a_step_that_is_not_stable_is_refused(cli, refused):
+    words = ["diffusion-1d", "--stepper", "rk4", "--until", "0.05", "--quiet"]
+    error = refused("run", *words, "--dt", "0.01")
+    assert "rk4 is not stable with it: A has an eigenvalue of about -1.536e+05" in error
+    assert "pass --allow-unstable to run all the same" in error
+    told = error.split("take dt <= ")[1].split(",")[0]
+    cli("run", "diffusion-1d", "--stepper", "rk4", "--until", "2e-4", "--dt", told)
+
+
+def test_a_blow_up_that_stays_finite_ends_with_its_status(cli, folder):
+    words = ["diffusion-1d", "--level", "3", "--stepper", "rk4", "--until", "0.05", "--json"]
+    words += ["--dt", "6e-4", "--allow-unstable", "--checkpoint-every", "1"]
+    result = cli("run", *words, expect=8)
+    report = json.loads(result.stdout)
+    assert (report["status"], report["result"], report["checkpoint"]) == ("unstable", None, None)
+    assert 1 < report["steps"] < 84
+    assert f"unstable at step {report['steps']} of 84" in result.stderr
+    assert "smaller dt" in result.stderr
+    assert not (folder / "diffusion-1d.result.h5").exists()
+    kept = load_checkpoint(folder / "diffusion-1d.checkpoint.h5")
+    assert kept.step == report["steps"] - 1
+
+
+def test_an_unstable_run_that_fails_later_keeps_no_state_of_it(cli, folder):
+    words = ["diffusion-1d", "--stepper", "rk4", "--until", "0.05", "--dt", "0.01"]
+    cli("run", *words, "--allow-unstable", "--checkpoint", "c.h5", expect=8)
+    assert not list(folder.iterdir())
+
+
 def test_a_failed_solve_ends_with_its_status(cli, folder):
     """I - dt A vanishes at dt = 1: no solve can converge."""
     save_problem(folder / "g.h5", growing(1.0).discretize(level=1, degree=1))
