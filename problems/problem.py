@@ -300,8 +300,8 @@ class Problem:
 
     @property
     def is_linear(self) -> bool:
-        """True: `rhs` is A(t) u + s(t) with the operator, by construction."""
-        return True
+        """Whether `rhs` is A(t) u + s(t) by construction: not where a subclass writes its own."""
+        return type(self).rhs is Problem.rhs
 
     @property
     def num_added_cells(self) -> int:

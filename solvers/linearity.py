@@ -34,8 +34,8 @@ def refuse_nonlinear(plan: Plan) -> None:
     The first finds what happens where u vanishes, the second what is slow beside the fastest
     components of A, which a random v is full of. Of IMEX methods only the implicit part has to be
     linear, which is A_I itself: f is replaced by A_I u, and operators that are linear for certain,
-    matrices and those of batchkron, are not tried. Nothing is tried for explicit methods and those
-    that are declared ``nonlinear``.
+    matrices and those of batchkron, are not tried. Nothing is tried for explicit methods, those
+    that are declared ``nonlinear``, and problems whose ``is_linear`` is True.
 
     Parameters
     ----------
@@ -61,6 +61,8 @@ def refuse_nonlinear(plan: Plan) -> None:
     """
     method, u = plan.stepper, plan.u
     if method.nonlinear or not method.implicit or plan.is_done or u.size == 0:
+        return
+    if getattr(plan.problem, "is_linear", None) is True:
         return
     t = plan.first_end
     if _is_imex(method):

@@ -86,12 +86,11 @@ class TimedProblem:
     clock : KernelClock
         The clock.
     is_linear : bool
-        True, as that of the problem.
+        That of the problem.
     """
 
-    is_linear = True
-
     def __init__(self, problem: Problem) -> None:
+        self.is_linear = problem.is_linear
         self.clock = KernelClock(problem.initial)
         self._problem = problem
         self._timed: dict[str, _TimedOperator] = {}
