@@ -16,8 +16,10 @@ from batchkron.solvers import free_workspaces, kept_solvers
 # them from the others, which took up to 20 times as long. Tests of threads say how many they want.
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 if _WORKERS > 1:
-    bk.set_num_threads(max(1, len(os.sched_getaffinity(0)) // _WORKERS))
+    _THREADS = max(1, len(os.sched_getaffinity(0)) // _WORKERS)
+    bk.set_num_threads(_THREADS)
     threadpoolctl.threadpool_limits(1)
+    os.environ.setdefault("OMP_NUM_THREADS", str(_THREADS))  # of processes that tests start
 
 # Tests start Python in the folder that pytest runs in. In the root of the source, its own
 # "batchkron" without the compiled module would be found before the installed one.

@@ -36,9 +36,12 @@ def one_thread(threads):
 @pytest.fixture(autouse=True)
 def default_signals():
     """Signals act as in a foreground process, here and in what is started here."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    defaults = {number: signal.SIG_DFL for number in map(signal.Signals.__getitem__, CODES)}
+    defaults[signal.SIGINT] = signal.default_int_handler
+    before = {number: signal.signal(number, action) for number, action in defaults.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 @pytest.fixture
@@ -313,6 +316,7 @@ def test_signals_are_handed_back_after_a_run(cli, problem):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the last checkpoint may be missing
 def test_five_kills_and_the_same_end(start, cli, folder, problem, rng):
     steps, every = 2000, 5

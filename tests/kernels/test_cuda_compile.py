@@ -109,6 +109,7 @@ def test_less_precise_kernels_compile(case, capability, table):
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", DEVICES)
 def test_krylov_methods_compile(dtype, capability):
     for kernel in krylov_methods_kernels(dtype, capability):
@@ -133,6 +134,7 @@ def test_kronecker_sums_of_many_systems_compile(dtype, capability):
         assert kernel.stack <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", DEVICES)
 def test_whole_iterations_of_many_systems_compile(dtype, capability):
     kernels = systems_kernels(dtype, capability)
@@ -170,6 +172,7 @@ def test_lists_on_matrix_units_compile_and_take_no_more_registers(capability, ta
     assert not grown, "\n".join([*grown, AGAIN])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", DEVICES)
 def test_products_by_slices_compile(capability, table):
     kernels = sliced_kernels(capability)

@@ -74,6 +74,7 @@ def cases(seed, limits):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "seed"), DRAWN)
 def test_kernels_give_the_bits_of_the_definition(capability, seed, tmp_path):
     drawn = cases(seed, DEVICES[capability])

@@ -188,6 +188,7 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
     np.testing.assert_array_equal(y, expected, err_msg=str(factors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "dtype"), [("90", np.float32), ("90", np.float64), ("80", np.float64)]
 )

@@ -46,6 +46,7 @@ def kernel_of(shape, knobs=None, capability="90"):
     return launch, kron_slices_program(part.dtype, group.tile)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "most"), [("90", len(SHAPES)), ("80", 3)])
 def test_kernels_give_the_bits_of_the_definition(capability, most, tmp_path):
     found = [kernel_of(shape, capability=capability) for shape in SHAPES]

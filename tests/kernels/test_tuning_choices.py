@@ -144,6 +144,7 @@ def test_slices_are_a_choice_where_the_rule_has_others():
     assert found == {RegisterKnobs, SliceKnobs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
 def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
     case = dataclasses.replace(kron_case(KRON_128, "90"), precision=precision)
@@ -195,6 +196,7 @@ def test_every_candidate_of_a_list_fits(index, capability):
     assert len(found) > 5
 
 
+@pytest.mark.slow
 def test_candidates_compile():
     """One of each case, drawn at random: what the templates ask for is kept by all."""
     draw = random.Random(5)

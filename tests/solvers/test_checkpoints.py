@@ -470,6 +470,7 @@ def run_child(path, method, pause):
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ssp-rk3", "crank-nicolson"])
 def test_killed_runs_resume_bitwise(tmp_path, method):
     undisturbed = run_child(tmp_path / "undisturbed.h5", method, 0.0)

@@ -1,6 +1,6 @@
-"""Damaged files by the hundred, and whether the fuzzer would notice what it looks for.
+"""Damaged files by the thousand, and whether the fuzzer would notice what it looks for.
 
-.ci/full has 20 000 of them.
+The longer run: python tests/fuzz_files.py --files 20000
 """
 
 import os
@@ -20,21 +20,22 @@ from batchkron import ProblemFileError
 PROGRAM = Path(__file__).parents[1] / "fuzz_files.py"
 
 
-def test_six_hundred_damaged_files():
-    command = [sys.executable, str(PROGRAM), "--files", "600"]
+@pytest.mark.slow
+def test_two_thousand_damaged_files():
+    command = [sys.executable, str(PROGRAM), "--files", "2000"]
     environment = {**os.environ}
     environment.pop("PYTHONSAFEPATH", None)  # the program imports what lies beside it
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.match(r"600 files in \d+ s, 0 violations", done.stdout)
+    assert re.match(r"2000 files in \d+ s, 0 violations", done.stdout)
     refused = dict(re.findall(r"^(\w+) +(\d+) refused", done.stdout, re.MULTILINE))
     accepted = dict(re.findall(r"^(\w+) .* refused +(\d+) accepted", done.stdout, re.MULTILINE))
     assert set(refused) == {*campaign.FAMILIES, "asgard"}
     for family in refused:  # both outcomes are met, so both are judged
-        assert family == "permitted" or int(refused[family]) > 15
-        assert family == "forbidden" or int(accepted[family]) > 9
+        assert family == "permitted" or int(refused[family]) > 50
+        assert family == "forbidden" or int(accepted[family]) > 30
     (kinds,) = re.findall(r"(\d+) different refusals", done.stdout)
-    assert int(kinds) > 60
+    assert int(kinds) > 100
 
 
 @pytest.fixture
