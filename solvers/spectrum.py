@@ -29,7 +29,7 @@ _STEPS = 20  # products; the outermost eigenvalues are then known to a few per c
 _MIN_STEPS = 4
 _MAX_BASIS = 2 << 30  # bytes of the Krylov vectors; beyond, fewer steps are taken
 _SEED = 4988497
-_KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()
+_KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()  # the oldest goes first
 _MAX_KNOWN = 64  # matrices of 20 x 20
 
 
@@ -133,9 +133,9 @@ def arnoldi(
         matrix[j + 1, j] = below
         if j == 0 and key is not None:
             name = key((complex(matrix[0, 0]), below))
-            if name in _KNOWN:
-                _KNOWN.move_to_end(name)
-                return _KNOWN[name]
+            known = _KNOWN.get(name)
+            if known is not None:
+                return known
         if below <= 100.0 * eps * float(np.abs(matrix[: j + 1, : j + 1]).max()):
             count = j + 1
             break
