@@ -36,7 +36,7 @@ def one_thread(threads):
 @pytest.fixture(autouse=True)
 def default_signals():
     """Signals act as in a foreground process, here and in what is started here."""
-    defaults = {number: signal.SIG_DFL for number in map(signal.Signals.__getitem__, CODES)}
+    defaults = dict.fromkeys(map(signal.Signals.__getitem__, CODES), signal.SIG_DFL)
     defaults[signal.SIGINT] = signal.default_int_handler
     before = {number: signal.signal(number, action) for number, action in defaults.items()}
     yield
