@@ -6,7 +6,7 @@ import math
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -512,12 +512,14 @@ class Operator(LinearOperator):
         batch = f" for {self.batch_shape} systems" if self.batch_shape else ""
         return f"{type(self).__name__} {self.shape[0]}×{self.shape[1]} {self.dtype}{batch}"
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        """Refuse to be taken for an array, which would be one element that holds the operator."""
-        raise TypeError(
-            f"a {type(self).__name__} is a linear operator, not an array; to_dense() returns its "
-            f"matrix, of shape {self.shape}"
-        )
+    if not TYPE_CHECKING:  # a method of this name would make it an ArrayLike to type checkers
+
+        def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+            """Refuse to be taken for an array, which would be one of a single object."""
+            raise TypeError(
+                f"a {type(self).__name__} is a linear operator, not an array; to_dense() returns "
+                f"its matrix, of shape {self.shape}"
+            )
 
     # The algebra is built on this class, hence the late imports.
 
