@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -79,10 +78,6 @@ def block_gmres(
     are exhausted in some directions, make the block smaller [2]_. A cycle ends after m steps or
     where all estimates meet their tolerances; then the true residuals decide, and columns that are
     solved leave the block.
-
-    Where a column's coefficients are so large that their rounding exceeds its residual, as where A
-    is singular and b outside its range, small singular values of the space are left out for it: it
-    ends at a least-squares solution, as ``Status.BREAKDOWN``.
 
     On a device, the small matrices are on the host, which waits in each step.
 
@@ -201,36 +196,16 @@ class _Space:
         count, solve = self._columns, self._solve
         triangle, share = self._triangle[:count, :count], self._share[:count]
         sizes = np.abs(triangle.diagonal())
-        rounding = float(np.finfo(solve.dtype).eps) * solve.image
-        regular = bool((sizes > 10 * rounding).all())
+        least = 10 * float(np.finfo(solve.dtype).eps) * solve.image
+        regular = bool((sizes > least).all())
         if regular:
             y = scipy.linalg.solve_triangular(triangle, share)
-            spoiled = rounding * norms_of(y.T) > self._residuals_that_count()
-            if spoiled.any():
-                regular, cutoff = False, math.sqrt(rounding * solve.image)
-                y[:, spoiled] = _by_singular_values(triangle, share[:, spoiled], cutoff)
         else:
-            y = _by_singular_values(triangle, share, 10 * rounding)
+            left, values, right = np.linalg.svd(triangle)
+            kept = values > least
+            along = (left[:, kept].conj().T @ share) / values[kept, None]
+            y = right[kept].conj().T @ along
         if not np.isfinite(y).all():
             return Status.NOT_FINITE
         solve.add(solve.precondition(solve.combine(y.T, self._basis[:count])))
         return None if regular and not self.exhausted else Status.BREAKDOWN
-
-    def _residuals_that_count(self) -> NDArray[np.float64]:
-        """Return the residuals' norms without the last step, or the root of rounding of the first.
-
-        Where the coefficients' rounding is more, their columns' estimates go to zero although A is
-        singular and b outside its range.
-        """
-        begin = self._turns[-1][0] if self._turns else 0
-        before = norms_of(self._share[begin : self._rows].T)
-        first = self._solve.norms[self._solve.active]
-        return np.maximum(before, math.sqrt(np.finfo(self._solve.dtype).eps) * first)
-
-
-def _by_singular_values(triangle: NDArray[Any], share: NDArray[Any], cutoff: float) -> NDArray[Any]:
-    """Return the least-squares solution in the singular vectors of values beyond a cutoff."""
-    left, values, right = np.linalg.svd(triangle)
-    kept = values > cutoff
-    along = (left[:, kept].conj().T @ share) / values[kept, None]
-    return right[kept].conj().T @ along  # type: ignore[no-any-return]

@@ -96,9 +96,8 @@ def gmres(
     second time is put off to the next step, so that the inner products of both need one pass
     over the basis, and their corrections another [3]_; inner products are summed in double
     precision. Singular systems break down as in [4]_: the part of the small triangular system
-    that is singular to working precision is left out, as are last columns with which the rounding
-    of the coefficients would exceed the residual; the result is a least-squares solution over the
-    space reached.
+    that is singular to working precision is left out, and the result is a least-squares solution
+    over the space reached.
 
     The estimate of the residual that stops a cycle is never trusted: b - A x is computed at its
     end and decides. An update that does not reduce it is thrown away, so that x is never worse than

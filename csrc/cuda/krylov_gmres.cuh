@@ -140,37 +140,6 @@ void close_column(const Triangle<T>& t, Number<T>* column, Index k, double below
   team.wait();
 }
 
-// The first `kept` columns' coefficients, in `solution`.
-template <class T, class Team>
-void substitute(const Triangle<T>& t, Index kept, Team team) {
-  const Index m = t.m, own = team.index();
-  Number<T>* const solution = t.solution;
-  for (Index k = own; k < kept; k += Team::size) solution[k] = t.projected[k];
-  team.wait();
-  for (Index k = kept - 1; k >= 0; --k) {
-    const Number<T>* __restrict__ column = t.triangle + k * m;
-    const Number<T> y = quotient(solution[k], column[k]);
-    team.wait();
-    if (team.first()) solution[k] = y;
-    for (Index i = own; i < k; i += Team::size) solution[i] = solution[i] - times(y, column[i]);
-    team.wait();
-  }
-}
-
-// Whether the coefficients' rounding is more than the residual without the last column that is kept:
-// where A is singular and b outside its range, they grow without limit while the estimate of the
-// residual goes to zero. Judged where that is beyond the root of rounding: below, a next cycle mends
-// it. `left` is the square of what the columns that are not kept would take off.
-template <class T>
-bool is_spoiled(const Triangle<T>& t, Index columns, Index kept, double largest, double left) {
-  double square = 0;
-  for (Index k = 0; k < kept; ++k) square += square_of(t.solution[k]);
-  const double rounded = rounding<T>() * largest * sqrt(square);
-  const double before =
-      sqrt(left + square_of(t.projected[columns]) + square_of(t.projected[kept - 1]));
-  return before > sqrt(rounding<T>()) && rounded > before;
-}
-
 // Solves the triangular system of the first `columns` columns, without the last ones if these are
 // singular to working precision, and turns the result into coefficients of the basis.
 template <class T, class Team>
@@ -183,13 +152,15 @@ void solve(const System<T>& system, const Triangle<T>& t, Index columns, Team te
   Index kept = columns;
   while (kept > 0 && !(size_of(t.triangle[(kept - 1) * m + kept - 1]) > singular)) --kept;
   Number<T>* const solution = t.solution;
-  substitute(t, kept, team);
-  double left = 0;
-  for (Index k = kept; k < columns; ++k) left += square_of(t.projected[k]);
-  while (kept > 0 && is_spoiled(t, columns, kept, largest, left)) {
-    left += square_of(t.projected[--kept]);
+  for (Index k = own; k < kept; k += Team::size) solution[k] = t.projected[k];
+  team.wait();
+  for (Index k = kept - 1; k >= 0; --k) {
+    const Number<T>* __restrict__ column = t.triangle + k * m;
+    const Number<T> y = quotient(solution[k], column[k]);
     team.wait();
-    substitute(t, kept, team);
+    if (team.first()) solution[k] = y;
+    for (Index i = own; i < k; i += Team::size) solution[i] = solution[i] - times(y, column[i]);
+    team.wait();
   }
   if (system.has(kFlexible)) {
     for (Index k = own; k < kept; k += Team::size)

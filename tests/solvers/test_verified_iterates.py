@@ -105,33 +105,6 @@ def test_regular_systems_are_no_least_squares_problems(rng, condition):
         assert result.status in (Status.CONVERGED, Status.MAX_ITERATIONS)
 
 
-@pytest.mark.parametrize("method", [gmres, fgmres])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["diagonal", "neumann"])
-def test_gmres_keeps_to_least_squares_solutions(method, dtype, name):
-    """Where the estimate goes on to zero, with coefficients of 1e15."""
-    A = np.diag(np.arange(20.0)) if name == "diagonal" else neumann(20)
-    b = 1.0 + np.random.default_rng(2).standard_normal(20).astype(dtype)
-    for restart in (20, 60):
-        result = method(A.astype(dtype), b, restart=restart)
-        assert result.status in (Status.BREAKDOWN, Status.STAGNATED)
-        assert result.residual_norm == pytest.approx(least_residual(A, b), rel=1e-4)
-        true = np.linalg.norm(b - A @ result.x.astype(complex))
-        assert result.residual_norm == pytest.approx(true, rel=1e-4)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "complex128"])
-@pytest.mark.parametrize("name", ["diagonal", "neumann"])
-def test_and_so_does_block_gmres(rng, dtype, name):
-    A = np.diag(np.arange(20.0)) if name == "diagonal" else neumann(20)
-    b = np.stack([1.0 + rng.standard_normal(20), np.cos(np.arange(20.0)), A @ np.ones(20)], axis=1)
-    result = block_gmres(A.astype(dtype), b.astype(dtype), restart=20)
-    assert [str(s) for s in result.statuses] == ["breakdown", "breakdown", "converged"]
-    for k in range(2):
-        assert result.residual_norm[k] == pytest.approx(least_residual(A, b[:, k]), rel=1e-4)
-        assert np.linalg.norm(result.x[:, k]) < 1e4
-
-
 def hostile(name):
     """A matrix on which a method may leave with more than it came with."""
     if name == "indefinite":
