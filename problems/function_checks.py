@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 
 import numpy as np
 
@@ -28,15 +29,16 @@ def check_function(what: str, function: object, advice: str) -> None:
     """
     if not callable(function):
         return
-    name = getattr(function, "__name__", "")
-    if getattr(function, "__module__", None) in ("math", "cmath"):
+    # functools.wraps gives a wrapper the module and the signature of what is inside it
+    if isinstance(function, types.BuiltinFunctionType) and function.__module__ in ("math", "cmath"):
+        name = function.__name__
         instead = f"np.{name}" if hasattr(np, name) else "one of NumPy's"
         raise TypeError(
             f"{what} is {function.__module__}.{name}, which takes a single number; expected a "
             f"function of an array, {instead}"
         )
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return
     try:

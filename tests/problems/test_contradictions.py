@@ -1,5 +1,7 @@
 """Arguments of a PDE that cannot all be meant are refused or warned of, with their numbers."""
 
+import functools
+import math
 import warnings
 
 import numpy as np
@@ -263,3 +265,17 @@ def test_a_pde_without_terms_says_so():
             PDE([X], terms, boundary="periodic", initial=1.0)
     still = PDE([X], [], boundary="periodic", sources=Separable(t=time.cos(1.0)))
     assert still.discretize(1, 1).terms == ()
+
+
+def test_wrapped_functions_of_one_array_are_taken():
+    def f(x, scale):
+        return scale * x
+
+    @functools.wraps(f)
+    def double(x):
+        return f(x, 2.0)
+
+    gamma = functools.wraps(math.gamma)(np.vectorize(math.gamma))
+    wrapper = functools.wraps(math.gamma)(lambda x: gamma(x))
+    for function in (double, gamma, wrapper):
+        assert Separable(x=function).factors["x"] is function
