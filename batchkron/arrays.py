@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -115,10 +115,18 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
         )
     if issparse(value):
         raise TypeError(f"{name} is a sparse matrix; convert it with toarray() first")
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], np.ndarray):
-        for k, entry in enumerate(value):
-            refuse_masked(entry, f"{name}[{k}]")
+    if isinstance(value, (list, tuple)):
+        _refuse_masked_entries(value, name)
     return module.asarray(value)  # type: ignore[no-any-return]
+
+
+def _refuse_masked_entries(values: Sequence[object], name: str) -> None:
+    """Raise TypeError if a list, or one inside it, has a masked array among its entries."""
+    for k, entry in enumerate(values):
+        if isinstance(entry, np.ndarray):
+            refuse_masked(entry, f"{name}[{k}]")
+        elif isinstance(entry, (list, tuple)):
+            _refuse_masked_entries(entry, f"{name}[{k}]")
 
 
 def to_host(value: ArrayLike, name: str) -> NDArray[Any]:

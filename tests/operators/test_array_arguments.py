@@ -1,5 +1,7 @@
 """Arguments as NumPy's users know them: flags, masks, byte orders, outputs, scalars, arrays."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse.linalg as scipy_linalg
@@ -98,6 +100,19 @@ def test_masked_arrays_are_refused(name):
     if with_out is not None:
         with pytest.raises(TypeError, match=r"(out|y) is a masked array"):
             with_out(np.ones(4), np.ma.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [
+        ([[1.0, 2.0], np.ma.array([3.0, 4.0], mask=[0, 1])], "x[1]"),
+        (([1.0, 2.0], (3.0, np.ma.masked)), "x[1][1]"),
+        ([[[1.0, 2.0]], [np.ma.array([3.0, 4.0], mask=[0, 1])]], "x[1][0]"),
+    ],
+)
+def test_masked_rows_inside_lists_are_refused(rows, name):
+    with pytest.raises(TypeError, match=re.escape(f"{name} is a masked array")):
+        bk.gekmm([np.eye(2)], rows)
 
 
 def test_a_masked_number_is_no_number():
