@@ -187,8 +187,8 @@ def given_factors(
 ) -> list[ArrayLike]:
     """Return the matrices that an operator is given: in a sequence, one by one, or one alone.
 
-    An array of up to two dimensions is a matrix, one of more has them along its first axis. Rows of
-    plain numbers, [[1, 2], [3, 4]], are a matrix.
+    An array of up to two dimensions is a matrix, one of more has them along its first axis, and so
+    has a 1-D one of objects. Rows of plain numbers, [[1, 2], [3, 4]], are a matrix.
 
     Raises
     ------
@@ -196,7 +196,8 @@ def given_factors(
         If several are given and the first is a sequence of them.
     """
     rank = getattr(factors, "ndim", None)
-    if rank is not None and (more or rank <= 2):
+    holds_matrices = isinstance(factors, np.ndarray) and rank == 1 and factors.dtype == np.object_
+    if rank is not None and not holds_matrices and (more or rank <= 2):
         return [cast(ArrayLike, factors), *more]
     given = list(cast(Iterable[ArrayLike], factors))
     if given and all(isinstance(row, Sequence) and all(map(np.isscalar, row)) for row in given):

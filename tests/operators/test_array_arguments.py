@@ -120,6 +120,17 @@ def test_a_masked_number_is_no_number():
         bk.gekmm([EYE], np.ones(2), alpha=np.ma.masked)
 
 
+@pytest.mark.parametrize("operator", [bk.KroneckerProduct, bk.KroneckerSum])
+def test_an_array_of_factors_is_a_sequence_of_them(rng, operator):
+    factors = [rng.standard_normal((n, n)) for n in (2, 3)]
+    held = np.empty(2, object)
+    held[:] = factors
+    x = rng.standard_normal(6)
+    np.testing.assert_array_equal(operator(held) @ x, operator(factors) @ x)
+    with pytest.raises(TypeError, match="the first argument is a sequence of 2 matrices"):
+        operator(held, EYE)
+
+
 @pytest.mark.parametrize("name", WITH_OUT)
 def test_outputs_that_overlap_themselves_are_refused(name):
     shape, function = WITH_OUT[name]
