@@ -41,8 +41,12 @@ def rotate(partial: Path, target: Path) -> None:
     with contextlib.suppress(FileNotFoundError):  # somebody has just removed it
         if _is_sound(target):
             os.replace(target, previous_path(target))
+    written = file_identity(partial)
     os.replace(partial, target)
-    note_sound(target, file_identity(target))
+    found = file_identity(target)
+    # another process may have put a file of its own there; the rename itself changes the status
+    if written is not None and found is not None and found[:-1] == written[:-1]:
+        note_sound(target, found)
 
 
 def note_sound(path: str | os.PathLike[str], identity: _Identity | None) -> None:

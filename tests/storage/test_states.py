@@ -229,6 +229,24 @@ def test_a_file_that_was_changed_is_read_again(checkpoint, path, read_again, mon
     assert read_again == ["run.h5"] * 2
 
 
+def test_a_file_put_there_by_another_process_is_read(checkpoint, path, read_again, monkeypatch):
+    other = path.with_name("other.h5")
+    save_checkpoint(other, dataclasses.replace(checkpoint, step=4))
+    real = os.replace
+
+    def replace(source, target):
+        real(source, target)
+        if target == path:
+            real(other, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        save_checkpoint(path, checkpoint)
+    save_checkpoint(path, checkpoint)
+    assert read_again == ["run.h5"]
+    assert load_checkpoint(previous_path(path)).step == 4
+
+
 @pytest.fixture
 def low_limits(monkeypatch):
     """Files may inflate to so much only, as others may to 4 GiB."""
