@@ -23,23 +23,26 @@ _TEXT_OVERHEAD = 128  # bytes of Python's per text
 _GIB = 1 << 30
 
 
-def content_limit(file_bytes: int) -> int:
+def content_limit(file_bytes: int, solid: int | None = None) -> int:
     """Return how many bytes of content a file of unknown origin may declare.
 
     A short file must not ask for much memory: 64 times its length and 256 MiB more, at most 4 GiB.
     What a file holds byte for byte is no such trick. So a long file may declare as much as it is
-    long, and 256 MiB more, if that fits into the memory.
+    long, and 256 MiB more, if that fits into the memory. Holes do not count for that.
 
     Parameters
     ----------
     file_bytes : int
-        The file's length, see `solid_bytes`.
+        The file's length.
+    solid : int, optional
+        Its `solid_bytes`; by default there are no holes in it.
 
     Returns
     -------
     int
     """
-    inflated, stored = _inflated_limit(file_bytes), _stored_limit(file_bytes)
+    inflated = _inflated_limit(file_bytes)
+    stored = _stored_limit(file_bytes if solid is None else solid)
     return inflated if stored <= inflated else max(inflated, min(stored, readable_bytes()))
 
 

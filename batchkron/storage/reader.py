@@ -172,7 +172,7 @@ class _Reader:
             "expected": expected,
             "want": want,
             "names": list(names),
-            "content_bytes": content_limit(solid_bytes(status)),
+            "content_bytes": content_limit(status.st_size, solid_bytes(status)),
             "seconds": seconds,
             "stop_seconds": _STOP_SECONDS + _STOP_PER_SECOND * (seconds - _SECONDS),
         }

@@ -298,6 +298,16 @@ def test_holes_make_no_file_long(path):
     status = path.stat()
     assert content_limits.solid_bytes(status) == 64 * 512 * status.st_blocks < 1 << 30
     assert content_limits.content_limit(content_limits.solid_bytes(status)) <= 4 << 30
+    assert content_limits.content_limit(1 << 40, content_limits.solid_bytes(status)) == 4 << 30
+
+
+def test_a_file_may_inflate_however_it_is_stored(checkpoint, path, monkeypatch):
+    """As on file systems that keep short files in their tables, in no block at all."""
+    monkeypatch.setattr(content_limits, "_SMALL_CONTENT_BYTES", 1000)
+    monkeypatch.setattr(content_limits, "_BLOCK_BYTES", 0)
+    save_checkpoint(path, checkpoint)
+    assert content_limits.solid_bytes(path.stat()) == 0
+    assert same(load_checkpoint(path), checkpoint)
 
 
 def test_what_no_reader_would_take_is_not_written(path, monkeypatch):
