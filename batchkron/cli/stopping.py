@@ -24,7 +24,8 @@ class StopOnSignal:
 
     The signals are SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A context manager: they are
     caught inside it. A second SIGINT or SIGTERM acts as if it was never caught, so that a step
-    that does not end can be left.
+    that does not end can be left. The others, once any signal has come, are ignored from the end
+    on where they would kill the process: a second one may come while it shuts down.
 
     Attributes
     ----------
@@ -38,8 +39,10 @@ class StopOnSignal:
 
     def __enter__(self) -> StopOnSignal:
         # a signal that is ignored stays so: a shell in the background ignores Ctrl-C on purpose,
-        # and nohup ignores SIGHUP
-        heard = [n for n in (*_URGENT, *_REPEATED) if signal.getsignal(n) != signal.SIG_IGN]
+        # and nohup ignores SIGHUP; so does one whose handler, None, is not Python's and could not
+        # be put back
+        unheard = (signal.SIG_IGN, None)
+        heard = [n for n in (*_URGENT, *_REPEATED) if signal.getsignal(n) not in unheard]
         self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
@@ -49,6 +52,10 @@ class StopOnSignal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.received is not None:
+            for number in _REPEATED:
+                if self._before.get(number) == signal.SIG_DFL:
+                    self._before[number] = signal.SIG_IGN
         self._restore(*_URGENT, *_REPEATED)
 
     def __call__(self, state: object) -> bool:

@@ -148,12 +148,13 @@ def after_step(monkeypatch):
 @pytest.mark.parametrize("words", [[], ["--checkpoint-every", "5"]])
 def test_every_signal_leaves_a_checkpoint(cli, folder, problem, after_step, name, words):
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    ignored = dict.fromkeys((signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), signal.SIG_IGN)
     after_step(7, lambda: signal.raise_signal(signal.Signals[name]))
     options = ["p.h5", "--dt", "1e-3", "--until", "0.1", "--quiet", *words]
     stopped = cli("run", *options, expect=CODES[name])
     assert f"stopped by {name} after step 7 of 100" in stopped.stderr
     assert load_checkpoint(folder / "p.checkpoint.h5").step == 7
-    assert {number: signal.getsignal(number) for number in before} == before
+    assert {number: signal.getsignal(number) for number in before} == before | ignored
     cli(*shlex.split(stopped.stderr.splitlines()[-1])[1:])
     expected = evolve(problem, until=0.1, dt=1e-3)
     assert load_result(folder / "p.result.h5").u.tobytes() == expected.u.tobytes()
@@ -298,6 +299,25 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
             assert not stopping(None)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("first", [signal.SIGUSR2, signal.SIGTERM])
+def test_a_signal_that_comes_during_the_shutdown_does_not_kill(first):
+    with StopOnSignal() as stopping:
+        signal.raise_signal(first)
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        assert signal.getsignal(number) == signal.SIG_IGN
+    assert stopping.received is first
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_handler_that_is_not_of_python_is_left_alone(monkeypatch):
+    real = signal.getsignal
+    monkeypatch.setattr(signal, "getsignal", lambda n: None if n == signal.SIGUSR2 else real(n))
+    with StopOnSignal():
+        assert real(signal.SIGUSR2) == signal.SIG_DFL
+        assert real(signal.SIGUSR1) != signal.SIG_DFL
+    assert real(signal.SIGUSR1) == signal.SIG_DFL
 
 
 def test_an_ignored_signal_stays_ignored():
