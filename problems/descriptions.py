@@ -36,7 +36,7 @@ __all__ = [
 
 _TERMS_SHOWN = 12  # of a description
 _TERMS_OF_REPR = 4
-_MAX_LENGTH = 60  # characters of a function of time, which may be a table
+_MAX_LENGTH = 60  # characters of what may be a table
 
 
 def count(number: int, noun: str) -> str:
@@ -51,7 +51,11 @@ def axes_text(axes: Sequence[Axis]) -> str:
 
 def time_text(function: TimeFunction) -> str:
     """Return a function of time in a line."""
-    text = " ".join(repr(function).split())
+    return _shortened(function)
+
+
+def _shortened(value: object) -> str:
+    text = " ".join(repr(value).split())
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
@@ -168,10 +172,16 @@ def rows_text(rows: Sequence[tuple[str, str]]) -> str:
 
 def named_values(values: Mapping[str, Any]) -> str:
     """Return names and values, one in a line."""
-    return "\n".join(
-        f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in values.items()
-    )
+    return "\n".join(f"{name}: {_value_text(value)}" for name, value in values.items())
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):  # anything may be given; only saving it asks for JSON data
+        return _shortened(value)
 
 
 def size_of_state(u: NDArray[np.float64]) -> str:

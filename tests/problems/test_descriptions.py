@@ -1,5 +1,7 @@
 """What values say of themselves: short however large they are, and in the words of their making."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,16 @@ def test_a_problem_describes_itself():
     listed = problem.with_form("batch").describe()
     assert listed.endswith("batch, on the cpu")
     assert "_groups" not in problem.__dict__, "no operator is assembled for it"
+
+
+def test_provenance_that_is_no_json_is_described():
+    values = {"code": "mine", "mesh": np.arange(1000.0), "one": 1, "kind": object}
+    problem = dataclasses.replace(make("diffusion-1d", level=2, degree=1), provenance=values)
+    lines = problem.describe().splitlines()
+    (first,) = [k for k, line in enumerate(lines) if line.startswith("provenance")]
+    found = [line[15:].strip() for line in lines[first : first + 4]]
+    assert found[::2] == ["code: mine", "one: 1"]
+    assert found[1].startswith("mesh: array([")
+    assert found[1].endswith("…")
+    assert found[3] == "kind: <class 'object'>"
+    assert is_short(problem.describe(), 25)
