@@ -129,7 +129,8 @@ def evolve(
         If ``resume`` names a file that is not a sound checkpoint.
     CheckpointError
         An OSError: if the last checkpoint of the run could not be written. It says which one is
-        there, and holds the Result as its attribute ``result``.
+        there, and holds the Result as its attribute ``result``. None is due, and so none missing,
+        at the end of a run that is NOT_FINITE or UNSTABLE.
     RuntimeError
         If ``raise_on_failure`` and the run failed.
 
@@ -197,7 +198,8 @@ def evolve(
                 error.add_note(complaint)
             raise
     result = run.finish(status)
-    keeper.raise_failure(result)
+    if not status.is_lost:  # else none was due at the end, and a warning has told of the others
+        keeper.raise_failure(result)
     if raise_on_failure and status in _FAILURES:
         raise RuntimeError(result.message)
     return result
