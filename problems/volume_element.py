@@ -21,6 +21,8 @@ from batchkron.problems.quadrature import Function, cell_points, evaluate
 
 __all__ = ["VolumeElement"]
 
+_ROUNDING = 1e-12  # relative to the largest dV; at an end, sin π is zero
+
 
 @dataclass(frozen=True, eq=False)
 class VolumeElement:
@@ -57,7 +59,8 @@ class VolumeElement:
         points = cell_points(self.axis, self.level, [-1.0, 0.0, 1.0])
         values = evaluate(self.function, points, self._what)
         inside = (points > self.axis.lower) & (points < self.axis.upper)
-        wrong = np.flatnonzero(np.where(inside, values <= 0.0, values < 0.0))
+        zero = -_ROUNDING * np.abs(values).max()
+        wrong = np.flatnonzero(np.where(inside, values <= 0.0, values < zero))
         if wrong.size:
             raise ValueError(
                 f"the {self._what} is {values.flat[wrong[0]]} at {points.flat[wrong[0]]}; expected "
@@ -91,7 +94,8 @@ class VolumeElement:
         ----------
         coefficient : callable or float
             A function of the axis. It may be infinite at an end where the product has a limit, as
-            r⁻² times r² at r = 0; that limit is the product's value there.
+            r⁻² times r² at r = 0; that limit is the product's value there. So may it be huge where
+            dV is zero up to rounding, as 1/sin² at π.
 
         Returns
         -------
@@ -102,16 +106,40 @@ class VolumeElement:
 
         def product(points: NDArray[np.float64]) -> NDArray[np.float64]:
             values = evaluate(coefficient, points, what, finite=False)
-            open_ends = ~np.isfinite(values)
+            at_end, finite = values.copy(), np.isfinite(values)
             with np.errstate(invalid="ignore"):
                 values *= evaluate(self.function, points, self._what)
             for end in (self.axis.lower, self.axis.upper):
-                here = open_ends & (points == end)
-                if here.any():
+                here = points == end
+                if here.any() and not (
+                    finite[here].all() and self._is_bounded(coefficient, end, at_end[here][0])
+                ):
                     values[here] = self._limit(coefficient, end)
             return evaluate(lambda _: values.ravel(), points, f"{what} times its volume element")
 
         return product
+
+    def _is_bounded(self, coefficient: Function, end: float, value: float) -> bool:
+        """Return whether a finite value at an end is the coefficient's, and not rounding's.
+
+        Where dV is not zero but as small as rounding makes it, a coefficient may be infinite in
+        exact arithmetic: it then goes on growing from a point near the end to the end.
+        """
+        volume = abs(evaluate(self.function, np.array([end]), self._what)[0])
+        if not 0.0 < volume <= _ROUNDING * self._largest:
+            return True
+        near = self._near(end, np.array([1.0]))
+        beside = evaluate(coefficient, near, self._what, finite=False)[0]
+        return bool(abs(value) <= 2.0 * abs(beside))
+
+    @cached_property
+    def _largest(self) -> float:
+        return float(np.abs(self.samples).max())
+
+    def _near(self, end: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return points inside the axis, a number of small steps from an end."""
+        inwards = self.axis.length if end == self.axis.lower else -self.axis.length
+        return np.asarray(end + inwards * steps * 2.0**-26)
 
     def _limit(self, coefficient: Function, end: float) -> float:
         """Return the limit of coefficient · dV at an end of the axis.
@@ -119,8 +147,7 @@ class VolumeElement:
         The differences of the product over halved distances fall as a power of the distance if
         there is a limit, and do not if it grows like a logarithm or a power.
         """
-        inwards = self.axis.length if end == self.axis.lower else -self.axis.length
-        points = end + inwards * np.array([1.0, 2.0, 2.0**15, 2.0**16]) * 2.0**-26
+        points = self._near(end, np.array([1.0, 2.0, 2.0**15, 2.0**16]))
         values = evaluate(coefficient, points, self._what, finite=False)
         near, next_, far, farther = values * evaluate(self.function, points, self._what)
         change, first = abs(next_ - near), abs(farther - far)

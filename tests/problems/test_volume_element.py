@@ -512,6 +512,25 @@ def test_what_the_volume_element_does_not_make_up_for_is_refused(term, volume, t
         pde.discretize(2, 1, method="ssp-rk3", dt=0.1)
 
 
+@pytest.mark.parametrize("ends", [(0.0, np.pi / 2), (np.pi / 2, np.pi), (2 * np.pi, 2.5 * np.pi)])
+def test_ends_where_rounding_hides_a_zero(ends):
+    """sin π is 1.2e-16: 1/sin² is as infinite there as at 0, and 1/sin is as harmless."""
+    axis = Axis("th", *ends)
+
+    def make(coefficient):
+        pde = PDE([axis], mass(axis, coefficient), boundary="neumann", volume={axis: np.sin})
+        return pde.discretize(3, 2, method="ssp-rk3", dt=0.1)
+
+    with pytest.raises(ValueError, match="has no limit"):
+        make(lambda th: -1 / np.sin(th) ** 2)
+    norms = [
+        np.linalg.norm(make(g).operator.to_dense(), 2) for g in (np.cos, lambda th: 1 / np.sin(th))
+    ]
+    assert norms[0] <= 1.0 < norms[1] < 100.0
+    bounded = make(lambda th: np.maximum(np.abs(np.sin(th)), 1e-6) ** -3)
+    assert np.isfinite(bounded.operator.to_dense()).all()
+
+
 @pytest.fixture
 def problem():
     return PDE(
