@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems.axis import Axis
 from batchkron.problems.axis_ends import Side
-from batchkron.problems.boundary import Condition
+from batchkron.problems.boundary import Condition, Dirichlet, Inflow, Neumann, NoFlux
 from batchkron.problems.projection import differentiate, sample_points
 from batchkron.problems.quadrature import Function
 from batchkron.problems.separable import Separable, separable_parts
@@ -21,12 +21,15 @@ from batchkron.problems.terms import Term, TermFactor
 if TYPE_CHECKING:
     from batchkron.problems.pde import PDE
 
-__all__ = ["check_periodic_coefficients", "contradictions_of_exact"]
+__all__ = ["check_periodic_coefficients", "contradictions_of_exact", "times_until"]
 
 _LEVEL = 3  # of the cells that functions are sampled on, whatever the discretization's
 _LINES = 5  # along an axis, at as many places of the other coordinates
+_TIMES = 5  # inside a run
+_POINTS = 200  # for the initial state
 _STEP = 1e-4  # of differences along other axes, in lengths of the axis
 _ROUNDING = 1e-8  # of coefficients, relative to the largest value; what flows is as far off
+_FLOWLESS = 1e-12  # of coefficients at the ends, relative to the largest value
 _NEGLIGIBLE = 1e-6  # of the solution, relative to its largest value: tails of pulses pass
 _NEGLIGIBLE_SLOPE = 1e-5  # of slopes times length
 MAX_MISMATCH = 0.1  # of values at the ends, relative to the largest one; beyond, it is no solution
@@ -86,14 +89,15 @@ def contradictions_of_exact(pde: PDE, times: Sequence[float], later: Sequence[fl
     Returns
     -------
     list of str
-        One text for each end, with numbers. Empty where exact is not known, or its function cannot
+        One text for each end, with numbers, and one if the initial state is far from exact. Empty
+        where exact is not known, or its function cannot
         be called at the ends.
 
     Raises
     ------
     ValueError
-        If exact is not periodic on a periodic axis, or has not the values that Dirichlet gives, by
-        more than a tenth of its largest value.
+        If exact is not periodic on a periodic axis, or has not the values that Dirichlet or Inflow
+        gives, by more than a tenth of its largest value.
     """
     if not pde.exact and pde.exact_function is None:
         return []
@@ -107,7 +111,48 @@ def contradictions_of_exact(pde: PDE, times: Sequence[float], later: Sequence[fl
             key = mismatch.place
             if key not in found or mismatch.relative > found[key].relative:
                 found[key] = mismatch
-    return [f"{mismatch.text}. {mismatch.advice}" for mismatch in found.values()]
+    texts = [f"{mismatch.text}. {mismatch.advice}" for mismatch in found.values()]
+    return list(dict.fromkeys([*texts, *_initial_far_from_exact(pde)]))
+
+
+def times_until(t0: float, until: float) -> tuple[float, ...]:
+    """Return times at which formulas are looked at: some inside a run, and its end.
+
+    Parameters
+    ----------
+    t0, until : float
+        The run's beginning and end.
+
+    Returns
+    -------
+    tuple of float
+        At shares of the run that are not multiples of each other, as the periods of data may be.
+    """
+    shares = np.sort(np.arange(1, _TIMES + 1) * ((np.sqrt(5.0) - 1.0) / 2.0) % 1.0)
+    return (*(t0 + (until - t0) * float(share) for share in shares), until)
+
+
+def _initial_far_from_exact(pde: PDE) -> Iterator[str]:
+    """Yield a text if the initial state is far from exact at t0, as samples tell."""
+    if pde.initial is None:
+        return
+    rng = np.random.default_rng(29)
+    points = {axis: rng.uniform(axis.lower, axis.upper, _POINTS) for axis in pde.axes}
+    exact = _exact_at(pde, points, pde.t0)
+    parts = [_product(part, points, pde.t0) for part in pde.initial]
+    if exact is None or any(values is None for values in parts):
+        return
+    initial = np.zeros(_POINTS) + sum(values for values in parts if values is not None)
+    off, size = np.abs(initial - exact), float(np.abs(exact).max())
+    worst = int(np.argmax(off))
+    if off[worst] > MAX_MISMATCH * size:
+        place = ", ".join(f"{axis.name} = {points[axis][worst]:.6g}" for axis in pde.axes)
+        yield (
+            f"initial is {initial[worst]:.6g} at {place}, where exact is {exact[worst]:.6g} at "
+            f"t0 = {pde.t0:.6g}: off by {off[worst]:.3g}, and exact is at most {size:.3g}. The run "
+            "begins at another solution, and errors are those against exact; give "
+            "initial='from exact', or leave it out"
+        )
 
 
 class _Mismatch(NamedTuple):
@@ -133,27 +178,27 @@ def _mismatches(pde: PDE, axis: Axis, t: float) -> Iterator[_Mismatch]:
         yield from _jumps(pde, axis, values, slopes, size, t)
         return
     for k, side in enumerate(_SIDES):
-        condition = pde.boundary[axis][k]
-        data = getattr(condition, "data", 0.0)
-        if isinstance(data, str):
-            continue
         where = f"at the {side} end of axis {axis.name!r}, t = {t:.6g}"
-        if condition.kind == "dirichlet" and _uses_value(pde, axis, side):
-            given = _data(pde, data, axis, side, t, slope=False)
-            off = values[:, -k, -k] - given
-            worst = int(np.argmax(np.abs(off)))
-            relative = float(np.abs(off[worst])) / size
+        for condition, used in _values_used(pde, axis, side):
+            given = np.where(used, _data(pde, condition.data, axis, side, t, slope=False), np.nan)
+            off = np.abs(values[:, -k, -k] - given)
+            worst = int(np.argmax(np.where(np.isfinite(off), off, -1.0)))
+            relative = float(off[worst]) / size
             if relative > _NEGLIGIBLE:
+                name = type(condition).__name__
                 yield _Mismatch(
-                    (axis, side),
+                    (axis, side, id(condition)),
                     relative,
                     True,
-                    f"exact is {values[worst, -k, -k]:.6g} {where}, where Dirichlet gives "
+                    f"exact is {values[worst, -k, -k]:.6g} {where}, where {name} gives "
                     f"{given[worst]:.6g}: off by {relative:.1e} of its largest value",
                     "The run goes to another solution; give the data that exact has, or "
-                    "Dirichlet('from exact')",
+                    f"{name}('from exact')",
                 )
-        elif condition.kind in ("neumann", "no-flux"):
+        condition = pde.boundary[axis][k]
+        if isinstance(condition, (Neumann, NoFlux)) and not isinstance(
+            getattr(condition, "data", 0.0), str
+        ):
             yield from _fluxes(pde, axis, k, values, slopes, size, t, where)
 
 
@@ -284,22 +329,70 @@ def _has_second(pde: PDE, axis: Axis) -> bool:
     return False
 
 
-def _uses_value(pde: PDE, axis: Axis, side: Side) -> bool:
-    """Return whether a term takes the PDE's value at an end, with a coefficient that is not 0."""
+def _values_used(
+    pde: PDE, axis: Axis, side: Side
+) -> Iterator[tuple[Dirichlet | Inflow, NDArray[np.bool_]]]:
+    """Yield conditions whose value a term takes at an end, and the lines on which it does.
+
+    Dirichlet is taken everywhere, Inflow where the whole coefficient carries f in. Both count only
+    where the coefficient is not 0. A factor's own condition is one of f where it is the innermost
+    derivative; that of a first derivative is left to `_fluxes` where second derivatives along the
+    axis have a given flux at this end: the values are then a part of it.
+    """
+    k = _SIDES.index(side)
     for term in pde.terms:
         along = [factor for factor in term.factors if factor.axis == axis]
-        used = [f for f in along if f.kind in ("div", "grad") and f.boundary is None]
-        if used and all(_edge(pde, factor, side) != 0.0 for factor in along):
-            return True
+        derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+        number = term.scale * float(np.prod([_edge(pde, factor, side) for factor in along]))
+        for factor in derivatives:
+            condition = (factor.boundary or pde.boundary[factor.axis])[k]
+            if factor.axis != axis or number == 0.0:
+                continue
+            if not isinstance(condition, (Dirichlet, Inflow)) or isinstance(condition.data, str):
+                continue
+            if factor.boundary is not None and (
+                factor is not derivatives[-1]
+                or any(other.axis != axis for other in derivatives)
+                or (len(derivatives) == 1 and _has_given_flux(pde, axis, side))
+            ):
+                continue
+            used = np.ones(_LINES, dtype=np.bool_)
+            if isinstance(condition, Inflow):
+                total = np.full(_LINES, number if side == "left" else -number)
+                for other in term.factors:
+                    if other.axis != axis:
+                        points = _places(pde)[other.axis]
+                        values = _times(other.coefficient, 1.0, points)
+                        total = total * (np.nan if values is None else values)
+                used = total < 0.0
+            if used.any():
+                yield condition, used
+
+
+def _has_given_flux(pde: PDE, axis: Axis, side: Side) -> bool:
+    """Return whether second derivatives along an axis have a flux, not a value, at an end."""
+    for term in pde.terms:
+        chain = [f for f in term.factors if f.kind in ("div", "grad")]
+        if [f.kind for f in chain] == ["div", "grad"] and all(f.axis == axis for f in chain):
+            own = chain[0].boundary
+            closed = (Dirichlet, NoFlux) if own else (Neumann, NoFlux)
+            if isinstance((own or pde.boundary[axis])[_SIDES.index(side)], closed):
+                return True
     return False
 
 
 def _edge(pde: PDE, factor: TermFactor, side: Side) -> float:
-    """Return a factor's coefficient times the volume element at an end; 0 if it is not finite."""
+    """Return a factor's coefficient times the volume element at an end.
+
+    0 if it is not finite, or not larger than rounding makes it: sin π is no flow.
+    """
     axis = factor.axis
-    end = np.array([axis.lower if side == "left" else axis.upper])
-    values = _times(factor.coefficient, pde.volume.get(axis, 1.0), end)
-    return float(values[0]) if values is not None and np.isfinite(values[0]) else 0.0
+    values = _times(factor.coefficient, pde.volume.get(axis, 1.0), sample_points(axis, _LEVEL, 0))
+    if values is None:
+        return 0.0
+    value = float(values[0, 0] if side == "left" else values[-1, -1])
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    return value if np.isfinite(value) and abs(value) > _FLOWLESS * size else 0.0
 
 
 def _own_data(pde: PDE, condition: Condition, axis: Axis, side: Side, t: float) -> Values:

@@ -18,6 +18,7 @@ from batchkron.problems.boundary import Boundary, Condition, Inflow, Neumann, pa
 from batchkron.problems.contradictions import (
     check_periodic_coefficients,
     contradictions_of_exact,
+    times_until,
 )
 from batchkron.problems.default_stepper import default_stepper
 from batchkron.problems.descriptions import pde_text
@@ -196,7 +197,7 @@ class PDE:
         TypeError, ValueError
             For levels, degrees or grids that do not fit, a boundary that a term cannot take, a
             coefficient that is not finite, or an exact solution that jumps on a periodic axis or is
-            far from Dirichlet data.
+            far from the data of Dirichlet or Inflow.
         MemoryError
             If the unknowns cannot fit in memory; the text says how many there would be.
 
@@ -206,7 +207,7 @@ class PDE:
             If a first derivative has the condition Dirichlet at an end where f flows out.
         UserWarning
             If the exact solution is off what the conditions at the ends say by less, in its slope,
-            or only at the time `until`.
+            or only at later times until `until`; or if the initial state is far from it.
         """
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
         chosen = choose_grid(grid, level, self.axes)
@@ -214,7 +215,7 @@ class PDE:
         _check_coefficients(self.terms, space)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
-        later = () if until is None else (end,)
+        later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
             warnings.warn(text, UserWarning, stacklevel=2)
         traces = chain_traces(self.terms, space)

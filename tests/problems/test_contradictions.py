@@ -11,6 +11,7 @@ from batchkron.problems import (
     PDE,
     Axis,
     Dirichlet,
+    Inflow,
     Neumann,
     Separable,
     div,
@@ -40,6 +41,8 @@ def parabola(s):
 def pde(exact, boundary, terms=None, axes=(X,), **more):
     return PDE(list(axes), terms or laplacian(axes), boundary=boundary, exact=exact, **more)
 
+
+ZERO = (Dirichlet(0.0), Neumann())
 
 REFUSED = {
     "x on a circle": (
@@ -79,6 +82,31 @@ REFUSED = {
     "inflow": (
         lambda: pde(Separable(x=np.cos), (Dirichlet(0.5), Neumann()), div(X, -1.0)),
         "exact is 1 at the left end of axis 'x', t = 0, where Dirichlet gives 0.5",
+    ),
+    "Inflow": (
+        lambda: pde(lambda x, t: 2 + np.cos(x - t), "inflow", div(X, -1.0)),
+        "exact is 3 at the left end of axis 'x', t = 0, where Inflow gives 0: off by 1.0e",
+    ),
+    "Inflow on a part of an end": (
+        lambda: pde(
+            lambda x, y, t: 2 + np.cos(x - y * t),
+            {X: Inflow(3.0), Y: "neumann"},
+            div(X, -1.0, others={Y: itself}),
+            (X, Y),
+        ),
+        "at the right end of axis 'x', t = 0, where Inflow gives 3",
+    ),
+    "a factor's own value": (
+        lambda: pde(Separable(x=np.exp), "neumann", grad(X, -1.0, boundary=ZERO)),
+        "exact is 1 at the left end of axis 'x', t = 0, where Dirichlet gives 0",
+    ),
+    "a chain's own value": (
+        lambda: pde(
+            Separable(x=lambda s: 1 + s),
+            "neumann",
+            div(X, boundary=Neumann()) @ grad(X, boundary=Dirichlet(0.0)),
+        ),
+        "exact is 1 at the left end of axis 'x', t = 0, where Dirichlet gives 0",
     ),
 }
 
@@ -122,14 +150,22 @@ WARNED = {
         lambda: pde(Separable(x=wave, y=wave), ENDS, mixed(0.5), (X, Y)),
         "end of axis 'x'",
     ),
+    "a time in between": (
+        lambda: pde(lambda x, t: 1 + np.sin(np.pi * t) ** 2 + 0 * x, Dirichlet(1.0)),
+        "where Dirichlet gives 1: off by",
+    ),
+    "another initial state": (
+        lambda: pde(Separable(x=wave), "neumann", initial=Separable(x=lambda s: 3 * wave(s))),
+        "at most 1. The run begins at another solution",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", WARNED)
 def test_exact_solutions_that_are_off_are_warned_of(case):
     make, text = WARNED[case]
-    with pytest.warns(UserWarning, match="The run goes to another solution") as caught:
-        make().discretize(2, 1)
+    with pytest.warns(UserWarning, match="The run (goes to|begins at) another") as caught:
+        make().discretize(2, 1, until=100.0, method="ssp-rk3", dt=1e-4)
     assert any(text in str(each.message) for each in caught)
     assert all(each.filename == __file__ for each in caught)
 
@@ -156,6 +192,23 @@ SOUND = {
         lambda x, t: np.sin(np.pi * x) * np.log(x) * np.log1p(-x), "dirichlet"
     ),
     "not called at the ends": lambda: pde(strict, "dirichlet"),
+    "inflow and outflow": lambda: pde(
+        lambda x, y, t: np.exp(-t) * (1 + y),
+        {X: (Inflow(Separable(y=lambda s: 1 + s)), Neumann()), Y: "neumann"},
+        [div(X, 1.0, others={Y: lambda s: 2 + s})],
+        (X, Y),
+    ),
+    "a zero by rounding": lambda: pde(
+        Separable(x=np.exp), "inflow", div(X, lambda s: np.sin(np.pi * s))
+    ),
+    "a flux of two parts, each with its own ends": lambda: pde(
+        Separable(x=lambda s: np.exp(-s)),
+        "neumann",
+        [div(X, boundary=Dirichlet()), div(X, boundary=Dirichlet()) @ grad(X, boundary=Neumann())],
+    ),
+    "near enough": lambda: pde(
+        Separable(x=wave), "neumann", initial=Separable(x=lambda s: 1.01 * wave(s))
+    ),
     "a table": lambda: pde(
         Separable(x=np.exp, t=time.spline([0.0, 1e-9, 2e-9, 3e-9], [1.0, 2.0, 1.0, 2.0])),
         (Dirichlet("from exact"), Neumann("from exact")),

@@ -244,7 +244,8 @@ def test_initial_state_given_or_exact():
     np.testing.assert_allclose(by_default.initial, by_default.exact_coefficients(0.4))
     by_name = PDE([X], div(X), **periodic, initial="from exact").discretize(3)
     np.testing.assert_allclose(by_name.initial, by_name.exact_coefficients(0.0))
-    constant = PDE([X], div(X), **periodic, initial=2.5).discretize(3)
+    with pytest.warns(UserWarning, match="initial is 2.5 at x = "):
+        constant = PDE([X], div(X), **periodic, initial=2.5).discretize(3)
     assert constant.initial[0] == pytest.approx(2.5)
     assert np.abs(constant.initial[1:]).max() < 1e-14
     assert not PDE([X], div(X), boundary="periodic").discretize(3).initial.any()
