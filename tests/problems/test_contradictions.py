@@ -124,9 +124,16 @@ def mixed(k):
 
 
 ENDS = {X: Neumann(), Y: Dirichlet("from exact")}
-SLANTED = Separable(x=lambda s: np.cos(0.5 * np.pi * s), y=wave) + Separable(
-    x=lambda s: np.sin(0.5 * np.pi * s), y=lambda s: np.sin(np.pi * s)
-)  # cos π(y - x/2), whose flux f_x + f_y/2 is zero
+
+
+def slanted(k):
+    """Return cos k(y - x/2), whose flux f_x + f_y/2 is zero."""
+    return Separable(x=lambda s: np.cos(0.5 * k * s), y=lambda s: np.cos(k * s)) + Separable(
+        x=lambda s: np.sin(0.5 * k * s), y=lambda s: np.sin(k * s)
+    )
+
+
+SLANTED = slanted(np.pi)
 
 WARNED = {
     "a kink on a circle": (
@@ -209,11 +216,29 @@ SOUND = {
     "near enough": lambda: pde(
         Separable(x=wave), "neumann", initial=Separable(x=lambda s: 1.01 * wave(s))
     ),
+    "a fast wave": lambda: pde(Separable(x=lambda s: np.cos(61 * np.pi * s)), "neumann"),
+    "a fast wave on a circle": lambda: pde(
+        Separable(x=lambda s: np.sin(62 * np.pi * s)), "periodic"
+    ),
+    "too fast a wave": lambda: pde(Separable(x=lambda s: np.cos(4001 * np.pi * s)), "neumann"),
+    "a fast wave and its slope": lambda: pde(
+        Separable(x=fast), (Neumann(Separable(x=fast)), Neumann("from exact"))
+    ),
+    "a fast wave across": lambda: pde(slanted(61 * np.pi), ENDS, mixed(0.5), (X, Y)),
+    "a square wave": lambda: pde(square_wave, "periodic", div(X, -1.0)),
     "a table": lambda: pde(
         Separable(x=np.exp, t=time.spline([0.0, 1e-9, 2e-9, 3e-9], [1.0, 2.0, 1.0, 2.0])),
         (Dirichlet("from exact"), Neumann("from exact")),
     ),
 }
+
+
+def fast(s):
+    return np.sin(61 * np.pi * s)
+
+
+def square_wave(x, t):
+    return np.sign(np.sin(2 * np.pi * (x - t)))
 
 
 def strict(x, t):
@@ -228,6 +253,14 @@ def test_sound_problems_are_left_alone(case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert SOUND[case]().discretize(2, 1, until=until).unknowns > 0
+
+
+def test_walls_are_not_told_to_give_a_slope():
+    with pytest.warns(UserWarning, match="exact has a flux that differs by") as caught:
+        pde(Separable(x=np.exp), "no-flux").discretize(2, 1)
+    for each in caught:
+        assert "give an exact solution without a flux there, or the end" in str(each.message)
+        assert "Neumann" not in str(each.message)
 
 
 def test_a_formula_that_ends_to_hold_is_warned_of():
