@@ -13,6 +13,7 @@ from batchkron.problems import (
     Dirichlet,
     Inflow,
     Neumann,
+    NoFlux,
     Separable,
     div,
     gallery,
@@ -212,6 +213,16 @@ SOUND = {
         Separable(x=lambda s: np.exp(-s)),
         "neumann",
         [div(X, boundary=Dirichlet()), div(X, boundary=Dirichlet()) @ grad(X, boundary=Neumann())],
+    ),
+    "closed collisions between open ends": lambda: pde(
+        Separable(x=np.exp),
+        (Inflow("from exact"), Inflow(5.0)),
+        [div(X, -1.0), div(X, boundary=NoFlux()) @ grad(X)],
+    ),
+    "a closed chain between given values": lambda: pde(
+        Separable(x=np.exp),
+        "dirichlet",
+        [div(X, parabola), div(X, boundary=NoFlux()) @ grad(X)],
     ),
     "near enough": lambda: pde(
         Separable(x=wave), "neumann", initial=Separable(x=lambda s: 1.01 * wave(s))
