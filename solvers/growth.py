@@ -10,7 +10,7 @@ import numpy as np
 from batchkron.arrays import array_module
 from batchkron.solvers.linear_problem import has_operator, is_linear
 from batchkron.solvers.products import Vector, norm
-from batchkron.solvers.protocols import operator_of
+from batchkron.solvers.protocols import known_beside_rhs, operator_of, says_linear
 from batchkron.solvers.spectrum import numerical_abscissa, random_start
 
 __all__ = ["GrowthBound"]
@@ -105,8 +105,8 @@ class GrowthBound:
         )
         self._looked = t_next
         source = np.full_like(zero, np.nan)
-        known = getattr(self._problem, "is_linear", None) is True
-        write = getattr(self._problem, "source", None) if known else None
+        known = says_linear(self._problem)
+        write = known_beside_rhs(self._problem, "source") if known else None
         largest = 0.0
         for time in sorted({float(time) for time in times}):
             with np.errstate(all="ignore"):

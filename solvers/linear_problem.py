@@ -8,7 +8,7 @@ import numpy as np
 
 from batchkron.arrays import array_module
 from batchkron.solvers.products import Product, Vector, as_product, norm
-from batchkron.solvers.protocols import operator_of
+from batchkron.solvers.protocols import operator_of, says_linear
 
 __all__ = ["has_operator", "is_linear", "product_at"]
 
@@ -43,9 +43,9 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
     bool
         Whether both sides agree to 1e-6 (1e-3 in single precision) of ‖A v‖, beside rounding of
         f. False for an operator without a product with vectors. True, without a look, for a
-        problem whose ``is_linear`` is True.
+        problem that `says_linear`.
     """
-    if getattr(problem, "is_linear", None) is True:
+    if says_linear(problem):
         return True
     f, other, product = (np.full_like(u, np.nan) for _ in range(3))
     tolerance, eps = _TOLERANCE[u.dtype.char], float(np.finfo(u.dtype).eps)

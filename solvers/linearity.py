@@ -14,7 +14,7 @@ from batchkron.arrays import array_module, is_sparse
 from batchkron.operators import Operator
 from batchkron.solvers.evolve_plan import Plan
 from batchkron.solvers.products import as_product, norm
-from batchkron.solvers.protocols import implicit_operator_of, operator_of
+from batchkron.solvers.protocols import implicit_operator_of, operator_of, says_linear
 from batchkron.solvers.steppers.registry import get, names
 from batchkron.solvers.steppers.stepper import Stepper
 
@@ -35,7 +35,8 @@ def refuse_nonlinear(plan: Plan) -> None:
     components of A, which a random v is full of. Of IMEX methods only the implicit part has to be
     linear, which is A_I itself: f is replaced by A_I u, and operators that are linear for certain,
     matrices and those of batchkron, are not tried. Nothing is tried for explicit methods, those
-    that are declared ``nonlinear``, and problems whose ``is_linear`` is True.
+    that are declared ``nonlinear``, and problems whose ``is_linear`` is True and belongs to their
+    ``rhs``.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def refuse_nonlinear(plan: Plan) -> None:
     method, u = plan.stepper, plan.u
     if method.nonlinear or not method.implicit or plan.is_done or u.size == 0:
         return
-    if getattr(plan.problem, "is_linear", None) is True:
+    if says_linear(plan.problem):
         return
     t = plan.first_end
     if _is_imex(method):

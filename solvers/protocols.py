@@ -22,7 +22,8 @@ class TimeProblem(Protocol):
     ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults),
     ``content_hash`` (what a checkpoint is matched by) and ``is_linear`` (True says that f is
     A(t) u + s(t) with the operator, and that ``source(t, out)``, if there is one, writes s(t); else
-    f is looked at where it matters).
+    f is looked at where it matters. It counts where it belongs to ``rhs``: neither passed on by
+    ``__getattr__`` nor inherited by a class that writes an ``rhs`` of its own).
     """
 
     @property
@@ -33,6 +34,37 @@ class TimeProblem(Protocol):
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
         """Write f(t, u) into ``out``, shape (N,), without reading it."""
         ...
+
+
+def says_linear(problem: Any) -> bool:
+    """Return whether a problem's ``is_linear`` is True and belongs to its ``rhs``."""
+    return known_beside_rhs(problem, "is_linear") is True
+
+
+def known_beside_rhs(problem: Any, name: str) -> Any:
+    """Return an attribute that tells of ``rhs``, where it is known to be this problem's ``rhs``.
+
+    Parameters
+    ----------
+    problem : object
+        With ``rhs``.
+    name : str
+        The attribute's name.
+
+    Returns
+    -------
+    object or None
+        The attribute where the object itself, or the class that defines ``rhs`` or one derived
+        from it, has it. None else: what ``__getattr__`` passes on tells of another object's
+        ``rhs``, and what a class inherits that writes its own ``rhs`` of the one it replaces.
+    """
+    places = [getattr(problem, "__dict__", {}), *map(vars, type(problem).__mro__)]
+    for place in places:
+        if name in place:
+            return getattr(problem, name, None)
+        if "rhs" in place:
+            return None
+    return None
 
 
 def implicit_operator_of(problem: Any, t: float) -> Any:

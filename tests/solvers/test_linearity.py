@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import LinearOperator
 
+from batchkron.cli.timing import TimedProblem
+from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
+from batchkron.solvers.protocols import known_beside_rhs, says_linear
 
 IMEX = ("ark2", "ark3")
 LINEAR = [
@@ -201,3 +204,58 @@ def test_a_right_hand_side_that_returns_f_is_named_as_such():
     problem.rhs = lambda t, u, out: problem.operator @ u
     with pytest.raises(TypeError, match="did not write into out"):
         run(problem)
+
+
+class Linear:
+    """u' = -u, which says so."""
+
+    initial = np.array([1.0, 2.0])
+    operator = -np.eye(2)
+    is_linear = True
+
+    def rhs(self, t, u, out):
+        np.negative(u, out=out)
+
+    def source(self, t, out):
+        out[...] = 0.0
+
+
+class PassesOn:
+    """All of another problem but its right-hand side."""
+
+    def __init__(self, problem):
+        self._problem = problem
+
+    def __getattr__(self, name):
+        return getattr(self._problem, name)
+
+    def rhs(self, t, u, out):
+        self._problem.rhs(t, u, out)
+        out -= 50.0 * u * u
+
+
+class Overrides(Linear):
+    """A right-hand side of its own under an inherited ``is_linear``."""
+
+    def rhs(self, t, u, out):
+        np.multiply(-u, u, out=out)
+
+
+@pytest.mark.parametrize(
+    "make_problem",
+    [lambda: PassesOn(make("diffusion-1d", level=3)), lambda: PassesOn(Linear()), Overrides],
+)
+def test_what_another_right_hand_side_is_counts_for_nothing(make_problem):
+    with pytest.raises(ValueError, match=REFUSED):
+        evolve(make_problem(), until=0.05, method="esdirk3", dt=0.005)
+
+
+def test_what_belongs_to_rhs_counts():
+    declared = PassesOn(Linear())
+    declared.is_linear = True
+    for problem in (Linear(), TimedProblem(make("diffusion-1d", level=2)), declared):
+        assert says_linear(problem)
+    for problem in (PassesOn(Linear()), Overrides(), square()):
+        assert not says_linear(problem)
+    assert known_beside_rhs(declared, "source") is None
+    assert known_beside_rhs(Linear(), "source") is not None
