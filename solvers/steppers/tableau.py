@@ -17,6 +17,7 @@ _STEP = 1e-2  # of the search for the end of a stability interval
 _FARTHEST = 40.0
 _ROUNDING = 1e-12
 _CONSISTENT = 1e-10
+_FEW_DIGITS = 1e-4  # what may be missed by rounded coefficients of a method of the order
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,8 @@ class Tableau:
     name : str
         What `evolve` and its records call the method.
     order : int
-        The order of the error in dt; the coefficients must have it, which is checked up to 8.
+        The order of the error in dt, which may be a float of a whole number; the coefficients must
+        have it, which is checked up to 8.
     weights : array_like, (s,)
         b.
     explicit : array_like, (s, s), optional
@@ -123,8 +125,14 @@ class Tableau:
 
     def _check_order(self) -> None:
         """Check that the coefficients have the orders that are stated."""
-        if not isinstance(self.order, Integral) or self.order < 1:
-            raise ValueError(f"order is {self.order!r}; expected an integer of at least 1")
+        for name in ("order", "embedded_order"):
+            value = getattr(self, name)
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+                object.__setattr__(self, name, value)
+            at_least = 1 if name == "order" else 0
+            if not isinstance(value, Integral) or value < at_least:
+                raise ValueError(f"{name} is {value!r}; expected an integer of at least {at_least}")
         matrices = {
             name: getattr(self, name)
             for name in ("explicit", "implicit")
@@ -135,12 +143,14 @@ class Tableau:
             missed = None if values is None else missed_condition(values, matrices, order)
             if missed is not None:
                 expression = missed.expression.replace("weights", name, 1)
+                difference = missed.value - float(missed.expected)
+                digits = ", or give them with more digits" if abs(difference) < _FEW_DIGITS else ""
                 raise ValueError(
                     f"{name} of {self.name!r} are stated to have order {order}, but "
                     f"{expression} is {missed.value:.10g} and not {missed.expected} (c are the "
                     f"row sums), as order {missed.order} needs; the difference is "
-                    f"{missed.value - missed.expected:.1e}. Correct the coefficients, or state "
-                    f"order {missed.order - 1}"
+                    f"{difference:.1e}. Correct the coefficients{digits}, or state order "
+                    f"{missed.order - 1}"
                 )
         if self.dense is not None:
             self._check_dense()

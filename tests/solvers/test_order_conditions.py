@@ -10,6 +10,7 @@ from batchkron.solvers.steppers.tableaus import TABLEAUS
 
 RK4 = np.array([[0, 0, 0, 0], [1 / 2, 0, 0, 0], [0, 1 / 2, 0, 0], [0, 0, 1, 0]])
 COUPLED = RK4 + np.outer([0, 0, 0, 1], [0, 1, -1, 0])  # the same row sums, b @ a @ c, b @ a @ c²
+THIRDS = np.array([[0, 0, 0], [1 / 3, 0, 0], [0, 2 / 3, 0]])  # Heun's third-order method
 WEIGHTS4 = np.array([1, 2, 2, 1]) / 6
 
 
@@ -59,11 +60,24 @@ def altered(name, field, place, by):
         ({"order": 1, "weights": [1.0], "explicit": [[0]], "dense": [1.0]}, "dense has shape"),
         ({"order": 0, "weights": [1.0], "explicit": [[0]]}, "order is 0"),
         ({"order": 1.5, "weights": [1.0], "explicit": [[0]]}, "order is 1.5"),
+        (
+            {"order": 3, "weights": [0.25, 0, 0.75], "explicit": THIRDS.round(6)},
+            "give them with more digits, or state order 1",
+        ),
     ],
 )
 def test_tableaus_without_the_order_that_they_state(options, text):
     with pytest.raises(ValueError, match=text):
         steppers.Tableau("wrong", **options)
+
+
+def test_orders_may_be_floats_of_whole_numbers():
+    found = steppers.Tableau(
+        "heun", 2.0, [0.5, 0.5], explicit=[[0, 0], [1, 0]], embedded=[1, 0], embedded_order=1.0
+    )
+    assert (found.order, found.embedded_order) == (2, 1)
+    assert isinstance(found.order, int)
+    assert isinstance(found.embedded_order, int)
 
 
 @pytest.mark.parametrize("tableau", TABLEAUS, ids=lambda tableau: tableau.name)
