@@ -152,8 +152,9 @@ def check_times(
         if term.one_sided and np.min(values) < 0.0:
             raise ValueError(
                 f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
-                f"until = {until!r}, where its upwind or downwind flux would change sides; give "
-                f"the term flux='central', or a function of time that keeps its sign"
+                f"until = {until!r}, where an upwind or downwind flux, and ends with Inflow or "
+                f"NoFlux, would change sides; give the term flux='central' and other conditions "
+                f"than Inflow and NoFlux, or a function of time that keeps its sign"
             )
 
 
