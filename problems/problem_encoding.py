@@ -18,7 +18,10 @@ from batchkron.storage.document import Value
 from batchkron.storage.formats import FORMAT_VERSION
 from batchkron.storage.provenance import writer_provenance
 
-__all__ = ["encode_problem"]
+__all__ = ["EXPLICIT", "encode_problem"]
+
+EXPLICIT = "sources/explicit"
+"""The dataset that a file has, and its hash, but the hash of its problem leaves out."""
 
 IDENTITY = -1
 """Stands for the identity among the operators of a term."""
@@ -67,7 +70,7 @@ def encode_problem(problem: Problem) -> Document:
     }
     explicit = np.array([source.explicit for source in problem.sources], dtype=np.int64)
     if explicit.any():  # else the file, and its hash, are those of versions without this dataset
-        datasets["sources/explicit"] = explicit
+        datasets[EXPLICIT] = explicit
     for k, mass in enumerate(problem.masses):
         if mass is not None:
             datasets[f"masses/axis_{k}"] = mass

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 
 from batchkron.operators import on_device
 from batchkron.problems.problem import Problem
 from batchkron.problems.problem_decoding import decode_problem
-from batchkron.problems.problem_encoding import encode_problem
+from batchkron.problems.problem_encoding import EXPLICIT, encode_problem
 from batchkron.problems.problem_schema import FORMAT
 from batchkron.storage import read_file, write_document
 from batchkron.storage.refusal import refusing
@@ -98,6 +99,12 @@ def problem_hash(problem: Problem) -> str:
     Returns
     -------
     str
-        The same before saving and after loading. Provenance does not count.
+        The same before saving and after loading. Provenance does not count, and neither does which
+        sources are explicit: A(t) u + s(t) is the same, and so are checkpoints of versions that
+        did not tell sources apart.
     """
-    return encode_problem(problem).content_hash
+    document = encode_problem(problem)
+    if EXPLICIT in document.datasets:
+        kept = {path: value for path, value in document.datasets.items() if path != EXPLICIT}
+        document = replace(document, datasets=kept)
+    return document.content_hash

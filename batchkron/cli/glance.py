@@ -37,7 +37,10 @@ def glance(path: Path, content: Problem | ResultFile | Checkpoint) -> Rows:
     yield "file", f"{path}, a {str(document.attributes['format']).removeprefix('batchkron-')}"
     yield from _rows(content)
     yield "written", named_values(json_of(document, "provenance/file", dict))
-    yield "content hash", str(document.attributes["content_hash"])
+    if isinstance(content, Problem):
+        yield "content hash", content.content_hash  # what results and checkpoints name
+    else:
+        yield "content hash", str(document.attributes["content_hash"])
 
 
 @singledispatch

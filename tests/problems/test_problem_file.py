@@ -164,11 +164,23 @@ def test_files_that_do_not_tell_sources_apart_have_implicit_ones(problem, path, 
     save_problem(tmp_path / "b.h5", marked)
     loaded = load_problem(tmp_path / "b.h5")
     assert_same(loaded, marked)
-    assert loaded.content_hash == marked.content_hash != problem.content_hash
+    assert loaded.content_hash == marked.content_hash == problem.content_hash
+    with h5py.File(tmp_path / "b.h5", "r+") as file:
+        assert file.attrs["content_hash"] != problem.content_hash.encode()
+        file["sources/explicit"][0] = 0
+    with pytest.raises(ProblemFileError, match="changed after it was written"):
+        load_problem(tmp_path / "b.h5")
     found, expected = np.full((2, problem.unknowns), np.nan)
     loaded.implicit_source(0.3, found)
     dataclasses.replace(problem, sources=sources[1:]).source(0.3, expected)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_the_hash_is_that_of_versions_that_did_not_tell_sources_apart():
+    problem = make("continuity-1d", 3, 2)
+    assert any(source.explicit for source in problem.sources)
+    before = "b99cbdcfcafe4b6bdb4bb2eed52ceece9ef5b956132ec62bb807b25cec709c81"  # 4988497
+    assert problem.content_hash == before
 
 
 def test_equal_operators_are_stored_once(path):
