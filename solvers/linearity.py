@@ -23,6 +23,7 @@ Function: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], object]  # of (u, o
 _SEED = 0
 _STRETCH = 0.7  # of u in the direction of u itself
 _INEXACT = 1e-6  # share of f(u) that a function or operator which iterates may be wrong by
+_NEAR = 1e-7  # the same of a function alone: A u of projected data is large beside the rest
 _ROUNDED = 1e-7  # share of ‖A‖ ‖v‖ that an operator made of quotients of differences is wrong by
 
 
@@ -54,10 +55,11 @@ def refuse_nonlinear(plan: Plan) -> None:
     Notes
     -----
     The difference d may be ‖d‖ ≤ τ (‖f(t, u + v)‖ + ‖f(t, u)‖ + ‖A v‖) + ρ ν ‖v‖ with
-    ν = ‖A r‖ / ‖r‖ of the random vector r, τ = max(1e-6, 1000 ε) and ρ = max(1e-7, 30 ε), ε being
-    that of the state's or the operator's precision, whichever is lower. The first bound is for
-    functions and operators that solve by iteration; the second for those that are quotients of
-    differences or rounded, whose errors are relative to the fastest components of A.
+    ν = ‖A r‖ / ‖r‖ of the random vector r, τ = max(1e-6, 1000 ε) and ρ = max(1e-7, 30 ε), but
+    τ = max(1e-7, 1000 ε) and ρ = 30 ε for matrices and operators of batchkron; ε is that of the
+    state's or the operator's precision, whichever is lower. The first bound is for functions and
+    operators that solve by iteration; the second for those that are rounded or quotients of
+    differences, whose errors are relative to the fastest components of A.
     Cost: f three times and A twice (A_I five times), and 4 vectors while it lasts.
     """
     method, u = plan.stepper, plan.u
@@ -77,13 +79,15 @@ def refuse_nonlinear(plan: Plan) -> None:
         product = as_product(operator, "problem.operator", u)
         function = partial(plan.problem.rhs, t)
     with np.errstate(all="ignore"):
-        difference = _largest_difference(function, product, u, _precision(u, operator))
+        difference = _largest_difference(
+            function, product, u, _precision(u, operator), is_exact=_is_matrix(operator)
+        )
     if difference > 0.0:
         raise ValueError(_text(method, t, difference))
 
 
 def _largest_difference(
-    function: Function, product: Function, u: NDArray[Any], precision: float
+    function: Function, product: Function, u: NDArray[Any], precision: float, *, is_exact: bool
 ) -> float:
     """Return ‖f(u + v) - f(u) - A v‖ relative to its parts where it is too large, else 0."""
     before, after, v, work = (np.full_like(u, np.nan) for _ in range(4))
@@ -91,6 +95,7 @@ def _largest_difference(
     size = norm(before)
     if not math.isfinite(size):
         return 0.0  # the run tells of that
+    inexact, rounded = (_NEAR, 0.0) if is_exact else (_INEXACT, _ROUNDED)
     rate = 0.0
     for is_random in (True, False):
         if is_random:
@@ -106,8 +111,8 @@ def _largest_difference(
             return 0.0
         if is_random:
             rate = change / length
-        allowed = max(_INEXACT, 1e3 * precision) * (norm(after) + size + change)
-        allowed += max(_ROUNDED, 30 * precision) * rate * length
+        allowed = max(inexact, 1e3 * precision) * (norm(after) + size + change)
+        allowed += max(rounded, 30 * precision) * rate * length
         np.subtract(after, before, out=after)
         change = max(change, norm(after))
         np.subtract(after, work, out=after)

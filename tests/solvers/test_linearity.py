@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.sparse import diags_array
 from scipy.sparse.linalg import LinearOperator
 
 from batchkron.cli.timing import TimedProblem
@@ -71,6 +72,27 @@ def test_chosen_steps_are_refused_alike():
 def test_a_slow_nonlinear_part_shows_beside_stiff_diffusion(rest, initial):
     with pytest.raises(ValueError, match=REFUSED):
         run(diffusion(rest, initial))
+
+
+@pytest.mark.parametrize(("rest", "text"), [(-0.3, REFUSED), (0.0, None)])
+@pytest.mark.parametrize("kind", ["sparse", "batchkron"])
+def test_fine_grids_hide_no_smooth_part(kind, rest, text):
+    """Of 1e7 = ‖A‖ and more, 0.3 is less than quotients of differences may be wrong by."""
+    fine = make("diffusion-1d", level=9, degree=2)
+    A, u = fine.operator, fine.initial
+    if kind == "sparse":
+        cells = 5000
+        u = np.sin(np.pi * np.arange(1, cells + 1) / (cells + 1))
+        A = diags_array([1.0, -2.0, 1.0], offsets=[-1, 0, 1], shape=(cells, cells)).tocsr()
+        A *= (cells + 1.0) ** 2
+    problem = SimpleNamespace(
+        initial=u, operator=A, rhs=lambda t, u, out: np.copyto(out, A @ u + rest * u)
+    )
+    if text is None:
+        assert evolve(problem, until=1e-10, method="sdirk2", dt=1e-10).steps == 1
+    else:
+        with pytest.raises(ValueError, match=text):
+            evolve(problem, until=1e-10, method="sdirk2", dt=1e-10)
 
 
 def test_an_operator_that_lacks_a_linear_part_is_refused():
