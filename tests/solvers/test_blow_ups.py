@@ -141,6 +141,24 @@ def test_a_blow_up_without_an_operator_is_seen_by_halved_steps(tmp_path, name, s
     assert not path.exists() if steps < 7 else load_checkpoint(path).step < result.steps
 
 
+@pytest.mark.parametrize(
+    ("name", "z"), [("forward-euler", 2.04), ("rk4", 2.8), ("rk4", 2.81), ("ssp-rk3", 2.54)]
+)
+def test_a_slow_blow_up_without_an_operator_is_seen(rng, name, z):
+    """Each step multiplies by 1.02 to 1.05, and by a positive number with rk4."""
+    initial = rng.uniform(1.0, 2.0, 3)
+    problem = SimpleNamespace(
+        initial=initial, rhs=lambda t, u, out: np.multiply(-1000.0, u, out=out)
+    )
+    options = {"until": z, "dt": z * 1e-3, "method": name}
+    result = evolve(problem, **options)
+    assert (result.status, result.steps) == (EvolveStatus.UNSTABLE, 32)
+    limit = steppers.get(name).real_limit * 1e-3
+    fine = evolve(problem, **{**options, "dt": 0.999 * limit})
+    assert fine.status is EvolveStatus.COMPLETED
+    assert np.abs(fine.u).max() <= initial.max()
+
+
 def test_a_bounded_wrong_oscillation_is_unstable():
     """u' = 1000 u (1 - u) tends to 1; the map of forward Euler has cycles about it."""
     problem = SimpleNamespace(
