@@ -12,11 +12,11 @@ from batchkron.solvers.checkpointing import CheckpointKeeper, ResumeWarning
 from batchkron.solvers.evolve_plan import Plan, plan_run
 from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
 from batchkron.solvers.evolve_run import Run
-from batchkron.solvers.linearity import refuse_nonlinear
+from batchkron.solvers.linearity import is_imex, refuse_nonlinear
 from batchkron.solvers.observing import Observer
 from batchkron.solvers.progress import make_progress
 from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.stability import find_unstable_step, is_explicit_and_linear
+from batchkron.solvers.stability import find_unstable_step, is_explicit_and_linear, is_linear_run
 from batchkron.solvers.steppers.stepper import Stepper
 from batchkron.storage import Checkpoint
 
@@ -152,9 +152,9 @@ def evolve(
     The state is checked after each step: one that is not finite ends the run and is never written.
     So does one that no solution can have (UNSTABLE): of a linear problem, with all methods, a norm
     beyond 10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), ω the largest eigenvalue of (A + A^H) / 2,
-    see `batchkron.solvers.growth`; of other problems, with explicit methods and equal steps, a step
-    that disagrees with two of half its length, looked at every 32nd step and at the last one, see
-    `batchkron.solvers.step_doubling`. What is refused before a run is in
+    see `batchkron.solvers.growth`; of other problems, with explicit or IMEX methods and equal
+    steps, a step that disagrees with two of half its length, looked at every 32nd step and at the
+    last one, see `batchkron.solvers.step_doubling`. What is refused before a run is in
     `batchkron.solvers.stability`.
 
     Examples
@@ -180,15 +180,17 @@ def evolve(
             f"callback is a {type(callback).__name__}; expected a function callback(state)."
         )
     refuse_nonlinear(plan)
-    stepper = _make_stepper(plan, solver, preconditioner)
+    make = _stepper_maker(plan, solver, preconditioner)
+    stepper = make(plan.dt or 1e-3 * (plan.until - plan.t0) or 1.0)  # a first one, if it is chosen
     linear = is_explicit_and_linear(plan)
     unstable = find_unstable_step(plan) if linear and not allow_unstable else None
     if unstable is not None:
         raise ValueError(unstable.text("allow_unstable=True"))
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
-    doubled = plan.control is None and not plan.stepper.implicit and not linear
-    run = Run(plan, stepper, keeper, observer, callback, doubled)
+    run = Run(
+        plan, stepper, keeper, observer, callback, make if _is_doubled(plan, linear) else None
+    )
     with make_progress(progress, run.pace.first, run.pace.total) as display:
         try:
             status = run.march(display.update)
@@ -205,14 +207,22 @@ def evolve(
     return result
 
 
-def _make_stepper(plan: Plan, solver: Any, preconditioner: Any) -> Stepper:
+def _is_doubled(plan: Plan, linear: bool) -> bool:
+    """Whether to compare steps with halves: nothing else bounds what is treated explicitly."""
+    if plan.control is not None or linear:
+        return False
+    return not plan.stepper.implicit or (is_imex(plan.stepper) and not is_linear_run(plan))
+
+
+def _stepper_maker(plan: Plan, solver: Any, preconditioner: Any) -> Callable[[float], Stepper]:
+    """Return what makes a stepper of the run's method for a step."""
     if plan.stepper.implicit:
         make: Callable[..., Stepper] = plan.stepper
-        dt = plan.dt or 1e-3 * (plan.until - plan.t0) or 1.0  # the first one is chosen later
-        return make(plan.problem, dt, t0=plan.t0, solver=solver, preconditioner=preconditioner)
+        settings = {"t0": plan.t0, "solver": solver, "preconditioner": preconditioner}
+        return lambda dt: make(plan.problem, dt, **settings)
     if solver is not None or preconditioner is not None:
         raise ValueError(
             f"method {plan.stepper.name!r} is explicit and solves no system: leave solver and "
             "preconditioner out, or take an implicit method."
         )
-    return plan.stepper(plan.problem, plan.dt)
+    return lambda dt: plan.stepper(plan.problem, dt)

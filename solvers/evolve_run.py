@@ -43,8 +43,9 @@ class Run:
         What is looked at on the way.
     callback : callable or None
         Called after each step.
-    doubled : bool
-        Whether to compare steps with two of half their length now and then.
+    halve : callable or None
+        ``halve(dt)`` returns a new stepper of the method, with which to compare steps with two of
+        half their length now and then; None not to do so.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class Run:
         keeper: CheckpointKeeper,
         observer: Observer,
         callback: Callable[[EvolveState], object] | None,
-        doubled: bool = False,
+        halve: Callable[[float], Stepper] | None = None,
     ) -> None:
         self._plan, self._stepper, self._keeper = plan, stepper, keeper
         self._observer, self._callback = observer, callback
@@ -76,7 +77,7 @@ class Run:
         if observer.interpolates:
             self._inside = StepInterpolant(plan.problem, stepper, self._u)
         self._growth = GrowthBound(plan.problem, self.pace.t, self._u)
-        self._doubling = StepDoubling(stepper, plan.steps) if doubled else None
+        self._doubling = None if halve is None else StepDoubling(halve, plan.dt, plan.steps)
         self._unstable = ""  # what says so
         self._ended: tuple[float, Vector] | None = None
         self._failed_solve: KrylovResult | None = None

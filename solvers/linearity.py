@@ -68,7 +68,7 @@ def refuse_nonlinear(plan: Plan) -> None:
     if says_linear(plan.problem):
         return
     t = plan.first_end
-    if _is_imex(method):
+    if is_imex(method):
         operator = implicit_operator_of(plan.problem, t)
         if _is_matrix(operator):
             return
@@ -152,7 +152,8 @@ def _precision(u: NDArray[Any], operator: Any) -> float:
     return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")
 
 
-def _is_imex(method: type[Stepper]) -> bool:
+def is_imex(method: type[Stepper]) -> bool:
+    """Return whether a method treats a part of f implicitly and the rest explicitly."""
     tableau = getattr(method, "tableau", None)
     return tableau is not None and tableau.is_imex
 
@@ -165,13 +166,13 @@ def _is_matrix(operator: Any) -> bool:
 
 def _text(method: type[Stepper], t: float, difference: float) -> str:
     share = f"by {difference:.2g} of their size"
-    if _is_imex(method):
+    if is_imex(method):
         return (
             f"problem.implicit_operator is not linear: at t = {t:.6g} A (u + v) - A u and A v "
             f"differ {share}. Method {method.name!r} needs A u alone from it; give what depends on "
             "time alone as implicit_source(t, out), and leave what is nonlinear to rhs."
         )
-    imex = " or ".join(repr(name) for name in names() if _is_imex(get(name)))
+    imex = " or ".join(repr(name) for name in names() if is_imex(get(name)))
     return (
         f"method {method.name!r} needs f(t, u) = A(t) u + s(t), but at t = {t:.6g} "
         f"f(t, u + v) - f(t, u) and A v differ {share}, for a v as large as u. If f is nonlinear, "

@@ -13,7 +13,7 @@ from batchkron.solvers.linear_problem import has_operator, is_linear, product_at
 from batchkron.solvers.products import norm
 from batchkron.solvers.spectrum import krylov_matrix, random_start
 
-__all__ = ["UnstableStep", "find_unstable_step", "is_explicit_and_linear"]
+__all__ = ["UnstableStep", "find_unstable_step", "is_explicit_and_linear", "is_linear_run"]
 
 _AMPLIFIED = math.log(2.0)  # of a run, beside what the solution grows
 _MARGIN = 1.25  # see find_unstable_step
@@ -74,9 +74,23 @@ def is_explicit_and_linear(plan: Plan) -> bool:
         False where the problem has no operator A, or one with which f is not linear, or no
         unknowns.
     """
-    if plan.control is not None or plan.stepper.implicit or not has_operator(plan.problem):
-        return False
-    if plan.u.size == 0:
+    return plan.control is None and not plan.stepper.implicit and is_linear_run(plan)
+
+
+def is_linear_run(plan: Plan) -> bool:
+    """Return whether a problem has an operator and f(t, u) = A(t) u + s(t), at the run's beginning.
+
+    Parameters
+    ----------
+    plan : Plan
+        The run.
+
+    Returns
+    -------
+    bool
+        False where there are no unknowns.
+    """
+    if not has_operator(plan.problem) or plan.u.size == 0:
         return False
     change = random_start(plan.u)
     change *= norm(plan.u) or 1.0

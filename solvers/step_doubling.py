@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,18 @@ _MORE_THAN_HALVES = 1.2
 class StepDoubling:
     """Compares every 32nd step, and the last one, with two steps of half its length.
 
-    An explicit method that is not stable with its step multiplies some components in each step,
-    where two halves do not. Where the two disagree by a tenth of the state, a small perturbation
-    along the difference is carried through both: a step that makes it larger, and larger than the
-    halves do, is unstable. A step that is merely long, in a solution that grows or oscillates
-    quickly, is none.
+    A method that treats f, or a part of it, explicitly and is not stable with its step multiplies
+    some components in each step, where two halves do not. Where the two disagree by a tenth of the
+    state, a small perturbation along the difference is carried through both: a step that makes it
+    larger, and larger than the halves do, is unstable. A step that is merely long, in a solution
+    that grows or oscillates quickly, is none.
 
     Parameters
     ----------
-    stepper : Stepper
-        An explicit method; its own state is left alone.
+    make : callable
+        ``make(dt)`` returns a new stepper of the run's method.
+    dt : float
+        The step of the run.
     steps : int
         The number of the last step.
 
@@ -49,9 +52,8 @@ class StepDoubling:
         "is beyond the stability limit."
     )
 
-    def __init__(self, stepper: Stepper, steps: int) -> None:
-        self._kind, self._problem, self._dt = type(stepper), stepper.problem, stepper.dt
-        self._steps = steps
+    def __init__(self, make: Callable[[float], Stepper], dt: float, steps: int) -> None:
+        self._make, self._dt, self._steps = make, dt, steps
         self._stable_growth = _AMPLIFIED ** (1.0 / max(steps, 1))
         self._before: Any = None
 
@@ -91,10 +93,12 @@ class StepDoubling:
         return False
 
     def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
-        """Return the state at t_next by ``count`` equal steps from ``u``."""
+        """Return the state at t_next by ``count`` equal steps; NaN where a solve fails."""
         end = u.copy()
-        stepper = self._kind(self._problem, self._dt / count)
+        stepper = self._make(self._dt / count)
         middle = 0.5 * (t + t_next)
         for begin, until in ((t, t_next),) if count == 1 else ((t, middle), (middle, t_next)):
-            stepper.step(end, begin, until)
+            if stepper.step(end, begin, until) is not None:
+                end.fill(np.nan)
+                break
         return end

@@ -11,6 +11,7 @@ from batchkron.solvers.spectrum import numerical_abscissa, random_start
 from batchkron.storage import load_checkpoint
 
 EXPLICIT = [name for name in steppers.names() if not steppers.get(name).implicit]
+IMEX = ["ark2", "ark3"]
 
 
 def linear(A, initial, source=None):
@@ -157,6 +158,24 @@ def test_a_slow_blow_up_without_an_operator_is_seen(rng, name, z):
     fine = evolve(problem, **{**options, "dt": 0.999 * limit})
     assert fine.status is EvolveStatus.COMPLETED
     assert np.abs(fine.u).max() <= initial.max()
+
+
+@pytest.mark.parametrize("name", IMEX)
+def test_an_explicit_part_that_blows_up_is_seen(name):
+    """u' = -u - 1000 u + sin(u) / 10, of which an IMEX method solves -u alone implicitly."""
+    problem = SimpleNamespace(
+        initial=np.ones(2),
+        implicit_operator=-np.eye(2),
+        rhs=lambda t, u, out: np.copyto(out, -u - [1000.0, 1.0] * u + 0.1 * np.sin(u)),
+    )
+    options = {"until": 0.2, "method": name, "solver": {"name": "bicgstab"}}
+    for steps in (10, 40):
+        result = evolve(problem, dt=0.005, **{**options, "until": 0.005 * steps})
+        assert result.status is EvolveStatus.UNSTABLE
+        assert "half its length" in result.message
+    fine = evolve(problem, dt=0.001, **options)
+    assert fine.status is EvolveStatus.COMPLETED
+    assert fine.u[1] == pytest.approx(np.exp(-0.38), rel=0.01)
 
 
 def test_a_bounded_wrong_oscillation_is_unstable():
