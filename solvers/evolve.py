@@ -16,7 +16,7 @@ from batchkron.solvers.linearity import is_imex, refuse_nonlinear
 from batchkron.solvers.observing import Observer
 from batchkron.solvers.progress import make_progress
 from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.stability import find_unstable_step, is_explicit_and_linear, is_linear_run
+from batchkron.solvers.stability import StepCheck, check_step, is_explicit_and_linear, is_linear_run
 from batchkron.solvers.steppers.stepper import Stepper
 from batchkron.storage import Checkpoint
 
@@ -154,7 +154,8 @@ def evolve(
     beyond 10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), ω the largest eigenvalue of (A + A^H) / 2,
     see `batchkron.solvers.growth`; of other problems, with explicit or IMEX methods and equal
     steps, a step that disagrees with two of half its length, looked at every 32nd step and at the
-    last one, see `batchkron.solvers.step_doubling`. What is refused before a run is in
+    last one, see `batchkron.solvers.step_doubling`; so are the explicit steps of a linear problem
+    that are near or beyond the estimated largest stable one. What is refused before a run is in
     `batchkron.solvers.stability`.
 
     Examples
@@ -183,14 +184,12 @@ def evolve(
     make = _stepper_maker(plan, solver, preconditioner)
     stepper = make(plan.dt or 1e-3 * (plan.until - plan.t0) or 1.0)  # a first one, if it is chosen
     linear = is_explicit_and_linear(plan)
-    unstable = find_unstable_step(plan) if linear and not allow_unstable else None
-    if unstable is not None:
-        raise ValueError(unstable.text("allow_unstable=True"))
+    check = check_step(plan) if linear else None
+    if check is not None and check.unstable is not None and not allow_unstable:
+        raise ValueError(check.unstable.text("allow_unstable=True"))
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
-    run = Run(
-        plan, stepper, keeper, observer, callback, make if _is_doubled(plan, linear) else None
-    )
+    run = Run(plan, stepper, keeper, observer, callback, make if _is_doubled(plan, check) else None)
     with make_progress(progress, run.pace.first, run.pace.total) as display:
         try:
             status = run.march(display.update)
@@ -207,10 +206,12 @@ def evolve(
     return result
 
 
-def _is_doubled(plan: Plan, linear: bool) -> bool:
-    """Whether to compare steps with halves: nothing else bounds what is treated explicitly."""
-    if plan.control is not None or linear:
+def _is_doubled(plan: Plan, check: StepCheck | None) -> bool:
+    """Whether to compare steps with halves: where an explicit part is not known to be stable."""
+    if plan.control is not None:
         return False
+    if check is not None:
+        return not check.is_safe
     return not plan.stepper.implicit or (is_imex(plan.stepper) and not is_linear_run(plan))
 
 

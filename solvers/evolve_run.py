@@ -184,6 +184,7 @@ class Run:
         """Whether the end of a step, of norm ``size``, is no state that the solution can have."""
         if self._growth.is_exceeded(target.t, target.t_next, self._proposal, size):
             self._unstable = self._growth.text
+            return True
         doubling = self._doubling
         if doubling is not None and doubling.is_unstable(target.t, target.t_next, self._proposal):
             self._unstable = doubling.text

@@ -48,12 +48,16 @@ class KrylovMatrix:
         The largest eigenvalue of (H + H^H) / 2, at most that of (A + A^H) / 2.
     size : float
         ‖H‖₂, at most ‖A‖₂.
+    exact : bool
+        Whether no Ritz value lies far from what A itself amplifies: H is normal but for rounding,
+        or the whole of A.
     """
 
     values: NDArray[np.complex128]
     self_adjoint: bool
     abscissa: float
     size: float
+    exact: bool = False
 
 
 def random_start(like: Vector) -> Vector:
@@ -140,7 +144,7 @@ def arnoldi(
             count = j + 1
             break
         new *= 1.0 / below
-    result = _seen(matrix[:count, :count], math.sqrt(eps))
+    result = _seen(matrix[:count, :count], math.sqrt(eps), is_whole=count == size)
     if key is not None:
         _KNOWN[name] = result
         while len(_KNOWN) > _MAX_KNOWN:
@@ -148,16 +152,19 @@ def arnoldi(
     return result
 
 
-def _seen(matrix: NDArray[Any], rounding: float) -> KrylovMatrix:
+def _seen(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
     size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
     symmetric = 0.5 * (matrix + matrix.conj().T)
     self_adjoint = bool(np.linalg.norm(matrix - symmetric) <= rounding * size)
     rates = np.linalg.eigvalsh(symmetric)
+    commutator = matrix @ matrix.conj().T - matrix.conj().T @ matrix
+    is_normal = bool(np.linalg.norm(commutator) <= rounding * size**2)
     return KrylovMatrix(
         values=(rates if self_adjoint else np.linalg.eigvals(matrix)).astype(np.complex128),
         self_adjoint=self_adjoint,
         abscissa=float(rates.max(initial=-math.inf)),
         size=size,
+        exact=is_whole or self_adjoint or is_normal,
     )
 
 

@@ -13,10 +13,18 @@ from batchkron.solvers.linear_problem import has_operator, is_linear, product_at
 from batchkron.solvers.products import norm
 from batchkron.solvers.spectrum import krylov_matrix, random_start
 
-__all__ = ["UnstableStep", "find_unstable_step", "is_explicit_and_linear", "is_linear_run"]
+__all__ = [
+    "StepCheck",
+    "UnstableStep",
+    "check_step",
+    "find_unstable_step",
+    "is_explicit_and_linear",
+    "is_linear_run",
+]
 
 _AMPLIFIED = math.log(2.0)  # of a run, beside what the solution grows
-_MARGIN = 1.25  # see find_unstable_step
+_MARGIN = 1.25  # see check_step
+_NEAR = 0.8  # of the largest stable step, from where on the run is watched
 _ROUNDING = 1e-10  # of |R| in a step
 
 
@@ -97,6 +105,23 @@ def is_linear_run(plan: Plan) -> bool:
     return is_linear(plan.problem, plan.time(plan.first_step), plan.u, change)
 
 
+@dataclass(frozen=True)
+class StepCheck:
+    """What is known of a step of an explicit method before the run.
+
+    Parameters
+    ----------
+    unstable : UnstableStep or None
+        What is wrong with it, if anything is.
+    is_safe : bool
+        Whether it is below 0.8 times the largest stable step, estimated; False where nothing is
+        known. The run of another one is to be watched by step doubling.
+    """
+
+    unstable: UnstableStep | None
+    is_safe: bool
+
+
 def find_unstable_step(plan: Plan) -> UnstableStep | None:
     """Return what is wrong with the step of an explicit run of a linear problem, if anything is.
 
@@ -109,6 +134,22 @@ def find_unstable_step(plan: Plan) -> UnstableStep | None:
     -------
     UnstableStep or None
         None where the step is stable, or the method has no ``stability_polynomial``.
+    """
+    return check_step(plan).unstable
+
+
+def check_step(plan: Plan) -> StepCheck:
+    """Judge the step of an explicit run of a linear problem.
+
+    Parameters
+    ----------
+    plan : Plan
+        A run that `is_explicit_and_linear`.
+
+    Returns
+    -------
+    StepCheck
+        What is known; nothing of a method without ``stability_polynomial``.
 
     Notes
     -----
@@ -119,38 +160,45 @@ def find_unstable_step(plan: Plan) -> UnstableStep | None:
     as long as it does not add up. The λ are the Ritz values of 20 steps of Arnoldi's method, at
     the beginning, the middle and the end of a run whose operator depends on time.
 
-    The Ritz values of a self-adjoint operator lie between its eigenvalues, so that what exceeds
-    the estimate is unstable. Those of another one lie in its field of values. Over the gallery's
-    problems and methods the estimate is 0.8 to 1.26 times the largest step with which the powers
-    of a step stay below 10³ (`forward-euler` on inflow problems: 0.5 to 2); it may be half of what
-    the eigenvalues by themselves allow. There a step is refused if it is longer than 1.25 times
-    the estimate.
+    The Ritz values of a self-adjoint operator lie between its eigenvalues, and those of 20 unknowns
+    or fewer are the eigenvalues, so that what exceeds the estimate is unstable. Those of another
+    operator lie in its field of values. Over the gallery's problems and methods the estimate is
+    0.8 to 1.26 times the largest step with which the powers of a step stay below 10³
+    (`forward-euler` on inflow problems: 0.5 to 2); it may be half of what the eigenvalues by
+    themselves allow. There a step is refused if it is longer than 1.25 times the estimate, and a
+    run with a shorter one is watched by `batchkron.solvers.step_doubling`, from 0.8 times the
+    estimate on.
     """
     stepper = plan.stepper
     if plan.steps <= plan.first_step or not stepper.stability_polynomial:
-        return None
+        return StepCheck(None, is_safe=False)
     start = random_start(plan.u)
     begin = plan.time(plan.first_step)
     varying = getattr(plan.problem, "operator_at", None) is not None
     times = (begin, 0.5 * (begin + plan.until), plan.until) if varying else (begin,)
-    seen = [krylov_matrix(product_at(plan.problem, t, plan.u), start) for t in times]
+    problem = getattr(plan.problem, "untimed", plan.problem)  # these are no products of the run
+    seen = [krylov_matrix(product_at(problem, t, plan.u), start) for t in times]
     known = [matrix for matrix in seen if matrix is not None]
     if not known:
-        return None
+        return StepCheck(None, is_safe=False)
     values = np.concatenate([matrix.values for matrix in known])
-    margin = 1.0 if all(matrix.self_adjoint for matrix in known) else _MARGIN
+    margin = 1.0 if all(matrix.exact for matrix in known) else _MARGIN
     polynomial, length = stepper.stability_polynomial, plan.until - plan.t0
-    excess = _excess(polynomial, plan.dt / margin, values)
-    if _is_stable(excess.max(), plan.dt / margin, length):
-        return None
+
+    def is_stable(dt: float) -> bool:
+        return _is_stable(float(_excess(polynomial, dt, values).max()), dt, length)
+
+    if is_stable(plan.dt / margin):
+        return StepCheck(None, is_safe=is_stable(plan.dt / _NEAR))
     worst = complex(values[int(np.argmax(_excess(polynomial, plan.dt, values)))])
-    return UnstableStep(
+    unstable = UnstableStep(
         stepper.name,
         plan.dt,
         complex(worst.real, abs(worst.imag)),
         float(_amplification(polynomial, plan.dt * np.array([worst], np.complex128))[0]),
         _largest_stable(polynomial, values, plan.dt / margin, length),
     )
+    return StepCheck(unstable, is_safe=False)
 
 
 def _amplification(polynomial: tuple[float, ...], z: NDArray[np.complex128]) -> NDArray[np.float64]:

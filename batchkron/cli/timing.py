@@ -87,10 +87,13 @@ class TimedProblem:
         The clock.
     is_linear : bool
         That of the problem.
+    untimed : Problem
+        The problem, with which `evolve` looks at the step before the run, off the clock.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.is_linear = problem.is_linear
+        self.untimed = problem
         self.clock = KernelClock(problem.initial)
         self._problem = problem
         self._timed: dict[str, _TimedOperator] = {}

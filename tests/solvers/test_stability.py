@@ -80,6 +80,60 @@ def test_the_estimate_for_transport_is_what_its_runs_bear():
     assert unstable_step(problem, dt=1.3 * largest, **options) is not None
 
 
+def rotation(size):
+    """-1 beside central differences of a periodic function: normal, not self-adjoint."""
+    A = np.diag(np.full(size - 1, 500.0), 1)
+    A[0, -1] = -500.0
+    return A - A.T - np.eye(size)
+
+
+@pytest.mark.parametrize(
+    "A",
+    [
+        np.array([[-1.0, 1000.0], [-1000.0, -1.0]]),
+        np.array([[-1000.0, 1.0], [0.0, -1.0]]),  # not normal, but its eigenvalues are known
+        rotation(40),
+    ],
+    ids=["normal", "all of A", "normal, 40 unknowns"],
+)
+@pytest.mark.parametrize("name", SHORT_OF_LIMITS)
+def test_nothing_beyond_the_limit_is_let_through_where_eigenvalues_are_known(name, A):
+    values = np.linalg.eigvals(A)
+    polynomial = steppers.get(name).stability_polynomial
+    steps = np.linspace(1e-5, 6e-3, 6000)
+    growth = np.abs(np.polynomial.polynomial.polyval(np.outer(steps, values), polynomial)).max(1)
+    limit = steps[np.argmax(growth > 1.0)]
+    problem = linear(A, np.ones(len(A)))
+    options = {"until": 100.0, "method": name}
+    with pytest.raises(ValueError, match=f"{name} is not stable"):
+        evolve(problem, dt=1.06 * limit, **options)
+    assert unstable_step(problem, dt=0.99 * limit, **options) is None
+
+
+def test_a_step_within_the_margin_is_watched():
+    """The estimate for transport may be too small, so that runs slightly beyond it are let in."""
+    problem = problems.make("advection-1d", level=6, degree=3, method="rk4")
+    options = {"until": 40 * 0.0043, "dt": 0.0043, "method": "rk4"}
+    assert unstable_step(problem, **options) is None
+    result = evolve(problem, **options)
+    assert (result.status, result.steps) == (EvolveStatus.UNSTABLE, 32)
+    assert "half its length" in result.message
+    fine = evolve(problem, **{**options, "dt": 0.0034})
+    assert fine.status is EvolveStatus.COMPLETED
+    assert np.abs(fine.u).max() < 2.0 * np.abs(problem.initial).max()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.75])
+def test_steps_far_below_the_limit_are_not_watched(ratio):
+    problem, eigenvalue = heat()
+    calls, plain = [], problem.rhs
+    problem.rhs = lambda t, u, out: calls.append(t) or plain(t, u, out)
+    problem.is_linear = True
+    dt = ratio * steppers.get("rk4").real_limit / -eigenvalue
+    evolve(problem, until=64 * dt, dt=dt, method="rk4")
+    assert len(calls) == 4 * 64
+
+
 def test_small_errors_of_the_amplitude_are_no_instability_unless_they_add_up():
     problem = linear([[0.0, 1.0], [-1.0, 0.0]], [1.0, 0.0])
     assert evolve(problem, until=1.0, method="forward-euler", dt=0.1).steps == 10
