@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ _AMPLIFIED = 2.0  # of a perturbation in the whole run, which is no instability 
 _DISAGREEMENT = 0.1  # of the state
 _PERTURBATION = 1e-3  # of the state
 _MORE_THAN_HALVES = 1.2
+_MAX_PARTS = 64  # of a step
 
 
 class StepDoubling:
@@ -44,7 +46,9 @@ class StepDoubling:
     may change slowly (R(z) of `rk4` is positive there), so that its change tells nothing.
 
     Storage: one vector, and while two steps are compared 5 and the method's own. Evaluations of f:
-    those of two steps in 32, and of at most six more where these disagree.
+    those of two steps in 32, and of six more where these disagree. Where the perturbation grows in
+    the halves too, 4, 8, … up to 64 parts of the step are taken until they agree with each other: a
+    step far beyond the limit has halves that are beyond it as well.
     """
 
     text = (
@@ -79,7 +83,7 @@ class StepDoubling:
     ) -> bool:
         """Whether a step makes a perturbation larger, and larger than two halves make it."""
         scale = _PERTURBATION * (norm(before) or norm(u))
-        for _ in range(2):  # the second one is along what grows most
+        for is_last in (False, True):  # the last one is along what grows most
             change *= scale / norm(change)
             begin = before + change
             by_step = self._take(begin, t, t_next, 1) - u
@@ -89,15 +93,38 @@ class StepDoubling:
                 return True
             if not (0.0 < growth < np.inf):
                 return False
+            if is_last and growth > self._stable_growth:
+                return self._is_less_in_parts(before, begin, t, t_next, scale, growth, by_halves)
             change = by_step
+        return False
+
+    def _is_less_in_parts(
+        self,
+        before: Vector,
+        begin: Vector,
+        t: float,
+        t_next: float,
+        scale: float,
+        growth: float,
+        last: float,
+    ) -> bool:
+        """Whether a perturbation grows less in 4, 8, … parts of a step, until they agree."""
+        agreed, count = 0, 4
+        while count <= _MAX_PARTS and agreed < 2:
+            plain = self._take(before, t, t_next, count)
+            now = norm(self._take(begin, t, t_next, count) - plain) / scale
+            if growth > _MORE_THAN_HALVES * now:
+                return True
+            close = last < _MORE_THAN_HALVES * now and now < _MORE_THAN_HALVES * last
+            agreed, last, count = agreed + 1 if close else 0, now, 2 * count
         return False
 
     def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
         """Return the state at t_next by ``count`` equal steps; NaN where a solve fails."""
         end = u.copy()
         stepper = self._make(self._dt / count)
-        middle = 0.5 * (t + t_next)
-        for begin, until in ((t, t_next),) if count == 1 else ((t, middle), (middle, t_next)):
+        times = [t + (t_next - t) * (n / count) for n in range(count)] + [t_next]
+        for begin, until in pairwise(times):
             if stepper.step(end, begin, until) is not None:
                 end.fill(np.nan)
                 break

@@ -160,6 +160,17 @@ def test_a_slow_blow_up_without_an_operator_is_seen(rng, name, z):
     assert np.abs(fine.u).max() <= initial.max()
 
 
+@pytest.mark.parametrize("z", [6.0, 7.5, 9.0, 20.0, 60.0])
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_halves_that_are_unstable_as_well_do_not_hide_it(name, z):
+    problem = SimpleNamespace(
+        initial=np.ones(2), rhs=lambda t, u, out: np.multiply([-1000.0, -1.0], u, out=out)
+    )
+    steps = 8
+    result = evolve(problem, until=steps * z * 1e-3, dt=z * 1e-3, method=name)
+    assert (result.status, result.steps) == (EvolveStatus.UNSTABLE, steps)
+
+
 @pytest.mark.parametrize("name", IMEX)
 def test_an_explicit_part_that_blows_up_is_seen(name):
     """u' = -u - 1000 u + sin(u) / 10, of which an IMEX method solves -u alone implicitly."""
