@@ -155,8 +155,8 @@ def evolve(
     see `batchkron.solvers.growth`; of other problems, with explicit or IMEX methods and equal
     steps, a step that disagrees with two of half its length, looked at every 32nd step and at the
     last one, see `batchkron.solvers.step_doubling`; so are the explicit steps of a linear problem
-    that are near or beyond the estimated largest stable one. What is refused before a run is in
-    `batchkron.solvers.stability`.
+    that are near or beyond the estimated largest stable one, unless ``allow_unstable``. What is
+    refused before a run is in `batchkron.solvers.stability`.
 
     Examples
     --------
@@ -184,12 +184,13 @@ def evolve(
     make = _stepper_maker(plan, solver, preconditioner)
     stepper = make(plan.dt or 1e-3 * (plan.until - plan.t0) or 1.0)  # a first one, if it is chosen
     linear = is_explicit_and_linear(plan)
-    check = check_step(plan) if linear else None
-    if check is not None and check.unstable is not None and not allow_unstable:
+    check = check_step(plan) if linear and not allow_unstable else None
+    if check is not None and check.unstable is not None:
         raise ValueError(check.unstable.text("allow_unstable=True"))
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
-    run = Run(plan, stepper, keeper, observer, callback, make if _is_doubled(plan, check) else None)
+    halve = make if _is_doubled(plan, linear, check) else None
+    run = Run(plan, stepper, keeper, observer, callback, halve)
     with make_progress(progress, run.pace.first, run.pace.total) as display:
         try:
             status = run.march(display.update)
@@ -206,12 +207,12 @@ def evolve(
     return result
 
 
-def _is_doubled(plan: Plan, check: StepCheck | None) -> bool:
+def _is_doubled(plan: Plan, linear: bool, check: StepCheck | None) -> bool:
     """Whether to compare steps with halves: where an explicit part is not known to be stable."""
     if plan.control is not None:
         return False
-    if check is not None:
-        return not check.is_safe
+    if linear:
+        return check is not None and not check.is_safe
     return not plan.stepper.implicit or (is_imex(plan.stepper) and not is_linear_run(plan))
 
 

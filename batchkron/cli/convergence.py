@@ -180,7 +180,7 @@ def run_level(
         return stop(state)
 
     with display:
-        result = evolve(problem, until=until, callback=after_step, allow_unstable=True)
+        result = evolve(problem, until=until, callback=after_step, allow_unstable=allow_unstable)
     return _summary(problem, result, before)
 
 

@@ -259,7 +259,7 @@ def _march(
                 atol=options.atol,
                 solver=options.solver,
                 preconditioner=options.preconditioner,
-                allow_unstable=True,  # else it has been refused, off the clock
+                allow_unstable=options.allow_unstable,
             )
     except CheckpointError as error:
         return error.result, error

@@ -163,7 +163,11 @@ WARNED = {
         "where Dirichlet gives 1: off by",
     ),
     "another initial state": (
-        lambda: pde(Separable(x=wave), "neumann", initial=Separable(x=lambda s: 3 * wave(s))),
+        lambda: pde(
+            Separable(x=wave, t=time.cos(1.0)),
+            "neumann",
+            initial=Separable(x=lambda s: 3 * wave(s)),
+        ),
         "at most 1. The run begins at another solution",
     ),
 }
@@ -376,3 +380,9 @@ def test_wrapped_functions_of_one_array_are_taken():
     wrapper = functools.wraps(math.gamma)(lambda x: gamma(x))
     for function in (double, gamma, wrapper):
         assert Separable(x=function).factors["x"] is function
+
+
+def test_a_run_may_begin_away_from_a_steady_state():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pde(Separable(x=wave), "neumann", initial=2.5).discretize(3)
