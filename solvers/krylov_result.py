@@ -63,9 +63,9 @@ _ADVICE = {
         "Hermitian A, gmres or bicgstab for any, or solve with -A if A is negative definite."
     ),
     Status.LEAST_SQUARES: (
-        "A x = b has no solution that the working precision tells: A is singular and b outside its "
-        "range, or the condition of A exceeds 1/√ε (3000 in single precision, 7·10⁷ in double). x has "
-        "the least residual beside that (with M, in the norm (r* M r)^½). For a solution, check "
+        "A x = b has no solution that the working precision tells: A is singular and b outside "
+        "its range, or the condition of A exceeds 1/√ε (3000 in single precision, 7·10⁷ in "
+        "double). x has the least residual but for that (with M, in the norm (r* M r)^½). Check "
         "boundary conditions, take the part of b in the null space of A out of b, or compute in "
         "double precision."
     ),
