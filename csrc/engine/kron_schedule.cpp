@@ -104,7 +104,8 @@ bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
 }
 
 bool fits_lanes(const Group& group, const Machine& machine) {
-  return group.largest * group.R * machine.lanes * machine.item <= kLaneBytes;
+  // sizes that no array has would wrap as integers before they are refused
+  return double(group.largest) * double(group.R) * double(machine.lanes * machine.item) <= kLaneBytes;
 }
 
 // The longest group from `steps` (at least one) that leaves enough rows to fill the lanes.
@@ -129,7 +130,7 @@ std::size_t steps_in_tile(const StepRange& steps, const Machine& machine) {
     const Index width = std::min(group.R, machine.strip_bytes() / machine.item);
     const Step& next = *steps[count];
     if (std::min(next.C, next.K) >= kLargeFactor && (!machine.far || count == 2)) break;
-    if (group.largest * width * machine.item > machine.tile_bytes()) break;
+    if (double(group.largest) * double(width * machine.item) > machine.tile_bytes()) break;
   }
   return count;
 }
@@ -224,7 +225,7 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
   const Index largest =
       std::max(steps.largest_intermediate, checked_product(merged_inputs, inner));
   const Machine machine{outer, inner, kernels.lanes, kernels.item,
-                        largest * kernels.item > kFarBytes};
+                        double(largest) * double(kernels.item) > kFarBytes};
 
   for (std::size_t s = 0; s < steps.list.size();) {
     StepRange range{&steps.list[s]};
