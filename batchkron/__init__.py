@@ -3,7 +3,9 @@
 from batchkron import backends
 from batchkron.backends import get_num_threads, instruction_set, set_num_threads
 from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
-from batchkron.kron import batched_gemm, gekmm, gemkm, kron
+from batchkron.functions.kron import batched_gemm, gekmm, gemkm, kron
+from batchkron.functions.segmented import SegmentedModeMultiply
+from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import (
     BatchedKron,
     Diagonal,
@@ -14,8 +16,6 @@ from batchkron.operators import (
     SparseGridOperator,
     ValidationReport,
 )
-from batchkron.segmented import SegmentedModeMultiply
-from batchkron.vector_sum import linear_combination
 
 __version__ = "0.1.0"
 

@@ -19,7 +19,7 @@ from scipy.special import erf
 
 import batchkron as bk
 from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
-from batchkron.problems.terms import div, grad, laplacian, mass
+from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 
 RTOL = 1e-6

@@ -8,7 +8,7 @@ signs.
 import numpy as np
 
 from batchkron.problems import PDE, Axis, Dirichlet, Separable
-from batchkron.problems.terms import div, grad, mass
+from batchkron.problems.statement.terms import div, grad, mass
 from batchkron.solvers import gmres, preconditioners
 
 x, y = Axis("x", 0, 1), Axis("y", 0, 1)

@@ -1,29 +1,30 @@
 """PDEs, their sparse-grid discretizations, the gallery and problem files."""
 
-from batchkron.problems import gallery, time
-from batchkron.problems.asgard_file import load_asgard
-from batchkron.problems.asgard_state import AsgardField, AsgardState
-from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
-from batchkron.problems.exact_function import ExactFunction
-from batchkron.problems.gallery import make
-from batchkron.problems.grid import SparseGrid
-from batchkron.problems.grid_choice import Mixed
-from batchkron.problems.mode_operator import ModeOperator
-from batchkron.problems.outflow import OutflowWarning
-from batchkron.problems.pde import PDE
-from batchkron.problems.problem import Problem
-from batchkron.problems.problem_file import load_problem, save_problem
-from batchkron.problems.problem_parts import (
+from batchkron.storage import load_checkpoint, load_result
+
+from . import gallery, time
+from .discretization.mode_operator import ModeOperator
+from .discretization.outflow import OutflowWarning
+from .discretization.parts import (
     ExactSolution,
     OperatorTerm,
     SeparableVector,
     StepperSettings,
 )
-from batchkron.problems.separable import Separable, SeparableSum
-from batchkron.problems.terms import Term, div, grad, laplacian, mass, penalty
-from batchkron.problems.time_functions import TimeFunction
-from batchkron.storage import load_checkpoint, load_result
+from .files.asgard.file import load_asgard
+from .files.asgard.state import AsgardField, AsgardState
+from .files.problem_file import load_problem, save_problem
+from .gallery import make
+from .grids.choice import Mixed
+from .grids.sparse_grid import SparseGrid
+from .pde import PDE
+from .semidiscrete.exact_function import ExactFunction
+from .semidiscrete.problem import Problem
+from .statement.axis import Axis
+from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
+from .statement.separable import Separable, SeparableSum
+from .statement.terms import Term, div, grad, laplacian, mass, penalty
+from .statement.time_functions import TimeFunction
 
 __all__ = [
     "PDE",

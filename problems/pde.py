@@ -12,27 +12,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.problems.axis import Axis
-from batchkron.problems.basis import check_degree
-from batchkron.problems.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
-from batchkron.problems.contradictions import (
+from .discretization.assemble_term import assemble_term, boundary_sources
+from .discretization.contradictions import (
     check_periodic_coefficients,
     contradictions_of_exact,
     times_until,
 )
-from batchkron.problems.default_stepper import default_stepper
-from batchkron.problems.descriptions import pde_text
-from batchkron.problems.exact_function import ExactFunction
-from batchkron.problems.frozen import Frozen
-from batchkron.problems.grid import SparseGrid
-from batchkron.problems.grid_choice import GridChoice, choose_grid
-from batchkron.problems.manufactured import (
+from .discretization.manufactured_sources import (
     exact_solution,
     project_separable,
     sources_from_exact,
 )
-from batchkron.problems.outflow import OutflowWarning, values_given_at_outflow
-from batchkron.problems.pde_arguments import (
+from .discretization.multiwavelets import check_degree
+from .discretization.outflow import OutflowWarning, values_given_at_outflow
+from .discretization.parts import ExactSolution, OperatorTerm, SeparableVector
+from .discretization.projection import sample
+from .discretization.quadrature import Function
+from .discretization.resolve_term import (
+    ResolvedTerm,
+    chain_conditions,
+    chain_traces,
+    resolve,
+)
+from .discretization.size_check import check_size
+from .discretization.space import Space
+from .discretization.volume_element import VolumeElement
+from .grids.choice import GridChoice, choose_grid
+from .grids.sparse_grid import SparseGrid
+from .semidiscrete.default_stepper import default_stepper
+from .semidiscrete.exact_function import ExactFunction
+from .semidiscrete.problem import Problem
+from .semidiscrete.time_combination import TimeCombination
+from .statement.arguments import (
     axes_of,
     exact_of,
     initial_of,
@@ -40,23 +51,12 @@ from batchkron.problems.pde_arguments import (
     terms_of,
     volumes_of,
 )
-from batchkron.problems.problem import Problem
-from batchkron.problems.problem_parts import ExactSolution, OperatorTerm, SeparableVector
-from batchkron.problems.projection import sample
-from batchkron.problems.quadrature import Function
-from batchkron.problems.separable import Field, Separable, separable_parts
-from batchkron.problems.size_check import check_size
-from batchkron.problems.space import Space
-from batchkron.problems.term_assembly import assemble_term, boundary_sources
-from batchkron.problems.term_resolution import (
-    ResolvedTerm,
-    chain_conditions,
-    chain_traces,
-    resolve,
-)
-from batchkron.problems.terms import Term
-from batchkron.problems.time_combination import TimeCombination
-from batchkron.problems.volume_element import VolumeElement
+from .statement.axis import Axis
+from .statement.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
+from .statement.descriptions import pde_text
+from .statement.frozen import Frozen
+from .statement.separable import Field, Separable, separable_parts
+from .statement.terms import Term
 
 __all__ = ["PDE"]
 
@@ -105,7 +105,7 @@ class PDE:
     Examples
     --------
     >>> import numpy as np
-    >>> from batchkron.problems.terms import div
+    >>> from batchkron.problems.statement.terms import div
     >>> x = Axis("x", 0, 1)
     >>> pde = PDE([x], div(x, -1.0), boundary="periodic", initial=Separable(x=np.cos))
     >>> pde.discretize(level=3, degree=2).unknowns
@@ -183,7 +183,7 @@ class PDE:
         until : float, optional
             Final time of the default stepper settings; by default t0 + 1.
         method, dt : optional
-            Default stepper and step; see `batchkron.problems.default_stepper`.
+            Default stepper and step; see `batchkron.problems.semidiscrete.default_stepper`.
         boundary_penalty : float
             τ ≥ 0 of the terms -(τ/h) that tie second derivatives to their Dirichlet data; with 0
             their operator is singular.

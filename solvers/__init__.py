@@ -1,19 +1,19 @@
 """Krylov solvers and time steppers."""
 
-from batchkron.solvers import preconditioners, steppers
-from batchkron.solvers.bicgstab import Bicgstab, bicgstab
-from batchkron.solvers.block_cg import block_cg
-from batchkron.solvers.block_gmres import block_gmres
-from batchkron.solvers.cg import Cg, cg
-from batchkron.solvers.checkpointing import CheckpointError, CheckpointWarning, ResumeWarning
-from batchkron.solvers.evolve import evolve
-from batchkron.solvers.evolve_result import EvolveState, EvolveStatus, Result
-from batchkron.solvers.fgmres import Fgmres, fgmres
-from batchkron.solvers.gmres import Gmres, gmres
-from batchkron.solvers.kept_solvers import free_workspaces
-from batchkron.solvers.krylov_result import KrylovResult, Status
-from batchkron.solvers.minres import Minres, minres
-from batchkron.solvers.observing import Event, EventRecord, Quantity, Watched
+from . import preconditioners, steppers
+from .evolution.checkpoints import CheckpointError, CheckpointWarning, ResumeWarning
+from .evolution.evolve import evolve
+from .evolution.observers import Event, EventRecord, Quantity, Watched
+from .evolution.result import EvolveState, EvolveStatus, Result
+from .krylov.bicgstab import Bicgstab, bicgstab
+from .krylov.block_cg import block_cg
+from .krylov.block_gmres import block_gmres
+from .krylov.cg import Cg, cg
+from .krylov.fgmres import Fgmres, fgmres
+from .krylov.gmres import Gmres, gmres
+from .krylov.minres import Minres, minres
+from .krylov.result import KrylovResult, Status
+from .krylov.workspace_cache import free_workspaces
 
 __all__ = [
     "Bicgstab",

@@ -10,7 +10,8 @@ import threadpoolctl
 from oracle import DTYPES
 
 import batchkron as bk
-from batchkron.solvers import free_workspaces, kept_solvers
+from batchkron.solvers import free_workspaces
+from batchkron.solvers.krylov import workspace_cache as kept_solvers
 
 # Processes of pytest share the processors: threads that wait for each other by spinning would take
 # them from the others, which took up to 20 times as long. Tests of threads say how many they want.
@@ -78,8 +79,8 @@ def threads():
 def no_cupy(monkeypatch):
     """Makes CuPy one that cannot be imported, as where it is not installed."""
     monkeypatch.setitem(sys.modules, "cupy", None)
-    for name in [name for name in sys.modules if name.startswith("batchkron.backends.cuda")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in ("backend", "runtime.device"):  # the latter imports CuPy, the former needs it
+        monkeypatch.delitem(sys.modules, f"batchkron.backends.cuda.{name}", raising=False)
 
 
 @pytest.fixture

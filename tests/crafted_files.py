@@ -6,8 +6,8 @@ import io
 import h5py
 import numpy as np
 
-from batchkron.storage.container import file_image
 from batchkron.storage.document import Document
+from batchkron.storage.writer import file_image
 
 
 def unchecked_document(attributes, datasets):

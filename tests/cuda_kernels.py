@@ -23,32 +23,8 @@ import numpy as np
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
-from batchkron.backends.cubin import resources
-from batchkron.backends.device_batch_slices import slice_tiling
-from batchkron.backends.device_batch_unit_slices import unit_slice_tiling
-from batchkron.backends.device_batch_units import unit_tiling
-from batchkron.backends.device_batches import register_tiling
-from batchkron.backends.device_explicit import (
-    DeviceMatrix,
-    ExplicitKnobs,
-    SegmentCut,
-    explicit_cut,
-)
-from batchkron.backends.device_fibres import fibre_groups
-from batchkron.backends.device_kron_groups import kron_group_program, rule_groups
-from batchkron.backends.device_kron_programs import (
-    diagonal_program,
-    explicit_program,
-    fibre_program,
-    group_program,
-    kron_slices_program,
-    register_program,
-    segments_program,
-)
-from batchkron.backends.device_kron_slices import slice_group
-from batchkron.backends.device_krylov import krylov_kernels, systems_kernel
-from batchkron.backends.device_krylov_programs import sum_program
-from batchkron.backends.device_list_programs import (
+from batchkron.backends.cuda.batch.matrix_units import unit_tiling
+from batchkron.backends.cuda.batch.programs import (
     batch_program,
     register_batch_program,
     segmented_program,
@@ -57,20 +33,44 @@ from batchkron.backends.device_list_programs import (
     unit_program,
     unit_slice_program,
 )
-from batchkron.backends.device_panels import PanelGroup
-from batchkron.backends.device_programs import compile_options, device_sources
-from batchkron.backends.device_registers import register_groups
-from batchkron.backends.device_segments import SegmentMode, segment_tiling
-from batchkron.backends.device_staged_sums import staged_tiling
-from batchkron.backends.device_sums import sum_tiling
-from batchkron.backends.device_tiling import (
+from batchkron.backends.cuda.batch.registers import register_tiling
+from batchkron.backends.cuda.batch.slices import slice_tiling
+from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
+from batchkron.backends.cuda.explicit.tiling import (
+    DeviceMatrix,
+    ExplicitKnobs,
+    SegmentCut,
+    explicit_cut,
+)
+from batchkron.backends.cuda.general_kernel import (
     GroupShape,
     batch_tiling,
     kron_groups,
     plan_order,
     plan_steps,
 )
-from batchkron.backends.krylov import Stage
+from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
+from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
+from batchkron.backends.cuda.kron.panels import PanelGroup
+from batchkron.backends.cuda.kron.programs import (
+    diagonal_program,
+    explicit_program,
+    fibre_program,
+    group_program,
+    kron_slices_program,
+    register_program,
+    segments_program,
+)
+from batchkron.backends.cuda.kron.registers.choose import register_groups
+from batchkron.backends.cuda.kron.slices import slice_group
+from batchkron.backends.cuda.kron_sum.tiling import sum_tiling
+from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
+from batchkron.backends.cuda.krylov.programs import sum_program
+from batchkron.backends.cuda.runtime.cubin import resources
+from batchkron.backends.cuda.runtime.program import compile_options, device_sources
+from batchkron.backends.cuda.segmented.staged_sums import staged_tiling
+from batchkron.backends.cuda.segmented.tiling import SegmentMode, segment_tiling
+from batchkron.backends.krylov_arguments import Stage
 
 TABLE = Path(__file__).parent / "kernels" / "registers.json"
 NVRTC = version("nvidia-cuda-nvrtc")

@@ -11,7 +11,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from batchkron.backends.device_programs import device_sources
+from batchkron.backends.cuda.runtime.program import device_sources
 
 COPIES = {"late": 0, "at once": 1, "at random": 2}  # when asynchronous copies come
 _EMULATOR = Path(__file__).parent / "emulator"

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "h200-gpu.json"
 PAGE = ROOT / "docs" / "gpu-results.md"
-COMMAND = "python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/gpu-results.md"
+COMMAND = "python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/results/gpu.md"
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import pytest
 import scipy.sparse
 
 import batchkron as bk
-from batchkron.batch_spec import LARGEST_POOL
-from batchkron.cli.glance import glance
+from batchkron.cli.output.describe_file import glance
 from batchkron.problems import (
     PDE,
     Axis,
@@ -35,8 +34,9 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.problems import time_functions as time_module
+from batchkron.problems.statement import time_functions as time_module
 from batchkron.solvers import Gmres, evolve
+from batchkron.spec.batch import LARGEST_POOL
 
 ROOT = Path(__file__).parents[1]
 EYE = np.eye(2)

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from batchkron.backends import cpu, reference
-from batchkron.backends.environment import (
+from batchkron.backends import reference
+from batchkron.backends.cpu import backend as cpu
+from batchkron.backends.cpu.environment import (
     checked_instruction_set,
     checked_num_threads,
     choose_num_threads,
 )
+from batchkron.backends.cuda.tuning.tuning import Tuning, tuned_plans, tuning_for
 from batchkron.backends.protocol import (
     Backend,
     BatchPlan,
@@ -24,7 +26,6 @@ from batchkron.backends.protocol import (
     KrylovBackend,
     SumPlan,
 )
-from batchkron.backends.tuning import Tuning, tuned_plans, tuning_for
 
 __all__ = [
     "Backend",
@@ -68,7 +69,7 @@ def krylov_backend(module: Any) -> KrylovBackend:
     """
     if module is np:
         return cpu
-    return cast(KrylovBackend, importlib.import_module("batchkron.backends.cuda"))
+    return cast(KrylovBackend, importlib.import_module("batchkron.backends.cuda.backend"))
 
 
 def backend_on(device: str) -> Backend:
@@ -84,7 +85,7 @@ def backend_on(device: str) -> Backend:
     if device == "cpu":
         return _BACKENDS["cpu"]
     if device == "cuda":
-        return cast(Backend, importlib.import_module("batchkron.backends.cuda"))
+        return cast(Backend, importlib.import_module("batchkron.backends.cuda.backend"))
     raise ValueError(f"device is {device!r}; expected 'cpu' or 'cuda'")
 
 

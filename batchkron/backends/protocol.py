@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from batchkron.backends.krylov import Stage
-from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec, Precision
-from batchkron.sweep_list import SweepList
+from batchkron.backends.krylov_arguments import Stage
+from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
+from batchkron.spec.segmented import SegmentedSpec
+from batchkron.spec.sweeps import SweepList
 
 
 class KronPlan(Protocol):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.listed_sum import ListedSum
-from batchkron.segmented_spec import SegmentedSpec
-from batchkron.spec import Array, BatchSpec, KronSpec, Precision
-from batchkron.sweep_list import SweepList
+from batchkron.backends.sum_as_batch import ListedSum
+from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
+from batchkron.spec.segmented import SegmentedSpec
+from batchkron.spec.sweeps import SweepList
 
 name = "reference"
 array_module = np

@@ -13,21 +13,21 @@ import click
 import batchkron
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import describe
-from batchkron.cli.printing import print_line, settle_streams
-from batchkron.cli.text import one_line
+from batchkron.cli.output.printing import print_line, settle_streams
+from batchkron.cli.output.text import one_line
 
 __all__ = ["main"]
 
 _COMMANDS = {
-    "list": ("batchkron.cli.gallery", "list_gallery"),
-    "make": ("batchkron.cli.gallery", "make"),
-    "run": ("batchkron.cli.run", "run"),
-    "converge": ("batchkron.cli.converge", "converge"),
-    "info": ("batchkron.cli.files", "info"),
-    "check": ("batchkron.cli.files", "check"),
-    "validate": ("batchkron.cli.validate", "validate"),
-    "warmup": ("batchkron.cli.warmup", "warmup"),
-    "tune": ("batchkron.cli.tune", "tune"),
+    "list": ("batchkron.cli.commands.list_and_make", "list_gallery"),
+    "make": ("batchkron.cli.commands.list_and_make", "make"),
+    "run": ("batchkron.cli.commands.run", "run"),
+    "converge": ("batchkron.cli.commands.converge", "converge"),
+    "info": ("batchkron.cli.commands.info_and_check", "info"),
+    "check": ("batchkron.cli.commands.info_and_check", "check"),
+    "validate": ("batchkron.cli.commands.validate", "validate"),
+    "warmup": ("batchkron.cli.commands.warmup", "warmup"),
+    "tune": ("batchkron.cli.commands.tune", "tune"),
 }
 
 _HELP = """Solve PDEs on sparse grids by batches of small Kronecker products.

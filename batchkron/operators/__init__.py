@@ -5,10 +5,10 @@ from batchkron.operators.base import Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.diagonal import Diagonal
 from batchkron.operators.kronecker_product import KroneckerProduct
-from batchkron.operators.kronecker_sum import KroneckerSum
+from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.placement import on_device
-from batchkron.operators.sparse_grid_operator import SparseGridOperator
+from batchkron.operators.sparse_grid.operator import SparseGridOperator
 from batchkron.operators.validation import ValidationReport
 
 __all__ = [

@@ -14,7 +14,7 @@ from batchkron.backends import Backend, building_on
 from batchkron.operators.base import Operator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.workspace import Workspace
-from batchkron.spec import Array, as_scalar, check_dtype, scaled_dtype
+from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
 
 _ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines
 

@@ -16,7 +16,7 @@ from batchkron.arrays import as_array, is_plain, is_scalar, refuse_masked
 from batchkron.backends import Backend, backend, backend_on, building_on
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.linear_operator import LinearOperator, Scalar, Vectors
-from batchkron.spec import (
+from batchkron.spec.kron import (
     Array,
     as_scalar,
     check_dtype,

@@ -12,7 +12,10 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import backend, backend_for, building_on, tuned_plans, tuning_for
-from batchkron.batch_spec import (
+from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.kronecker_terms import KroneckerTerms
+from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
+from batchkron.spec.batch import (
     batch_spec,
     identity_flags,
     module_of_batch,
@@ -20,10 +23,7 @@ from batchkron.batch_spec import (
     pool_values,
     weight_values,
 )
-from batchkron.operators.block_operator import BlockOperator
-from batchkron.operators.kronecker_terms import KroneckerTerms
-from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
-from batchkron.spec import (
+from batchkron.spec.kron import (
     Accumulation,
     Array,
     BatchSpec,

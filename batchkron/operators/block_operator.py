@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import as_array
 from batchkron.operators.base import ValuedOperator
-from batchkron.spec import Array
+from batchkron.spec.kron import Array
 
 
 class BlockOperator(ValuedOperator):

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import to_host
 from batchkron.operators.base import Operator
 from batchkron.operators.workspace import Workspace
-from batchkron.spec import Array, check_dtype
+from batchkron.spec.kron import Array, check_dtype
 
 
 class Diagonal(Operator):

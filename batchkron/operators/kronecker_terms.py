@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators.connections import levels_of
-from batchkron.operators.sweep_spec import Blocks
-from batchkron.spec import Array
+from batchkron.operators.couplings import levels_of
+from batchkron.operators.sparse_grid.spec import Blocks
+from batchkron.spec.kron import Array
 
 __all__ = ["Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from batchkron.spec import Array
+from batchkron.spec.kron import Array
 
 __all__ = ["LinearOperator", "Scalar", "Vectors"]
 

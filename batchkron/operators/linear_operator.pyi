@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from batchkron.operators.base import Operator
-from batchkron.spec import Array
+from batchkron.spec.kron import Array
 
 Scalar: TypeAlias = complex | np.number[Any]
 Vectors: TypeAlias = Array | Sequence[Any]

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.backends import backend_on
-from batchkron.spec import Array
+from batchkron.spec.kron import Array
 
 
 def on_device(array: ArrayLike, device: str) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import to_host
 from batchkron.operators.base import Operator
 from batchkron.operators.block_operator import BlockOperator
-from batchkron.spec import Array, BatchSpec
+from batchkron.spec.kron import Array, BatchSpec
 
 Ids = NDArray[np.int64]
 

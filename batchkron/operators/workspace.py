@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.spec import Array
+from batchkron.spec.kron import Array
 
 
 class Workspace(threading.local):

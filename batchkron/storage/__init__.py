@@ -1,10 +1,9 @@
 """The HDF5 files of batchkron: written whole or not at all, read with distrust."""
 
-from batchkron.storage.checkpoint_names import checkpoint_obstacle, previous_path
-from batchkron.storage.container import write_document
+from batchkron.storage.checkpoint_paths import checkpoint_obstacle, previous_path
 from batchkron.storage.document import Document
 from batchkron.storage.reader import check_file, identify, read_file, read_foreign_file
-from batchkron.storage.states import (
+from batchkron.storage.results import (
     Checkpoint,
     ResultFile,
     load_checkpoint,
@@ -12,6 +11,7 @@ from batchkron.storage.states import (
     save_checkpoint,
     save_result,
 )
+from batchkron.storage.writer import write_document
 
 __all__ = [
     "Checkpoint",

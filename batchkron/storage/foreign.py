@@ -20,8 +20,9 @@ from batchkron.storage.document import (
     Value,
     check_name,
 )
+from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import LOADERS
-from batchkron.storage.guard import (
+from batchkron.storage.guarded_reader import (
     Limits,
     Watcher,
     check_signature,
@@ -29,8 +30,7 @@ from batchkron.storage.guard import (
     open_regular,
     refusing_names,
 )
-from batchkron.storage.refusal import translated
-from batchkron.storage.survey import DatasetEntry, Walk, check_chunks, check_layout, check_link
+from batchkron.storage.inspection import DatasetEntry, Walk, check_chunks, check_layout, check_link
 
 MAXIMUM_OBJECTS = 4096
 """How many members the root group, and each group that is read, may have."""

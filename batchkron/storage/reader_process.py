@@ -26,8 +26,13 @@ if __name__ == "__main__":
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import Document
 from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
-from batchkron.storage.guard import Limits, Watcher, read_attributes_guarded, read_guarded
-from batchkron.storage.wire import array_bytes, decode_header, document_header, encode_header
+from batchkron.storage.guarded_reader import Limits, Watcher, read_attributes_guarded, read_guarded
+from batchkron.storage.reader_messages import (
+    array_bytes,
+    decode_header,
+    document_header,
+    encode_header,
+)
 
 _SPARE_BYTES = 256 << 20
 _WORKING_COPIES = 3  # the arrays, and what hashing and sending make of them for a moment

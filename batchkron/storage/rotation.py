@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from batchkron.errors import ProblemFileError
-from batchkron.storage.checkpoint_names import CHECKPOINT, previous_path
+from batchkron.storage.checkpoint_paths import CHECKPOINT, previous_path
 from batchkron.storage.reader import check_file
 
 _Identity: TypeAlias = tuple[int, ...]

@@ -32,7 +32,7 @@ def _use_managed_memory() -> None:
 
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
-    from batchkron.backends import cuda
+    from batchkron.backends.cuda import backend as cuda
     from benchmarks.gpu.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
@@ -43,8 +43,8 @@ def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
 
 def compile_functions(shape: KronMatmul, dtype: str) -> None:
     """The kernels of functions: all factors at once, and one at a time."""
-    from batchkron.backends import cuda
-    from batchkron.spec import KronSpec
+    from batchkron.backends.cuda import backend as cuda
+    from batchkron.spec.kron import KronSpec
 
     inputs, outputs = zip(*shape.factors, strict=True)
     scalar = np.dtype(dtype)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.device_kron_groups import KronGroup, rule_groups
-from batchkron.backends.device_kron_slices import SliceTile
-from batchkron.backends.device_registers import RegisterTile
-from batchkron.backends.device_tiling import DeviceLimits, kron_groups
+from batchkron.backends.cuda.general_kernel import DeviceLimits, kron_groups
+from batchkron.backends.cuda.kron.choose import KronGroup, rule_groups
+from batchkron.backends.cuda.kron.registers.choose import RegisterTile
+from batchkron.backends.cuda.kron.slices import SliceTile
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import DTYPES, KRON
 from benchmarks.gpu.floors import COPY, FLOPS

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from batchkron.backends.cuda.launch import Launch
+from batchkron.backends.cuda.runtime.launch import Launch
 from benchmarks.gpu.cases import Figures
 from benchmarks.gpu.report import Cell
 from benchmarks.gpu.sweep_cases import GOAL, LARGE, SweepCase, sweep_floors

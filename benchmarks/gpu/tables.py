@@ -1,6 +1,6 @@
-"""The tables of docs/gpu-results.md, made of what a run has written.
+"""The tables of docs/results/gpu.md, made of what a run has written.
 
-    python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/gpu-results.md
+    python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/results/gpu.md
 
 reads what `python -m benchmarks.gpu --json` has written and writes the figures of that run into the
 page's tables. Which cases a table has, and in which order, is the page's; the table of what was

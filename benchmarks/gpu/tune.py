@@ -10,7 +10,8 @@ from typing import Any
 
 import cupy
 
-from batchkron.backends import Tuning, cuda, tuned_plans
+from batchkron.backends import Tuning, tuned_plans
+from batchkron.backends.cuda import backend as cuda
 from benchmarks.gpu.cases import BatchCase, KronCase
 from benchmarks.gpu.data import factors_of, operator, that_fits
 from benchmarks.gpu.report import Cell

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/sparse-sweeps.md: `python docs/pictures/draw.py`."""
+"""Draws the pictures of docs/background/sparse-sweeps.md: `python docs/pictures/draw.py`."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,6 +1,6 @@
 """PDEs with known solutions, by name."""
 
-from batchkron.problems.gallery.entry import GalleryEntry
-from batchkron.problems.gallery.registry import get, make, names
+from .entry import GalleryEntry
+from .registry import get, make, names
 
 __all__ = ["GalleryEntry", "get", "make", "names"]

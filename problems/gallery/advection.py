@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Inflow
-from batchkron.problems.gallery.entry import GalleryEntry
-from batchkron.problems.pde import PDE
-from batchkron.problems.separable import Separable
-from batchkron.problems.terms import div
+from ..pde import PDE
+from ..statement.axis import Axis
+from ..statement.boundary import Inflow
+from ..statement.separable import Separable
+from ..statement.terms import div
+from .entry import GalleryEntry
 
 __all__ = ["ENTRIES"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.problems import time
-from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet, Neumann
-from batchkron.problems.gallery.entry import GalleryEntry
-from batchkron.problems.pde import PDE
-from batchkron.problems.quadrature import Function
-from batchkron.problems.separable import Separable
-from batchkron.problems.terms import laplacian
+from .. import time
+from ..discretization.quadrature import Function
+from ..pde import PDE
+from ..statement.axis import Axis
+from ..statement.boundary import Dirichlet, Neumann
+from ..statement.separable import Separable
+from ..statement.terms import laplacian
+from .entry import GalleryEntry
 
 __all__ = ["ENTRIES"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from batchkron.problems.grid import SparseGrid
-from batchkron.problems.grid_choice import GridChoice
-from batchkron.problems.pde import PDE
-from batchkron.problems.problem import Problem
+from ..grids.choice import GridChoice
+from ..grids.sparse_grid import SparseGrid
+from ..pde import PDE
+from ..semidiscrete.problem import Problem
 
 __all__ = ["GalleryEntry", "step_of_second_order"]
 

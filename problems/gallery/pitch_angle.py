@@ -14,13 +14,13 @@ import numpy as np
 from numpy.polynomial.legendre import Legendre
 from numpy.typing import NDArray
 
-from batchkron.problems import time
-from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import NoFlux
-from batchkron.problems.gallery.entry import GalleryEntry
-from batchkron.problems.pde import PDE
-from batchkron.problems.separable import Separable, SeparableSum
-from batchkron.problems.terms import div, grad, mass
+from .. import time
+from ..pde import PDE
+from ..statement.axis import Axis
+from ..statement.boundary import NoFlux
+from ..statement.separable import Separable, SeparableSum
+from ..statement.terms import div, grad, mass
+from .entry import GalleryEntry
 
 __all__ = ["ENTRIES"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from batchkron.problems.gallery import (
+from ..grids.choice import GridChoice
+from ..semidiscrete.problem import Problem
+from . import (
     advection,
     continuity,
     diffusion,
@@ -13,9 +15,7 @@ from batchkron.problems.gallery import (
     runaway,
     transport,
 )
-from batchkron.problems.gallery.entry import GalleryEntry
-from batchkron.problems.grid_choice import GridChoice
-from batchkron.problems.problem import Problem
+from .entry import GalleryEntry
 
 __all__ = ["get", "make", "names"]
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.problems import time
-from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import NoFlux
-from batchkron.problems.gallery.entry import GalleryEntry, step_of_second_order
-from batchkron.problems.pde import PDE
-from batchkron.problems.separable import Separable, SeparableSum
-from batchkron.problems.terms import Term, div, grad, mass
+from .. import time
+from ..pde import PDE
+from ..statement.axis import Axis
+from ..statement.boundary import NoFlux
+from ..statement.separable import Separable, SeparableSum
+from ..statement.terms import Term, div, grad, mass
+from .entry import GalleryEntry, step_of_second_order
 
 __all__ = ["ENTRIES", "collision_terms"]
 

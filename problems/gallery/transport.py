@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.problems import time
-from batchkron.problems.axis import Axis
-from batchkron.problems.boundary import Dirichlet
-from batchkron.problems.gallery.entry import GalleryEntry, step_of_second_order
-from batchkron.problems.pde import PDE
-from batchkron.problems.separable import Separable, SeparableSum
-from batchkron.problems.terms import div, laplacian
+from .. import time
+from ..pde import PDE
+from ..statement.axis import Axis
+from ..statement.boundary import Dirichlet
+from ..statement.separable import Separable, SeparableSum
+from ..statement.terms import div, laplacian
+from .entry import GalleryEntry, step_of_second_order
 
 __all__ = ["ENTRIES"]
 

@@ -1,9 +1,9 @@
 """Preconditioners M ≈ A⁻¹, or (I - c A)⁻¹, from the Kronecker terms of A: any solver takes them."""
 
-from batchkron.solvers.preconditioners.block_jacobi import block_jacobi
-from batchkron.solvers.preconditioners.choice import NamedPreconditioner, make, names
-from batchkron.solvers.preconditioners.combination import CombinationPreconditioner
-from batchkron.solvers.preconditioners.nearest import nearest_product, nearest_sum
+from .block_jacobi import block_jacobi
+from .choice import NamedPreconditioner, make, names
+from .combination import CombinationPreconditioner
+from .nearest import nearest_product, nearest_sum
 
 __all__ = [
     "CombinationPreconditioner",

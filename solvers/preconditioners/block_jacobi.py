@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from batchkron.operators import BatchedKron, KroneckerTerms, Operator
 from batchkron.operators.kronecker_terms import Factor, terms_of
-from batchkron.solvers.preconditioners.nearest import nearest_product
+
+from .nearest import nearest_product
 
 __all__ = ["block_jacobi"]
 

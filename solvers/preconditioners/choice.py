@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from batchkron.operators import KroneckerTerms
-from batchkron.solvers.preconditioners.block_jacobi import block_jacobi
-from batchkron.solvers.preconditioners.combination import CombinationPreconditioner
+
+from .block_jacobi import block_jacobi
+from .combination import CombinationPreconditioner
 
 __all__ = ["NamedPreconditioner", "make", "names"]
 

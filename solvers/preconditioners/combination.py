@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerTerms, Operator
 from batchkron.operators.kronecker_terms import terms_of
-from batchkron.solvers.preconditioners.bases import ModeBases
-from batchkron.solvers.preconditioners.grid_inverses import GridInverses, Local
-from batchkron.solvers.preconditioners.subgrids import Subgrid, coloured_levels, subgrids
-from batchkron.solvers.products import as_product, refuse_complex
+
+from ..products import as_product, refuse_complex
+from .bases import ModeBases
+from .grid_inverses import GridInverses, Local
+from .subgrids import Subgrid, coloured_levels, subgrids
 
 __all__ = ["CombinationPreconditioner", "Composition", "Local"]
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from batchkron.operators import KroneckerTerms, on_device
 from batchkron.operators.kronecker_terms import sum_terms
-from batchkron.solvers.preconditioners.bases import ModeBases
-from batchkron.solvers.preconditioners.nearest import nearest_product, nearest_sum
-from batchkron.solvers.preconditioners.shared_modes import SharedModes
-from batchkron.solvers.preconditioners.subgrids import Subgrid
-from batchkron.solvers.preconditioners.tensor_inverse import (
+
+from .bases import ModeBases
+from .nearest import nearest_product, nearest_sum
+from .shared_modes import SharedModes
+from .subgrids import Subgrid
+from .tensor_inverse import (
     ProductInverse,
     joint_bases,
     joint_diagonal,

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 from batchkron.operators import KroneckerProduct, on_device
-from batchkron.solvers.preconditioners.bases import ModeBasis
-from batchkron.solvers.preconditioners.subgrids import Subgrid
+
+from .bases import ModeBasis
+from .subgrids import Subgrid
 
 __all__ = ["SharedModes"]
 

@@ -11,10 +11,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from batchkron.kron import gekmm
+from batchkron.functions.kron import gekmm
 from batchkron.operators import KroneckerProduct, on_device
-from batchkron.operators.direct import solve_triangular_sum
-from batchkron.solvers.preconditioners.bases import (
+from batchkron.operators.factor_by_factor import solve_triangular_sum
+
+from .bases import (
     NEGLIGIBLE,
     ModeBases,
     ModeBasis,

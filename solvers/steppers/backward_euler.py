@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.steppers.stepper import ImplicitStepper
+from ..krylov.result import KrylovResult
+from .stepper import ImplicitStepper
 
 
 class BackwardEuler(ImplicitStepper):

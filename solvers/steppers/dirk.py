@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.protocols import (
+from ..krylov.result import KrylovResult
+from ..protocols import (
     TimeProblem,
     implicit_operator_of,
     implicit_source_of,
     operator_of,
 )
-from batchkron.solvers.steppers.embedded import EmbeddedStepper
-from batchkron.solvers.steppers.runge_kutta import combine
-from batchkron.solvers.steppers.stage_solver import StageSolver
-from batchkron.solvers.steppers.tableau import Tableau
+from .embedded import EmbeddedStepper
+from .runge_kutta import combine
+from .stage_solver import StageSolver
+from .tableau import Tableau
 
 
 class DiagonallyImplicit(EmbeddedStepper):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.steppers.stepper import Stepper
+from ..krylov.result import KrylovResult
+from ..protocols import TimeProblem
+from .stepper import Stepper
 
 
 class EmbeddedStepper(Stepper):

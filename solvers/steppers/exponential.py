@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators.sum_propagator import SumPropagator
-from batchkron.solvers.krylov_phi import KrylovPhi
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.products import as_product
-from batchkron.solvers.protocols import TimeProblem, operator_of
-from batchkron.solvers.steppers.embedded import EmbeddedStepper
+from batchkron.operators.kronecker_sum.exponential import SumPropagator
+
+from ..krylov.phi_functions import KrylovPhi
+from ..krylov.result import KrylovResult
+from ..products import as_product
+from ..protocols import TimeProblem, operator_of
+from .embedded import EmbeddedStepper
 
 _OPTIONS = ("name", "rtol", "dimension")
 _ENGINES = ("auto", "krylov", "kronecker")

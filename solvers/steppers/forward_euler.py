@@ -7,8 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from batchkron import linear_combination
-from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.steppers.stepper import Stepper
+
+from ..protocols import TimeProblem
+from .stepper import Stepper
 
 
 class ForwardEuler(Stepper):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from weakref import WeakKeyDictionary
 
-from batchkron.solvers.steppers.dirk import DiagonallyImplicit
-from batchkron.solvers.steppers.runge_kutta import RungeKutta
-from batchkron.solvers.steppers.stepper import Stepper
-from batchkron.solvers.steppers.tableau import Tableau
+from .dirk import DiagonallyImplicit
+from .runge_kutta import RungeKutta
+from .stepper import Stepper
+from .tableau import Tableau
 
 _MADE: WeakKeyDictionary[Tableau, type[Stepper]] = WeakKeyDictionary()
 

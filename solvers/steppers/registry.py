@@ -5,16 +5,16 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from batchkron.solvers.steppers.backward_euler import BackwardEuler
-from batchkron.solvers.steppers.crank_nicolson import CrankNicolson
-from batchkron.solvers.steppers.exponential import ExponentialEuler, ExponentialTrapezoidal
-from batchkron.solvers.steppers.forward_euler import ForwardEuler
-from batchkron.solvers.steppers.from_tableau import stepper_of
-from batchkron.solvers.steppers.rk4 import Rk4
-from batchkron.solvers.steppers.ssp_rk3 import SspRk3
-from batchkron.solvers.steppers.stepper import Stepper
-from batchkron.solvers.steppers.tableau import Tableau
-from batchkron.solvers.steppers.tableaus import TABLEAUS
+from .backward_euler import BackwardEuler
+from .crank_nicolson import CrankNicolson
+from .exponential import ExponentialEuler, ExponentialTrapezoidal
+from .forward_euler import ForwardEuler
+from .from_tableau import stepper_of
+from .rk4 import Rk4
+from .ssp_rk3 import SspRk3
+from .stepper import Stepper
+from .tableau import Tableau
+from .tableaus import TABLEAUS
 
 _OWN: tuple[type[Stepper], ...] = (ForwardEuler, SspRk3, Rk4, BackwardEuler, CrankNicolson)
 _EXPONENTIAL: tuple[type[Stepper], ...] = (ExponentialEuler, ExponentialTrapezoidal)

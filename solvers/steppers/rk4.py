@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron import linear_combination
-from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.steppers.stepper import Stepper
+
+from ..protocols import TimeProblem
+from .stepper import Stepper
 
 
 class Rk4(Stepper):

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.protocols import TimeProblem
-from batchkron.solvers.steppers.embedded import EmbeddedStepper
-from batchkron.solvers.steppers.tableau import Tableau
+from ..krylov.result import KrylovResult
+from ..protocols import TimeProblem
+from .embedded import EmbeddedStepper
+from .tableau import Tableau
 
 
 class RungeKutta(EmbeddedStepper):

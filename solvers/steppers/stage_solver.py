@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.linear_solver import LinearSolver, ShiftedOperator
-from batchkron.solvers.preconditioners import NamedPreconditioner
-from batchkron.solvers.products import as_product
+from ..krylov.result import KrylovResult
+from ..preconditioners import NamedPreconditioner
+from ..products import as_product
+from .linear_solver import LinearSolver, ShiftedOperator
 
 
 class StageSolver:

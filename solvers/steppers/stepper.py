@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.solvers.krylov_result import KrylovResult
-from batchkron.solvers.protocols import TimeProblem, operator_of
-from batchkron.solvers.steppers.stage_solver import StageSolver
+
+from ..krylov.result import KrylovResult
+from ..protocols import TimeProblem, operator_of
+from .stage_solver import StageSolver
 
 
 class Stepper(ABC):

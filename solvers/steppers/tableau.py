@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batchkron.solvers.steppers.order_conditions import missed_condition
+from .order_conditions import missed_condition
 
 __all__ = ["Tableau"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from batchkron.solvers.steppers.tableau import Tableau
+from .tableau import Tableau
 
 __all__ = ["TABLEAUS"]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import batchkron
-from batchkron.cli import convergence as study
-from batchkron.cli.convergence import Convergence, run_level
-from batchkron.cli.convergence_plot import draw_convergence
-from batchkron.cli.stopping import StopOnSignal
+from batchkron.cli.running import convergence as study
+from batchkron.cli.running.convergence import Convergence, run_level
+from batchkron.cli.running.convergence_plot import draw_convergence
+from batchkron.cli.running.signals import StopOnSignal
 from batchkron.problems import gallery, make
-from batchkron.problems.grid import SparseGrid
+from batchkron.problems.grids.sparse_grid import SparseGrid
 from batchkron.solvers import evolve
 
 LEVELS = [2, 3, 5]

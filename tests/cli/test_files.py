@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from batchkron.operators import sweep_hull
+from batchkron.operators.sparse_grid import added_cells as sweep_hull
 from batchkron.problems import PDE, Axis, SparseGrid, div, make, save_problem
 from batchkron.solvers import evolve
 from batchkron.storage import previous_path, save_checkpoint

@@ -5,11 +5,11 @@ import io
 import numpy as np
 import pytest
 
-from batchkron.cli import plotting
-from batchkron.cli.report import RunReport, errors_of
-from batchkron.cli.run_files import RunFiles
-from batchkron.cli.sampling import choose_plane, plane_cells, sample_line, sample_plane
-from batchkron.cli.timing import KernelClock
+from batchkron.cli.output.sampling import choose_plane, plane_cells, sample_line, sample_plane
+from batchkron.cli.running import solution_plot as plotting
+from batchkron.cli.running.clock import KernelClock
+from batchkron.cli.running.files import RunFiles
+from batchkron.cli.running.report import RunReport, errors_of
 from batchkron.problems import PDE, Axis, Separable, SparseGrid, make, mass
 from batchkron.solvers import evolve
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import batchkron
-from batchkron.cli import failure, main, text
+from batchkron.cli import failure, main
 from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.output import text
 from batchkron.errors import BackendUnavailableError, ProblemFileError
 
 COMMANDS = ["list", "make", "run", "converge", "info", "check", "validate", "warmup", "tune"]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import batchkron
-from batchkron.cli.timing import TimedProblem
+from batchkron.cli.running.clock import TimedProblem
 from batchkron.problems import PDE, Axis, Separable, div, make, mass, save_problem, time
 from batchkron.solvers import evolve, preconditioners, steppers
-from batchkron.solvers.linear_solver import solver_names
+from batchkron.solvers.steppers.linear_solver import solver_names
 from batchkron.storage import load_checkpoint, load_result, previous_path
 
 X = Axis("x", -1, 1)

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from batchkron.cli import execution
-from batchkron.cli.problem_argument import ProblemArgument
-from batchkron.cli.timing import TimedProblem
+from batchkron.cli.arguments.problem import ProblemArgument
+from batchkron.cli.running import execute as execution
+from batchkron.cli.running.clock import TimedProblem
 from batchkron.problems import make, save_problem
 from batchkron.solvers import evolve
 from batchkron.storage import (

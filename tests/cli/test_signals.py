@@ -15,13 +15,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from batchkron.cli import printing
-from batchkron.cli.keeping import StateKeeper
-from batchkron.cli.problem_argument import ProblemArgument
-from batchkron.cli.stopping import StopOnSignal
+from batchkron.cli.arguments.problem import ProblemArgument
+from batchkron.cli.output import printing
+from batchkron.cli.running.emergency_checkpoint import StateKeeper
+from batchkron.cli.running.signals import StopOnSignal
 from batchkron.problems import make, save_problem
 from batchkron.solvers import evolve
-from batchkron.storage import load_checkpoint, load_result, previous_path, states
+from batchkron.storage import load_checkpoint, load_result, previous_path
+from batchkron.storage import results as states
 
 DEADLINE = 60.0
 CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGUSR1": 138, "SIGUSR2": 140, "SIGTERM": 143}

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from batchkron.backends import kernel_cache
-from batchkron.backends.tuning import Outcome, wanted_tuning
-from batchkron.backends.tuning_search import RejectedError
-from batchkron.cli.problem_argument import ProblemArgument
+from batchkron.backends.cuda.runtime import kernel_cache
+from batchkron.backends.cuda.tuning.search import RejectedError
+from batchkron.backends.cuda.tuning.tuning import Outcome, wanted_tuning
+from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.problems import Problem
 
 INSTALL = "pip install 'batchkron[cuda13]'"
@@ -58,7 +58,7 @@ class Device:
 @pytest.fixture
 def device(monkeypatch):
     chosen = Device()
-    module = importlib.import_module("batchkron.cli.tune")
+    module = importlib.import_module("batchkron.cli.commands.tune")
     monkeypatch.setattr(module, "backend_on", lambda name: chosen)
     read, accumulate = ProblemArgument.read, Problem._accumulate
     monkeypatch.setattr(ProblemArgument, "read", lambda self, method, device: read(self, method))
@@ -223,7 +223,7 @@ def test_no_room_and_rules_that_fail_are_said(refused, device):
 
 
 def test_progress_is_a_bar_for_each_shape(capsys):
-    bar = importlib.import_module("batchkron.cli.tune")._Bar()
+    bar = importlib.import_module("batchkron.cli.commands.tune")._Bar()
     for shape in ("first", "second"):
         for number in (1, 2):
             bar(shape, number, 1.25)

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from batchkron.backends import kernel_cache
-from batchkron.backends.kernel_cache import CompiledKernel, cached_kernel
-from batchkron.cli.problem_argument import ProblemArgument
+from batchkron.backends.cuda.runtime import kernel_cache
+from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel, cached_kernel
+from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.problems import Problem
 
 INSTALL = "pip install 'batchkron[cuda13]'"

@@ -1,4 +1,4 @@
-"""The schema of the files (docs/problem-files.md) as plain rules, and what loaded values say.
+"""The schema of docs/reference/problem-files.md as plain rules, and what loaded values say.
 
 Written from the schema's words, apart from the package's own checks, which it is to judge.
 """
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from batchkron.problems.basis import filters
+from batchkron.problems.discretization.multiwavelets import filters
 
 COMMON = {"format": str, "format_version": int}
 RESULT = {

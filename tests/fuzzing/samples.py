@@ -17,17 +17,11 @@ from batchkron.problems import (
     make,
     time,
 )
-from batchkron.problems.asgard_file import load_asgard
-from batchkron.problems.problem_encoding import encode_problem
-from batchkron.storage import (
-    Checkpoint,
-    Document,
-    ResultFile,
-    load_checkpoint,
-    load_result,
-    states,
-)
-from batchkron.storage.container import file_image
+from batchkron.problems.files.asgard.file import load_asgard
+from batchkron.problems.files.encode import encode_problem
+from batchkron.storage import Checkpoint, Document, ResultFile, load_checkpoint, load_result
+from batchkron.storage import results as states
+from batchkron.storage.writer import file_image
 
 
 @dataclasses.dataclass(frozen=True)

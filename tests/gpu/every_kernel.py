@@ -21,9 +21,9 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from batchkron.backends.cuda import device
+from batchkron.backends.cuda.runtime import device
 from batchkron.problems import SparseGrid
-from batchkron.problems.mode_operator import connected
+from batchkron.problems.discretization.mode_operator import connected
 from batchkron.solvers import bicgstab, cg
 
 DTYPES = ("float32", "float64", "complex64", "complex128")

@@ -68,7 +68,7 @@ def test_apply_and_accumulate_equal_the_reference(
 @pytest.mark.parametrize("shapes", SHAPES[:9], ids=str)
 def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes, monkeypatch):
     """The kernel of long lists, on a short one."""
-    from batchkron.backends.cuda import register_batch
+    from batchkron.backends.cuda.batch import single_vector as register_batch
 
     monkeypatch.setattr(register_batch, "slice_tiling", lambda *_: None)
     pools, lists, options = random_batch(rng, shapes, dtype, products=400)
@@ -105,7 +105,7 @@ SINGLE_UNITS = [(8, 8), (7, 7, 7), (11, 16), (12, 16, 12), (16, 16, 16), ((12, 1
 @pytest.fixture
 def on_matrix_units(cupy, monkeypatch):
     """The kernels of matrix units that are loaded; lists are cut as for one multiprocessor."""
-    from batchkron.backends.cuda import register_batch
+    from batchkron.backends.cuda.batch import single_vector as register_batch
 
     limits, used = register_batch.device_limits, []
     monkeypatch.setattr(
@@ -329,8 +329,8 @@ def test_nan_leaves_no_trace(cupy, rng):
 
 
 def test_lists_beyond_what_the_register_kernel_counts_have_another(cupy):
-    from batchkron.backends.cuda.register_batch import tiling_of_batch
-    from batchkron.backends.device_tiling import plan_steps
+    from batchkron.backends.cuda.batch.single_vector import tiling_of_batch
+    from batchkron.backends.cuda.general_kernel import plan_steps
 
     dtype, ids = np.dtype(np.float64), np.zeros((1, 2), np.int32)
     steps = plan_steps((2, 2), (2, 2), (1, 0), dtype)

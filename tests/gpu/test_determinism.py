@@ -9,7 +9,7 @@ from oracle import random_array
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
-from batchkron.problems.mode_operator import connected
+from batchkron.problems.discretization.mode_operator import connected
 
 pytestmark = pytest.mark.gpu
 

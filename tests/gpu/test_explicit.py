@@ -9,14 +9,14 @@ import pytest
 from oracle import dense_kron, factors_of, random_array, sizes
 
 import batchkron as bk
-from batchkron.backends.device_explicit import ExplicitKnobs, explicit_steps
+from batchkron.backends.cuda.explicit.tiling import ExplicitKnobs, explicit_steps
 
 pytestmark = pytest.mark.gpu
 
 
 def explicit_module():
     """What writes products out on a device."""
-    return import_module("batchkron.backends.cuda.explicit")
+    return import_module("batchkron.backends.cuda.explicit.plan")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def integers(rng, shape, dtype):
 @pytest.fixture
 def no_workspace(monkeypatch):
     """As if no product had been written before: a stream may be where an older one was."""
-    device = import_module("batchkron.backends.cuda.device")
+    device = import_module("batchkron.backends.cuda.runtime.device")
     monkeypatch.setattr(explicit_module(), "_workspaces", device.Workspaces())
 
 
@@ -188,7 +188,7 @@ def test_chains_round_as_products_of_two_do(cupy, rng, dtype, shapes):
 
 
 def test_what_is_remembered_is_not_planned_again(cupy, rng, monkeypatch):
-    from batchkron.backends.cuda.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import Launch
 
     host, factors = factors_of(cupy, rng, [(5, 3), (2, 2), (3, 4), (2, 3)], np.float64)
     out = bk.kron(*factors)

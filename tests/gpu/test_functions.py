@@ -7,7 +7,7 @@ import pytest
 from oracle import dense_kron, factors_of, random_array, rounding_bound, sizes
 
 import batchkron as bk
-from batchkron.backends import device_panels
+from batchkron.backends.cuda.kron import panels as device_panels
 
 pytestmark = pytest.mark.gpu
 
@@ -182,7 +182,7 @@ def test_every_cut_of_panels(
     cupy, poisoned_on_device, rng, monkeypatch, dtype, shape, count, inner
 ):
     """With last tiles that are full in part, entries one by one and in whole words."""
-    kron = import_module("batchkron.backends.cuda.kron")
+    kron = import_module("batchkron.backends.cuda.kron.plan")
     key = np.dtype(dtype), inner == 1
     factor = random_array(rng, shape, dtype)
     x = random_array(rng, (count, shape[1], inner), dtype)

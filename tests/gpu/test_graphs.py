@@ -50,7 +50,7 @@ def captured_step(cupy, stream, stepper, u):
 
 def check_replays(cupy, monkeypatch, problem, device, method, dt):
     """Steps by replay equal those on the CPU, and launch no kernel from Python."""
-    from batchkron.backends.cuda.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import Launch
 
     expected, u = np.array(problem.initial), cupy.array(device.initial)
     on_cpu = steppers.get(method)(problem, dt)

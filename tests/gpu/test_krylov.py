@@ -22,9 +22,9 @@ from batchkron.solvers import (
     cg,
     fgmres,
     gmres,
-    kept_solvers,
     minres,
 )
+from batchkron.solvers.krylov import workspace_cache as kept_solvers
 
 pytestmark = pytest.mark.gpu
 

@@ -25,7 +25,7 @@ def systems(rng, dtype, sizes=(8, 4, 8), count=5):
 
 def launched(monkeypatch):
     """How many launches of whole iterations there were, in a list."""
-    from batchkron.backends.cuda.krylov import Iterations
+    from batchkron.backends.cuda.krylov.passes import Iterations
 
     found, original = [], Iterations.run
     monkeypatch.setattr(Iterations, "run", lambda *given: found.append(1) or original(*given))
@@ -68,7 +68,7 @@ def test_many_restarts_and_long_solves(cupy, rng, monkeypatch):
     op = systems(rng, np.float64, (8, 8), 3)
     solver = Cg(op.to("cuda"), batched="leading")
     b = rng.standard_normal((3, 64))
-    monkeypatch.setattr("batchkron.operators.krylov_space._ROWS", 7)
+    monkeypatch.setattr("batchkron.solvers.krylov.space._ROWS", 7)
     result = solver(cupy.asarray(b), rtol=1e-10)
     assert result.converged
     assert result.iterations.max() > 14

@@ -8,12 +8,10 @@ from oracle import random_array
 from tf32_oracle import U, tf32_bound
 
 import batchkron as bk
-from batchkron.backends import (
-    device_fibre_layouts,
-    device_fibre_times,
-    device_fibres,
-    device_tf32,
-)
+from batchkron.backends.cuda.kron.fibres import choose as device_fibres
+from batchkron.backends.cuda.kron.fibres import cost as device_fibre_times
+from batchkron.backends.cuda.kron.fibres import layout as device_fibre_layouts
+from batchkron.backends.cuda.kron.fibres import tf32 as device_tf32
 from batchkron.backends.reference import multiply_modes
 
 pytestmark = pytest.mark.gpu
@@ -116,7 +114,7 @@ def test_three_products_are_far_more_precise_than_one(cupy, rng, size):
 @pytest.fixture
 def only(monkeypatch):
     """Makes every pass use matrix units, with so many blocks and sharers."""
-    cuda_kron = importlib.import_module("batchkron.backends.cuda.kron")
+    cuda_kron = importlib.import_module("batchkron.backends.cuda.kron.plan")
     caches = [
         device_fibres.fibre_groups,
         device_fibres._best_cut,

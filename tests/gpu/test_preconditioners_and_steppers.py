@@ -5,7 +5,7 @@ import pytest
 
 import batchkron as bk
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, gallery
-from batchkron.problems.terms import div, grad, mass
+from batchkron.problems.statement.terms import div, grad, mass
 from batchkron.solvers import evolve, gmres, preconditioners, steppers
 
 pytestmark = pytest.mark.gpu

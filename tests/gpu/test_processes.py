@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 APPLY = """
 import cupy, numpy as np, batchkron as bk
-from batchkron.backends.cuda import device
+from batchkron.backends.cuda.runtime import device
 if {refuse}:
     def refuse(*arguments):
         raise AssertionError("compiled again")
@@ -26,7 +26,7 @@ main({words})
 """
 
 REFUSE = """
-from batchkron.backends.cuda import device
+from batchkron.backends.cuda.runtime import device
 def refuse(*arguments):
     raise AssertionError("compiled again")
 device.compile_program = refuse
@@ -55,7 +55,7 @@ FAIL_IN_A_RUN = """
 import os, cupy, numpy as np
 from batchkron.cli import main
 from batchkron.cli.failure import describe
-from batchkron.backends.cuda import batch
+from batchkron.backends.cuda.batch import plan as batch
 stray = cupy.RawKernel('extern "C" __global__ void stray(int* p) { p[1LL << 40] = 1; }', "stray")
 run, calls = batch.BatchPlan.run, []
 def failing(self, x, *arguments):

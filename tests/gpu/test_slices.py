@@ -7,8 +7,8 @@ import pytest
 from oracle import factors_of, random_array
 
 import batchkron as bk
-from batchkron.backends.device_kron_groups import rule_groups
-from batchkron.backends.device_kron_slices import SliceGroup
+from batchkron.backends.cuda.kron.choose import rule_groups
+from batchkron.backends.cuda.kron.slices import SliceGroup
 
 pytestmark = pytest.mark.gpu
 
@@ -33,7 +33,7 @@ CASES = [  # sizes of the modes, rows, columns, dtype
 @pytest.fixture(params=CASES, ids=str)
 def case(request, cupy):
     """A product that has a kernel of slices, if anything has one on this device."""
-    from batchkron.backends.cuda.device import device_limits
+    from batchkron.backends.cuda.runtime.device import device_limits
 
     sizes, rows, columns, dtype = request.param
     limits = device_limits(0)

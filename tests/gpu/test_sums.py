@@ -78,7 +78,7 @@ def test_factorised_systems_are_solved_on_the_device(cupy, rng):
 
 
 def test_an_apply_is_one_launch(cupy, rng, monkeypatch):
-    from batchkron.backends.cuda.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import Launch
 
     device = sums(rng, CASES[0], np.dtype(np.float64)).to("cuda")
     x = cupy.asarray(rng.standard_normal((3, 512)))

@@ -10,7 +10,7 @@ from oracle import random_array
 
 import batchkron as bk
 from batchkron.problems import SparseGrid, gallery, make
-from batchkron.problems.mode_operator import connected
+from batchkron.problems.discretization.mode_operator import connected
 
 pytestmark = pytest.mark.gpu
 
@@ -52,7 +52,7 @@ def close(result, expected, dtype, factor=1.0):
 
 def launches_of(monkeypatch, call):
     """How many kernels a call launches."""
-    from batchkron.backends.cuda.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import Launch
 
     plain, count = Launch.__call__, []
 
@@ -112,7 +112,7 @@ def test_several_vectors(cupy, rng, dtype, count):
 
 
 def test_vectors_in_portions_where_scratch_memory_is_short(cupy, rng, monkeypatch):
-    from batchkron.backends.cuda import segmented
+    from batchkron.backends.cuda.segmented import plan as segmented
 
     op = all_modes(rng, 3, np.float64)
     device = op.to("cuda")
@@ -161,7 +161,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
 @pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3], ids=str)
 def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
     """Blocks that come to shared memory as a whole, from anywhere."""
-    monkeypatch.setattr("batchkron.backends.device_staged_sums._FEW", few)
+    monkeypatch.setattr("batchkron.backends.cuda.segmented.staged_sums._FEW", few)
     modes, level = len(sizes), LEVELS[len(sizes)]
     flux = operator_of(rng, level, sizes[0], "full", dtype)
     volume = operator_of(rng, level, sizes[0], "volume", dtype)

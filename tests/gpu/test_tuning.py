@@ -10,9 +10,9 @@ from oracle import random_array
 
 import batchkron as bk
 from batchkron.backends import Tuning, tuned_plans
-from batchkron.backends.kernel_cache import tuning_path
-from batchkron.backends.tuning_search import RejectedError
-from batchkron.backends.tuning_store import kept_entry
+from batchkron.backends.cuda.runtime.kernel_cache import tuning_path
+from batchkron.backends.cuda.tuning.search import RejectedError
+from batchkron.backends.cuda.tuning.store import kept_entry
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +29,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def kron_plans(cupy):
     """The module of Kron-Matmuls; no plan of another test is remembered."""
-    kron = importlib.import_module("batchkron.backends.cuda.kron")
+    kron = importlib.import_module("batchkron.backends.cuda.kron.plan")
     kron._kron_program.cache_clear()
     yield kron
     kron._kron_program.cache_clear()
@@ -77,7 +77,7 @@ def test_a_tuned_operator_is_right_and_found_again(cupy, rng, poisoned_on_device
 
 
 def test_the_argument_searches_once(cupy, rng, monkeypatch):
-    from batchkron.backends import tuning
+    from batchkron.backends.cuda.tuning import tuning
 
     monkeypatch.setattr(tuning, "Tuning", lambda: Tuning(**FEW))
     factors = rng.standard_normal((2, 3, 3))
@@ -172,7 +172,7 @@ def test_two_systems_and_weights(cupy, rng):
 
 
 def test_wrong_results_and_failed_launches_are_rejected(cupy, rng):
-    from batchkron.backends.cuda.trials import Trial
+    from batchkron.backends.cuda.tuning.trials import Trial
 
     op = bk.KroneckerProduct(rng.standard_normal((2, 4, 4))).to("cuda")
     trial = Trial(16 * 50, 16 * 50, np.dtype(np.float64))
@@ -205,9 +205,9 @@ def test_wrong_results_and_failed_launches_are_rejected(cupy, rng):
 
 
 def test_programs_are_compiled_by_other_processes(cupy):
-    from batchkron.backends.cuda.compilers import Compilers
-    from batchkron.backends.cuda.device import options_for
-    from batchkron.backends.device_programs import Program
+    from batchkron.backends.cuda.runtime.device import options_for
+    from batchkron.backends.cuda.runtime.program import Program
+    from batchkron.backends.cuda.tuning.compilers import Compilers
 
     with Compilers(options_for(0), 2) as compilers:
         wrong = [compilers.submit(Program("scalar.cuh", f"nothing<{k}>")) for k in range(3)]

@@ -236,7 +236,7 @@ def test_an_operator_beyond_memory_can_be_moved_later(cupy, rng, no_more_memory)
 @pytest.mark.parametrize("kind", ["driver", "runtime"])
 def test_memory_that_cuda_lacks_is_said(cupy, rng, monkeypatch, kind):
     """Where CuPy does not allocate itself: for the code of a kernel, or its stack."""
-    from batchkron.backends.cuda.launch import Launch
+    from batchkron.backends.cuda.runtime.launch import Launch
 
     errors = {
         "driver": cupy.cuda.driver.CUDADriverError,

@@ -31,7 +31,8 @@ from cuda_kernels import (
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
-from batchkron.backends.device_arguments import (
+from batchkron.backends.cuda.general_kernel import plan_steps
+from batchkron.backends.cuda.runtime.arguments import (
     batch_arguments,
     diagonal_arguments,
     explicit_arguments,
@@ -43,9 +44,8 @@ from batchkron.backends.device_arguments import (
     steps_argument,
     sum_arguments,
 )
-from batchkron.backends.device_programs import compile_options, device_sources, has_fixed_steps
-from batchkron.backends.device_tiling import plan_steps
-from batchkron.backends.krylov import (
+from batchkron.backends.cuda.runtime.program import compile_options, device_sources, has_fixed_steps
+from batchkron.backends.krylov_arguments import (
     ARGUMENTS,
     MOST_SUMS,
     MOST_VECTORS,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import DTYPES
 
-from batchkron.backends.device_explicit import (
+from batchkron.backends.cuda.explicit.tiling import (
     RESULT_BYTES,
     DeviceMatrix,
     ExplicitCut,
@@ -18,7 +18,7 @@ from batchkron.backends.device_explicit import (
     explicit_cut,
     explicit_steps,
 )
-from batchkron.backends.device_tiling import DeviceLimits
+from batchkron.backends.cuda.general_kernel import DeviceLimits
 
 LIMITS = DeviceLimits(227 << 10, 132)
 BASE = 1 << 40

@@ -8,7 +8,7 @@ import pytest
 from nvrtc import DEVICES
 from oracle import dense_kron
 
-from batchkron.backends.device_fibres import fibre_groups
+from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
 
 SHAPES = [
     ([(16, 16)] * 4, 300, 1),

@@ -5,7 +5,7 @@ import pytest
 from nvrtc import DEVICES
 from oracle import DTYPES
 
-from batchkron.backends.device_krylov import krylov_kernels, parts_of
+from batchkron.backends.cuda.krylov.kernels import krylov_kernels, parts_of
 
 LIMITS = DEVICES["90"]
 STEP = ("GmresProject", "GmresExtend")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from batchkron._core import DeviceLaunch
-from batchkron.backends.device_programs import device_sources
+from batchkron.backends.cuda.runtime.program import device_sources
 
 EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 

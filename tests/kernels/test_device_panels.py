@@ -7,8 +7,9 @@ import pytest
 from nvrtc import DEVICES
 from oracle import DTYPES
 
-from batchkron.backends.device_kron_groups import rule_groups
-from batchkron.backends.device_panels import (
+from batchkron.backends.cuda.general_kernel import GroupShape
+from batchkron.backends.cuda.kron.choose import rule_groups
+from batchkron.backends.cuda.kron.panels import (
     _CUTS,
     PanelGroup,
     PanelKnobs,
@@ -17,7 +18,6 @@ from batchkron.backends.device_panels import (
     panel_group,
     panel_knobs,
 )
-from batchkron.backends.device_tiling import GroupShape
 
 LIMITS = DEVICES["90"]
 

@@ -10,7 +10,8 @@ from nvrtc import DEVICES
 from oracle import DTYPES, random_array
 
 from batchkron.backends import reference
-from batchkron.backends.device_segments import (
+from batchkron.backends.cuda.segmented.levels import sweep_levels
+from batchkron.backends.cuda.segmented.tiling import (
     EdgeList,
     SegmentMode,
     edge_table,
@@ -18,8 +19,7 @@ from batchkron.backends.device_segments import (
     matrix_words,
     segment_tiling,
 )
-from batchkron.backends.device_sweeps import sweep_levels
-from batchkron.sweep_list import SweepList, SweepPart, SweepStep, SweepVector
+from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 BLOCKS = [
     (1,),

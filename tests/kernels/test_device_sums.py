@@ -5,7 +5,7 @@ import math
 import pytest
 from nvrtc import DEVICES
 
-from batchkron.backends.device_sums import sum_tiling
+from batchkron.backends.cuda.kron_sum.tiling import sum_tiling
 
 
 @pytest.mark.parametrize("limits", DEVICES.values(), ids=DEVICES)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchkron.backends.device_batch_slices import slice_tiling
-from batchkron.backends.device_batch_unit_slices import unit_slice_tiling
-from batchkron.backends.device_batch_units import unit_tiling
-from batchkron.backends.device_batches import LARGEST_SHORT_ID, register_tiling
-from batchkron.backends.device_tiling import (
+from batchkron.backends.cuda.batch.matrix_units import unit_tiling
+from batchkron.backends.cuda.batch.registers import LARGEST_SHORT_ID, register_tiling
+from batchkron.backends.cuda.batch.slices import slice_tiling
+from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
+from batchkron.backends.cuda.general_kernel import (
     MOST_FIXED_MODES,
     DeviceLimits,
     batch_tiling,

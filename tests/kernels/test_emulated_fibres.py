@@ -11,9 +11,9 @@ from emulated_kron import KronLaunch, run, run_often
 from emulation import COPIES, compiled, mistake
 from nvrtc import DEVICES
 
-from batchkron.backends.device_fibre_layouts import FibreTile, fibre_tile
-from batchkron.backends.device_fibre_times import RING, Shape, cuts_of
-from batchkron.backends.device_kron_programs import fibre_program
+from batchkron.backends.cuda.kron.fibres.cost import RING, Shape, cuts_of
+from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_tile
+from batchkron.backends.cuda.kron.programs import fibre_program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 DRAWN = [*(("90", seed) for seed in range(5)), ("80", 5)]  # capability, seed

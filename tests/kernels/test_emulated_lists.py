@@ -8,14 +8,14 @@ import pytest
 from emulation import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
-from batchkron.backends.device_arguments import register_batch_arguments
-from batchkron.backends.device_batch_slices import SliceTiling, slice_tiling
-from batchkron.backends.device_batch_unit_slices import UnitSliceTiling, unit_slice_tiling
-from batchkron.backends.device_batch_units import UnitTiling, unit_tiling
-from batchkron.backends.device_batches import matrix_pitch, record_words
-from batchkron.backends.device_list_programs import slice_program, unit_program, unit_slice_program
-from batchkron.backends.device_programs import Program
-from batchkron.backends.device_tiling import DeviceLimits, plan_order, plan_steps
+from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_tiling
+from batchkron.backends.cuda.batch.programs import slice_program, unit_program, unit_slice_program
+from batchkron.backends.cuda.batch.registers import matrix_pitch, record_words
+from batchkron.backends.cuda.batch.slices import SliceTiling, slice_tiling
+from batchkron.backends.cuda.batch.unit_slices import UnitSliceTiling, unit_slice_tiling
+from batchkron.backends.cuda.general_kernel import DeviceLimits, plan_order, plan_steps
+from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
+from batchkron.backends.cuda.runtime.program import Program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 LISTS = [  # rows and columns of each factor where they differ, else sizes

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import batchkron as bk
-from batchkron.backends import environment
+from batchkron.backends.cpu import environment
 
 # imports, multiplies with enough work for threads, and says what it was warned of on the way
 COUNTED = """

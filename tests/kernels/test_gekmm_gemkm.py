@@ -7,8 +7,8 @@ import pytest
 from oracle import dense_kron, poisoned, random_array, rounding_bound, sizes
 
 import batchkron as bk
-from batchkron.backends import cpu
-from batchkron.spec import KronSpec
+from batchkron.backends.cpu import backend as cpu
+from batchkron.spec.kron import KronSpec
 
 SHAPES = [
     [(1, 1)],

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from batchkron.backends import kernel_cache
-from batchkron.backends.device_programs import Program, compile_options, program_key
-from batchkron.backends.kernel_cache import (
+from batchkron.backends.cuda.runtime import kernel_cache
+from batchkron.backends.cuda.runtime.kernel_cache import (
     CompiledKernel,
     cached_kernel,
     is_kept,
     recorded_kernels,
 )
+from batchkron.backends.cuda.runtime.program import Program, compile_options, program_key
 
 KERNEL = CompiledKernel("_Z4name", b"machine code\0with zeros\0")
 
@@ -179,8 +179,8 @@ def test_the_default_folder_is_the_users(tmp_path, monkeypatch):
 
 # one of several processes that fill, read and shrink one small cache
 WORKER = """
-from batchkron.backends import kernel_cache
-from batchkron.backends.kernel_cache import (
+from batchkron.backends.cuda.runtime import kernel_cache
+from batchkron.backends.cuda.runtime.kernel_cache import (
     CompiledKernel,
     cached_kernel,
     is_kept,

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from batchkron.backends import private_files, tuning_store
-from batchkron.backends.kernel_cache import (
+from batchkron.backends.cuda.runtime import private_files
+from batchkron.backends.cuda.runtime.kernel_cache import (
     CompiledKernel,
     cached_kernel,
     is_kept,
@@ -16,7 +16,8 @@ from batchkron.backends.kernel_cache import (
     private_folder,
     tuning_path,
 )
-from batchkron.backends.tuning_store import Entry, keep_entry, kept_entry
+from batchkron.backends.cuda.tuning import store as tuning_store
+from batchkron.backends.cuda.tuning.store import Entry, keep_entry, kept_entry
 
 OLD, NEW = CompiledKernel("_Z3old", b"planted"), CompiledKernel("_Z3new", b"compiled")
 OLD_ENTRY, NEW_ENTRY = Entry(["planted"], 3.0, 2.0), Entry(["found"], 2.0, 1.0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from oracle import poisoned, random_array
 
-from batchkron.backends import cpu, reference
-from batchkron.sweep_list import SweepList, SweepPart, SweepStep, SweepVector
+from batchkron.backends import reference
+from batchkron.backends.cpu import backend as cpu
+from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 # a block's modes: kernels differ in the size, in what is before and behind, and at tile edges
 SIZES = [

@@ -9,8 +9,8 @@ from oracle import random_array
 from tf32_oracle import T, mode_bound, nearest, tf32_multiply
 
 import batchkron as bk
-from batchkron.backends.device_fibres import fibre_groups
-from batchkron.backends.device_tf32 import tf32_cut
+from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
+from batchkron.backends.cuda.kron.fibres.tf32 import tf32_cut
 
 SIZES = [(16, 16), (64, 64), (33, 17), (128, 8), (5, 100)]
 

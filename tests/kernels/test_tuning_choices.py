@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 from nvrtc import DEVICES, compile_program
 
-from batchkron.backends.cubin import resources
-from batchkron.backends.device_batch_choices import (
+from batchkron.backends.cuda.batch.registers import crews_of
+from batchkron.backends.cuda.batch.search_space import (
     BatchCase,
     BatchSpace,
     chosen_tiling,
     read_batch_choice,
     written_batch_choice,
 )
-from batchkron.backends.device_batches import crews_of
-from batchkron.backends.device_fibres import FibreKnobs
-from batchkron.backends.device_kron_choices import (
+from batchkron.backends.cuda.general_kernel import plan_order, plan_steps
+from batchkron.backends.cuda.kron.fibres.choose import FibreKnobs
+from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.registers.choose import RegisterKnobs
+from batchkron.backends.cuda.kron.search_space import (
     GroupChoice,
     KronCase,
     KronSpace,
@@ -27,11 +29,9 @@ from batchkron.backends.device_kron_choices import (
     rule_choice,
     written_kron_choice,
 )
-from batchkron.backends.device_kron_slices import SliceKnobs
-from batchkron.backends.device_programs import compile_options, device_sources
-from batchkron.backends.device_registers import RegisterKnobs
-from batchkron.backends.device_tf32 import PRODUCTS
-from batchkron.backends.device_tiling import plan_order, plan_steps
+from batchkron.backends.cuda.kron.slices import SliceKnobs
+from batchkron.backends.cuda.runtime.cubin import resources
+from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 
 # factors (K, C), rows, columns, dtype
 KRON = [

@@ -7,12 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from batchkron.backends.cubin import Resources, resources
-from batchkron.backends.device_programs import Program
-from batchkron.backends.device_tiling import DeviceLimits
-from batchkron.backends.kernel_cache import CompiledKernel
-from batchkron.backends.tuning import Tuning, tuned_plans, tuning_for, wanted_tuning
-from batchkron.backends.tuning_search import Kernel, RejectedError, Search
+from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.runtime.cubin import Resources, resources
+from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
+from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.tuning.search import Kernel, RejectedError, Search
+from batchkron.backends.cuda.tuning.tuning import Tuning, tuned_plans, tuning_for, wanted_tuning
 from batchkron.errors import ContextLostError
 
 LIMITS = DeviceLimits(1000, 4)

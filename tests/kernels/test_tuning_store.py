@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from batchkron.backends import kernel_cache, tuning_store
-from batchkron.backends.kernel_cache import is_tuned, tuning_path
-from batchkron.backends.tuning_store import Entry, keep_entry, kept_entry
+from batchkron.backends.cuda.runtime import kernel_cache
+from batchkron.backends.cuda.runtime.kernel_cache import is_tuned, tuning_path
+from batchkron.backends.cuda.tuning import store as tuning_store
+from batchkron.backends.cuda.tuning.store import Entry, keep_entry, kept_entry
 
 ENTRY = Entry([["fibres", 0, 2, 4, 1, 2, 4, 1]], 22.5, 20.0)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sweep_oracle import cells_beside, operator_of
 
 import batchkron as bk
-from batchkron.operators import sweep_hull
-from batchkron.operators.sweep_order import Cells, words
+from batchkron.operators.sparse_grid import added_cells as sweep_hull
+from batchkron.operators.sparse_grid.order import Cells, words
 from batchkron.problems import SparseGrid
 
 
@@ -147,6 +147,6 @@ def test_operators_that_join_nothing_else_lead_to_no_cells(rng, monkeypatch):
 def test_too_many_sweeps_are_refused(rng, monkeypatch):
     cells = np.unique(rng.integers(0, 2, (40, 8)), axis=0)
     both = operator_of(rng, 1, 1, "volume")
-    monkeypatch.setattr("batchkron.operators.sweep_tree._MOST_MASK_BYTES", 2**15)
+    monkeypatch.setattr("batchkron.operators.sparse_grid.schedule._MOST_MASK_BYTES", 2**15)
     with pytest.raises(ValueError, match="too many sweeps on this grid; use a BatchedKron"):
         bk.SparseGridOperator(cells, [[both] * 8], 1)

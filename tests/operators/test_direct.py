@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 import batchkron as bk
-from batchkron.operators.sum_propagator import SumPropagator
+from batchkron.operators.kronecker_sum.exponential import SumPropagator
 
 
 def square(rng, n, kind):

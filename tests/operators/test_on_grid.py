@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sweep_oracle import operator_of
 
 import batchkron as bk
-from batchkron.operators import profiles
+from batchkron.operators.sparse_grid import fibre_profiles as profiles
 from batchkron.problems import SparseGrid
 
 

@@ -14,7 +14,7 @@ from sweep_oracle import apply_term, as_dict, levels_of, operator_of, restricted
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
-from batchkron.problems.mode_operator import ModeOperator
+from batchkron.problems.discretization.mode_operator import ModeOperator
 
 
 def dense_sum(cells, terms, sizes, coefficients=None):

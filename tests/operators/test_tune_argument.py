@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import batchkron as bk
-from batchkron.backends import tuning
+from batchkron.backends.cuda.tuning import tuning
 
 FACTORS = [np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [2.0, 5.0]])]
 LIST = [[[0, 1], [1, 0]], [0, 1], [1, 0]]

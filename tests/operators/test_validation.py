@@ -7,7 +7,7 @@ from oracle import random_array
 import batchkron as bk
 from batchkron.operators.validation import ValidationReport
 from batchkron.problems import make
-from batchkron.problems.grid_operator import validate_groups
+from batchkron.problems.semidiscrete.operators import validate_groups
 
 OFF = 1.0 + 1e-10  # of float64; 1e-10 of one entry is far beyond any bound of rounding
 

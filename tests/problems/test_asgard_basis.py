@@ -5,9 +5,9 @@ import pytest
 from asgard_oracle import asgard_wavelets, wavelet_values
 from numpy.polynomial.legendre import leggauss
 
-from batchkron.problems.asgard_basis import rotate_from_asgard, wavelet_rotation
-from batchkron.problems.axis import Axis
-from batchkron.problems.basis import filters, hierarchical_values
+from batchkron.problems.discretization.multiwavelets import filters, hierarchical_values
+from batchkron.problems.files.asgard.basis import rotate_from_asgard, wavelet_rotation
+from batchkron.problems.statement.axis import Axis
 
 
 @pytest.mark.parametrize("degree", range(8))

@@ -17,11 +17,11 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.problems.asgard_file import load_asgard
-from batchkron.problems.asgard_state import AsgardState
-from batchkron.problems.exact_error import tail_matrix
-from batchkron.problems.projection import project, remainder_gram
-from batchkron.problems.quadrature import cell_points, gauss_rule
+from batchkron.problems.discretization.projection import project, remainder_gram
+from batchkron.problems.discretization.quadrature import cell_points, gauss_rule
+from batchkron.problems.files.asgard.file import load_asgard
+from batchkron.problems.files.asgard.state import AsgardState
+from batchkron.problems.semidiscrete.exact_error import tail_matrix
 from batchkron.storage import identify, load_result
 
 DATA = Path(__file__).parents[1] / "data" / "asgard"

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from numpy.polynomial import Legendre, Polynomial
 
-from batchkron.problems.axis import Axis
-from batchkron.problems.basis import (
+from batchkron.problems.discretization.multiwavelets import (
     BASIS_ID,
     filters,
     hierarchical_transform,
@@ -13,6 +12,7 @@ from batchkron.problems.basis import (
     to_hierarchical,
     to_nodal,
 )
+from batchkron.problems.statement.axis import Axis
 
 DEGREES = [0, 1, 2, 3, 4, 8]
 

@@ -9,7 +9,7 @@ import pytest
 
 from batchkron.operators import BatchedKron, KroneckerProduct, SparseGridOperator
 from batchkron.problems import PDE, Axis, div, gallery, grad, make, mass, time
-from batchkron.problems.grid_operator import choose_form
+from batchkron.problems.semidiscrete.operators import choose_form
 
 CLASSES = {"sweep": SparseGridOperator, "batch": BatchedKron, "dense": KroneckerProduct}
 

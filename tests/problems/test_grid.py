@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from batchkron.problems.grid import SparseGrid, levels_of_cells
+from batchkron.problems.grids.sparse_grid import SparseGrid, levels_of_cells
 
 
 def level_of(cell):

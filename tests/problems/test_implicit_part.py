@@ -5,8 +5,8 @@ import pytest
 from scipy.linalg import expm
 
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, gallery
-from batchkron.problems.default_stepper import IMPLICIT_METHODS
-from batchkron.problems.terms import div, laplacian
+from batchkron.problems.semidiscrete.default_stepper import IMPLICIT_METHODS
+from batchkron.problems.statement.terms import div, laplacian
 from batchkron.problems.time import cos, exp
 from batchkron.solvers import evolve, steppers
 

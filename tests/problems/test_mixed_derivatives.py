@@ -208,7 +208,7 @@ def test_variable_diffusion_does_not_grow_with_its_matrix_in_between(boundary, g
 
 
 def test_what_a_variable_coefficient_outside_costs():
-    """docs/discretization.md names this number: growth on coarse grids, gone on finer ones."""
+    """The number in docs/background/discretization.md: growth on coarse grids, not on fine ones."""
     terms = [*laplacian([X, Y]), div(X, coupling) @ grad(Y), div(Y) @ grad(X, coupling)]
     coarse, _ = growth([X, Y], terms, "dirichlet", 2, 2)
     assert coarse == pytest.approx(4.4e-2, rel=0.05)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from batchkron.problems.axis import Axis
-from batchkron.problems.basis import hierarchical_transform
-from batchkron.problems.mode_operator import ModeOperator, connected
-from batchkron.problems.one_dimension import div_matrix, grad_matrix, mass_matrix
+from batchkron.problems.discretization.dg_matrices import div_matrix, grad_matrix, mass_matrix
+from batchkron.problems.discretization.mode_operator import ModeOperator, connected
+from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.statement.axis import Axis
 
 
 def supports_touch(a, b, level, kind):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batchkron.operators import profiles
+from batchkron.operators.sparse_grid import fibre_profiles as profiles
 from batchkron.problems import SparseGrid, make
-from batchkron.problems.grid_change import carried_over
+from batchkron.problems.semidiscrete.transfer import carried_over
 
 
 def changed(grid, rng):

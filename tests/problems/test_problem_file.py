@@ -24,7 +24,7 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.problems.problem_encoding import encode_problem
+from batchkron.problems.files.encode import encode_problem
 from batchkron.storage import (
     Checkpoint,
     ResultFile,

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from batchkron.problems.axis import Axis
-from batchkron.problems.basis import to_nodal
-from batchkron.problems.projection import (
+from batchkron.problems.discretization.multiwavelets import to_nodal
+from batchkron.problems.discretization.projection import (
     differentiate,
     project,
     project_derivative,
@@ -13,7 +12,8 @@ from batchkron.problems.projection import (
     sample,
     sample_points,
 )
-from batchkron.problems.quadrature import cell_points, gauss_rule
+from batchkron.problems.discretization.quadrature import cell_points, gauss_rule
+from batchkron.problems.statement.axis import Axis
 
 DEGREES = [0, 1, 2, 3, 4, 8]
 

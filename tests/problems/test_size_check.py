@@ -5,19 +5,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from batchkron.problems import (
-    PDE,
-    Axis,
-    Mixed,
-    Separable,
-    SparseGrid,
-    gallery,
-    laplacian,
-    mass,
-    size_check,
-)
-from batchkron.problems.grid import count_cells
-from batchkron.problems.grid_choice import choose_grid, size_of_choice
+from batchkron.problems import PDE, Axis, Mixed, Separable, SparseGrid, gallery, laplacian, mass
+from batchkron.problems.discretization import size_check
+from batchkron.problems.grids.choice import choose_grid, size_of_choice
+from batchkron.problems.grids.sparse_grid import count_cells
 
 X, Y, Z = (Axis(name, 0.0, 1.0) for name in "xyz")
 

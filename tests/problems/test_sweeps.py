@@ -5,9 +5,9 @@ import pytest
 
 import batchkron as bk
 from batchkron.problems import PDE, Axis, SparseGrid, div, gallery, grad, make, mass
-from batchkron.problems.batch_list import batch_list
-from batchkron.problems.mode_operator import ModeOperator
-from batchkron.problems.one_dimension import div_matrix, mass_matrix
+from batchkron.problems.discretization.dg_matrices import div_matrix, mass_matrix
+from batchkron.problems.discretization.mode_operator import ModeOperator
+from batchkron.problems.semidiscrete.batch_list import batch_list
 
 SMALL = [
     (name, {1: 4, 2: 3, 3: 2, 6: 1}[len(make(name, 1, 0).axes)], degree, grid)

@@ -27,10 +27,10 @@ from batchkron.problems import (
     save_problem,
     time,
 )
-from batchkron.problems.basis import hierarchical_transform
-from batchkron.problems.problem_encoding import encode_problem
-from batchkron.problems.volume_element import VolumeElement
-from batchkron.problems.weighted_norm import orthonormal_transform
+from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.problems.discretization.volume_element import VolumeElement
+from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.semidiscrete.weighted_norm import orthonormal_transform
 from batchkron.solvers import evolve
 from batchkron.storage import Document, write_document
 

@@ -21,17 +21,12 @@ from batchkron.solvers import (
     CheckpointWarning,
     EvolveStatus,
     ResumeWarning,
-    checkpointing,
     evolve,
     steppers,
 )
-from batchkron.storage import (
-    atomic,
-    content_limits,
-    load_checkpoint,
-    previous_path,
-    write_document,
-)
+from batchkron.solvers.evolution import checkpoints as checkpointing
+from batchkron.storage import atomic_write as atomic
+from batchkron.storage import content_limits, load_checkpoint, previous_path, write_document
 from batchkron.storage.document import Document
 
 SIZE = 60
@@ -139,7 +134,7 @@ def make_checkpoint(problem, **changes):
 def steps_written(monkeypatch):
     """Record the step of every checkpoint that is saved, instead of saving it."""
     written = []
-    module = sys.modules["batchkron.solvers.checkpointing"]
+    module = sys.modules["batchkron.solvers.evolution.checkpoints"]
     monkeypatch.setattr(module, "save_checkpoint", lambda path, c: written.append(c.step))
     return written
 

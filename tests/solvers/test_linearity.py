@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import LinearOperator
 
-from batchkron.cli.timing import TimedProblem
+from batchkron.cli.running.clock import TimedProblem
 from batchkron.problems import make
 from batchkron.solvers import evolve, steppers
 from batchkron.solvers.protocols import known_beside_rhs, says_linear

@@ -6,7 +6,7 @@ import pytest
 import batchkron as bk
 from batchkron.operators import KroneckerTerm, KroneckerTerms
 from batchkron.problems import PDE, Axis, Dirichlet, Neumann, SparseGrid, gallery, time
-from batchkron.problems.terms import div, grad, laplacian, mass
+from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 from batchkron.solvers.preconditioners.subgrids import (

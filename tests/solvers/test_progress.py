@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from batchkron.solvers.progress import (
+from batchkron.solvers.evolution.progress import (
     NoProgress,
     Pace,
     ProgressBar,

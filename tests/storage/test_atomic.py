@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from batchkron.storage import ResultFile, load_result, save_result
-from batchkron.storage.atomic import write_file
+from batchkron.storage.atomic_write import write_file
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_the_size_limit_of_the_system_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.h5"
     script = (
         "import resource, sys\n"
-        "from batchkron.storage.atomic import write_file\n"
+        "from batchkron.storage.atomic_write import write_file\n"
         f"write_file({str(path)!r}, b'old')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
         "try:\n"

@@ -7,7 +7,7 @@ import pytest
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage import Checkpoint, load_checkpoint, save_checkpoint
-from batchkron.storage.states import check_checkpoint
+from batchkron.storage.results import check_checkpoint
 
 GOOD = Checkpoint(
     u=np.arange(3.0),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from batchkron.storage import Document, read_file, write_document
-from batchkron.storage.container import chunk_shape, file_image
+from batchkron.storage.writer import chunk_shape, file_image
 
 FORMAT = {"format": "batchkron-result", "format_version": 1}
 

@@ -11,8 +11,9 @@ from fuzzing import watch
 
 from batchkron import ProblemFileError
 from batchkron.problems import load_problem, make, save_problem
-from batchkron.problems.problem_encoding import encode_problem
-from batchkron.storage import ResultFile, load_result, save_result, states
+from batchkron.problems.files.encode import encode_problem
+from batchkron.storage import ResultFile, load_result, save_result
+from batchkron.storage import results as states
 
 CONSTANT = '{"kind":"constant","value":1.0}'
 SPLINE = '{"kind":"spline","times":[0,1],"values":[0,2],"order":3}'

@@ -18,7 +18,6 @@ from batchkron.storage import (
     Document,
     ResultFile,
     checkpoint_obstacle,
-    container,
     content_limits,
     load_checkpoint,
     load_result,
@@ -28,6 +27,7 @@ from batchkron.storage import (
     save_result,
     write_document,
 )
+from batchkron.storage import writer as container
 
 
 @pytest.fixture

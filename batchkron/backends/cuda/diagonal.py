@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from batchkron.backends.cuda.device import (
+from batchkron.backends.cuda.kron.programs import diagonal_program
+from batchkron.backends.cuda.runtime.arguments import diagonal_arguments
+from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
     current_device,
@@ -15,9 +17,7 @@ from batchkron.backends.cuda.device import (
     load_kernel,
     ready_stream,
 )
-from batchkron.backends.cuda.launch import Launch, PlainCalls, Remembered
-from batchkron.backends.device_arguments import diagonal_arguments
-from batchkron.backends.device_kron_programs import diagonal_program
+from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, Remembered
 
 _THREADS = 256
 _BLOCKS_PER_PROCESSOR = 8

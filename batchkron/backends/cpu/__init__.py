@@ -1,0 +1,1 @@
+"""The backend on the CPU: the compiled core and its threads."""

@@ -1,0 +1,325 @@
+"""The CPU backend: plans over the compiled kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.backends.cpu import native as _native
+from batchkron.backends.cpu.environment import check_environment
+from batchkron.backends.krylov_arguments import Stage
+from batchkron.backends.protocol import (
+    BatchPlan,
+    KronProduct,
+    KrylovPasses,
+    SegmentedPlan,
+    SumPlan,
+    SweepPlan,
+)
+from batchkron.backends.sum_as_batch import ListedSum
+from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
+from batchkron.spec.segmented import SegmentedSpec
+from batchkron.spec.sweeps import SweepList, SweepPart
+
+name = "cpu"
+array_module = np
+
+_NativeKronPlan = (
+    _native.KronPlanFloat32
+    | _native.KronPlanFloat64
+    | _native.KronPlanComplex64
+    | _native.KronPlanComplex128
+)
+_KRON_PLANS: dict[np.dtype[Any], Callable[..., _NativeKronPlan]] = {
+    np.dtype(np.float32): _native.KronPlanFloat32,
+    np.dtype(np.float64): _native.KronPlanFloat64,
+    np.dtype(np.complex64): _native.KronPlanComplex64,
+    np.dtype(np.complex128): _native.KronPlanComplex128,
+}
+_KRON_PRODUCTS = {
+    np.dtype(np.float32): _native.KronProductFloat32,
+    np.dtype(np.float64): _native.KronProductFloat64,
+    np.dtype(np.complex64): _native.KronProductComplex64,
+    np.dtype(np.complex128): _native.KronProductComplex128,
+}
+_KRON_SUMS = {
+    np.dtype(np.float32): _native.KronSumFloat32,
+    np.dtype(np.float64): _native.KronSumFloat64,
+    np.dtype(np.complex64): _native.KronSumComplex64,
+    np.dtype(np.complex128): _native.KronSumComplex128,
+}
+_BATCH_PLANS = {
+    np.dtype(np.float32): _native.BatchPlanFloat32,
+    np.dtype(np.float64): _native.BatchPlanFloat64,
+    np.dtype(np.complex64): _native.BatchPlanComplex64,
+    np.dtype(np.complex128): _native.BatchPlanComplex128,
+}
+
+_SEGMENTED_PLANS = {
+    np.dtype(np.float32): _native.SegmentedPlanFloat32,
+    np.dtype(np.float64): _native.SegmentedPlanFloat64,
+    np.dtype(np.complex64): _native.SegmentedPlanComplex64,
+    np.dtype(np.complex128): _native.SegmentedPlanComplex128,
+}
+_SWEEP_PLANS = {
+    np.dtype(np.float32): _native.SweepPlanFloat32,
+    np.dtype(np.float64): _native.SweepPlanFloat64,
+    np.dtype(np.complex64): _native.SweepPlanComplex64,
+    np.dtype(np.complex128): _native.SweepPlanComplex128,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KronPlan:
+    """y = alpha * (F_1 x ... x F_d) x + beta * y by the sliced-multiply engine."""
+
+    native: _NativeKronPlan
+
+    def run(
+        self,
+        factors: Sequence[Array],
+        x: Array,
+        alpha: complex,
+        beta: complex,
+        y: Array | None,
+        out: Array,
+    ) -> None:
+        """Write the result to ``out``, C-contiguous; y may be ``out`` itself."""
+        if beta == 0 or y is None:
+            self.native.run(factors, x, alpha, out, False)
+            return
+        if y is not out:
+            np.multiply(y, beta, out=out)
+        elif beta != 1:
+            out *= beta
+        self.native.run(factors, x, alpha, out, True)
+
+
+@lru_cache(maxsize=1024)
+def kron_plan(spec: KronSpec) -> KronPlan:
+    """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
+    check_environment()
+    native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
+    return KronPlan(native)
+
+
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
+    """Return a product that holds its own packed copy of the factors, in full precision."""
+    check_environment()
+    return _KRON_PRODUCTS[factors[0].dtype](factors)
+
+
+def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
+    """Return a product with new factors of the same shapes."""
+    return kron_product(factors)
+
+
+def kron_sum(factors: Sequence[Array]) -> KronProduct:
+    """Return the product with a Kronecker sum, which holds its own packed copy of the factors."""
+    check_environment()
+    return _KRON_SUMS[factors[0].dtype](factors)
+
+
+def current_device() -> str:
+    """Return where operators are."""
+    return "cpu"
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an uninitialised array."""
+    return np.empty(shape, dtype)
+
+
+def batch_plan(spec: BatchSpec) -> BatchPlan:
+    """Return the plan of a batch list; it holds its own copy of the pools."""
+    check_environment()
+    return _BATCH_PLANS[spec.dtype](
+        spec.pools,
+        spec.factor_ids,
+        spec.inputs,
+        spec.outputs,
+        spec.weights,
+        spec.systems,
+        spec.num_inputs,
+        spec.num_outputs,
+        [flags.tolist() for flags in spec.identity],
+        spec.accumulation == "atomic",
+    )
+
+
+def sum_plan(factors: Sequence[Array]) -> ListedSum:
+    """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
+    return ListedSum(batch_plan, factors)
+
+
+def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the arrays themselves."""
+    return tuple(arrays)
+
+
+def reserve(plan: object, outer: int, inner: int) -> None:
+    """Do nothing: memory belongs to the calling thread."""
+
+
+def diagonal_product(entries: Array) -> None:
+    """Return nothing: NumPy multiplies elements."""
+
+
+def workspace() -> None:
+    """Return nothing: operators use memory of the calling thread."""
+
+
+_KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+@lru_cache(maxsize=256)
+def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPasses:
+    check_environment()
+    return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name))
+
+
+def krylov_passes(
+    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+) -> KrylovPasses:
+    """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
+    return _krylov_sequence(names, dtype)
+
+
+def krylov_iterations(plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int) -> None:
+    """Return nothing: what an iteration calls costs little beside its work."""
+
+
+def krylov_parts(n: int, systems: int) -> int:
+    """Return 0: sums of parts are the passes' own."""
+    return 0
+
+
+def krylov_vectors(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return uninitialised vectors of which the first begins a cache line."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + 63, np.uint8)
+    begin = -address(memory) % 64
+    return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
+def krylov_stream() -> tuple[str, None]:
+    """Return what tells the CPU from devices."""
+    return "cpu", None
+
+
+def krylov_reader() -> Callable[[Array], Array]:
+    """Return what gives back an array, which is on the host."""
+    return lambda array: array
+
+
+def krylov_recorder() -> None:
+    """Return nothing: calls cost less than what a recorder would."""
+
+
+def address(array: Array) -> int:
+    """Return where an array lies."""
+    return int(array.__array_interface__["data"][0])
+
+
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    check_environment()
+    return _SEGMENTED_PLANS[spec.dtype](
+        spec.matrices,
+        spec.before,
+        spec.behind,
+        spec.num_inputs,
+        spec.starts,
+        spec.factor_ids,
+        spec.children,
+    )
+
+
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    check_environment()
+    steps = [
+        (step.target, step.adds, [_in_32_bits(part) for part in step.parts])
+        for step in sweeps.steps
+    ]
+    return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
+
+
+def _in_32_bits(part: SweepPart) -> SweepPart:
+    """Return a part with the indices that the core takes.
+
+    Raises
+    ------
+    ValueError
+        If it has 2^31 edges or blocks.
+    """
+    for ids in part[-3:]:
+        if ids.dtype.itemsize > 4 and ids.size and ids.max() > np.iinfo(np.int32).max:
+            raise ValueError("a sweep joins more than 2^31 pairs or cells; the grid is too large")
+    indices: list[NDArray[Any]] = [ids.astype(np.int32, copy=False) for ids in part[-3:]]
+    return SweepPart(*part[:-3], *indices)
+
+
+def kron(factors: Sequence[Array], out: Array) -> None:
+    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
+
+    The right factors are multiplied first: all but the last product are small.
+    """
+    check_environment()
+    matrices = [np.ascontiguousarray(factor) for factor in factors]
+    if len(matrices) == 1:
+        out[...] = matrices[0]
+        return
+    right = matrices.pop()
+    while len(matrices) > 1:
+        left = matrices.pop()
+        shape = (left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
+        product = np.empty(shape, out.dtype)
+        _native.kron(left, right, product)
+        right = product
+    _native.kron(matrices[0], right, out)
+
+
+def plain_kron() -> None:
+    """Products of plain matrices have no way of their own on the CPU."""
+
+
+def check_capture(factors: object, out: object, dtype: object) -> None:
+    """On the CPU nothing is captured."""
+
+
+def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+    """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
+    check_environment()
+    _native.sum_vectors(factors, vectors, out)
+
+
+def batched_gemm(
+    a: Array,
+    b: Array,
+    c: Array,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
+    check_environment()
+    a_ids, b_ids, c_ids = ids
+    order = np.argsort(c_ids, kind="stable")
+    starts = np.searchsorted(c_ids[order], np.arange(len(c) + 1))
+    _native.batched_gemm(
+        np.ascontiguousarray(a),
+        np.ascontiguousarray(b),
+        c,
+        alpha,
+        transpose_b,
+        a_ids[order],
+        b_ids[order],
+        starts,
+    )

@@ -1,0 +1,158 @@
+"""Batch lists of any shape, each product between two buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.programs import batch_program
+from batchkron.backends.cuda.general_kernel import Step, Tiling, batch_tiling
+from batchkron.backends.cuda.runtime.arguments import FACTOR, STEP, batch_arguments
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    device_errors,
+    device_limits,
+    load_kernel,
+    ready_stream,
+    runtime,
+)
+from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
+from batchkron.backends.cuda.runtime.launch import Launch, Remembered, batch_scalars
+from batchkron.backends.cuda.runtime.program import has_fixed_steps
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """The sizes of a batch list, and how its results are added."""
+
+    steps: tuple[Step, ...]
+    dtype: np.dtype[Any]
+    products: int
+    systems: int
+    num_inputs: int
+    num_outputs: int
+    input_size: int
+    output_size: int
+    owner: bool
+
+
+class ListBatch:
+    """A batch list on the device, ready to run on any vectors."""
+
+    def __init__(self, shape: BatchShape, device: int, arrays: dict[str, Any]) -> None:
+        """Take the device arrays "ids", "inputs", "outputs" and "starts"."""
+        self.shape = shape
+        self.device = device
+        self._arrays = arrays
+        self._workspaces = Workspaces()
+        self._tilings: dict[int, tuple[Tiling, Any]] = {}
+        self._launches: Remembered[tuple[int, int], tuple[Launch, int]] = Remembered()
+        self._scalars = batch_scalars(shape.dtype)
+        fixed = has_fixed_steps(shape.steps)
+        self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
+        for key, array in arrays.items():
+            self._arguments[key] = array.data.ptr
+        for key in ("products", "systems", "num_inputs", "num_outputs"):
+            self._arguments[key] = getattr(shape, key)
+        self._arguments["input_size"] = shape.input_size
+        self._arguments["output_size"] = shape.output_size
+
+    def set_weights(self, weights: DeviceArray) -> None:
+        """Take the weights (systems or 1, products); without them all are 1."""
+        self._launches.clear()
+        self._arguments["weights"] = weights.data.ptr
+        self._arguments["weight_system"] = self.shape.products if len(weights) > 1 else 0
+
+    def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Say where the matrices of each step are."""
+        self._launches.clear()
+        if has_fixed_steps(self.shape.steps):
+            self._arguments["steps"]["factors"] = list(factors)
+            return
+        steps = np.array([(s.L, s.C, s.K, s.R) for s in self.shape.steps], STEP)
+        table = np.array(list(factors), FACTOR)
+        self._arrays["step table"] = cupy.asarray(steps.view(np.int64))
+        self._arrays["factor table"] = cupy.asarray(table.view(np.int64))
+        pointers = [self._arrays[key].data.ptr for key in ("step table", "factor table")]
+        self._arguments["steps"] = (*pointers, len(self.shape.steps))
+
+    def prepare(self, inner: int) -> tuple[Tiling, Any]:
+        """Return the tiling and kernel for ``inner`` vectors at once; compiled when first asked."""
+        if inner not in self._tilings:
+            shape, limits = self.shape, device_limits(self.device)
+            buffers = 3 if shape.owner else 2
+            tiling = batch_tiling(shape.steps, inner, buffers, shape.dtype.itemsize, limits)
+            program = batch_program(shape.dtype, tiling, shape.owner)
+            self._tilings[inner] = tiling, load_kernel(program, self.device)
+        return self._tilings[inner]
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self.device, x, y)
+        shape = self.shape
+        with device_errors():
+            if y.size == 0:
+                return
+            if x.size == 0 or shape.products == 0 or shape.input_size == 0:
+                if not accumulate:
+                    y.data.memset_async(0, y.nbytes)
+                return
+            self.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
+        if 0 not in (outer, inner, self.shape.products, self.shape.input_size):
+            _, workspace = self._prepared(outer, inner)
+            self._workspaces.pointer(workspace)
+
+    def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
+        """Return how many thread blocks work on units of the list, and on slabs of vectors."""
+        units = self.shape.num_outputs if self.shape.owner else self.shape.products
+        most = tiling.most_blocks(device_limits(self.device))
+        blocks = min(-(-units // tiling.teams), most)
+        slabs = min(outer * -(-inner // tiling.width), MOST_BLOCKS_DOWN, max(1, most // blocks))
+        return blocks, slabs
+
+    def _prepared(self, outer: int, inner: int) -> tuple[Launch, int]:
+        """Return the launch for vectors (outer, …, inner), and the bytes of its workspace."""
+        prepared = self._launches.get((outer, inner))
+        if prepared is None:
+            tiling, kernel = self.prepare(inner)
+            grid = self._grid(tiling, outer, inner)
+            arguments = self._arguments.copy()
+            arguments["outer"], arguments["inner"] = outer, inner
+            arguments["staged"] = tiling.staged_elements
+            arguments["buffer"], arguments["team"] = tiling.buffer_elements, tiling.team_elements
+            launch = Launch(
+                kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate"
+            )
+            prepared = launch, math.prod(grid) * tiling.workspace_bytes
+            self._launches[outer, inner] = prepared
+        return prepared
+
+    def launch(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Do `run` for vectors at the addresses x and y, neither of them empty."""
+        launch, workspace = self._prepared(outer, inner)
+        memory = self._workspaces.pointer(workspace)
+        stream, shape = ready_stream(self.device), self.shape
+        if not (accumulate or shape.owner):
+            elements = outer * shape.num_outputs * shape.output_size * inner
+            runtime.memsetAsync(y, 0, elements * shape.dtype.itemsize, stream)
+        launch(stream, (x, y, memory), self._scalars(alpha, accumulate))

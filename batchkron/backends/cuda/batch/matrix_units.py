@@ -1,0 +1,197 @@
+"""How products of a batch list of real elements are cut for matrix units of double precision.
+
+Pure arithmetic on sizes, without any device: the kernel's contract is in
+``csrc/cuda/batched_units.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.registers import record_words
+from batchkron.backends.cuda.general_kernel import DeviceLimits, Step
+from batchkron.backends.cuda.runtime.hardware import WARP, carveout
+
+_HALF = 8  # rows of a fragment; a matrix has one or two halves
+# Multiply-adds of a slice, by bytes of an element: with fewer, others were faster on an H200.
+_LEAST_MULTIPLIES = {8: 200, 4: 500}
+_MOST_LEADING = 8  # entries of a mode that lanes multiply
+_MOST_PARTS = 4  # of a mode whose results are different warps'
+_MOST_SUMS = 32  # of a lane, two registers each
+_MOST_CHUNK = 16  # elements of a block that a lane loads at a time, of all parts of a split mode
+# Warps of an output, so that a lane can have 255 registers: with 16, which leave it 128, blocks of
+# (6,4) took 1326 µs on an H200 instead of 393.
+_MOST_WARPS = 8
+_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_FILLS = 6  # waves of them, so that the last one matters little
+_PIPELINED = 8  # products one after another, so that the first one's latency matters little
+_BLOCK_WARPS = 4
+
+
+@dataclass(frozen=True)
+class UnitTiling:
+    """How a kernel evaluates products on matrix units.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    split : int or None
+        The step along a leading mode whose results are different warps'.
+    lanes : int or None
+        The step along the next mode, which each lane multiplies.
+    slow, fast : tuple of int
+        Steps of the two matrices: one of up to 16, or two of 4.
+    crew : int
+        Warps, or groups of them for a split mode, that share the products of an output.
+    outputs : int
+        Outputs of a thread block.
+    chunk : int
+        Entries of the lanes' mode that are loaded at a time.
+    short_ids : bool
+        Whether ids have 16 bits.
+    """
+
+    steps: tuple[Step, ...]
+    split: int | None
+    lanes: int | None
+    slow: tuple[int, ...]
+    fast: tuple[int, ...]
+    crew: int
+    outputs: int
+    chunk: int
+    short_ids: bool
+
+    @property
+    def warps(self) -> int:
+        """Warps that evaluate one product."""
+        return 1 if self.split is None else self.steps[self.split].C
+
+    @property
+    def block(self) -> int:
+        """Threads of a thread block."""
+        return WARP * self.warps * self.crew * self.outputs
+
+    @property
+    def record_words(self) -> int:
+        """Words of 4 bytes of a product's record in the list."""
+        return record_words(len(self.steps), self.short_ids)
+
+    @property
+    def size(self) -> int:
+        """Elements of a block of results."""
+        return math.prod(step.K for step in self.steps)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block: matrices of the lanes' mode, or the sums."""
+        held = 0 if self.lanes is None else self.steps[self.lanes].C
+        matrix = held * (held + held % 2)
+        staged = self.block // WARP * 2 * matrix
+        sums = 0 if self.crew == 1 else self.outputs * self.crew * self.size
+        return 8 * max(staged, sums)
+
+    @property
+    def carveout(self) -> int:
+        """Percentage of the memory on chip that should be shared memory; caches use the rest."""
+        blocks = max(1, 16 * WARP // self.block)
+        return carveout(blocks, self.shared_bytes)
+
+
+def unit_tiling(
+    steps: tuple[Step, ...],
+    dtype: np.dtype[np.generic],
+    outputs: int,
+    products: int,
+    short_ids: bool,
+    identities: bool,
+    limits: DeviceLimits,
+) -> UnitTiling | None:
+    """Return how products of single vectors are evaluated on matrix units, or None if they are not.
+
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. Lists with
+    identities have other kernels: on matrix units an infinity would meet zeros.
+    """
+    if identities or dtype.kind != "f":
+        return None
+    modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
+    each = _modes_of_matrix([steps[s] for s in modes], dtype.itemsize)
+    if each is None or len(modes) > 2 * each + 2:
+        return None
+    leading, slow, fast = modes[: -2 * each], modes[-2 * each : -each], modes[-each:]
+    if not may_use_units([steps[s] for s in slow + fast] if each == 1 else [], dtype, limits):
+        return None
+    lanes, split = leading[-1] if leading else None, leading[0] if len(leading) == 2 else None
+    held, warps = (1 if s is None else steps[s].C for s in (lanes, split))
+    halves = 2 if each == 2 else _halves(steps[fast[0]])
+    slice_sums = 2 * halves**2
+    if any(steps[s].C != steps[s].K or steps[s].C == 1 for s in leading):
+        return None
+    if warps > 1 and dtype.itemsize == 4:
+        return None  # others were faster
+    if held > _MOST_LEADING or warps > _MOST_PARTS or held * slice_sums > _MOST_SUMS:
+        return None
+    crew = _crew(warps, outputs, products, limits)
+    if crew * warps * outputs < _WARPS_WANTED * limits.multiprocessors:
+        return None  # others share an output between more threads
+    tiling = UnitTiling(
+        steps=steps,
+        split=split,
+        lanes=lanes,
+        slow=tuple(slow),
+        fast=tuple(fast),
+        crew=crew,
+        outputs=max(1, _BLOCK_WARPS // (warps * crew)),
+        chunk=_chunk(held, _MOST_CHUNK // (slice_sums * warps)),
+        short_ids=short_ids,
+    )
+    return tiling if tiling.shared_bytes <= limits.shared_bytes else None
+
+
+def may_use_units(
+    matrices: Sequence[Step], dtype: np.dtype[np.generic], limits: DeviceLimits
+) -> bool:
+    """Whether these matrices may be multiplied on matrix units of double precision.
+
+    Where these do no more than ordinary cores do, only in double precision, and without padding.
+    """
+    if limits.double_units or dtype == np.float32:
+        return limits.double_units
+    return all(size % _HALF == 0 for step in matrices for size in (step.C, step.K))
+
+
+def _modes_of_matrix(steps: Sequence[Step], itemsize: int) -> int | None:
+    """Return how many of the last modes each of the two matrices takes, None if there are none."""
+    if [(step.C, step.K) for step in steps[-4:]] == [(4, 4)] * 4:
+        return 2 if itemsize == 8 else None
+    if len(steps) < 2:
+        return None
+    slow, fast = steps[-2:]
+    if max(slow.C, slow.K, fast.C, fast.K) > 2 * _HALF or _halves(slow) != _halves(fast):
+        return None
+    multiplies = fast.K * slow.C * (fast.C + slow.K)
+    return 1 if multiplies >= _LEAST_MULTIPLIES[itemsize] else None
+
+
+def _halves(step: Step) -> int:
+    """Return how many halves of a matrix the results are."""
+    return -(-step.K // _HALF)
+
+
+def _chunk(held: int, most: int) -> int:
+    """Return how many slices are loaded at a time: an even number of chunks, or all of them."""
+    chunks = [held // count for count in range(2, held + 1, 2) if held % count == 0]
+    return next((chunk for chunk in chunks if chunk <= max(1, most)), held)
+
+
+def _crew(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many (groups of) warps share an output, so that the device is filled evenly."""
+    wanted = _FILLS * _WARPS_WANTED * limits.multiprocessors
+    most = min(_MOST_WARPS // warps, products // max(1, outputs) // _PIPELINED)
+    crew = 1
+    while 2 * crew <= most and crew * warps * outputs < wanted:
+        crew *= 2
+    return crew

@@ -1,0 +1,130 @@
+"""The passes of a product over a block in registers: which modes go together, where elements lie.
+
+Pure arithmetic on sizes, without any device: the kernel's contract is in
+``csrc/cuda/batched_registers.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from batchkron.backends.cuda.general_kernel import Step
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMode:
+    """A mode that a thread holds whole: C entries ``source`` apart become K ``target`` apart."""
+
+    step: int
+    C: int
+    K: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadMode:
+    """A mode whose entries go to different items."""
+
+    size: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPass:
+    """One pass over a block: the held modes of each item, and the modes that make the items."""
+
+    held: tuple[HeldMode, ...]
+    spread: tuple[SpreadMode, ...]
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return math.prod(mode.size for mode in self.spread)
+
+    @property
+    def elements(self) -> int:
+        """The largest number of an item's elements."""
+        return largest_tile([(mode.C, mode.K) for mode in self.held])
+
+
+def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
+    """Return the most elements of a tile while its modes are multiplied one after another."""
+    size = largest = math.prod(C for C, _ in shapes)
+    for C, K in shapes:
+        size = size // C * K
+        largest = max(largest, size)
+    return largest
+
+
+def cut_steps(steps: Sequence[Step], most: int) -> list[list[int]]:
+    """Cut the steps into the fewest runs whose tiles have at most ``most`` elements.
+
+    Of several ways the one with the smallest tiles.
+    """
+
+    def tile(begin: int, end: int) -> int:
+        return largest_tile([(step.C, step.K) for step in steps[begin:end]])
+
+    best: list[tuple[int, int, list[int]]] = [(0, 0, [])]
+    for end in range(1, len(steps) + 1):
+        ways = [
+            (count + 1, total + tile(begin, end), [*ends, end])
+            for begin, (count, total, ends) in enumerate(best)
+            if begin == end - 1 or tile(begin, end) <= most
+        ]
+        best.append(min(ways))
+    ends = best[-1][2]
+    return [list(range(begin, end)) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def plan_passes(
+    steps: Sequence[Step], cuts: Sequence[Sequence[int]], itemsize: int
+) -> tuple[tuple[BatchPass, ...], int, int]:
+    """Return the passes, and the padding of a block in shared memory.
+
+    Padded are blocks where each thread of the first pass reads a run of whole 16-byte words: an
+    odd number of words apart, these lie in different banks.
+    """
+    modes = len(steps)
+    sizes = [0] * modes
+    for step in steps:
+        sizes[step.mode] = step.C
+    square = all(step.C == step.K for step in steps)
+    first = sorted(steps[s].mode for s in cuts[0])
+    run = math.prod(sizes[mode] for mode in first)
+    together = first == list(range(modes - len(first), modes)) and run < math.prod(sizes)
+    even = run * itemsize % 32 == 0
+    gap = 16 // itemsize if square and together and even else 0
+    border = first[0] if gap else 0
+    passes = []
+    for cut in cuts:
+        source = list(_strides(sizes, border, gap))
+        held_modes = {steps[s].mode for s in cut}
+        inputs = list(sizes)
+        for s in cut:
+            sizes[steps[s].mode] = steps[s].K
+        target = list(_strides(sizes, border, 0 if cut is cuts[-1] else gap))
+        order = sorted(cut, key=lambda s: steps[s].mode) if square else cut
+        held = tuple(
+            HeldMode(s, steps[s].C, steps[s].K, source[steps[s].mode], target[steps[s].mode])
+            for s in order
+        )
+        spread = tuple(
+            SpreadMode(inputs[mode], source[mode], target[mode])
+            for mode in reversed(range(modes))
+            if mode not in held_modes
+        )
+        passes.append(BatchPass(held, spread))
+    return tuple(passes), run if gap else 1, gap
+
+
+def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
+    """Yield the strides of a block with ``gap`` elements after each run of the modes >= border."""
+    run = math.prod(sizes[border:])
+    for mode in range(len(sizes)):
+        after = math.prod(sizes[mode + 1 :])
+        yield after // run * (run + gap) if gap and mode < border else after

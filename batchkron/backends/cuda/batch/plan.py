@@ -1,0 +1,355 @@
+"""Batch lists on the device, and batches of small multiplies as such lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.general import BatchShape, ListBatch
+from batchkron.backends.cuda.batch.registers import matrix_pitch
+from batchkron.backends.cuda.batch.single_vector import (
+    WORD,
+    RegisterBatch,
+    list_records,
+    tiling_of_batch,
+)
+from batchkron.backends.cuda.general_kernel import Step, plan_order, plan_steps
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    note_move,
+    upload,
+)
+from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
+from batchkron.backends.cuda.runtime.launch import PlainCalls
+from batchkron.backends.cuda.tuning.tuning import wanted_tuning
+from batchkron.spec.kron import Array, BatchSpec
+
+
+class BatchPlan(PlainCalls):
+    """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] on one device.
+
+    "atomic": one team of threads per product. "owner" and "auto": one per output, which adds its
+    products in the list's order.
+    """
+
+    def __init__(self, spec: BatchSpec) -> None:
+        device = current_device()
+        super().__init__(device)
+        inputs = [pool.shape[3] for pool in spec.pools]
+        outputs = [pool.shape[2] for pool in spec.pools]
+        order = plan_order(inputs, outputs)
+        owner = spec.accumulation != "atomic"
+        self._order = order
+        self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
+        self._pools = _one_for_each(spec.pools, _empty_pool)
+        self._weights = cupy.empty(spec.weights.shape, spec.dtype)
+        self._replaced: list[DeviceArray] = []  # graphs that were captured before still read them
+        self._unit_weights = cupy.empty((1,), np.int32)
+        shape = BatchShape(
+            steps=plan_steps(inputs, outputs, order, spec.dtype),
+            dtype=spec.dtype,
+            products=len(spec.inputs),
+            systems=max(1, spec.systems),
+            num_inputs=spec.num_inputs,
+            num_outputs=spec.num_outputs,
+            input_size=spec.input_size,
+            output_size=spec.output_size,
+            owner=owner,
+        )
+        lists = self._lists(spec, owner)
+        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        self._batch = ListBatch(shape, device, arrays)
+        self._registers = self._register_batch(lists, arrays.get("starts"))
+        self._workspaces = Workspaces()
+        self._bind()
+        self.set_values(spec.pools, spec.weights)
+        tuning = wanted_tuning()
+        if tuning is not None and self._registers is not None:
+            from batchkron.backends.cuda.batch.tuned import tuned_batch
+
+            self._registers = tuned_batch(self._registers, shape, device, tuning)
+        if math.prod((shape.products, shape.input_size, shape.output_size)):
+            self.reserve(1, 1)
+
+    def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Array]:
+        """Return the batch list in the kernels' order, -1 for factors that are identities."""
+        columns = []
+        for mode in self._order:
+            ids = spec.factor_ids[:, mode]
+            columns.append(np.where(spec.identity[mode][ids], -1, ids))
+        sorted_outputs = spec.outputs[self._permutation]
+        lists: dict[str, Array] = {
+            "ids": np.stack(columns, axis=1)[self._permutation].astype(np.int32),
+            "inputs": spec.inputs[self._permutation],
+            "outputs": sorted_outputs,
+        }
+        if owner:
+            lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
+        return lists
+
+    def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
+        """Return the list as the kernel for blocks in registers takes it, where there is one."""
+        shape = self._batch.shape
+        if not shape.owner or shape.input_size * shape.output_size == 0:
+            return None
+        counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
+        device = self._batch.device
+        ids, bounds = lists["ids"], lists["starts"]
+        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, ids, bounds, device)
+        if tiling is None:
+            return None
+        if is_tuned():  # else a process need not load what reads it
+            from batchkron.backends.cuda.batch.tuned import planned_tiling
+
+            tiling = planned_tiling(tiling, shape, device)
+        arrays = {
+            "list": list_records(ids, lists["inputs"], bounds, tiling),
+            "starts": starts,
+            "unit_weights": self._unit_weights,
+        }
+        return RegisterBatch(tiling, shape.dtype, device, counts, arrays)
+
+    def _bind(self) -> None:
+        """Tell the kernels where pools and weights are."""
+        steps = self._batch.shape.steps
+        pools = [self._pools[mode] for mode in self._order]
+        self._batch.set_weights(self._weights)
+        self._batch.set_factors(
+            [_pool_factor(pool, step.K) for pool, step in zip(pools, steps, strict=True)]
+        )
+        if self._registers is not None:
+            places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
+            self._registers.set_values(places, self._weights)
+
+    def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
+        """Allocate anew what was shared, by modes or by systems, and no longer is."""
+        homes, home = _homes(pools, self._pools), self._weights
+        if len(weights) not in (1, len(home)):
+            home = cupy.empty(weights.shape, home.dtype)
+        old, new = [*self._pools, self._weights], [*homes, home]
+        if any(one is not other for one, other in zip(old, new, strict=True)):
+            self._replaced += old
+            self._pools, self._weights = homes, home
+            self._bind()
+            note_move()
+
+    def set_values(self, pools: Sequence[Array], weights: Array) -> None:
+        """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products).
+
+        In place, but where modes or systems shared values and now differ. The device holds a matrix
+        by columns, padded: consecutive outputs are consecutive in memory.
+        """
+        with device_errors():
+            self._make_room(pools, weights)
+        pairs = {
+            id(target): (_padded(pool, len(target)), target)
+            for pool, target in zip(pools, self._pools, strict=True)
+        }
+        values, targets = zip(*pairs.values(), strict=True)
+        ordered = np.broadcast_to(weights[:, self._permutation], self._weights.shape)
+        unit = np.array([np.all(weights == 1)], np.int32)
+        upload([*values, ordered, unit], [*targets, self._weights, self._unit_weights])
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need."""
+        if self._registers is None or not (inner == 1 or self._turns()):
+            self._batch.reserve(outer, inner)
+            return
+        self._registers.prepare()
+        if inner > 1:
+            self._turned(outer, inner)
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
+        registers = self._registers if x.size and y.size else None
+        turns = inner > 1 and self._turns()
+        if registers is None or not (turns or (inner == 1 and x.data.ptr % WORD == 0)):
+            self._batch.run(x, y, outer, inner, alpha, accumulate)
+            return
+        check_device(self._batch.device, x, y)
+        with device_errors():
+            if not turns:
+                registers.run(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
+                return
+            source, target = self._turned(outer, inner)
+            source[...] = x.reshape(outer, -1, inner).transpose(2, 0, 1)
+            registers.run(source.data.ptr, target.data.ptr, outer * inner, alpha, False)
+            result, sums = target.transpose(1, 2, 0), y.reshape(outer, -1, inner)
+            if accumulate:
+                sums += result
+            else:
+                sums[...] = result
+
+    def _turns(self) -> bool:
+        """Whether several vectors at once go one after another through the kernel in registers.
+
+        It takes these turned to (inner, outer, blocks). The turning pays where the products read
+        more blocks than there are.
+        """
+        shape = self._batch.shape
+        blocks = shape.num_inputs * shape.input_size + shape.num_outputs * shape.output_size
+        return self._registers is not None and blocks <= shape.products * shape.input_size
+
+    def _turned(self, outer: int, inner: int) -> tuple[DeviceArray, DeviceArray]:
+        """Return workspace for vectors (inner, outer, blocks) and for their results."""
+        shape, vectors = self._batch.shape, outer * inner
+        given, results = (
+            shape.num_inputs * shape.input_size,
+            shape.num_outputs * shape.output_size,
+        )
+        begin = -(-vectors * given // WORD) * WORD  # elements: the results begin at a word as well
+        memory = self._workspaces.array(begin + vectors * results, shape.dtype)
+        source = memory[: vectors * given].reshape(inner, outer, given)
+        return source, memory[begin:].reshape(inner, outer, results)
+
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Vectors of one system are flat, (N,), or blocks (..., num_inputs, size)."""
+        shape = self._batch.shape
+        given = shape.num_inputs, shape.input_size
+        results = shape.num_outputs, shape.output_size
+        as_blocks = x.shape[-2:] == given and out.shape == (*x.shape[:-2], *results)
+        as_vector = x.shape == (math.prod(given),) and out.shape == (math.prod(results),)
+        if x.dtype != shape.dtype or shape.products == 0 or not (as_blocks or as_vector):
+            return None
+        outer, registers, batch = x.size // math.prod(given), self._registers, self._batch
+
+        def run(source: int, target: int) -> None:
+            if registers is None or source % WORD:
+                batch.launch(source, target, outer, 1, 1, False)
+            else:
+                registers.run(source, target, outer, 1, False)
+
+        return run
+
+
+def _one_for_each(
+    arrays: Sequence[Array], make: Callable[[Array], DeviceArray]
+) -> list[DeviceArray]:
+    """Return what ``make`` makes of each array; once for one that serves several modes."""
+    made = {id(array): array for array in arrays}
+    results = {key: make(array) for key, array in made.items()}
+    return [results[id(array)] for array in arrays]
+
+
+def _empty_pool(pool: Array) -> DeviceArray:
+    """Return memory for a pool (systems or 1, count, P, Q): each matrix padded to whole sectors."""
+    systems, count, outputs, inputs = pool.shape
+    pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
+    return cupy.empty((systems, count, pitch), pool.dtype)
+
+
+def _homes(pools: Sequence[Array], current: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """Return where new pools go: where the old ones are if they fit there, else new memory.
+
+    Modes that share memory go on sharing it as long as they have the same values.
+    """
+    chosen: list[tuple[DeviceArray, Array, DeviceArray]] = []
+    homes = []
+    for pool, old in zip(pools, current, strict=True):
+        home = next((h for o, other, h in chosen if o is old and _is_same(other, pool)), None)
+        if home is None:
+            fits = len(pool) in (1, len(old)) and all(h is not old for _, _, h in chosen)
+            home = old if fits else _empty_pool(pool)
+            chosen.append((old, pool, home))
+        homes.append(home)
+    return homes
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    return one is other or np.array_equal(one, other)
+
+
+def _padded(pool: Array, systems: int) -> Array:
+    """Return a pool (systems or 1, count, P, Q) as the device holds it, by columns and padded."""
+    _, count, outputs, inputs = pool.shape
+    pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
+    module = np if isinstance(pool, np.ndarray) else cupy
+    padded: Array = module.zeros((systems, count, pitch), pool.dtype)
+    columns = pool.swapaxes(2, 3).reshape(len(pool), count, outputs * inputs)
+    padded[:, :, : outputs * inputs] = columns
+    return padded
+
+
+def _system_stride(pool: DeviceArray) -> int:
+    """Return the elements from one system of a pool to the next, 0 where all share one."""
+    systems, count, pitch = pool.shape
+    return count * pitch if systems > 1 else 0
+
+
+def _pool_factor(pool: DeviceArray, outputs: int) -> tuple[int, int, int, int, int]:
+    """Return a padded pool of matrices of so many outputs as the general kernel sees it."""
+    return pool.data.ptr, _system_stride(pool), pool.shape[2], 1, outputs
+
+
+def _starts(outputs: Array, count: int) -> Array:
+    """Return where the products of each output begin in a list that is sorted by output."""
+    return np.searchsorted(outputs, np.arange(count + 1)).astype(np.int64)
+
+
+def batch_plan(spec: BatchSpec) -> BatchPlan:
+    """Return the plan of a batch list; it holds its own copy of the pools on the device."""
+    with device_errors():
+        return BatchPlan(spec)
+
+
+def batched_gemm(
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry.
+
+    A batch list with one mode: the rows of a[i] are the slices of an input block. ``ids`` are NumPy
+    arrays.
+    """
+    a_ids, b_ids, c_ids = ids
+    check_device(current_device(), a, b, c)
+    count, m, n = c.shape
+    k = a.shape[2]
+    if 0 in (c.size, k, len(c_ids)):
+        return
+    a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
+    (step,) = plan_steps((k,), (n,), (0,), c.dtype)
+    shape = BatchShape(
+        steps=(Step(0, m, k, n, 1, step.tile),),
+        dtype=c.dtype,
+        products=len(c_ids),
+        systems=1,
+        num_inputs=len(a),
+        num_outputs=count,
+        input_size=m * k,
+        output_size=m * n,
+        owner=True,
+    )
+    order = np.argsort(c_ids, kind="stable")
+    outputs = c_ids[order]
+    with device_errors():
+        lists = {
+            "ids": b_ids[order].astype(np.int32),
+            "inputs": a_ids[order],
+            "outputs": outputs,
+            "starts": _starts(outputs, count),
+        }
+        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        batch = ListBatch(shape, current_device(), arrays)
+        row, column = (k, 1) if transpose_b else (1, n)
+        batch.set_factors([(b.data.ptr, 0, k * n, row, column)])
+        batch.run(a, c, 1, 1, alpha, True)

@@ -1,0 +1,369 @@
+"""How a product of a batch list is cut into what threads hold in registers.
+
+Pure arithmetic on sizes, without any device: the kernel's contract is in
+``csrc/cuda/batched_registers.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from batchkron.backends.cuda.batch.passes import (
+    BatchPass,
+    cut_steps,
+    largest_tile,
+    plan_passes,
+)
+from batchkron.backends.cuda.general_kernel import MOST_FIXED_MODES, DeviceLimits, Step
+from batchkron.backends.cuda.runtime.hardware import (
+    MOST_REGISTERS,
+    ON_CHIP,
+    REGISTER_FILE,
+    carveout,
+    round_up,
+)
+
+LARGEST_SHORT_ID = 65534  # one more is an identity
+_LARGEST_SIZE = 32
+_LARGEST_TEAM = 512
+_MOST_MULTIPLIES = 4096  # of one thread, all unrolled: a kernel compiles in a second or two
+_MOST_HELD_BYTES = 256  # of a block in a thread's registers
+_HELD = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)  # elements of a block that a thread may hold
+_TOLERATED_WASTE = 1.1
+# A product's time goes with 1 + _LATENCY / warps of a multiprocessor, and teams that do not fill a
+# warp cost more: fitted to 1000 measured kernels.
+_LATENCY = 7
+_UNEVEN = 1.3
+_REGISTER_BYTES = 4
+_MOST_WARPS = 20  # more of them hide no more latency
+_TINY_BLOCK = 16  # bytes, whose copies are on their way for longer than one round takes
+_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
+_FILLS = 4  # waves of thread blocks, so that the last one matters little
+_PIPELINED = 8  # products one after another, so that the first one's latency matters little
+_SMALL_BLOCK = 64
+_LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
+
+
+@dataclass(frozen=True)
+class RegisterTiling:
+    """How a kernel evaluates products with the block in registers.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    passes : tuple of BatchPass
+    run, gap : int
+        After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
+    area : int
+        Elements of shared memory for a block, in whole 16-byte words.
+    exchange : int
+        Elements of a second buffer; 0 if results can take the place of their inputs.
+    team : int
+        Threads that evaluate one product.
+    crew : int
+        Teams of a thread block that share the products of one output.
+    cluster : int
+        Thread blocks that share the products of one output.
+    block : int
+        Threads of a thread block.
+    stages : int
+        Products of a team that are on their way from memory at a time.
+    short_ids, identities : bool
+        Whether ids have 16 bits; whether some factors are identities.
+    least_blocks : int
+        Thread blocks that a multiprocessor should hold, which bounds the registers.
+    itemsize : int
+    cached : bool
+        Whether the first-level cache should have what shared memory does not need.
+    """
+
+    steps: tuple[Step, ...]
+    passes: tuple[BatchPass, ...]
+    run: int
+    gap: int
+    area: int
+    exchange: int
+    team: int
+    crew: int
+    cluster: int
+    block: int
+    stages: int
+    short_ids: bool
+    identities: bool
+    least_blocks: int
+    itemsize: int
+    cached: bool = True
+
+    @property
+    def group(self) -> int:
+        """Threads that copy together: a warp, or one larger team."""
+        return 32 if self.team <= 32 else self.block
+
+    @property
+    def products(self) -> int:
+        """Products that a group evaluates at a time."""
+        return self.group // self.team
+
+    @property
+    def teams(self) -> int:
+        """Teams of a thread block."""
+        return self.block // self.group * self.products
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that a cluster of thread blocks computes at a time."""
+        return self.teams // self.crew
+
+    @property
+    def input_size(self) -> int:
+        """Elements of a block before the first step."""
+        return _input_size(self.steps)
+
+    @property
+    def output_size(self) -> int:
+        """Elements of a block after the last step."""
+        last = self.steps[-1]
+        return last.L * last.K * last.R
+
+    @cached_property
+    def pitch(self) -> int:
+        """Bytes of shared memory of one product, so that teams of a warp use different banks."""
+        matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
+        words = (self.area * self.itemsize + matrices) // 16
+        offset, period = (self.team, 2 * self.team) if self.team in (1, 2, 4) else (0, 1)
+        return 16 * (words + (offset - words) % period)
+
+    @property
+    def record_words(self) -> int:
+        """Words of 4 bytes of a product's record in the list."""
+        return record_words(len(self.steps), self.short_ids)
+
+    @property
+    def carveout(self) -> int:
+        """Percentage of the memory on chip that should be shared memory, -1 for no preference."""
+        if not self.cached:
+            return -1
+        blocks = -(-_WARPS_FOR_CACHE * 32 // self.block)
+        return carveout(blocks, self.shared_bytes)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        slots = 8 if self.stages > 2 else 4
+        lists = self.products * slots * (self.record_words * 4 + self.itemsize)
+        exchange = round_up(self.exchange * self.itemsize, 16)
+        group = round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
+        return self.block // self.group * group
+
+
+def matrix_bytes(elements: int, itemsize: int) -> int:
+    """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
+    return round_up(elements * itemsize, 16)
+
+
+def matrix_pitch(elements: int, itemsize: int) -> int:
+    """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
+    size = matrix_bytes(elements, itemsize)
+    return size if size <= 16 else round_up(size, 32)
+
+
+def record_words(steps: int, short_ids: bool) -> int:
+    """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
+    size = 4 + steps * (2 if short_ids else 4)
+    return 2 if size <= 8 else round_up(size, 16) // 4
+
+
+def register_tiling(
+    steps: tuple[Step, ...],
+    itemsize: int,
+    outputs: int,
+    products: int,
+    short_ids: bool,
+    identities: bool,
+    limits: DeviceLimits,
+    held: int | None = None,
+) -> RegisterTiling | None:
+    """Return how products of single vectors are evaluated in registers, or None if they are not.
+
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
+    up to ``held`` elements of a block, by default as many as cost least.
+    """
+    if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
+        return None
+    cutting = _best_cutting(steps, held_sizes(itemsize) if held is None else (held,), itemsize)
+    if cutting is None:
+        return None
+    cuts, team = cutting.cuts, cutting.team
+    passes, run, gap = plan_passes(steps, cuts, itemsize)
+    square = all(step.C == step.K for step in steps)
+    largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
+    padded = largest + (largest // run - 1) * gap if gap else largest
+    shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
+    area = (matrix_bytes(padded, itemsize) + shift) // itemsize
+    tiny = _input_size(steps) * itemsize <= _TINY_BLOCK
+    tiling = RegisterTiling(
+        steps=steps,
+        passes=passes,
+        run=run,
+        gap=gap,
+        area=area,
+        exchange=0 if square or len(passes) == 1 else largest,
+        team=team,
+        crew=1,
+        cluster=1,
+        block=team if team > 32 else 2 * _SMALL_BLOCK if tiny else _SMALL_BLOCK,
+        stages=3 if tiny else 2,
+        short_ids=short_ids,
+        identities=identities,
+        least_blocks=max(1, min(512 // team, cutting.resident // team)) if team > 32 else 1,
+        itemsize=itemsize,
+    )
+    while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
+        tiling = replace(tiling, block=tiling.block // 2)
+    if tiling.shared_bytes > limits.shared_bytes:
+        return None
+    sharing = max(1, min(limits.cluster, limits.multiprocessors // max(1, outputs)))
+    while (
+        tiling.team <= 32
+        and tiling.block < _LARGEST_BLOCK
+        and 2 * tiling.shared_bytes <= limits.shared_bytes
+        and tiling.teams * outputs * sharing < min(_teams_wanted(tiling, limits), products)
+    ):
+        tiling = replace(tiling, block=2 * tiling.block)
+    tiling = replace(tiling, crew=_crew(tiling, outputs, products, limits))
+    return replace(tiling, cluster=_cluster(tiling, outputs, products, limits))
+
+
+def _input_size(steps: Sequence[Step]) -> int:
+    return steps[0].L * steps[0].C * steps[0].R
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """Which steps a thread does at once, and how many threads share a product.
+
+    ``shapes`` are the items of each pass, and elements of an item.
+    """
+
+    steps: tuple[Step, ...]
+    cuts: Sequence[Sequence[int]]
+    shapes: tuple[tuple[int, int], ...]
+    team: int
+    itemsize: int
+
+    @property
+    def resident(self) -> int:
+        """Threads whose registers fit in a multiprocessor."""
+        held = max(-(-items // self.team) * elements for items, elements in self.shapes)
+        registers = min(MOST_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES))
+        return REGISTER_FILE // registers
+
+    def cost(self) -> float:
+        """Return about how long products take, in no unit."""
+        threads = round_up(self.team, 32)
+        products = threads // self.team
+        matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
+        product = matrix_bytes(_input_size(self.steps), self.itemsize) + matrices
+        fitting = ON_CHIP * threads // (64 * products * product)
+        warps = max(1, min(_MOST_WARPS, fitting))
+        slots = sum(-(-items // self.team) * self.team * held for items, held in self.shapes)
+        uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _UNEVEN
+        barriers = 1e3 if self.team > 32 else 1.0  # of a whole thread block: a last resort
+        return slots * threads / (self.team * products) * (1 + _LATENCY / warps) * uneven * barriers
+
+
+def held_sizes(itemsize: int) -> tuple[int, ...]:
+    """Return how many elements of a block a thread may hold."""
+    return tuple(size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES)
+
+
+def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
+    """Return the cutting of least cost, of equal ones that with the fewest threads."""
+    found: list[_Cutting] = []
+    for most in reversed(held):
+        cuts = cut_steps(steps, most)
+        shapes = tuple(_shape(steps, cut) for cut in cuts)
+        team = _team(steps, shapes, most)
+        if team is not None:
+            found.append(_Cutting(steps, cuts, shapes, team, itemsize))
+    return min(found, key=_Cutting.cost, default=None)
+
+
+def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
+    """Return the items of a pass, and the elements of an item."""
+    first = steps[cut[0]]
+    size = first.L * first.C * first.R
+    elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
+    return size // math.prod(steps[s].C for s in cut), elements
+
+
+def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], most: int) -> int | None:
+    """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
+    multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
+
+    def waste(team: int) -> float:
+        slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
+        group = round_up(team, 32)
+        return slots * (group / (group // team * team))
+
+    fits: list[int] = [
+        team
+        for team in [*range(1, 33), *range(64, _LARGEST_TEAM + 1, 32)]
+        if all(-(-items // team) * elements <= most for items, elements in shapes)
+        and multiplies <= _MOST_MULTIPLIES * team
+    ]
+    if not fits:
+        return None
+    bound = _TOLERATED_WASTE * min(map(waste, fits))
+    team: int = next(team for team in fits if waste(team) <= bound)
+    return team
+
+
+def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
+    """Return how many teams fill the device."""
+    return limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
+
+
+def crews_of(tiling: RegisterTiling) -> list[int]:
+    """Return how many teams of a thread block may share an output."""
+    return [
+        crew
+        for crew in range(1, tiling.teams + 1)
+        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
+    ]
+
+
+def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many teams share an output.
+
+    So many that the device is filled several times over, and that a warp reads the list in whole
+    sectors, as long as each team has some products to pipeline. Where that does not fill the device
+    even once, as many as do.
+    """
+    mean = max(1, products // max(1, outputs))
+    fill = _teams_wanted(tiling, limits)
+    choices = crews_of(tiling)
+
+    def least(teams: int, sharing: int, most: int) -> int:
+        enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])
+        return max(c for c in choices if c <= min(enough, most))
+
+    roomy = least(_FILLS * fill, min(tiling.products, 8), max(1, mean // _PIPELINED))
+    return max(roomy, least(fill, 1, mean))
+
+
+def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many thread blocks share an output.
+
+    As many as find a place on the device at once, as long as more than half of the teams have a
+    product.
+    """
+    blocks = -(-outputs // tiling.outputs)
+    most = min(limits.cluster, limits.multiprocessors // blocks)
+    mean = max(1, products // max(1, outputs))
+    choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew < 2 * mean)]
+    return choices[-1] if tiling.outputs == 1 else 1

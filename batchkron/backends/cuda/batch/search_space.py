@@ -1,0 +1,157 @@
+"""The ways to work on a batch list in registers that tuning chooses from.
+
+Pure arithmetic on sizes, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.programs import register_batch_program
+from batchkron.backends.cuda.batch.registers import (
+    RegisterTiling,
+    crews_of,
+    held_sizes,
+    register_tiling,
+)
+from batchkron.backends.cuda.general_kernel import DeviceLimits, Step
+from batchkron.backends.cuda.tuning.search import Kernel
+
+_BLOCKS = (32, 64, 128, 256)
+_STAGES = (2, 3, 4)
+_CHANGES = (1, 2, 1, 2, 4)  # of the best knobs: near the rule first, then near what was better
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChoice:
+    """How a list is worked on.
+
+    Attributes
+    ----------
+    held : int
+        Elements of a block that a thread may hold, 0 for what the rule takes.
+    block, stages, crew : int
+        Threads of a thread block, products of a team on their way, teams that share an output.
+    cached : int
+        1 if the first-level cache should have what shared memory does not need, else 0.
+    """
+
+    held: int
+    block: int
+    stages: int
+    crew: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCase:
+    """A batch list on a device: the numbers of outputs and products are those of all systems."""
+
+    steps: tuple[Step, ...]
+    dtype: np.dtype[np.generic]
+    outputs: int
+    products: int
+    short_ids: bool
+    identities: bool
+    limits: DeviceLimits
+
+    def by_the_rule(self, held: int = 0) -> RegisterTiling | None:
+        """Return the rule's tiling where a thread holds so many elements; None if there is none."""
+        return register_tiling(
+            self.steps,
+            self.dtype.itemsize,
+            self.outputs,
+            self.products,
+            self.short_ids,
+            self.identities,
+            self.limits,
+            held or None,
+        )
+
+
+def batch_choice(held: int, tiling: RegisterTiling) -> BatchChoice:
+    """Return the choice that a tiling is."""
+    return BatchChoice(held, tiling.block, tiling.stages, tiling.crew, int(tiling.cached))
+
+
+def chosen_tiling(choice: BatchChoice, case: BatchCase) -> RegisterTiling | None:
+    """Return the tiling of a choice, None if it does not fit the list or the device."""
+    if choice.held and choice.held not in held_sizes(case.dtype.itemsize):
+        return None
+    rule = case.by_the_rule(choice.held)
+    if rule is None or choice.stages not in _STAGES or choice.cached not in (0, 1):
+        return None
+    if choice.block != rule.block and (rule.team > 32 or choice.block not in _BLOCKS):
+        return None
+    cached = bool(choice.cached)
+    tiling = replace(rule, block=choice.block, stages=choice.stages, cached=cached)
+    if choice.crew not in crews_of(tiling) or tiling.shared_bytes > case.limits.shared_bytes:
+        return None
+    tiling = replace(tiling, crew=choice.crew)
+    return tiling if tiling.outputs == 1 else replace(tiling, cluster=1)
+
+
+def written_batch_choice(choice: BatchChoice) -> list[int]:
+    """Return a choice as plain data."""
+    return list(astuple(choice))
+
+
+def read_batch_choice(data: Any) -> BatchChoice | None:
+    """Return what `written_batch_choice` wrote, None for anything else."""
+    if not isinstance(data, list) or len(data) != len(fields(BatchChoice)):
+        return None
+    return BatchChoice(*data) if all(type(number) is int for number in data) else None
+
+
+class BatchSpace:
+    """All choices for a batch list, in the order in which they are worth a try."""
+
+    def __init__(self, case: BatchCase, rule: RegisterTiling) -> None:
+        self.case, self.rule = case, batch_choice(0, rule)
+
+    def kernels(self, choice: BatchChoice) -> tuple[Kernel, ...] | None:
+        """Return what a choice is compiled to, None if it cannot run."""
+        tiling = chosen_tiling(choice, self.case)
+        if tiling is None:
+            return None
+        program = register_batch_program(self.case.dtype, tiling)
+        room = tiling.shared_bytes, tiling.carveout
+        return (Kernel(program, tiling.block, tiling.least_blocks, *room),)
+
+    def steps(self) -> Iterator[Callable[[BatchChoice], Iterable[BatchChoice]]]:
+        """Yield functions from the best choice so far to others that may be better.
+
+        First what a thread holds, with the rule's knobs for it, then these, few changes first.
+        """
+        yield self._other_held
+        for changes in _CHANGES:
+            yield partial(self._near, changes)
+
+    def _other_held(self, best: BatchChoice) -> Iterator[BatchChoice]:
+        for held in held_sizes(self.case.dtype.itemsize):
+            tiling = self.case.by_the_rule(held)
+            if tiling is not None:
+                yield batch_choice(held, tiling)
+
+    def _near(self, changes: int, centre: BatchChoice) -> Iterator[BatchChoice]:
+        """Yield choices that differ from one in at most ``changes`` knobs, the nearest first."""
+        now = astuple(centre)[1:]
+        blocks = sorted({centre.block, *_BLOCKS})
+        crews = [1 << bit for bit in range(max(blocks).bit_length())]
+        found = []
+        for values in product(blocks, _STAGES, sorted({centre.crew, *crews}), (0, 1)):
+            changed = sum(value != old for value, old in zip(values, now, strict=True))
+            if 0 < changed <= changes:
+                pairs = zip(values[:3], now[:3], strict=True)
+                found.append((changed, sum(abs(math.log2(a / b)) for a, b in pairs), values))
+        for _, _, values in sorted(found):
+            choice = BatchChoice(centre.held, *values)
+            if chosen_tiling(choice, self.case) is not None:
+                yield choice

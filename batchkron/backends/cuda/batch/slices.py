@@ -1,0 +1,301 @@
+"""How products of a batch list are cut into slices that threads hold, without shared memory.
+
+Pure arithmetic on sizes, without any device: the kernel's contract is in
+``csrc/cuda/batched_slices.cuh``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.passes import HeldMode, largest_tile
+from batchkron.backends.cuda.batch.registers import record_words
+from batchkron.backends.cuda.general_kernel import MOST_FIXED_MODES, DeviceLimits, Step
+from batchkron.backends.cuda.runtime.hardware import WARP, carveout
+
+_LARGEST_HELD = 8  # rows and columns of a matrix that a thread takes whole
+_MOST_MULTIPLIES = 2048  # of one thread, all unrolled: a kernel compiles in a second or two
+_MOST_REGISTERS = 200  # for blocks and sums, so that a thread has some left
+_BATCH_REGISTERS = 32  # for what a thread loads at a time
+_MOST_BATCH = 4
+_MOST_WARPS = 8  # of an output
+_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_LARGEST_SLICE = 32  # registers, beyond which blocks go through shared memory
+_LARGE_TEAM = 16  # threads, which pay for exchanges where their slices are large
+_SLICE_OF_LARGE_TEAM = 8  # registers
+_WHOLE_SLICE = 0.92  # of the estimate, where a slice's words follow each other
+_LINE = 128  # bytes of the first-level cache
+_LIGHT = 28  # registers for a thread's slice and sums: twice as many warps are wanted
+_MANY_WARPS = 12  # of a multiprocessor
+_SMALL_BLOCK = 4  # warps of a thread block, where outputs have fewer and there are many
+_BOUNDED = 144  # registers for slice, sums and matrix, with which it can hold as many
+_LARGEST_MATRIX = 32  # registers of one that a thread has at a time
+_THREADS = 2048  # of a multiprocessor
+_TOLERATED_PADDING = 4  # records for each product: of those without a product nothing else is read
+
+
+@dataclass(frozen=True)
+class SliceTiling:
+    """How a kernel evaluates products in slices.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    split : int
+        The step along the mode whose entries are different threads' slices.
+    exchanged : tuple of int
+        Steps along the next modes whose entries are different threads', slowest first.
+    held : tuple of HeldMode
+        The other modes, which a thread has whole.
+    behind : int
+        How many of these, the last ones, come after the threads' modes in a block.
+    warps : int
+        Warps that share the products of an output.
+    outputs : int
+        Outputs of a thread block.
+    batch : int
+        Products that a thread loads at a time.
+    slots : int
+        Records of the list for each output, 0 where it has those of its products only.
+    short_ids, identities : bool
+        Whether ids have 16 bits; whether some factors are identities.
+    least_blocks : int
+        Thread blocks that a multiprocessor should hold, which bounds the registers.
+    itemsize : int
+    """
+
+    steps: tuple[Step, ...]
+    split: int
+    exchanged: tuple[int, ...]
+    held: tuple[HeldMode, ...]
+    behind: int
+    warps: int
+    outputs: int
+    batch: int
+    slots: int
+    short_ids: bool
+    identities: bool
+    least_blocks: int
+    itemsize: int
+
+    @property
+    def parts(self) -> int:
+        """Threads of one entry of the split mode."""
+        return math.prod(self.steps[s].C for s in self.exchanged)
+
+    @property
+    def team(self) -> int:
+        """Threads that evaluate one product."""
+        return self.steps[self.split].C * self.parts
+
+    @property
+    def block(self) -> int:
+        """Threads of a thread block."""
+        return WARP * self.warps * self.outputs
+
+    @property
+    def slice_sizes(self) -> tuple[int, int]:
+        """Elements of a slice before and after the held modes."""
+        return math.prod(m.C for m in self.held), math.prod(m.K for m in self.held)
+
+    @property
+    def run_sizes(self) -> tuple[int, int]:
+        """Elements of a slice and of its result that lie side by side."""
+        last = self.held[len(self.held) - self.behind :]
+        return math.prod(m.C for m in last), math.prod(m.K for m in last)
+
+    @property
+    def record_words(self) -> int:
+        """Words of 4 bytes of a product's record in the list."""
+        return record_words(len(self.steps), self.short_ids)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block: the sums of its warps."""
+        if self.warps == 1:
+            return 0
+        elements = self.steps[self.split].K * self.parts * self.slice_sizes[1]
+        return self.warps * self.outputs * elements * self.itemsize
+
+    @property
+    def carveout(self) -> int:
+        """Percentage of the memory on chip that should be shared memory; caches use the rest."""
+        blocks = _THREADS // self.block
+        return carveout(blocks, self.shared_bytes)
+
+
+def slice_tiling(
+    steps: tuple[Step, ...],
+    itemsize: int,
+    outputs: int,
+    products: int,
+    most: int,
+    short_ids: bool,
+    identities: bool,
+    limits: DeviceLimits,
+) -> SliceTiling | None:
+    """Return how products of single vectors are evaluated in slices, or None if they are not.
+
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems; ``most``
+    products has the output that has the most.
+    """
+    if len(steps) > MOST_FIXED_MODES:
+        return None
+    modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
+    cuts = [cut for cut in _cuts(steps, modes) if _fits(cut, itemsize)]
+    if not cuts:
+        return None
+    cut = min(cuts, key=lambda cut: _cycles(cut, itemsize))
+    at_once = WARP // cut.team
+    if 2 * products < at_once * outputs:
+        return None  # warps would be idle
+    turns = -(-most // at_once)
+    registers = cut.registers(itemsize)
+    wanted = (2 if registers <= _LIGHT else 1) * _WARPS_WANTED * limits.multiprocessors
+    shared_by = 2 ** round(math.log2(max(1, min(_MOST_WARPS, wanted / outputs))))
+    rounds = -(-turns // shared_by)
+    warps = -(-turns // rounds)
+    are_few = outputs * warps < _MANY_WARPS * limits.multiprocessors
+    held = registers + cut.matrix_registers(itemsize)
+    bounded = not are_few and warps <= _SMALL_BLOCK and held <= _BOUNDED and itemsize <= 8
+    batch = max(1, min(_MOST_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
+    tiling = SliceTiling(
+        steps=steps,
+        split=cut.split,
+        exchanged=cut.exchanged,
+        held=tuple(HeldMode(s, steps[s].C, steps[s].K, 0, 0) for s in cut.held),
+        behind=cut.behind,
+        warps=warps,
+        outputs=1 if are_few else max(1, _SMALL_BLOCK // warps),
+        batch=batch,
+        slots=most if most * outputs <= _TOLERATED_PADDING * products else 0,
+        short_ids=short_ids,
+        identities=identities,
+        least_blocks=_MANY_WARPS // _SMALL_BLOCK if bounded else 1,
+        itemsize=itemsize,
+    )
+    return tiling if tiling.shared_bytes <= limits.shared_bytes else None
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Which modes are threads' and which a thread has whole: `SliceTiling` has the names."""
+
+    steps: tuple[Step, ...]
+    split: int
+    exchanged: tuple[int, ...]
+    held: tuple[int, ...]
+    behind: int
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """C and K of the held modes."""
+        return [(self.steps[s].C, self.steps[s].K) for s in self.held]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Elements of a slice and of its result."""
+        return math.prod(C for C, _ in self.shapes), math.prod(K for _, K in self.shapes)
+
+    @property
+    def run(self) -> int:
+        """Elements of a slice that lie side by side."""
+        return math.prod(C for C, _ in self.shapes[len(self.held) - self.behind :])
+
+    @property
+    def team(self) -> int:
+        """Threads of a product."""
+        return math.prod(self.steps[s].C for s in (self.split, *self.exchanged))
+
+    @property
+    def sums(self) -> int:
+        """Elements of the output that a thread adds to."""
+        return self.steps[self.split].K * self.sizes[1]
+
+    @property
+    def loaded(self) -> int:
+        """Elements that a thread loads for a product, but those of exchanged modes' matrices."""
+        return self.sizes[0] + sum(C * K for C, K in self.shapes) + self.steps[self.split].K
+
+    def registers(self, itemsize: int) -> int:
+        """Those of a thread for its slice, before and after a mode, and its sums."""
+        exchanged = sum(self.steps[s].C for s in self.exchanged)
+        return (2 * largest_tile(self.shapes) + self.sums + exchanged) * itemsize // 4
+
+    def matrix_registers(self, itemsize: int) -> int:
+        """Those for a held mode's matrix."""
+        largest = max((C * K for C, K in self.shapes), default=0)
+        return min(_LARGEST_MATRIX, largest * itemsize // 4)
+
+    @property
+    def multiplies(self) -> int:
+        """Multiply-adds of a thread, but those of exchanged modes."""
+        total, size = self.sums, self.sizes[0]
+        for C, K in self.shapes:
+            total += size * K
+            size = size // C * K
+        return total
+
+
+def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
+    """Yield all choices of neighbouring modes as threads', the first of them split."""
+    for first in range(len(modes)):
+        for stop in range(first + 1, len(modes) + 1):
+            exchanged = tuple(modes[first + 1 : stop])
+            if any(steps[s].C != steps[s].K or steps[s].C > _LARGEST_HELD for s in exchanged):
+                break
+            held = (*modes[:first], *modes[stop:])
+            yield _Cut(steps, modes[first], exchanged, held, len(modes) - stop)
+
+
+def _fits(cut: _Cut, itemsize: int) -> bool:
+    """Whether a thread has registers for its slices and sums, and not too much to multiply."""
+    words = itemsize // 4
+    most = _SLICE_OF_LARGE_TEAM if cut.team >= _LARGE_TEAM else _LARGEST_SLICE
+    if cut.team > WARP or cut.sizes[0] * words > most:
+        return False
+    if max((max(shape) for shape in cut.shapes), default=1) > _LARGEST_HELD:
+        return False
+    registers = (cut.sums + 2 * largest_tile(cut.shapes)) * words
+    return registers <= _MOST_REGISTERS and cut.multiplies <= _MOST_MULTIPLIES
+
+
+def _cycles(cut: _Cut, itemsize: int) -> float:
+    """Return what a product costs a multiprocessor of an H200, by estimate.
+
+    Loads cost the lines of the first-level cache that they ask for, a product's lanes together, and
+    each round of products what a warp waits. The weights are fitted: docs/developer/gpu-kernels.md.
+    """
+    words = itemsize // 4
+    split = cut.steps[cut.split]
+    exchanged = [cut.steps[s].C for s in cut.exchanged]
+    multiplies = (cut.multiplies + cut.sizes[1] * sum(exchanged)) * words
+    shuffles = cut.sizes[1] * sum(n - 1 for n in exchanged) * words
+    round_cycles = 23 + 0.22 * multiplies + 1.35 * shuffles
+    round_cycles += 0.55 * max(0, cut.registers(itemsize) - 60)
+    cycles = (
+        0.35 * _lines_of_slices(cut, itemsize)
+        + 0.9 * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
+        + 0.54 * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
+        + round_cycles / (WARP // cut.team)
+    )
+    return cycles * (_WHOLE_SLICE if cut.run == cut.sizes[0] else 1)
+
+
+def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
+    """Return the lines that all loads of a block ask for, in the mean over its places in memory."""
+    size, block = cut.run * itemsize, cut.sizes[0] * cut.team * itemsize
+    places = np.arange(0, _LINE, math.gcd(block, _LINE))[:, None, None, None]
+    rows = np.arange(0, block, cut.team * size)[:, None, None]
+    columns = np.arange(0, size, _word_bytes(cut.run, itemsize))[:, None]
+    lines = (places + rows + columns + np.arange(cut.team) * size) // _LINE
+    return float(np.count_nonzero(np.diff(lines, prepend=-1)) / len(places))
+
+
+def _word_bytes(count: int, itemsize: int) -> int:
+    """Return how many bytes of so many neighbouring elements a thread loads at a time."""
+    return math.gcd(16, count * itemsize)

@@ -1,0 +1,1 @@
+"""The explicit Kronecker product on a device."""

@@ -1,0 +1,304 @@
+"""Explicit Kronecker products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import is_plain
+from batchkron.backends.cuda.explicit.tiling import (
+    WORD_BYTES,
+    DeviceMatrix,
+    ExplicitKnobs,
+    SegmentCut,
+    explicit_cut,
+    explicit_steps,
+)
+from batchkron.backends.cuda.kron.programs import explicit_program, segments_program
+from batchkron.backends.cuda.runtime.arguments import explicit_arguments, segments_arguments
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    matrix_factor,
+    ready_stream,
+    runtime,
+)
+from batchkron.backends.cuda.runtime.launch import Launch
+from batchkron.spec.kron import SUPPORTED_DTYPES
+
+_MOST_PRODUCTS = 256  # that are remembered
+_MOST_KEPT = 64 << 20  # bytes of workspace; a call that needs more has its own
+_ADDRESSES = 3  # of the matrices and of the result
+
+# Of all products: no object stands for one, and a graph may be replayed until the process ends.
+_workspaces = Workspaces()
+
+
+def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
+    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
+
+    Raises
+    ------
+    RuntimeError
+        If the stream captures a graph, and no earlier call has left it as much workspace.
+    """
+    device = current_device()
+    check_device(device, *factors, out)
+    if out.size == 0:
+        return
+    with device_errors():
+        if len(factors) == 1:
+            out[...] = factors[0]
+            return
+        matrices = tuple(map(_layout, factors))
+        chain = _chain(matrices, out.data.ptr % WORD_BYTES, out.dtype, device)
+        chain.run([factor.data.ptr for factor in factors], out.data.ptr)
+
+
+def check_capture(
+    factors: Sequence[DeviceArray], out: DeviceArray | None, dtype: np.dtype[Any]
+) -> None:
+    """Refuse arrays that would be copied while a graph is captured.
+
+    Raises
+    ------
+    RuntimeError
+        For such arrays: the copies would be freed while the graph still reads and writes them.
+    """
+    arrays = factors if out is None else [*factors, out]
+    is_plain_call = all(array.dtype == dtype and is_plain(array) for array in arrays)
+    if not is_plain_call and cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            "a product is captured where nothing has to be copied: make the factors and out "
+            "contiguous, of one dtype, before the capture"
+        )
+
+
+def plain_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
+    """Return the product of plain matrices, in ``out`` unless that is None; else return None.
+
+    Plain are two matrices or more on the current device, C-contiguous, of one dtype that has
+    kernels, none of them empty, and an ``out`` that fits and overlaps none of them. Shapes, strides
+    and dtypes decide it, but for places, and are remembered.
+    """
+    array = cupy.ndarray
+    try:
+        device = runtime.getDevice()
+        addresses, key = [], [device]
+        for factor in factors:
+            if type(factor) is not array:
+                return None
+            memory = factor.data
+            if memory.device_id != device:
+                return None
+            addresses.append(memory.ptr)
+            key += factor.shape, factor.strides, factor.dtype
+        layouts = tuple(key)
+        product = _products.get(layouts)
+        if product is None:
+            product = _learn(layouts, factors, device)
+            if product is None:
+                return None
+        if out is None:
+            out = array(product.shape, product.dtype)
+        elif type(out) is not array or not product.fits(addresses, out):
+            return None
+        product.write(addresses, out.data.ptr)
+    except Exception:
+        with device_errors():
+            raise
+    return out
+
+
+class _PlainProduct:
+    """The product of contiguous matrices of fixed shapes on one device."""
+
+    def __init__(self, factors: Sequence[DeviceArray], device: int) -> None:
+        shapes: list[tuple[int, int]] = [factor.shape for factor in factors]
+        rows, columns = (math.prod(sizes) for sizes in zip(*shapes, strict=True))
+        self.shape = rows, columns
+        self.dtype = factors[0].dtype
+        self._strides = columns * self.dtype.itemsize, self.dtype.itemsize
+        self._bytes = rows * self._strides[0]
+        self._factor_bytes = [factor.nbytes for factor in factors]
+        self._matrices = tuple(
+            DeviceMatrix(0, rows, columns, columns, 1) for rows, columns in shapes
+        )
+        self._device = device
+        self._chains: dict[int, _Chain] = {}
+
+    def fits(self, addresses: Sequence[int], out: DeviceArray) -> bool:
+        """Whether the product of matrices at these addresses can be written to an array."""
+        layout = out.shape, out.strides, out.dtype
+        memory = out.data
+        if layout != (self.shape, self._strides, self.dtype) or memory.device_id != self._device:
+            return False
+        begin = memory.ptr
+        end = begin + self._bytes
+        for address, size in zip(addresses, self._factor_bytes, strict=True):
+            if address < end and begin < address + size:
+                return False
+        return True
+
+    def write(self, addresses: list[int], out: int) -> None:
+        """Write the product of matrices at these addresses to the address ``out``."""
+        place = out % WORD_BYTES
+        chain = self._chains.get(place)
+        if chain is None:
+            chain = self._chains[place] = _chain(self._matrices, place, self.dtype, self._device)
+        chain.run(addresses, out)
+
+
+_products: dict[tuple[Any, ...], _PlainProduct] = {}  # by what `plain_kron` looks at
+
+
+def _learn(
+    layouts: tuple[Any, ...], factors: Sequence[DeviceArray], device: int
+) -> _PlainProduct | None:
+    """Return the product of matrices of these layouts, remembered; None where one is not plain."""
+    plain = len(factors) > 1 and all(
+        factor.ndim == 2
+        and factor.size > 0
+        and factor.flags.c_contiguous
+        and factor.dtype == factors[0].dtype
+        for factor in factors
+    )
+    if not plain or factors[0].dtype not in SUPPORTED_DTYPES:
+        return None
+    if len(_products) >= _MOST_PRODUCTS:
+        _products.clear()
+    product = _products[layouts] = _PlainProduct(factors, device)
+    return product
+
+
+class _Chain:
+    """The launches that write the product of two or more matrices.
+
+    Results between lie in the workspace of the stream. Threads may share a chain.
+    """
+
+    def __init__(
+        self, matrices: Sequence[DeviceMatrix], out: int, dtype: np.dtype[Any], device: int
+    ) -> None:
+        """Take the place in a word where the result begins, as an address."""
+        shapes = [(matrix.rows, matrix.columns) for matrix in matrices]
+        steps, self._bytes = explicit_steps(shapes, dtype.itemsize)
+        known, launches = list(matrices), []
+        for step in steps:
+            target = out if step is steps[-1] else 0
+            launch = _launch(known[step.left], known[step.right], target, dtype, device, None)
+            launches.append((launch, step.left, step.right))
+            known.append(DeviceMatrix(0, step.rows, step.columns, step.columns, 1))
+        *self._between, self._last = launches
+        self._offsets = [step.offset for step in steps[:-1]]
+        self._device = device
+
+    def run(self, addresses: list[int], out: int) -> None:
+        """Write the product of the matrices at these addresses to the address ``out``."""
+        stream = ready_stream(self._device)
+        if self._between:
+            begin, _memory = _workspace(self._bytes)
+            places = addresses.copy()
+            for (launch, left, right), offset in zip(self._between, self._offsets, strict=True):
+                target = begin + offset
+                launch(stream, (places[left], places[right], target), b"")
+                places.append(target)
+            addresses = places
+        launch, left, right = self._last
+        launch(stream, (addresses[left], addresses[right], out), b"")
+
+
+def _workspace(size: int) -> tuple[int, Any]:
+    """Return the address of memory for the current stream, and what owns it until a call ends.
+
+    Raises
+    ------
+    RuntimeError
+        If the stream captures a graph and no earlier call has left it as much.
+    """
+    if size > _MOST_KEPT:
+        if cupy.cuda.get_current_stream().is_capturing():
+            raise RuntimeError(
+                f"the product needs {size >> 20} MiB for products of some of its factors, more "
+                f"than is kept for graphs ({_MOST_KEPT >> 20} MiB); multiply all but two of the "
+                f"matrices before the capture"
+            )
+        memory = cupy.cuda.alloc(size)
+        return int(memory.ptr), memory
+    try:
+        return _workspaces.pointer(size), None
+    except RuntimeError as error:
+        if not cupy.cuda.get_current_stream().is_capturing():
+            raise
+        raise RuntimeError(
+            "the product of more than two matrices needs workspace, which cannot be allocated "
+            "while a graph is captured; call kron once with the same shapes, on this stream and in "
+            "this thread, before the capture"
+        ) from error
+
+
+def write_product(
+    a: DeviceArray,
+    b: DeviceArray,
+    out: DeviceArray,
+    device: int,
+    knobs: ExplicitKnobs | None = None,
+) -> None:
+    """Write a ⊗ b to ``out``, which is not empty."""
+    addresses = a.data.ptr, b.data.ptr, out.data.ptr
+    place = out.data.ptr % WORD_BYTES
+    launch = _launch(_layout(a), _layout(b), place, out.dtype, device, knobs)
+    launch(ready_stream(device), addresses, b"")
+
+
+@lru_cache(maxsize=256)
+def _chain(
+    matrices: tuple[DeviceMatrix, ...], out: int, dtype: np.dtype[Any], device: int
+) -> _Chain:
+    """Return the launches for matrices of these layouts, and where in a word the result begins."""
+    return _Chain(matrices, out, dtype, device)
+
+
+@lru_cache(maxsize=1024)
+def _launch(
+    a: DeviceMatrix,
+    b: DeviceMatrix,
+    out: int,
+    dtype: np.dtype[np.generic],
+    device: int,
+    knobs: ExplicitKnobs | None,
+) -> Launch:
+    """Return the launch for two matrices of these layouts; a call brings three addresses.
+
+    Where in a word the result begins is all that matters of addresses.
+    """
+    cut = explicit_cut(a, b, out, dtype, device_limits(device), knobs)
+    if isinstance(cut, SegmentCut):
+        program, layout = segments_program(dtype, cut.kernel), segments_arguments()
+    else:
+        program, layout = explicit_program(dtype, cut.kernel), explicit_arguments()
+    arguments = np.zeros(1, layout)
+    for key, matrix in (("a", cut.a), ("b", cut.b)):
+        arguments[key] = matrix.rows, matrix.columns, matrix.row, matrix.column
+    for name in (layout.names or ())[_ADDRESSES:]:
+        if name not in ("a", "b"):
+            arguments[name] = getattr(cut, name)
+    kernel = load_kernel(program, device)
+    return Launch(kernel, cut.grid, cut.kernel.threads, 0, arguments, _ADDRESSES)
+
+
+def _layout(matrix: DeviceArray) -> DeviceMatrix:
+    """Return a matrix of any strides without its address."""
+    _, _, _, row, column = matrix_factor(matrix)
+    rows, columns = matrix.shape
+    return DeviceMatrix(0, rows, columns, row, column)

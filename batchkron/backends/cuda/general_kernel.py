@@ -1,0 +1,387 @@
+"""How work is cut for a device: which modes go together, tiles, threads, shared memory.
+
+Pure arithmetic on sizes, without any device: the kernels' contracts are in ``csrc/cuda``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.hardware import power_of_two, round_up
+
+MOST_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
+_RUNTIME_TILE = 4
+_SHARED_TARGET = 96 << 10  # so that at least two thread blocks share a multiprocessor
+_WORKSPACE_TARGET = 256 << 20
+_WIDTHS = (32, 16, 8)
+_NARROW_WIDTHS = (4, 2, 1)
+_COALESCED_WIDTH = 8  # narrower tiles of columns waste memory's transactions
+_TINY_BYTES = 4 << 20  # where that does not matter: the cache holds everything
+_SMALL_TEAM_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a device offers: bytes of shared memory of a thread block, multiprocessors.
+
+    And thread blocks of a cluster, 1 where there are none; whether matrix units of double precision
+    are as fast as ordinary cores in single precision.
+    """
+
+    shared_bytes: int
+    multiprocessors: int
+    cluster: int = 1
+    double_units: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number.
+
+    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    """
+
+    first: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    L: int
+    R: int
+    dtype: np.dtype[np.generic]
+    products: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+
+def group_shapes(
+    order: Sequence[tuple[int, int]],
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    outer: int,
+    inner: int,
+    dtype: np.dtype[np.generic],
+    products: int = 0,
+) -> Iterator[GroupShape]:
+    """Yield what each group is given where the runs of modes in ``order`` follow each other."""
+    sizes = list(inputs)
+    for low, high in order:
+        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
+        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype, products)
+        sizes[low:high] = outputs[low:high]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A single-mode multiply (L, C, R) -> (L, K, R); a thread computes ``tile`` of K at a time."""
+
+    mode: int
+    L: int
+    C: int
+    K: int
+    R: int
+    tile: int
+
+    def staged(self, itemsize: int) -> int:
+        """Return the elements of shared memory that the factor takes, padded as in the kernel."""
+        unit = 16 // itemsize
+        return round_up(self.C * round_up(self.K, self.tile), unit)
+
+    def items(self, columns: int) -> int:
+        """Return how many threads can work on it."""
+        return self.L * -(-self.K // self.tile) * self.R * columns
+
+
+def k_tile(outputs: int, dtype: np.dtype[np.generic]) -> int:
+    """Return how many results of a fibre one thread computes: fewest loads, padding counted.
+
+    A tile takes one load of x and ``tile`` loads of the factor per term of the sum.
+    """
+    most = 4 if dtype.kind == "c" else 8
+    return min(range(1, most + 1), key=lambda tile: (-(-outputs // tile) * (tile + 1), -tile))
+
+
+def plan_order(inputs: Sequence[int], outputs: Sequence[int]) -> list[int]:
+    """Return the modes in the order of least work, the last of equal ones first.
+
+    Mode a goes before mode b where 1/Q_a - 1/P_a < 1/Q_b - 1/P_b. The last modes lie together in
+    memory, so that a kernel which begins with them reads whole lines.
+    """
+
+    def growth(mode: int) -> float:
+        return 1 / max(inputs[mode], 1) - 1 / max(outputs[mode], 1)
+
+    return sorted(range(len(inputs)), key=lambda mode: (growth(mode), -mode))
+
+
+def plan_steps(
+    inputs: Sequence[int], outputs: Sequence[int], order: Sequence[int], dtype: np.dtype[np.generic]
+) -> tuple[Step, ...]:
+    """Return the steps of the modes in ``order``, all others keeping their input sizes."""
+    sizes = list(inputs)
+    fixed = len(order) <= MOST_FIXED_MODES
+    steps = []
+    for mode in order:
+        before, after = math.prod(sizes[:mode]), math.prod(sizes[mode + 1 :])
+        tile = k_tile(outputs[mode], dtype) if fixed else _RUNTIME_TILE
+        steps.append(Step(mode, before, inputs[mode], outputs[mode], after, tile))
+        sizes[mode] = outputs[mode]
+    return tuple(steps)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How one kernel evaluates its steps.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    width : int
+        Columns of a tile, a power of two.
+    row_length : int
+        0, or the elements of a row in memory, where that is shorter than ``width``.
+    threads : int
+        That work on one tile together.
+    staged : bool
+        Whether the factors are copied to shared memory.
+    in_shared : bool
+        Whether the buffers are in shared memory, not in the workspace.
+    buffers : int
+        Buffers per tile.
+    itemsize : int
+    """
+
+    steps: tuple[Step, ...]
+    width: int
+    row_length: int
+    threads: int
+    staged: bool
+    in_shared: bool
+    buffers: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        """Threads of a thread block."""
+        return self.threads if self.threads > 32 else _SMALL_TEAM_BLOCK
+
+    @property
+    def teams(self) -> int:
+        """Tiles that a thread block evaluates at a time."""
+        return self.block // self.threads
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile that are used."""
+        return self.width - self.width % self.row_length if self.row_length else self.width
+
+    @cached_property
+    def input_size(self) -> int:
+        """Elements of a block before the first step."""
+        first = self.steps[0]
+        return first.L * first.C * first.R
+
+    @cached_property
+    def output_size(self) -> int:
+        """Elements of a block after the last step."""
+        last = self.steps[-1]
+        return last.L * last.K * last.R
+
+    @cached_property
+    def buffer_elements(self) -> int:
+        """Elements of one buffer."""
+        stride = self.width + 1 if self.row_length else self.width
+        return _largest(self.steps) * stride
+
+    @cached_property
+    def staged_elements(self) -> int:
+        """Elements of shared memory for the factors of one tile."""
+        return sum(step.staged(self.itemsize) for step in self.steps) if self.staged else 0
+
+    @cached_property
+    def team_elements(self) -> int:
+        """Elements of shared memory for one tile: an odd number of 16-byte words."""
+        elements = self.staged_elements
+        if self.in_shared:
+            elements += self.buffers * self.buffer_elements
+        words = -(-elements * self.itemsize // 16)
+        return (words + 1 - words % 2) * 16 // self.itemsize
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        return self.teams * self.team_elements * self.itemsize
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of workspace of a thread block."""
+        return 0 if self.in_shared else self.buffers * self.buffer_elements * self.itemsize
+
+    def most_blocks(self, limits: DeviceLimits) -> int:
+        """Return how many thread blocks may run, where each needs workspace."""
+        if self.in_shared:
+            return 2**31 - 1
+        return max(1, min(limits.multiprocessors, _WORKSPACE_TARGET // self.workspace_bytes))
+
+
+def _largest(steps: Sequence[Step]) -> int:
+    """Return the elements of the largest block before, between and after the steps."""
+    return max(step.L * max(step.C, step.K) * step.R for step in steps)
+
+
+def batch_tiling(
+    steps: tuple[Step, ...], inner: int, buffers: int, itemsize: int, limits: DeviceLimits
+) -> Tiling:
+    """Return how one product of a batch is evaluated on ``inner`` vectors at once.
+
+    Tiny blocks are evaluated by a part of a warp, others by a thread block; blocks that do not fit
+    in shared memory lie in the workspace.
+    """
+    width = min(32, power_of_two(inner + 1) // 2) if inner > 1 else 1
+
+    def tiling(threads: int, staged: bool, in_shared: bool) -> Tiling:
+        return Tiling(steps, width, 0, threads, staged, in_shared, buffers, itemsize)
+
+    items = max(step.items(width) for step in steps)
+    first = max(width, power_of_two(min(items, 33)))
+    small = [size for size in (1, 2, 4, 8, 16, 32) if size >= first]
+    whole = min(256, max(64, round_up(items, 32)))
+    for threads in [*small, whole]:
+        choice = tiling(threads, True, True)
+        if choice.shared_bytes <= min(_SHARED_TARGET, limits.shared_bytes):
+            return choice
+    for staged, in_shared in ((True, True), (False, True), (True, False)):
+        choice = tiling(whole, staged, in_shared)
+        if choice.shared_bytes <= limits.shared_bytes:
+            return choice
+    return tiling(whole, False, False)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring modes of a Kron-Matmul that one kernel applies in one pass over memory.
+
+    x is (outer, input_size, inner) with the group's modes in the middle; R is ``inner``.
+    """
+
+    tiling: Tiling
+    columns: int
+    R: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of the group's result."""
+        return self.columns * self.tiling.output_size
+
+    def tiles(self) -> int:
+        """Return the number of tiles."""
+        return -(-self.columns // self.tiling.columns)
+
+
+def kron_groups(
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    outer: int,
+    inner: int,
+    dtype: np.dtype[np.generic],
+    limits: DeviceLimits,
+) -> tuple[Group, ...]:
+    """Return the passes of a Kron-Matmul, with the width of tiles that needs fewest of them."""
+    order = plan_order(inputs, outputs)
+    largest = outer * inner * max(math.prod(inputs), math.prod(outputs)) * dtype.itemsize
+    cuts = [
+        list(_runs(order, inputs, outputs, inner, width, largest <= _TINY_BYTES, dtype, limits))
+        for width in _WIDTHS + _NARROW_WIDTHS
+    ]
+    runs = min(cuts, key=len)
+    groups = []
+    sizes = list(inputs)
+    for run in runs:
+        low, high = min(run), max(run) + 1
+        columns = outer * math.prod(sizes[:low]) * math.prod(sizes[high:]) * inner
+        after = math.prod(sizes[high:]) * inner
+        steps = _group_steps(run, sizes, outputs, dtype)
+        tiling = _group_tiling(steps, columns, after, dtype.itemsize, limits)
+        groups.append(Group(tiling, columns, after))
+        for mode in run:
+            sizes[mode] = outputs[mode]
+    return tuple(groups)
+
+
+def _group_steps(
+    run: Sequence[int],
+    sizes: Sequence[int],
+    outputs: Sequence[int],
+    dtype: np.dtype[np.generic],
+) -> tuple[Step, ...]:
+    """Return the steps of neighbouring modes, within the block that these modes make."""
+    low, high = min(run), max(run) + 1
+    local = plan_steps(sizes[low:high], outputs[low:high], [mode - low for mode in run], dtype)
+    return tuple(Step(s.mode + low, s.L, s.C, s.K, s.R, s.tile) for s in local)
+
+
+def _runs(
+    order: Sequence[int],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    inner: int,
+    width: int,
+    tiny: bool,
+    dtype: np.dtype[np.generic],
+    limits: DeviceLimits,
+) -> Iterator[list[int]]:
+    """Cut the order of modes into runs of neighbours whose tiles fit in shared memory."""
+    target = min(_SHARED_TARGET, limits.shared_bytes)
+    sizes = list(inputs)
+    run: list[int] = []
+    for mode in order:
+        longer = [*run, mode]
+        if run:
+            steps = _group_steps(longer, sizes, outputs, dtype)
+            tiling = Tiling(steps, width, 1, 256, True, True, 2, dtype.itemsize)
+            after = math.prod(sizes[max(longer) + 1 :]) * inner
+            joined = (
+                mode in (min(run) - 1, max(run) + 1)
+                and len(longer) <= MOST_FIXED_MODES
+                and tiling.shared_bytes <= target
+                and (tiny or after <= width or width >= _COALESCED_WIDTH)
+            )
+            if not joined:
+                yield run
+                for done in run:
+                    sizes[done] = outputs[done]
+                longer = [mode]
+        run = longer
+    yield run
+
+
+def _group_tiling(
+    steps: tuple[Step, ...], columns: int, after: int, itemsize: int, limits: DeviceLimits
+) -> Tiling:
+    """Return how a group is evaluated: wide tiles, unless there are too few or they do not fit."""
+
+    def tiling(width: int, staged: bool, in_shared: bool) -> Tiling:
+        row_length = after if after < width and in_shared else 0
+        items = max(step.items(width) for step in steps)
+        threads = min(256, max(64, round_up(items, 32)))
+        return Tiling(steps, width, row_length, threads, staged, in_shared, 2, itemsize)
+
+    widths = [
+        width
+        for width in _WIDTHS + _NARROW_WIDTHS
+        if width == 1 or (width < 2 * columns and columns >= width * limits.multiprocessors)
+    ]
+    target = min(_SHARED_TARGET, limits.shared_bytes)
+    for staged, budget in ((True, target), (True, limits.shared_bytes), (False, target)):
+        for choice in (tiling(width, staged, True) for width in widths):
+            if choice.shared_bytes <= budget:
+                return choice
+    width = min(widths[0], _WIDTHS[-1])
+    choice = tiling(width, True, False)
+    return choice if choice.shared_bytes <= target else tiling(width, False, False)

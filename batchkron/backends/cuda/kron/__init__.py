@@ -1,0 +1,1 @@
+"""Kron-Matmuls on a device: (A_1 ⊗ … ⊗ A_d) x."""

@@ -1,0 +1,1 @@
+"""Kron-Matmuls by fibres: whole modes of a tile in shared memory."""

@@ -1,0 +1,388 @@
+"""Ways to multiply the fibres of tiles in place, and the estimated cycles of each.
+
+A way is the size of a tile, the warps that share it and what a warp takes of its fibres, see
+``csrc/cuda/kron_fibres.cuh``. Pure arithmetic on sizes, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape
+from batchkron.backends.cuda.kron.fibres.tf32 import tf32_cut
+from batchkron.backends.cuda.runtime.hardware import MOST_REGISTERS, REGISTER_FILE, WARP
+
+LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
+SECTOR = 32  # bytes, the least that is worth reading
+_MOST_SUMS = 128  # of a thread, single precision
+_MOST_HELD = 128  # registers of a thread for its fibres, double precision
+_MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
+_LEAST_SPLIT = 96 * 96  # of one that such units multiply in single precision
+_OTHER_REGISTERS = 52  # for words of factors, addresses
+_TEAMS = {  # warps of a team: numbers of teams
+    1: (4, 6, 8, 12, 16),
+    2: (2, 4, 6, 8),
+    3: (4,),
+    4: (1, 2, 3, 4, 5, 6),
+    6: (2,),
+    8: (1, 2),
+    12: (1,),
+    16: (1,),
+}
+RING = 4  # tiles in shared memory that warps go through each at its own pace
+_MOST_PADDED = 0.98  # of shared memory is filled without pads
+
+# Estimated times, in cycles of a multiprocessor of an H200: those of passes fitted to 1200 measured
+# kernels, what surrounds them to 1150 others of 42 groups, so that the fastest comes first; where
+# resources share the time, no number alone is physical.
+_BYTES_A_CYCLE = 21.6  # of memory
+_IN_FLIGHT = 0.7  # how much slower memory is where tiles fill shared memory
+_CACHED_BYTES_A_CYCLE = 44  # of the second-level cache
+_LATENCY = 1480  # from asking the second-level cache for a tile to the last answer
+_OVERLAP = 2.2  # how nearly the longer one of loading a tile and multiplying another is the time
+_NARROW = 64  # bytes of neighbouring columns below which memory gets slower
+_ROW = 22  # bytes that memory could move beside each row of columns
+_MATRIX_CYCLES = 11.3  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
+_CHAIN = 12.4  # from one such multiply-add to the next that adds to the same sums
+_TILE = 6.9  # of writing eight results
+_MORE, _LESS = 0.48, 0.44  # weights of the more and the less of multiply-adds and loads
+_LOAD = 4.1  # of a word of shared memory, which four warps share
+_STORE = 3.8  # of one result of a thread
+_ITEM = 45  # of a warp's turn to other fibres
+_PLACE = 130  # of dividing by an axis of a tile, for each fibre of a thread, where nothing hides it
+_BESIDE = {4: 1.27, 8: 1.41}  # times that these take beside copies, by bytes of an element
+_STRIDED = 0.11  # of them, more for each other mode where tiles have one column
+_IDLE = 1.2  # warps' worth of a multiprocessor that does not issue
+_UNEVEN = 1.45  # power of what is lost where quarters have different numbers of warps
+_NORM = 3  # how nearly the slowest of several resources is the time
+_IN_RING = 0.75  # of the time of multiply-adds and stores, where warps need not wait for each other
+_LAUNCH = 4000  # of a launch, and its first loads
+_STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
+_STAGED_TOGETHER = 8  # values of such a batch
+_HOLD = 65  # of each value of a factor that a thread keeps in registers
+_CONVERT = 4  # of reading a fibre's value in single precision for units of double precision
+_LAST = 0.22  # of its tiles that a team is alone with
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a group is given: sizes of its modes, L, R, bytes of an element.
+
+    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    L: int
+    R: int
+    itemsize: int
+    products: int = 0
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The room of each mode in a tile."""
+        return tuple(max(pair) for pair in zip(self.inputs, self.outputs, strict=True))
+
+    def word(self, columns: int) -> int:
+        """Return how many elements of a tile always lie together, at most 16 bytes."""
+        word = 16 // self.itemsize
+        sizes = [self.inputs[-1], self.outputs[-1]] if columns == 1 else [columns]
+        return word if all(size % word == 0 for size in sizes) else 1
+
+    def steps(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the modes in the order of least work, each with all sizes before it."""
+        modes = tuple(reversed(range(len(self.inputs))))
+        if self.inputs != self.outputs:
+            modes = min(permutations(modes), key=self._work)
+        sizes = list(self.inputs)
+        for mode in modes:
+            yield mode, tuple(sizes)
+            sizes[mode] = self.outputs[mode]
+
+    def _work(self, order: tuple[int, ...]) -> int:
+        sizes, total = list(self.inputs), 0
+        for mode in order:
+            sizes[mode] = self.outputs[mode]
+            total += math.prod(sizes) * self.inputs[mode]
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What a warp takes in a pass, see ``FibrePass`` of the kernel.
+
+    With ``products`` see ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    """
+
+    rows: int
+    columns: int
+    across: int
+    along: bool
+    staged: int  # elements of the factor in shared memory
+    split: int = 0
+    products: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A way to work on a group, and its estimated cycles."""
+
+    cycles: float
+    slices: int
+    columns: int
+    teams: int
+    warps: int  # of a team
+    stages: int
+    fragments: tuple[Fragment, ...]
+
+
+def _powers(most: int) -> list[int]:
+    """Return the powers of two up to ``most``."""
+    return [1 << bit for bit in range(most.bit_length())]
+
+
+def _single(
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in single precision on a quarter of a multiprocessor."""
+    across = 1 if along else word
+    best: tuple[float, Fragment] | None = None
+    for lanes in LANES:
+        columns = -(-K // (4 * lanes)) * 4
+        if lanes > 1 and -(-K // columns) <= lanes // 2:
+            continue
+        for rows in (1, 2, 4, 8, 12, 16):
+            sums = rows * columns
+            needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
+            if sums > _MOST_SUMS or needed > registers or rows % across:
+                continue
+            items = -(-fibres // (WARP // lanes * rows))
+            loads = _LOAD * (rows + columns)
+            step = _MORE * max(sums, loads) + _LESS * min(sums, loads)
+            cycles = -(-items // warps) * (C * step + _STORE * sums + _ITEM)
+            if best is None or cycles < best[0]:
+                best = cycles, Fragment(rows, columns, across, along, C * lanes * columns)
+    return best
+
+
+def _double(
+    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in double precision on a quarter of a multiprocessor."""
+    steps, tiles = -(-C // 4), -(-K // 8)
+    best: tuple[float, Fragment] | None = None
+    for rows in (2, 4, 8):
+        for together in (1, 2):
+            held = 2 * rows * steps
+            needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
+            if held > _MOST_HELD or needed > registers or tiles % together:
+                continue
+            items = -(-fibres // (8 * rows))
+            blocks = rows // 2
+            chains = max(_MATRIX_CYCLES * blocks, _CHAIN / together)
+            cycles = -(-items // warps) * (tiles * (steps * chains + _TILE / together) + _ITEM)
+            if best is None or cycles < best[0]:
+                best = (
+                    cycles,
+                    Fragment(rows, together, 1 if along else word, along, 32 * tiles * steps),
+                )
+    return best
+
+
+def _split(
+    C: int, K: int, fibres: int, warps: int, registers: int, along: bool, itemsize: int
+) -> tuple[float, Fragment] | None:
+    """Return the cycles in double precision where warps share the factor, in their registers.
+
+    ``itemsize``: 4 for single precision, which is converted as it is read.
+    """
+    steps, mine = _share(C, K, warps)
+    best: tuple[float, Fragment] | None = None
+    for rows in (2, 4, 8):
+        if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
+            continue
+        chains = max(_MATRIX_CYCLES * (rows // 2 * mine), _LOAD * rows, 2 * _CHAIN)
+        chains += 0 if itemsize == 8 else _CONVERT * rows
+        cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
+        if best is None or cycles < best[0]:
+            best = cycles, Fragment(rows, 0, 1, along, 0, warps)
+    return best
+
+
+def _share(C: int, K: int, warps: int) -> tuple[int, int]:
+    """Return fragments along a factor's entries, and along the results that a warp has."""
+    steps, tiles = -(-C // 4), -(-K // 8)
+    return steps, -(-tiles // warps)
+
+
+def _single_on_units(
+    C: int,
+    K: int,
+    fibres: int,
+    warps: int,
+    registers: int,
+    word: int,
+    along: bool,
+    products: int,
+) -> tuple[float, Fragment] | None:
+    """Return the cycles of a pass in single precision on matrix units."""
+    cut = tf32_cut(C, K, fibres, warps, registers, products)
+    if cut is None:
+        return None
+    across = 1 if along else min(word, 2)
+    return cut.cycles, Fragment(cut.blocks, 0, across, along, cut.staged, cut.sharers, products)
+
+
+def _fragments(
+    shape: Shape, slices: int, columns: int, warps: int, registers: int, double_units: bool
+) -> tuple[float, tuple[Fragment, ...]] | None:
+    """Return the cycles of all passes of a tile by a team, and what its warps take."""
+    word, total, found = shape.word(columns), 0.0, []
+    for mode, sizes in shape.steps():
+        C, K = shape.inputs[mode], shape.outputs[mode]
+        fibres = slices * math.prod(sizes) // C * columns
+        along = word > 1 and columns == 1 and mode == len(sizes) - 1
+        given = C, K, fibres, warps, registers, word, along
+        if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
+            one = _split(C, K, fibres, warps, registers, along, 8)
+        else:
+            one = _double(*given) if shape.itemsize == 8 else _single(*given)
+            others = []
+            if shape.products:
+                others.append(_single_on_units(*given, shape.products))
+            elif double_units and len(sizes) == 1 and C * K >= _LEAST_SPLIT:
+                others.append(_split(C, K, fibres, warps, registers, along, 4))
+            one = min(filter(None, (one, *others)), key=lambda way: way[0], default=None)
+        if one is None:
+            return None
+        total += one[0]
+        found.append(one[1])
+    longer = 1 + _STRIDED * (len(found) - 1) if columns == 1 else 1.0
+    return total * _BESIDE[shape.itemsize] * longer, tuple(found)
+
+
+def _places(
+    shape: Shape, slices: int, columns: int, warps: int, fragments: Sequence[Fragment]
+) -> float:
+    """Return the cycles in which a warp finds its fibres of a tile, where each has its own place.
+
+    In single precision estimates are as good without.
+    """
+    if shape.itemsize == 4:
+        return 0.0
+    total = 0
+    for (mode, sizes), one in zip(shape.steps(), fragments, strict=True):
+        axes = [size for m, size in enumerate(sizes) if m != mode and size > 1][::-1]
+        together = 8 * one.rows
+        if not one.split and not _adds(axes, together):
+            turns = -(-slices * columns * math.prod(axes) // (together * warps))
+            total += turns * one.rows * (len(axes) - 1)
+    return float(total * _PLACE)
+
+
+def _adds(axes: Sequence[int], step: int) -> bool:
+    """Whether ``step`` on from any multiple of it nothing is carried from axis to axis."""
+    for size in axes[:-1]:
+        if step % size:
+            return size % step == 0
+        step //= size
+    return True
+
+
+def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield slices and columns that a tile may have."""
+    if shape.R <= 64:
+        for slices in _powers(min(128, shape.L)):
+            yield slices, shape.R
+    for columns in (128, 64, 32, 16, 8, 4):
+        if columns < shape.R and columns * shape.itemsize >= SECTOR:
+            yield 1, columns
+
+
+def writes_to_array(shape: Shape, columns: int, along: bool) -> bool:
+    """Whether the last pass does: what a warp writes together fills sectors."""
+    *_, (mode, _) = shape.steps()
+    sizes = shape.outputs
+    if columns < shape.R:
+        together = columns
+    elif mode < len(sizes) - 1:
+        together = math.prod(sizes[mode + 1 :]) * shape.R
+    elif columns > 1:
+        together = shape.R
+    else:
+        together = sizes[mode] if along else 1
+    return together * shape.itemsize >= SECTOR
+
+
+def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragment]) -> bool:
+    """Whether a tile may be one of a ring: all warps read it, and write to the array."""
+    last = fragments[-1]
+    is_shared = teams == 1 and last.split > 0 and last.products == 0
+    return is_shared and writes_to_array(shape, columns, last.along)
+
+
+def _slowest(norm: float, *parts: float) -> float:
+    """Return the time of parts that go on at once: the longest one's, and some of the others'."""
+    return float(sum(part**norm for part in parts) ** (1 / norm))
+
+
+def least_cycles(part: GroupShape, limits: DeviceLimits) -> float:
+    """Return what all of `cuts_of` take at least: a launch, and what is read and written."""
+    moved = math.prod(part.inputs) + math.prod(part.outputs)
+    width = part.L * part.R / limits.multiprocessors * part.itemsize
+    return _LAUNCH + 0.999 * moved * width / _BYTES_A_CYCLE  # whatever is rounded
+
+
+def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
+    """Yield all ways to work on a group, with estimated cycles."""
+    block = math.prod(shape.extents)
+    moved = math.prod(shape.inputs) + math.prod(shape.outputs)
+    shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
+    for (slices, columns), (teams, warps) in product(_widths(shape), shared):
+        buffer = slices * block * columns
+        if teams * buffer * shape.itemsize > limits.shared_bytes:
+            continue
+        registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+        passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
+        if passes is None:
+            continue
+        fragments = passes[1]
+        places = _places(shape, slices, columns, warps, fragments)
+        staged = sum(one.staged for one in fragments)
+        width = columns * shape.itemsize
+        narrow = 1.0 if columns == shape.R else max(1.0, _NARROW / width) + _ROW / width
+        moving = slices * moved * width * narrow
+        waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
+        tiles = -(-shape.L // slices) * -(-shape.R // columns)
+        rounds = -(-tiles // limits.multiprocessors)
+        busy_teams = min(teams, rounds)
+        turns = -(-rounds // teams)
+        together = busy_teams * warps
+        uneven = (-(-together // 4) * 4 / together) ** _UNEVEN
+        staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
+        staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
+        if fragments[0].split and not fragments[0].products:
+            (C,), (K,) = shape.inputs, shape.outputs
+            staging += C * K * shape.itemsize / _CACHED_BYTES_A_CYCLE
+            staging += _HOLD * math.prod(_share(C, K, warps))
+        for stages in (1, 2, RING):
+            if stages == RING and not _may_ring(shape, columns, teams, fragments):
+                continue
+            buffers = teams * stages * buffer
+            if (staged + buffers) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
+                continue
+            memory = moving / _BYTES_A_CYCLE
+            memory *= 1 + _IN_FLIGHT * (buffers * shape.itemsize / limits.shared_bytes)
+            cycles = passes[0] * (_IN_RING if stages == RING else 1)
+            if stages == 1 or turns == 1:
+                alone = cycles + waiting
+            else:
+                alone = _slowest(_OVERLAP, cycles, waiting)
+            busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
+            each = _slowest(_NORM, busy, memory, alone / busy_teams)
+            last = alone * max(1, _LAST * turns) + places
+            total = staging + memory + max(rounds * each, last)
+            yield Cut(total, slices, columns, teams, warps, stages, fragments)

@@ -1,0 +1,424 @@
+"""Multiplies by one Kronecker product."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from batchkron.backends.cuda.general_kernel import Group, kron_groups
+from batchkron.backends.cuda.kron.choose import KronGroup, kron_group_program, rule_groups
+from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
+from batchkron.backends.cuda.kron.programs import group_program, register_program
+from batchkron.backends.cuda.kron.registers.choose import (
+    LARGEST_FACTOR,
+    RegisterGroup,
+    RegisterTile,
+    factor_words,
+)
+from batchkron.backends.cuda.runtime.arguments import (
+    group_arguments,
+    kron_arguments,
+)
+from batchkron.backends.cuda.runtime.device import (
+    ConstantKernel,
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    matrix_factor,
+    place,
+    ready_stream,
+    upload,
+)
+from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
+from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, UsualScalars
+from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
+from batchkron.spec.kron import Array, KronSpec, Precision
+
+if TYPE_CHECKING:
+    from batchkron.backends.cuda.kron.tuned import Load
+
+_MOST_PLANS = 64
+_ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One kernel of a Kron-Matmul, and its arguments but for what a call brings."""
+
+    kernel: Any
+    modes: tuple[int, ...]
+    elements: int  # of the result of all rows
+    blocks: int
+    threads: int
+    shared_bytes: int
+    arguments: Any
+
+    def launch(self, factors: Sequence[DeviceArray]) -> Launch:
+        """Return the launch for factors; a call brings x, y, previous, and workspace if any."""
+        arguments = self.arguments.copy()
+        matrices = [matrix_factor(factors[mode]) for mode in self.modes]
+        if "factors" in arguments.dtype.fields:
+            arguments["factors"], addresses = matrices, 3
+        else:
+            arguments["steps"]["factors"], addresses = matrices, 4
+        grid = self.blocks, 1
+        return Launch(
+            self.kernel, grid, self.threads, self.shared_bytes, arguments, addresses, "alpha"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _KronProgram:
+    """All kernels of a Kron-Matmul."""
+
+    passes: tuple[_Pass, ...]
+    intermediate: int  # bytes for the largest result of all passes but the last, whole lines
+    workspace: int  # bytes for buffers that do not fit in shared memory
+
+    @property
+    def buffers(self) -> int:
+        """How many intermediate results there are at a time."""
+        return min(2, len(self.passes) - 1)
+
+    @property
+    def bytes(self) -> int:
+        """All memory that a run needs."""
+        return self.buffers * self.intermediate + self.workspace
+
+
+def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _KronProgram:
+    between = max((one.elements for one in passes[:-1]), default=0)
+    lines = -(-between * spec.dtype.itemsize // _ALIGNMENT)
+    return _KronProgram(passes, lines * _ALIGNMENT, workspace)
+
+
+def _groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...] | None:
+    """Return the kernels that tuning has found or that the rule chooses; None: the general ones.
+
+    ``constant``: the factors may be constants of the kernels.
+    """
+    if is_tuned():  # else a process need not load what reads it
+        from batchkron.backends.cuda.kron.tuned import planned_groups
+
+        return planned_groups(spec, constant, device)
+    shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
+    return rule_groups(*shape, constant, device_limits(device), spec.precision)
+
+
+def _shared_kernel(dtype: np.dtype[Any], device: int, group: KronGroup) -> Any:
+    """Return the kernel of a group that all products share."""
+    return load_kernel(kron_group_program(group, dtype), device)
+
+
+def _planned(spec: KronSpec, groups: Sequence[KronGroup], device: int, load: Load) -> _KronProgram:
+    return _program(spec, tuple(_group_pass(spec, group, device, load(group)) for group in groups))
+
+
+def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) -> None:
+    """Search the kernels of a product if that is wanted and was not done before."""
+    if tuning is None or _is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
+        return
+
+    def prepare(
+        groups: Sequence[KronGroup], factors: Sequence[DeviceArray], load: Load
+    ) -> Callable[[int, int], None]:
+        program = _planned(spec, groups, device, load)
+        return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
+
+    from batchkron.backends.cuda.kron.tuned import tune_kron
+
+    with device_errors():
+        if tune_kron(spec, constant, device, prepare, tuning):
+            _kron_program.cache_clear()
+
+
+@lru_cache(maxsize=1024)
+def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
+    """Return the kernels for any factors, shared by all plans of a spec."""
+    planned, limits = _groups(spec, False, device), device_limits(device)
+    if planned is not None:
+        return _planned(spec, planned, device, partial(_shared_kernel, spec.dtype, device))
+    groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
+    workspace = max(
+        min(group.tiles(), group.tiling.most_blocks(limits)) * group.tiling.workspace_bytes
+        for group in groups
+    )
+    return _program(spec, tuple(_general_pass(spec, one, device) for one in groups), workspace)
+
+
+class _OwnKernels:
+    """Kernels whose constants are the factors of one operator, on one device.
+
+    They stay as long as the operator, since captured graphs call them.
+    """
+
+    def __init__(self, factors: Sequence[Array], device: int) -> None:
+        self._factors, self._device = factors, device
+        self._kernels: dict[RegisterTile, ConstantKernel] = {}
+        self._changing = threading.Lock()
+
+    def function(self, tile: RegisterTile, dtype: np.dtype[Any]) -> Any:
+        """Return the kernel of a tile."""
+        with self._changing:
+            kernel = self._kernels.get(tile)
+            if kernel is None:
+                kernel = ConstantKernel(register_program(dtype, tile), self._device)
+                self._set(kernel, tile)
+                self._kernels[tile] = kernel
+            return kernel.function
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Take new factors; no kernel may be running."""
+        with self._changing:
+            self._factors = factors
+            for tile, kernel in self._kernels.items():
+                self._set(kernel, tile)
+
+    def _set(self, kernel: ConstantKernel, tile: RegisterTile) -> None:
+        kernel.set_constants(factor_words([self._factors[mode] for mode in tile.modes]))
+
+    def program(self, spec: KronSpec) -> _KronProgram | None:
+        """Return the kernels of a Kron-Matmul, None where the factors are too large."""
+        if not _may_be_constant(spec):
+            return None
+        groups = _groups(spec, True, self._device)
+        if groups is None:
+            return None
+
+        def load(group: KronGroup) -> Any:
+            if isinstance(group, RegisterGroup) and group.tile.constant:
+                return self.function(group.tile, spec.dtype)
+            return _shared_kernel(spec.dtype, self._device, group)
+
+        return _planned(spec, groups, self._device, load)
+
+
+def _may_be_constant(spec: KronSpec) -> bool:
+    """Whether factors of these sizes may be constants of kernels."""
+    return max(*spec.inputs, *spec.outputs) <= LARGEST_FACTOR
+
+
+def _group_pass(spec: KronSpec, group: KronGroup, device: int, kernel: Any) -> _Pass:
+    """Return a group's kernel with its arguments."""
+    tile, limits = group.tile, device_limits(device)
+    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
+    arguments["L"], arguments["R"] = group.L, group.R
+    if isinstance(group, FibreGroup):
+        blocks, threads = group.blocks(limits), group.tile.threads * group.tile.teams
+    else:
+        blocks = min(group.tiles(), group.tile.blocks * limits.multiprocessors)
+        threads = group.tile.threads
+    return _Pass(kernel, tile.modes, group.elements, blocks, threads, tile.shared_bytes, arguments)
+
+
+def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
+    """Return the kernel of a group of factors of any size."""
+    tiling = group.tiling
+    arguments = np.zeros(1, group_arguments(spec.dtype, len(tiling.steps)))
+    arguments["columns"], arguments["R"] = group.columns, group.R
+    arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
+    arguments["input_size"] = tiling.input_size
+    arguments["output_size"] = tiling.output_size
+    return _Pass(
+        load_kernel(group_program(spec.dtype, tiling), device),
+        tuple(step.mode for step in tiling.steps),
+        group.elements,
+        min(group.tiles(), tiling.most_blocks(device_limits(device))),
+        tiling.block,
+        tiling.shared_bytes,
+        arguments,
+    )
+
+
+class _Prepared:
+    """A Kron-Matmul with its factors: all that a call brings are vectors and scalars."""
+
+    def __init__(
+        self,
+        program: _KronProgram,
+        factors: Sequence[DeviceArray],
+        dtype: np.dtype[Any],
+        device: int,
+        workspaces: Workspaces,
+    ) -> None:
+        *self._between, self._last = [one.launch(factors) for one in program.passes]
+        self._program, self._device, self._workspaces = program, device, workspaces
+        self._scratch = program.buffers * program.intermediate
+        self._plain = _scalars(dtype, 1, 0)
+
+    def reserve(self) -> None:
+        """Allocate the workspace of the current stream."""
+        self._workspaces.pointer(self._program.bytes)
+
+    def apply(self, x: int, y: int) -> None:
+        """Write the product with the vectors at the address x to y."""
+        self.run(x, y, 0, self._plain)
+
+    def run(self, x: int, y: int, previous: int, scalars: bytes) -> None:
+        """Write the result for the vectors at the address x to y; ``scalars`` of `_scalars`."""
+        memory = self._workspaces.pointer(self._program.bytes)
+        stream, scratch = ready_stream(self._device), memory + self._scratch
+        source = x
+        for number, launch in enumerate(self._between):
+            target = memory + number % 2 * self._program.intermediate
+            launch(stream, (source, target, 0, scratch)[: launch.addresses], self._plain)
+            source = target
+        self._last(stream, (source, y, previous, scratch)[: self._last.addresses], scalars)
+
+
+def _scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:
+    """Return what the arguments of a pass end with."""
+    return np.array([alpha, beta], dtype).tobytes()
+
+
+class KronPlan:
+    """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes.
+
+    Works on the device that is current when it runs.
+    """
+
+    def __init__(self, spec: KronSpec) -> None:
+        self.spec = spec
+        self._workspaces = Workspaces()
+
+    def prepare(self) -> None:
+        """Compile what `run` needs on the current device."""
+        if not _is_empty(self.spec):
+            _tune(self.spec, False, current_device(), wanted_tuning())
+            _kron_program(self.spec, current_device())
+
+    def run(
+        self,
+        factors: Sequence[DeviceArray],
+        x: DeviceArray,
+        alpha: complex,
+        beta: complex,
+        y: DeviceArray | None,
+        out: DeviceArray,
+    ) -> None:
+        """Write the result to ``out``, C-contiguous; y may be ``out`` itself."""
+        device, spec = current_device(), self.spec
+        check_device(device, x, out, *factors, *([] if y is None else [y]))
+        if out.size == 0:
+            return
+        with device_errors():
+            # everything is allocated before anything is written
+            previous = None
+            if beta != 0 and y is not None:
+                previous = y if y is out else cupy.ascontiguousarray(y, dtype=spec.dtype)
+            if _is_empty(spec):
+                out[...] = 0 if previous is None else beta * previous
+                return
+            _tune(spec, False, device, wanted_tuning())
+            program = _kron_program(spec, device)
+            prepared = _Prepared(program, factors, spec.dtype, device, self._workspaces)
+            if previous is None:
+                prepared.run(x.data.ptr, out.data.ptr, 0, _scalars(spec.dtype, alpha, 0))
+            else:
+                scalars = _scalars(spec.dtype, alpha, beta)
+                prepared.run(x.data.ptr, out.data.ptr, previous.data.ptr, scalars)
+
+
+def _is_empty(spec: KronSpec) -> bool:
+    return 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
+
+
+def kron_plan(spec: KronSpec) -> KronPlan:
+    """Return a plan of a multiply by one Kronecker product; its workspace is its own."""
+    return KronPlan(spec)
+
+
+class KronProduct(PlainCalls):
+    """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
+
+    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
+        super().__init__(current_device())
+        self._tuning = wanted_tuning()  # of each number of vectors, when it is first seen
+        self._precision = precision
+        self._factors = place(factors)
+        self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
+        self._workspaces = Workspaces()
+        self._kernels = _OwnKernels(self._on_host(), self._device)
+        self._prepared: dict[tuple[int, int], _Prepared] = {}
+        self._scalars = UsualScalars(partial(_scalars, self._factors[0].dtype))
+
+    def set_values(self, factors: Sequence[Array]) -> None:
+        """Overwrite the factors, so that captured graphs see the new ones."""
+        upload(factors, self._factors)
+        self._kernels.set_factors(self._on_host())
+
+    def _on_host(self) -> list[Array]:
+        return [cupy.asnumpy(factor) for factor in self._factors]
+
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Vectors are (..., N)."""
+        rows, columns = math.prod(self._outputs), math.prod(self._inputs)
+        fits = x.dtype == self._factors[0].dtype and x.shape[-1:] == (columns,)
+        if not (fits and out.shape == (*x.shape[:-1], rows)):
+            return None
+        prepared = self._prepare(x.size // columns, 1)
+        return None if prepared is None else prepared.apply
+
+    def _prepare(self, outer: int, inner: int) -> _Prepared | None:
+        """Return the product of vectors (outer, N, inner), None where there is nothing to do."""
+        prepared = self._prepared.get((outer, inner))
+        if prepared is None:
+            dtype = self._factors[0].dtype
+            spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
+            if _is_empty(spec):
+                return None
+            _tune(spec, _may_be_constant(spec), self._device, self._tuning)
+            program = self._kernels.program(spec) or _kron_program(spec, self._device)
+            prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
+            if len(self._prepared) >= _MOST_PLANS:
+                self._prepared.clear()
+            self._prepared[outer, inner] = prepared
+        return prepared
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need."""
+        prepared = self._prepare(outer, inner)
+        if prepared is not None:
+            prepared.reserve()
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self._device, x, y)
+        with device_errors():
+            prepared = self._prepare(outer, inner)
+            if prepared is not None:
+                source, target = x.data.ptr, y.data.ptr
+                scalars = self._scalars(alpha, accumulate)
+                prepared.run(source, target, target if accumulate else 0, scalars)
+            elif y.size and not accumulate:
+                y[...] = 0
+
+
+def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
+    """Return a product with these factors, host arrays of one dtype."""
+    return KronProduct(factors, precision)
+
+
+def with_factors(product: KronProduct, factors: Sequence[Array]) -> KronProduct:
+    """Return the product itself with new factors."""
+    product.set_values(factors)
+    return product

@@ -1,0 +1,1 @@
+"""Kron-Matmuls of small factors: modes of a tile in registers."""

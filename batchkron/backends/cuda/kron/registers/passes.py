@@ -1,0 +1,332 @@
+"""The passes of a tile through registers: which modes together, which threads, where in memory.
+
+A tile is ``slices`` blocks of some modes, ``columns`` wide. A pass takes a run of modes into
+registers, multiplies along them and puts the tile back: in shared memory, at last in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise, permutations, product
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.hardware import WARP
+from batchkron.spec.kron import Array
+
+_BANKS = 32  # of four bytes each
+_LINE = 128  # bytes that a warp should find together in memory
+_COPY = 0.75  # what a pass without arithmetic costs
+_MOST_PADDED = 1.07  # times the elements without pads
+_MOST_ORDERED = 4  # passes whose every order is looked at
+_BUSY = 256  # threads of a tile that should have work before one holds several fibres
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterAxis:
+    """An axis in registers: C entries ``from_`` apart, K results ``to`` apart; factor -1: none."""
+
+    factor: int
+    C: int
+    K: int
+    from_: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAxis:
+    """An axis that threads share; bound 0: within a tile, 1: slices, 2: columns of the array."""
+
+    size: int
+    bound: int
+    from_: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPass:
+    """One pass over a tile."""
+
+    registers: tuple[RegisterAxis, ...]
+    threads: tuple[ThreadAxis, ...]
+
+
+def staged_elements(inputs: Sequence[int], outputs: Sequence[int], itemsize: int) -> int:
+    """Return the elements of shared memory for the factors, as in ``StagedFactors``."""
+    pack = 16 // itemsize
+    return sum(C * (-(-K // pack) * pack) for C, K in zip(inputs, outputs, strict=True))
+
+
+def cuts(count: int, parts: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield all ways to cut ``count`` modes into ``parts`` runs of neighbours."""
+    for inner in combinations(range(1, count), parts - 1):
+        edges = (0, *inner, count)
+        yield list(pairwise(edges))
+
+
+def multiply_adds(
+    order: Sequence[tuple[int, int]], inputs: Sequence[int], outputs: Sequence[int]
+) -> int:
+    """Return the multiply-adds of all runs in this order."""
+    if inputs == outputs:  # in any order
+        return math.prod(inputs) * sum(sum(inputs[low:high]) for low, high in order)
+    sizes, work = list(inputs), 0
+    for low, high in order:
+        for mode in range(low, high):
+            sizes[mode] = outputs[mode]
+            work += math.prod(sizes) * inputs[mode]
+    return work
+
+
+def _scattered(run: tuple[int, int], sizes: Sequence[int], columns: int, itemsize: int) -> float:
+    """Return what a pass costs more that reads or writes memory with this run in registers."""
+    together = math.prod(sizes[run[1] :]) * columns * itemsize
+    return max(0.0, 0.3 * (_LINE / together - 1)) if together < _LINE else 0.0
+
+
+def _runs(
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    columns: int,
+    itemsize: int,
+    most: int,
+    cached: bool,
+) -> list[tuple[int, int]]:
+    """Return the modes that are in registers together, in the order of the passes.
+
+    As few passes as possible, one more where the first and the last one would else read or write
+    scattered elements: an empty run copies the tile. Of these the order with least work.
+    """
+    largest = [max(pair) for pair in zip(inputs, outputs, strict=True)]
+    best: tuple[float, ...] | None = None
+    found: list[tuple[int, int]] = []
+    first = 0
+    for parts in range(1, len(inputs) + 1):
+        for cut in cuts(len(inputs), parts):
+            held = [math.prod(largest[low:high]) for low, high in cut]
+            if any(
+                size > most and high - low > 1 for size, (low, high) in zip(held, cut, strict=True)
+            ):
+                continue
+            first = first or parts
+            orders = permutations(cut) if parts <= _MOST_ORDERED else [tuple(reversed(cut))]
+            for order in orders:
+                reading = _scattered(order[0], inputs, columns, itemsize)
+                writing = _scattered(order[-1], outputs, columns, itemsize)
+                if cached:
+                    reading, writing = min(_COPY, reading / 4), min(_COPY, writing / 4)
+                before = [(0, 0)] if reading > _COPY else []
+                after = [(0, 0)] if writing > _COPY else []
+                cost = (
+                    parts + min(reading, _COPY) + min(writing, _COPY),
+                    multiply_adds(order, inputs, outputs),
+                    reading + writing,
+                    max(held),
+                )
+                if best is None or cost < best:
+                    best, found = cost, [*before, *order, *after]
+        if first and parts > first:
+            break
+    return found
+
+
+def strides_of(sizes: Sequence[int], pads: Sequence[Any] | Array) -> list[Any]:
+    """Return strides of axes with ``sizes``, each stride longer by its pad.
+
+    A pad, and so a stride, is a number or an array with those of many layouts.
+    """
+    strides: list[Any] = [0] * len(sizes)
+    stride: Any = 1
+    for axis in reversed(range(len(sizes))):
+        strides[axis] = stride + pads[axis]
+        stride = strides[axis] * sizes[axis]
+    return strides
+
+
+def access_lengths(places: Array, lanes: int) -> Array:
+    """Return, for each row of places of words, the most of ``lanes`` that lie in one bank."""
+    rows = len(places)
+    found = np.sort(places, axis=1)
+    first = np.ones(found.shape, bool)
+    first[:, 1:] = found[:, 1:] != found[:, :-1]  # the same word is read once
+    banks = found % lanes + np.arange(rows)[:, None] * lanes
+    counts = np.bincount(banks[first], minlength=rows * lanes)
+    longest: Array = counts.reshape(rows, lanes).max(axis=1)
+    return longest
+
+
+def _conflicts(axes: Sequence[ThreadAxis], strides: Sequence[Array], words: int) -> Array:
+    """Return how many times longer a warp's access takes than without bank conflicts.
+
+    ``axes`` have numbers of axes in place of their strides, which ``strides`` has in each layout.
+    """
+    total = math.prod(axis.size for axis in axes)
+    lanes = _BANKS // words
+    accesses = -(-min(total, 8 * WARP) // lanes)
+    rest = np.minimum(np.arange(accesses * lanes), total - 1)
+    address = np.zeros((len(strides[0]), len(rest)), np.int64)
+    for axis in axes:
+        address += strides[axis.from_][:, None] * (rest % axis.size)
+        rest = rest // axis.size
+    lengths = access_lengths(address.reshape(-1, lanes), lanes)
+    means: Array = np.mean(lengths.reshape(-1, accesses), axis=1)
+    return means
+
+
+class TilePlanner:
+    """Plans the passes of one tile, of ``slices`` blocks of modes from ``first`` on."""
+
+    def __init__(
+        self,
+        first: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        slices: int,
+        columns: int,
+        itemsize: int,
+        most: int,
+        cached: bool,
+    ) -> None:
+        self.first, self.inputs, self.outputs = first, inputs, outputs
+        self.slices, self.columns, self.itemsize = slices, columns, itemsize
+        self.runs = _runs(inputs, outputs, columns, itemsize, most, cached)
+        self.most, self.cached = most, cached
+
+    def holding(self, most: int, slices: int) -> TilePlanner:
+        """Return the planner of so many slices where a thread holds ``most`` elements."""
+        sizes = self.inputs, self.outputs, slices, self.columns, self.itemsize
+        return TilePlanner(self.first, *sizes, most, self.cached)
+
+    def sizes_before(self, number: int) -> list[int]:
+        """Return slices, modes and columns of the tile before pass ``number``."""
+        sizes = list(self.inputs)
+        for low, high in self.runs[:number]:
+            sizes[low:high] = self.outputs[low:high]
+        return [self.slices, *sizes, self.columns]
+
+    def passes(self, pads: Sequence[int]) -> tuple[RegisterPass, ...]:
+        """Return all passes, tiles in shared memory padded by ``pads`` of each axis' stride."""
+        planned = []
+        for number in range(len(self.runs)):
+            before, after = self.sizes_before(number), self.sizes_before(number + 1)
+            from_ = self._places(before, pads, number == 0)
+            to = self._places(after, pads, number == len(self.runs) - 1)
+            planned.append(self._pass(number, before, from_, to))
+        return tuple(planned)
+
+    def _places(self, sizes: Sequence[int], pads: Sequence[int], in_memory: bool) -> list[int]:
+        """Return the strides of slices, modes and columns; in memory the first two in rows."""
+        if in_memory:
+            return [*strides_of(sizes[:-1], [0] * (len(sizes) - 1)), 1]
+        return strides_of(sizes, pads)
+
+    def _pass(
+        self, number: int, before: Sequence[int], from_: Sequence[int], to: Sequence[int]
+    ) -> RegisterPass:
+        low, high = self.runs[number]
+        held = range(low + 1, high + 1)
+        registers = [
+            RegisterAxis(a - 1, before[a], self.outputs[a - 1], from_[a], to[a]) for a in held
+        ]
+        rest = {axis: before[axis] for axis in range(len(before)) if axis not in held}
+        held_now = max(math.prod(r.C for r in registers), math.prod(r.K for r in registers))
+        room = 3 * self.most // (4 * held_now)
+        if room > 1:  # fibres that share the loads of the factors: some of the slowest mode
+            for axis in sorted(rest):
+                split = max(n for n in range(1, room + 1) if rest[axis] % n == 0)
+                if 0 < axis < len(before) - 1 and split > 1 and self._spare(rest, split):
+                    rest[axis] //= split
+                    far = rest[axis]
+                    registers.insert(
+                        0, RegisterAxis(-1, split, split, from_[axis] * far, to[axis] * far)
+                    )
+                    break
+        last = len(before) - 1
+        in_order = sorted(rest, reverse=True)
+        threads = tuple(
+            ThreadAxis(
+                rest[axis], 1 if axis == 0 else 2 if axis == last else 0, from_[axis], to[axis]
+            )
+            for axis in in_order
+            if rest[axis] > 1 or axis in (0, last)
+        )
+        return RegisterPass(tuple(registers), threads)
+
+    def _spare(self, rest: dict[int, int], split: int) -> bool:
+        """Whether enough threads have work if each does ``split`` times as much."""
+        return math.prod(rest.values()) // split >= _BUSY
+
+    def buffer(self, pads: Sequence[int]) -> int:
+        """Return the elements of a buffer that holds every tile between passes."""
+        largest: int = self._whole_words(max(self._extents(pads), default=0))
+        return largest
+
+    def _extents(self, pads: Sequence[Any] | Array) -> list[Any]:
+        """Return the elements of each tile between passes, as `strides_of` has layouts."""
+        between = map(self.sizes_before, range(1, len(self.runs)))
+        return [strides_of(sizes, pads)[0] * sizes[0] for sizes in between]
+
+    def _whole_words(self, elements: Any) -> Any:
+        return -(-elements * self.itemsize // 16) * 16 // self.itemsize
+
+    def _conflicts(self, pads: Array) -> Array:
+        """Return the mean length of accesses to shared memory in each layout, at least 1."""
+        words = max(1, self.itemsize // 4)
+        axes = range(len(self.inputs) + 2)
+        found = []
+        for number in range(len(self.runs)):
+            before, after = self.sizes_before(number), self.sizes_before(number + 1)
+            one = self._pass(number, before, axes, axes)
+            if number > 0:
+                found.append(_conflicts(one.threads, strides_of(before, pads), words))
+            if number < len(self.runs) - 1:
+                found.append(_conflicts(one.threads, strides_of(after, pads), words))
+        means: Array = np.mean(found, axis=0)
+        return means
+
+    def pads(self) -> tuple[int, ...]:
+        """Return the pads of least conflicts: of at most two axes."""
+        found = self.unpadded()
+        if len(self.runs) == 1:
+            return found
+        plain, best = self.buffer(found), math.inf
+        layouts = np.array(self._candidates())
+        for some in layouts[:1], layouts[1:]:  # most often none are needed
+            sizes = self._whole_words(np.max(self._extents(some.T), axis=0))
+            fits = sizes <= _MOST_PADDED * plain + 64
+            some, sizes = some[fits], sizes[fits]
+            costs = self._conflicts(some.T) + 0.5 * sizes / plain
+            for pads, cost in zip(some.tolist(), costs.tolist(), strict=True):
+                if cost < best - 1e-9:
+                    best, found = cost, tuple(pads)
+                if best <= 1.5:  # no conflicts, no more memory than without pads
+                    return found
+        return found
+
+    def _candidates(self) -> list[tuple[int, ...]]:
+        """Return no pads, then those of single axes and pairs, each once; none of the columns."""
+        axes = len(self.inputs) + 2
+        found = {self.unpadded(): None}
+        for pair in combinations(range(axes - 1), 2):
+            for sizes in product((0, 1, 2, 4, 8), repeat=2):
+                pads = [0] * axes
+                for axis, size in zip(pair, sizes, strict=True):
+                    pads[axis] = size
+                found[tuple(pads)] = None
+        return list(found)
+
+    def unpadded(self) -> tuple[int, ...]:
+        """Return no pads for all axes."""
+        return (0,) * (len(self.inputs) + 2)
+
+    def buffers(self) -> int:
+        """Return the buffers in shared memory, one where passes write where they have read."""
+        return min(1 if self.inputs == self.outputs else 2, len(self.runs) - 1)
+
+    def shared_bytes(self, pads: Sequence[int], constant: bool = False) -> int:
+        """Return the bytes of shared memory of a thread block."""
+        staged = 0 if constant else staged_elements(self.inputs, self.outputs, self.itemsize)
+        return (staged + self.buffers() * self.buffer(pads)) * self.itemsize

@@ -1,0 +1,218 @@
+"""Tiles of a Kron-Matmul that are larger than shared memory: slices of them come one after another.
+
+A tile has the first mode of a group, the lead, and slices along it. A slice is multiplied along all
+other modes, and threads keep its results until the last slice has come, see
+``csrc/cuda/kron_slices.cuh``. In single precision slices may be tiles, too, without a lead. Modes
+that are neighbours stand for one of 8 or 16 where their sizes multiply to that. Pure arithmetic on
+sizes, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape
+from batchkron.backends.cuda.runtime.hardware import room_of_blocks
+
+_THREADS = 256
+_MOST_MODES = 16
+_MOST_SLOTS = 6
+_BLOCKS, _FEW_SLOTS = 2, 3  # thread blocks of a multiprocessor, and slots, where slices are tiles
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a slice is cut: products of its outer and of its inner modes, its columns.
+
+    ``itemsize``: bytes of an element. ``leads``: entries of the first mode. Estimated cycles of a
+    multiprocessor of an H200 for each element of a tile, fitted to measurements: ``alone``, and
+    how many more where all multiprocessors are busy. ``least``: tiles of each multiprocessor, and
+    entries of each mode, from which on it is worth while.
+    """
+
+    itemsize: int
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    columns: int
+    leads: tuple[int, ...]
+    alone: float
+    more: float
+    least: tuple[int, int] = (0, 1)
+
+    @property
+    def entries(self) -> int:
+        """Elements of a slice."""
+        return math.prod((*self.outer, *self.inner)) * self.columns
+
+
+_KINDS = (
+    _Kind(8, (8, 8), (8, 8), 1, (4, 6, 8), 0.57, 0.45),
+    _Kind(8, (16,), (16, 16), 1, (4, 6, 8), 0.57, 0.45),
+    _Kind(8, (8, 8), (), 64, (4, 6, 8), 0.57, 0.45),
+    _Kind(8, (16,), (16,), 8, (8, 16), 0.93, 0.36),
+    _Kind(4, (8, 8), (8, 8), 1, (8,), 0.72, 0.06),
+    _Kind(4, (16,), (16, 16), 1, (8, 16), 0.86, 0.06),
+    _Kind(4, (8, 8), (8, 8), 1, (1,), 0.65, 0, (4, 8)),
+    _Kind(4, (16,), (16, 16), 1, (1,), 0.77, 0, (4, 8)),
+)
+_LAUNCH = 4000
+_FIRST = 0.27  # for each element of a tile until the first slices have come
+
+
+@dataclass(frozen=True, slots=True)
+class SliceKnobs:
+    """What may be chosen: slices that are copied or multiplied, those held in registers."""
+
+    slots: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTile:
+    """What one kernel of a group is compiled for.
+
+    Attributes
+    ----------
+    modes : tuple of int
+        The group's modes, in their order in memory.
+    lead : tuple of int
+        Sizes of those that are the first mode; none if a slice is a tile.
+    outer, inner : tuple of tuple of int
+        Sizes of those that are each one outer mode, and each one inner mode, of a slice.
+    columns : int
+        Neighbouring columns of a tile.
+    slots, held : int
+        Slices in shared memory that are copied or multiplied; those whose results registers hold.
+    shared_bytes : int
+    """
+
+    modes: tuple[int, ...]
+    lead: tuple[int, ...]
+    outer: tuple[tuple[int, ...], ...]
+    inner: tuple[tuple[int, ...], ...]
+    columns: int
+    slots: int
+    held: int
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a thread block."""
+        return _THREADS
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks of a multiprocessor."""
+        return 1 if self.lead else _BLOCKS
+
+    @property
+    def elements(self) -> int:
+        """Elements of a tile."""
+        slices = (math.prod(one) for one in (*self.outer, *self.inner))
+        return math.prod(self.lead) * math.prod(slices) * self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class SliceGroup:
+    """Neighbouring modes that one kernel applies to x (L, size, R)."""
+
+    tile: SliceTile
+    L: int
+    R: int
+    cycles: float = field(compare=False)  # estimated, of a multiprocessor
+
+    @property
+    def elements(self) -> int:
+        """Elements of the group's result."""
+        return self.tiles() * self.tile.elements
+
+    def tiles(self) -> int:
+        """Return the number of tiles."""
+        return self.L * self.R // self.tile.columns
+
+    @property
+    def knobs(self) -> SliceKnobs:
+        """What was chosen."""
+        return SliceKnobs(self.tile.slots, self.tile.held)
+
+
+def slice_group(
+    part: GroupShape, limits: DeviceLimits, knobs: SliceKnobs | None = None
+) -> SliceGroup | None:
+    """Return the kernel of a group with these knobs, or the rule's; None if there is none."""
+    for kind, tile in _tiles(part, limits):
+        group = SliceGroup(tile, part.L, part.R, _cycles(kind, part, tile, limits))
+        if knobs in (None, group.knobs):
+            return group
+    return None
+
+
+def _cycles(kind: _Kind, part: GroupShape, tile: SliceTile, limits: DeviceLimits) -> float:
+    tiles = part.L * part.R // tile.columns
+    rounds = -(-tiles // limits.multiprocessors)
+    each = kind.alone + kind.more * min(1, tiles / limits.multiprocessors)
+    return _LAUNCH + tile.elements * (_FIRST + rounds * each)
+
+
+def slice_knobs(part: GroupShape, limits: DeviceLimits) -> list[SliceKnobs]:
+    """Return all that may be chosen for a group, what the rule chooses first."""
+    return [SliceKnobs(tile.slots, tile.held) for _, tile in _tiles(part, limits)]
+
+
+def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, SliceTile]]:
+    """Yield what kernels of a group may be compiled for, the rule's choice first."""
+    sizes, size = part.inputs, part.itemsize
+    if part.dtype.kind != "f" or not limits.double_units or part.products:
+        return
+    if sizes != part.outputs or len(sizes) > _MOST_MODES:
+        return
+    modes = tuple(range(part.first, part.first + len(sizes)))
+    for kind in _KINDS:
+        fits = part.R == 1 if kind.columns == 1 else part.R % kind.columns == 0
+        runs = _runs(sizes, (*kind.outer, *kind.inner)) if kind.itemsize == size and fits else None
+        if runs is None or math.prod(runs[0]) not in kind.leads:
+            continue
+        rounds, smallest = kind.least
+        tiles = part.L * part.R // kind.columns
+        if min(sizes) < smallest or tiles < rounds * limits.multiprocessors:
+            continue
+        slices, slice_bytes = math.prod(runs[0]), kind.entries * size
+        own = slices**2 * size + (0 if size == 8 else kind.entries * 8)  # and one in float64
+        cut = runs[0], runs[1 : 1 + len(kind.outer)], runs[1 + len(kind.outer) :], kind.columns
+        for held in _held(slices):
+            whole, most = (limits.shared_bytes, _MOST_SLOTS) if runs[0] else _shared(limits)
+            room = whole - own - (slices - held) * slice_bytes
+            slots = min(most, room // slice_bytes)
+            if slots >= 2:
+                shared = own + (slots + slices - held) * slice_bytes
+                yield kind, SliceTile(modes, *cut, slots, held, shared)
+        return
+
+
+def _shared(limits: DeviceLimits) -> tuple[int, int]:
+    """Return shared memory and most slots of each of several thread blocks."""
+    return room_of_blocks(_BLOCKS, limits), _FEW_SLOTS
+
+
+def _held(slices: int) -> Iterator[int]:
+    """Yield how many slices' results may be in registers, what is best for most first."""
+    usual = 1 if slices == 1 else 4 if slices <= 8 else 7
+    yield usual
+    yield from (held for held in (usual - 1, usual + 1) if 0 < held <= min(slices, 8))
+
+
+def _runs(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+    """Return what is left of sizes, and the runs at their end that multiply to ``products``."""
+    found, high = [], len(sizes)
+    for product in reversed(products):
+        low, size = high, 1
+        while size < product and low > 0:
+            low -= 1
+            size *= sizes[low]
+        if size != product:
+            return None
+        found.append(sizes[low:high])
+        high = low
+    return (sizes[:high], *reversed(found))

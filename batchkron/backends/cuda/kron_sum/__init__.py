@@ -1,0 +1,1 @@
+"""Kronecker sums and their systems on a device."""

@@ -1,0 +1,139 @@
+"""Kronecker sums of many systems on the device, in one launch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.plan import batch_plan
+from batchkron.backends.cuda.kron_sum.tiling import sum_tiling
+from batchkron.backends.cuda.krylov.programs import sum_program
+from batchkron.backends.cuda.runtime.arguments import sum_arguments, sum_factors
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    ready_stream,
+    upload,
+)
+from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
+from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, Remembered, batch_scalars
+from batchkron.backends.sum_as_batch import ListedSum
+from batchkron.spec.batch import batch_shape_of
+from batchkron.spec.kron import Array
+
+_MOST_BLOCKS = 2**31 - 1
+
+
+class SumPlan(PlainCalls):
+    """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s on one device.
+
+    A thread block has a system's vector in shared memory; systems that do not fit there, or are
+    tiny, are products of a batch list.
+
+    Attributes
+    ----------
+    tiling : SumTiling or None
+        None for a batch list.
+    factors : ndarray of ``sum_factors``
+        Where the matrices are; they stay there.
+    """
+
+    def __init__(self, factors: Sequence[Array]) -> None:
+        device = current_device()
+        super().__init__(device)
+        self.dtype = factors[0].dtype
+        self.sizes = tuple(factor.shape[-1] for factor in factors)
+        self._shape = batch_shape_of(factors)
+        self.systems = math.prod(self._shape)
+        self.tiling = sum_tiling(self.sizes, self.dtype.itemsize, device_limits(device))
+        self._listed: ListedSum | None = None
+        if self.tiling is None or self.systems == 0:
+            self._listed = ListedSum(batch_plan, factors)
+            return
+        self._launches: Remembered[tuple[int, int], Launch] = Remembered()
+        self._scalars = batch_scalars(self.dtype)
+        with device_errors():
+            columns = self._columns(factors)
+            self._matrices = [cupy.empty(array.shape, self.dtype) for array in columns]
+            upload(columns, self._matrices)
+            self.factors = np.zeros(1, sum_factors(len(factors)))
+            self.factors["data"] = [matrices.data.ptr for matrices in self._matrices]
+            strides = [m[0].size if len(m) > 1 else 0 for m in self._matrices]
+            self.factors["system"] = strides
+            self._kernel = load_kernel(sum_program(self.dtype, self.tiling), device)
+
+    def _columns(self, factors: Sequence[Array]) -> list[Array]:
+        """Return the factors (systems or 1, n, n), column by column."""
+        arrays = []
+        for factor in factors:
+            matrices, n = factor.swapaxes(-1, -2), factor.shape[-1]
+            if math.prod(factor.shape[:-2]) > 1:
+                matrices = np.broadcast_to(matrices, (*self._shape, n, n))
+            arrays.append(np.ascontiguousarray(matrices).reshape(-1, n, n))
+        return arrays
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Copy new factors of the same shapes in place."""
+        if self._listed is not None:
+            self._listed.set_factors(factors)
+        else:
+            upload(self._columns(factors), self._matrices)
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need."""
+        if self._listed is not None:
+            self._listed.plan.reserve(outer, inner)  # type: ignore[attr-defined]
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
+        if self._listed is not None:
+            self._listed.run(x, y, outer, inner, alpha, accumulate)
+            return
+        check_device(self._device, x, y)
+        if y.size:
+            with device_errors():
+                self._start(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+
+    def _start(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Do `run` for vectors at the addresses x and y, neither of them empty."""
+        launch = self._launches.get((outer, inner)) or self._prepared(outer, inner)
+        launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
+
+    def _prepared(self, outer: int, inner: int) -> Launch:
+        """Return the launch for vectors (outer, N, inner)."""
+        if outer > _MOST_BLOCKS:
+            raise ValueError(f"x has {outer} vectors; expected at most {_MOST_BLOCKS}")
+        assert self.tiling is not None
+        arguments = np.zeros(1, sum_arguments(self.dtype, len(self.sizes)))
+        arguments["factors"] = self.factors
+        arguments["systems"], arguments["inner"] = self.systems, inner
+        grid = outer, min(inner, MOST_BLOCKS_DOWN)
+        shared = self.tiling.elements * self.dtype.itemsize
+        launch = Launch(self._kernel, grid, self.tiling.threads, shared, arguments, 2, "accumulate")
+        self._launches[outer, inner] = launch
+        return launch
+
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        wanted = (*self._shape, math.prod(self.sizes))
+        fits = x.dtype == self.dtype and x.shape == out.shape and x.shape[-len(wanted) :] == wanted
+        if self._listed is not None or not fits:
+            return None
+        outer = x.size // wanted[-1]
+        return lambda source, target: self._start(source, target, outer, 1, 1, False)

@@ -1,0 +1,1 @@
+"""Krylov methods on a device: fused passes over vectors."""

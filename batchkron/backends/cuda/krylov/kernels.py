@@ -1,0 +1,163 @@
+"""How passes of Krylov methods are cut into kernels and thread blocks. Nothing here needs a device.
+
+A thread block owns a system where systems are small or many; its passes, as far as they are over
+single elements, are one kernel. Otherwise each pass is a kernel of its own, and a system's blocks
+leave sums of their parts, which the last one adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.kron_sum.tiling import SumTiling
+from batchkron.backends.cuda.krylov.programs import (
+    BASIS_KERNELS,
+    basis_program,
+    krylov_program,
+    krylov_systems_program,
+)
+from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.krylov_arguments import MOST_SUMS, Stage
+
+_SMALL = 8192  # unknowns for which one block is quicker than several kernels
+_PART_THREADS = 256
+_LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
+_BLOCKS_PER_PROCESSOR = 4
+_HELD = 4  # kHeld of krylov_basis.cuh; kRow is _PART_THREADS
+# Threads over the basis where a multiprocessor has one block at most: all its registers.
+_PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
+_OF_BASIS = {name for names in BASIS_KERNELS for name in names}
+_HELD_REGISTERS = 128  # for vectors of a system; a product needs as many again
+
+
+@dataclass(frozen=True, slots=True)
+class KrylovKernel:
+    """One launch: its program, blocks and threads, and how much shared memory it asks for."""
+
+    program: Program
+    blocks: int
+    threads: int
+    shared: int
+
+
+def parts_of(n: int, systems: int, processors: int) -> int:
+    """Return how many thread blocks share a system: 1 where one block owns it."""
+    wanted = _BLOCKS_PER_PROCESSOR * processors
+    if n <= _SMALL or systems >= wanted:
+        return 1
+    useful = -(-n // (_PART_THREADS * _LEAST_PER_THREAD))
+    return max(1, min(useful, wanted // max(systems, 1)))
+
+
+def _threads(n: int, per_thread: int, most: int) -> int:
+    wanted = -(-n // per_thread)
+    return max(32, min(most, -(-wanted // 32) * 32))
+
+
+def _basis_room(
+    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, staged: bool
+) -> int:
+    """Return the bytes of shared memory of a kernel over the basis."""
+    warps, reals = threads // 32, 2 if dtype.kind == "c" else 1
+    words = warps + 3
+    if "GmresProject" in names:
+        words = warps * (2 * restart * reals + 2 + reals) + 1
+    if staged:
+        words += (7 * reals + 2) * (restart + 1)
+    return 8 * words + (0 if names == ["GmresProject"] else 2 * restart * dtype.itemsize)
+
+
+def _basis_kernel(
+    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, most: int
+) -> tuple[Program, int, int]:
+    """Return the program, threads and shared memory, of which there are ``most`` bytes.
+
+    Raises
+    ------
+    ValueError
+        If sums over a basis of ``restart`` vectors do not fit.
+    """
+    staged = _basis_room(names, dtype, 32, restart, True) <= most and names != ["GmresCombine"]
+    shared = _basis_room(names, dtype, threads, restart, staged)
+    while shared > most and threads > 32:
+        threads //= 2
+        shared = _basis_room(names, dtype, threads, restart, staged)
+    if shared > most:
+        raise ValueError(
+            f"restart is {restart}; the device has shared memory for the sums of "
+            f"{restart * most // shared} basis vectors"
+        )
+    return basis_program(dtype, names, threads, staged), threads, shared
+
+
+def systems_kernel(
+    dtype: np.dtype[np.generic],
+    tiling: SumTiling,
+    systems: int,
+    stages: Sequence[Stage],
+    kept: int,
+    count: int,
+    limits: DeviceLimits,
+) -> KrylovKernel | None:
+    """Return the launch that does whole iterations; None where a system does not fit in a block.
+
+    ``count`` vectors, of which the first ``kept`` are read and written, are in registers.
+    """
+    reals = 2 if dtype.kind == "c" else 1
+    words = tiling.held * count * reals * (dtype.itemsize // reals) // 4
+    shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * MOST_SUMS + 2)
+    if words > _HELD_REGISTERS or shared > limits.shared_bytes:
+        return None
+    program = krylov_systems_program(dtype, tiling, stages, kept, count)
+    return KrylovKernel(program, systems, tiling.threads, shared)
+
+
+def krylov_kernels(
+    names: Sequence[str],
+    dtype: np.dtype[np.generic],
+    n: int,
+    systems: int,
+    restart: int,
+    limits: DeviceLimits,
+) -> list[KrylovKernel]:
+    """Return the launches that passes take, in their order.
+
+    Raises
+    ------
+    ValueError
+        If sums over a basis of ``restart`` vectors do not fit in shared memory.
+    """
+    parts = parts_of(n, systems, limits.multiprocessors)
+    kernels: list[KrylovKernel] = []
+    for group in _groups(names, parts == 1):
+        if tuple(group) in BASIS_KERNELS:
+            threads = _PART_THREADS if parts > 1 else _threads(n, _HELD, _PART_THREADS)
+            alone = systems * parts <= limits.multiprocessors and group != ["GmresCombine"]
+            if alone and threads == _PART_THREADS:
+                threads = _PROJECT_THREADS if "GmresProject" in group else _EXTEND_THREADS
+            program, threads, shared = _basis_kernel(
+                group, dtype, threads, restart, limits.shared_bytes
+            )
+        else:
+            threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
+            program = krylov_program(dtype, group, threads, parts == 1)
+            shared = 8 * ((threads // 32 + 1) * MOST_SUMS + 1)
+        kernels.append(KrylovKernel(program, systems * parts, threads, shared))
+    return kernels
+
+
+def _groups(names: Sequence[str], whole: bool) -> list[list[str]]:
+    """Return which passes share a kernel: neighbours of one kind where a block owns a system."""
+    groups: list[list[str]] = []
+    for name in names:
+        together = [*groups[-1], name] if groups and whole else []
+        known = tuple(together) in BASIS_KERNELS
+        if known or (together and not _OF_BASIS.intersection(together)):
+            groups[-1] = together
+        else:
+            groups.append([name])
+    return groups

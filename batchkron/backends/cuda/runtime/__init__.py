@@ -1,0 +1,1 @@
+"""What all kernels share: devices, programs, launches, the cache of compiled kernels."""

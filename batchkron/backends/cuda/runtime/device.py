@@ -1,0 +1,381 @@
+"""The device as CuPy offers it: errors, kernels, workspace. The only importer of CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import device_errors
+from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel, cached_kernel
+from batchkron.backends.cuda.runtime.program import (
+    Program,
+    compile_options,
+    device_sources,
+    program_key,
+)
+from batchkron.errors import BackendUnavailableError
+from batchkron.spec.kron import Array
+
+try:
+    import cupy
+    from cupy.cuda import driver, nvrtc, runtime
+except ImportError as error:
+    raise BackendUnavailableError(
+        "arrays on a CUDA device need CuPy; install it with: pip install 'batchkron[cuda13]' "
+        "(or 'batchkron[cuda12]' where the driver is older)"
+    ) from error
+
+__all__ = [
+    "DeviceArray",
+    "Workspaces",
+    "can_launch_early",
+    "check_device",
+    "compile_program",
+    "cupy",
+    "current_device",
+    "device_errors",
+    "device_limits",
+    "device_name",
+    "driver_launch",
+    "empty",
+    "keep_code",
+    "load_code",
+    "load_kernel",
+    "matrix_factor",
+    "moves",
+    "note_move",
+    "options_for",
+    "place",
+    "prefer_shared_memory",
+    "ready_stream",
+    "runtime",
+    "upload",
+]
+
+DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
+_CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
+_FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
+_FIRST_TO_LAUNCH_EARLY = 90
+_DRIVER_TO_CAPTURE_THAT = 12_030
+_WITH_DOUBLE_UNITS = (80, 90)  # capabilities: on these they keep up with single precision
+
+
+@cache
+def device_limits(device: int) -> DeviceLimits:
+    """Return what a device offers."""
+    capability = int(cupy.cuda.Device(device).compute_capability)
+    return DeviceLimits(
+        runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device),
+        _CLUSTER if capability >= _FIRST_WITH_CLUSTERS else 1,
+        capability in _WITH_DOUBLE_UNITS,
+    )
+
+
+@cache
+def can_launch_early(device: int) -> bool:
+    """Return whether a kernel may be sent to a device before those ahead of it have ended.
+
+    Such a kernel waits by itself. It takes a driver that captures this in graphs, too.
+    """
+    capability = int(cupy.cuda.Device(device).compute_capability)
+    is_new = runtime.driverGetVersion() >= _DRIVER_TO_CAPTURE_THAT
+    return capability >= _FIRST_TO_LAUNCH_EARLY and is_new
+
+
+def _refuse(status: int) -> None:
+    raise driver.CUDADriverError(status)
+
+
+@cache
+def driver_launch() -> tuple[int, Callable[[int], None]]:
+    """Return the address of the driver's ``cuLaunchKernelEx``, and what raises its errors."""
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    address = ctypes.cast(library.cuLaunchKernelEx, ctypes.c_void_p).value
+    assert address is not None
+    return address, _refuse
+
+
+def current_device() -> int:
+    """Return the number of CuPy's current device.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If there is none.
+    """
+    try:
+        return int(runtime.getDevice())
+    except Exception:
+        with device_errors():
+            raise
+
+
+_moves = 0
+
+
+def note_move() -> None:
+    """Say that an update left arrays of an operator at other addresses than before."""
+    global _moves
+    _moves += 1
+
+
+def moves() -> int:
+    """Return a number that changes with each `note_move`: older graphs read the old arrays."""
+    return _moves
+
+
+class _Prepared(threading.local):
+    """The devices that the calling thread has a context of."""
+
+    def __init__(self) -> None:
+        self.devices: set[int] = set()
+
+
+_prepared = _Prepared()
+
+
+def ready_stream(device: int) -> int:
+    """Return the address of the current stream of the current device, ready for launches.
+
+    The driver launches nothing for a thread without a context; the runtime makes it one.
+    """
+    if device not in _prepared.devices:
+        runtime.memGetInfo()
+        _prepared.devices.add(device)
+    address: int = cupy.cuda.get_current_stream(device).ptr
+    return address
+
+
+def compile_program(program: Program, options: Sequence[str]) -> CompiledKernel:
+    """Compile one kernel by NVRTC, for the real architecture."""
+    sources = device_sources()
+    handle = nvrtc.createProgram(
+        program.source,
+        "kernel.cu",
+        [text.encode() for text in sources.values()],
+        [header.encode() for header in sources],
+    )
+    try:
+        nvrtc.addNameExpression(handle, program.expression)
+        try:
+            nvrtc.compileProgram(handle, options)
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(handle)
+            raise RuntimeError(f"{program.expression} does not compile: {error}\n{log}") from error
+        lowered = nvrtc.getLoweredName(handle, program.expression)
+        return CompiledKernel(lowered, nvrtc.getCUBIN(handle))
+    finally:
+        nvrtc.destroyProgram(handle)
+
+
+@cache
+def _compiler() -> str:
+    """Return what is known of the compiler's version."""
+    known = ["nvrtc {}.{}".format(*nvrtc.getVersion()), f"cupy {cupy.__version__}"]
+    for wheel in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
+        with suppress(PackageNotFoundError):
+            known.append(f"{wheel} {version(wheel)}")
+    return ", ".join(known)
+
+
+_compiling = threading.Lock()
+
+
+def _load(program: Program, device: int) -> tuple[Any, Any]:
+    """Return the kernel as a CuPy function of one device, and its module.
+
+    The module is new: what is constant in it belongs to the caller.
+    """
+    options = options_for(device)
+    key = program_key(program, device_sources(), options, _compiler())
+    return load_code(cached_kernel(key, lambda: compile_program(program, options)), device)
+
+
+def options_for(device: int) -> tuple[str, ...]:
+    """Return NVRTC's options for the architecture of a device."""
+    return compile_options(cupy.cuda.Device(device).compute_capability)
+
+
+def load_code(kernel: CompiledKernel, device: int) -> tuple[Any, Any]:
+    """Return machine code as a CuPy function, with all shared memory it may ask for, and module."""
+    module = cupy.cuda.function.Module()
+    module.load(kernel.code)
+    function = module.get_function(kernel.name)
+    driver.funcSetAttribute(
+        function.ptr,
+        driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        device_limits(device).shared_bytes,
+    )
+    return function, module
+
+
+def keep_code(program: Program, kernel: CompiledKernel, device: int) -> None:
+    """Put a program's kernel, compiled elsewhere for this device, into the cache on disk."""
+    key = program_key(program, device_sources(), options_for(device), _compiler())
+    cached_kernel(key, lambda: kernel)
+
+
+@cache
+def device_name(device: int) -> str:
+    """Return what times belong to: name, architecture and multiprocessors of a device."""
+    name = runtime.getDeviceProperties(device)["name"].decode()
+    capability = cupy.cuda.Device(device).compute_capability
+    return f"{name}, sm_{capability}, {device_limits(device).multiprocessors} multiprocessors"
+
+
+@cache
+def _loaded(program: Program, device: int) -> Any:
+    return _load(program, device)[0]
+
+
+def load_kernel(program: Program, device: int) -> Any:
+    """Return a program's kernel as a CuPy function, compiled and loaded when first asked for."""
+    with _compiling, device_errors():
+        return _loaded(program, device)
+
+
+class ConstantKernel:
+    """A kernel with constants of its own; ``code``: it, where it is compiled already."""
+
+    def __init__(self, program: Program, device: int, code: CompiledKernel | None = None) -> None:
+        with _compiling, device_errors():
+            loaded = _load(program, device) if code is None else load_code(code, device)
+            self.function, self._module = loaded
+            self._constants = self._module.get_global_var("constant_factors")
+
+    def set_constants(self, values: Array) -> None:
+        """Overwrite the constants, for any stream.
+
+        The caller has waited for all work that reads them.
+        """
+        with device_errors():
+            runtime.memcpy(
+                self._constants, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice
+            )
+            runtime.streamSynchronize(0)  # a copy of pageable memory may return before it has ended
+
+
+def prefer_shared_memory(kernel: Any, percentage: int) -> None:
+    """Say how much of the memory on chip a kernel uses best as shared memory; -1: anything."""
+    driver.funcSetAttribute(
+        kernel.ptr, driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percentage
+    )
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    """Return an uninitialised array on the current device."""
+    with device_errors():
+        return cupy.empty(shape, dtype)
+
+
+def check_device(device: int, *arrays: DeviceArray) -> None:
+    """Refuse to work on a device that is not the current one, or on arrays of another.
+
+    Raises
+    ------
+    TypeError
+        If one lives elsewhere.
+    """
+    current = current_device()
+    if current != device:
+        raise TypeError(
+            f"the operator is on CUDA device {device}, but device {current} is the current one; "
+            f"call it inside of 'with cupy.cuda.Device({device})', or move it with to('cuda')"
+        )
+    for array in arrays:
+        where = array.data.device_id
+        if where != device:
+            raise TypeError(
+                f"an array is on CUDA device {where}, but the work is done on device {device}; "
+                f"copy the array there"
+            )
+
+
+def matrix_factor(matrix: DeviceArray) -> tuple[int, int, int, int, int]:
+    """Return a matrix of any strides as the kernels see it."""
+    rows, columns = (stride // matrix.itemsize for stride in matrix.strides)
+    return matrix.data.ptr, 0, 0, rows, columns
+
+
+def upload(values: Sequence[Array | DeviceArray], targets: Sequence[DeviceArray]) -> None:
+    """Copy arrays to device arrays, after all work that was begun before, and wait for it.
+
+    Any stream may have been reading them, and any stream may use them afterwards.
+    """
+    with device_errors():
+        cupy.cuda.Device().synchronize()
+        stream = cupy.cuda.get_current_stream()
+        for value, target in zip(values, targets, strict=True):
+            if isinstance(value, np.ndarray):
+                target.set(np.ascontiguousarray(value, target.dtype), stream=stream)
+            else:
+                target[...] = value
+        stream.synchronize()
+
+
+def place(arrays: Sequence[Array]) -> tuple[DeviceArray, ...]:
+    """Return copies of host arrays on the current device, ready for any stream."""
+    with device_errors():
+        copies = tuple(cupy.asarray(array) for array in arrays)
+        cupy.cuda.get_current_stream().synchronize()
+    return copies
+
+
+class Workspaces:
+    """Device memory of one operator, for each device, stream and thread.
+
+    A graph that was captured on a stream keeps the memory that it used, for as long as this object
+    lives: later eager calls on that stream get other memory. What a thread used otherwise goes
+    back to the pool when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._captured: list[Any] = []
+
+    def pointer(self, size: int) -> int:
+        """Return the address of ``size`` bytes for the current stream; 0 for none."""
+        return int(self._memory(size).ptr) if size else 0
+
+    def array(self, elements: int, dtype: np.dtype[Any]) -> DeviceArray:
+        """Return an uninitialised array (elements,) for the current stream."""
+        memory = self._memory(max(1, elements * dtype.itemsize))
+        return cupy.ndarray((elements,), dtype, memptr=memory)
+
+    def _memory(self, size: int) -> Any:
+        """Return memory for the current stream, the same as long as no more is asked for.
+
+        Raises
+        ------
+        RuntimeError
+            If the stream captures a graph and has not got enough memory yet.
+        """
+        memories: dict[tuple[int, int], Any] = self._local.__dict__.setdefault("memories", {})
+        stream = cupy.cuda.get_current_stream()
+        key = (current_device(), int(stream.ptr))
+        memory = memories.get(key)
+        captured = any(memory is kept for kept in self._captured)
+        if stream.is_capturing():
+            if memory is None or memory.mem.size < size:
+                raise RuntimeError(
+                    "workspace is needed, which cannot be allocated while a graph is captured; "
+                    "apply the same operator once on this stream before the capture (functions "
+                    "have a new workspace in each call: capture an operator instead)"
+                )
+            if not captured:
+                self._captured.append(memory)
+        elif memory is None or memory.mem.size < size or captured:
+            with device_errors():
+                memory = cupy.cuda.alloc(size)
+            memories[key] = memory
+        return memory

@@ -1,0 +1,208 @@
+"""Compiled device kernels on disk, so that a second process need not compile them.
+
+Entries are found by the hash of all that decides their content, carry a hash of that content, are
+written under a temporary name and renamed, and are removed oldest first when the folder grows
+beyond its bound. A cache that cannot be used, or an entry that is not whole, only costs a
+compilation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from batchkron.backends.cuda.runtime.private_files import check_private, read_private, write_private
+
+_MAGIC = b"batchkron-kernel-1\n"
+_SUFFIX = ".kernel"
+_LARGEST_BYTES = 256 << 20
+_ABANDONED_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Machine code, and the kernel's name in it."""
+
+    name: str
+    code: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRecord:
+    """The keys of the kernels that were asked for: compiled, or found in the cache."""
+
+    compiled: set[str] = field(default_factory=set)
+    found: set[str] = field(default_factory=set)
+
+
+_records: list[KernelRecord] = []
+
+
+@contextmanager
+def recorded_kernels() -> Iterator[KernelRecord]:
+    """Record the kernels that are asked for in a ``with`` block, by any thread.
+
+    Those that the process has loaded before are not asked for again.
+    """
+    record = KernelRecord()
+    _records.append(record)
+    try:
+        yield record
+    finally:
+        _records.remove(record)
+
+
+def _note(key: str, is_new: bool) -> None:
+    for record in tuple(_records):
+        if is_new:
+            record.compiled.add(key)
+        elif key not in record.compiled:
+            record.found.add(key)
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: ``BATCHKRON_CACHE_DIR``, or the platform's own place."""
+    chosen = os.environ.get("BATCHKRON_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "kernels"
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "batchkron" / "kernels"
+
+
+def tuning_path() -> Path:
+    """Return the file of what tuning has found, see `batchkron.backends.cuda.tuning.store`."""
+    return cache_folder() / "tuning.json"
+
+
+def is_tuned() -> bool:
+    """Return whether tuning has found anything for this user."""
+    try:
+        return _is_regular(tuning_path())
+    except RuntimeError:
+        return False
+
+
+def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> CompiledKernel:
+    """Return the kernel of ``key`` from the cache, or compile it and keep it there.
+
+    Parameters
+    ----------
+    key : str
+        Hash of everything that decides the result, see `device_programs.program_key`.
+    compile_kernel : callable
+        Called on a miss.
+    """
+    try:
+        folder = private_folder()
+    except (OSError, RuntimeError):
+        _note(key, True)
+        return compile_kernel()
+    path = folder / (key + _SUFFIX)
+    found = _read(path)
+    _note(key, found is None)
+    if found is None:
+        found = compile_kernel()
+        with suppress(OSError):
+            _write(path, found)
+            _shrink(folder, _LARGEST_BYTES)
+    return found
+
+
+def is_kept(key: str) -> bool:
+    """Return whether the cache has an entry of a key."""
+    return _is_regular(cache_folder() / (key + _SUFFIX))
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether there is a file at a path, neither a symbolic link nor anything else."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def private_folder(*, create: bool = True) -> Path:
+    """Return the folder for this user alone.
+
+    Parameters
+    ----------
+    create : bool
+        Create it where it is missing.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made or is missing; PermissionError if another user owns it or may write to
+        it, since what lies there runs on the device.
+    RuntimeError
+        If the user has no home.
+    """
+    folder = cache_folder()
+    if create:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise PermissionError(f"{folder} is not private to this user")
+    check_private(status, folder)
+    return folder
+
+
+def _read(path: Path) -> CompiledKernel | None:
+    """Return a whole entry and note its use; None if it is missing or damaged."""
+    try:
+        content = read_private(path, _LARGEST_BYTES)
+    except OSError:
+        return None
+    head, payload = content[: len(_MAGIC)], content[len(_MAGIC) + 32 :]
+    name, separator, code = payload.partition(b"\0")
+    sound = head == _MAGIC and content[len(_MAGIC) :][:32] == _digest(path, payload)
+    if not (sound and separator):
+        with suppress(OSError):
+            path.unlink()
+        return None
+    with suppress(OSError):
+        os.utime(path, follow_symlinks=False)
+    return CompiledKernel(name.decode(), code)
+
+
+def _digest(path: Path, payload: bytes) -> bytes:
+    """Return the hash of an entry's content under its name, so that none stands for another."""
+    return hashlib.sha256(path.name.encode() + b"\0" + payload).digest()
+
+
+def _write(path: Path, kernel: CompiledKernel) -> None:
+    """Write an entry."""
+    payload = kernel.name.encode() + b"\0" + kernel.code
+    write_private(path, _MAGIC + _digest(path, payload) + payload)
+
+
+def _shrink(folder: Path, largest: int) -> None:
+    """Remove the entries that were not used for longest until the folder is small enough.
+
+    Files vanish under this function where several processes shrink the cache at once.
+    """
+    entries = []
+    for path in folder.iterdir():
+        with suppress(OSError):
+            status = path.stat()
+            if path.suffix == ".part" and status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                path.unlink()
+            elif path.suffix == _SUFFIX:
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= largest:
+            break
+        with suppress(OSError):
+            path.unlink()
+        total -= size

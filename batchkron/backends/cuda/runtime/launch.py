@@ -1,0 +1,139 @@
+"""Kernels with their arguments laid out, so that a call brings a few words and launches."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from batchkron.backends.cpu.native import DeviceLaunch
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    can_launch_early,
+    cupy,
+    current_device,
+    device_errors,
+    driver_launch,
+    runtime,
+)
+from batchkron.spec.kron import Array
+
+_MOST_REMEMBERED = 64
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Remembered(dict[Key, Value]):
+    """What was prepared for an operator's calls; where they are many, it begins anew."""
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        super().__setitem__(key, value)
+
+
+class Launch(DeviceLaunch):
+    """A kernel with its grid and those of its arguments that stay.
+
+    A call brings the stream as of `ready_stream`, the addresses that the arguments begin with, and
+    the scalars that they end with, if there are any. Threads may share it. Where the device and its
+    driver can, the kernel is sent to the device while those before it on the stream end, and
+    waits there (csrc/cuda/launch_order.cuh).
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, int] | tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Array,
+        addresses: int,
+        scalars: str = "",
+    ) -> None:
+        """Take all arguments, the number of addresses, and the name of the first scalar, if any."""
+        content = arguments.tobytes()
+        end = len(content)
+        if scalars:
+            end = arguments.dtype.fields[scalars][1]  # type: ignore[index]
+        self.addresses = addresses
+        self._kernel = kernel  # its module stays loaded
+        early = can_launch_early(current_device())
+        x, y, z = (*grid, 1)[:3]
+        sizes = x, y, z, threads, shared_bytes
+        super().__init__(*driver_launch(), kernel.ptr, *sizes, early, content, addresses, end)
+
+
+class UsualScalars:
+    """The scalars at the end of a kernel's arguments; those of alpha = 1 are kept."""
+
+    def __init__(self, pack: Callable[[complex, bool], bytes]) -> None:
+        self._pack = pack
+        self._of_one = {accumulate: pack(1, accumulate) for accumulate in (False, True)}
+
+    def __call__(self, alpha: complex, accumulate: bool) -> bytes:
+        """Return them for results that are multiplied by alpha, and added or written."""
+        return self._of_one[accumulate] if alpha == 1 else self._pack(alpha, accumulate)
+
+
+def batch_scalars(dtype: np.dtype[Any]) -> UsualScalars:
+    """Return the scalars of the kernels of batch lists: whether to add, and alpha."""
+    return UsualScalars(
+        lambda alpha, accumulate: (
+            np.int64(accumulate).tobytes() + np.array([alpha], dtype).tobytes()
+        )
+    )
+
+
+class PlainCalls:
+    """What can be applied to arrays that need no copy by writing addresses and launching.
+
+    Shapes, strides and dtypes decide whether a call fits, and what it launches: the answer is
+    remembered. Devices and addresses are looked at in each call.
+    """
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._known: Remembered[
+            tuple[Any, ...], tuple[Callable[[int, int], None] | None, int, int]
+        ] = Remembered()
+
+    @abstractmethod
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Return what maps vectors like x to such as ``out``, None where these do not fit.
+
+        Both are contiguous and of one dtype; the function takes their addresses.
+        """
+
+    def apply(self, x: Any, out: Any) -> bool:
+        """Write A x to ``out`` if both are plain arrays that fit, else return False."""
+        if type(x) is not cupy.ndarray or type(out) is not cupy.ndarray:
+            return False
+        try:
+            source, target, device = x.data, out.data, self._device
+            if not source.device_id == target.device_id == device == runtime.getDevice():
+                return False
+            key = x.shape, x.strides, x.dtype, out.shape, out.strides, out.dtype
+            known = self._known.get(key)
+            if known is None:
+                known = self._learn(key, x, out)
+            run, x_bytes, out_bytes = known
+            if run is None:
+                return False
+            begin, out_begin = source.ptr, target.ptr
+            if begin < out_begin + out_bytes and out_begin < begin + x_bytes:
+                return False
+            run(begin, out_begin)
+        except Exception:
+            with device_errors():
+                raise
+        return True
+
+    def _learn(self, key: tuple[Any, ...], x: DeviceArray, out: DeviceArray) -> tuple[Any, ...]:
+        plain = x.flags.c_contiguous and out.flags.c_contiguous and x.size and out.size
+        run = self._plain_call(x, out) if plain and x.dtype == out.dtype else None
+        known = self._known[key] = run, x.nbytes, out.nbytes
+        return known

@@ -1,0 +1,122 @@
+"""The device templates, and what a specialisation of one is; each family has a module of names.
+
+A program is a header of ``csrc/cuda`` and a name expression in C++; NVRTC compiles it for the exact
+shape. Nothing here needs a device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import numpy as np
+
+from batchkron.backends.cuda.general_kernel import MOST_FIXED_MODES, Step
+
+SCALARS = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    np.dtype(np.complex64): "batchkron::Complex<float>",
+    np.dtype(np.complex128): "batchkron::Complex<double>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One kernel: the header that defines its template, and the specialisation's name.
+
+    ``constants`` factors' elements of type ``scalar`` are constants of the kernel's module.
+    """
+
+    header: str
+    expression: str
+    constants: int = 0
+    scalar: str = ""
+
+    @property
+    def source(self) -> str:
+        """The translation unit to compile."""
+        include = f'#include "{self.header}"\n'
+        if not self.constants:
+            return include
+        return (
+            '#include "scalar.cuh"\n'
+            f"#define BATCHKRON_SCALAR {self.scalar}\n"
+            f"#define BATCHKRON_CONSTANTS {self.constants}\n{include}"
+        )
+
+
+def _sources_folder() -> Traversable:
+    """Return the folder of the templates.
+
+    Wheels hold it as ``batchkron/cuda``. An editable install leaves files where they are in the
+    source tree: ``csrc/cuda`` beside the package.
+    """
+    packaged = files("batchkron") / "cuda"
+    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "csrc" / "cuda"
+
+
+@lru_cache(maxsize=1)
+def device_sources() -> Mapping[str, str]:
+    """Return the text of every header, by name.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the installation lacks them.
+    """
+    folder = _sources_folder()
+    found = [entry for entry in folder.iterdir() if entry.name.endswith(".cuh")]
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no device templates; install batchkron again")
+    return {entry.name: entry.read_text() for entry in sorted(found, key=lambda e: e.name)}
+
+
+def compile_options(compute_capability: str) -> tuple[str, ...]:
+    """Return NVRTC's options for a compute capability such as "90".
+
+    Unmarked functions are the device's: NVRTC before 13.1 takes lambdas in them for the host's.
+    """
+    return (f"-arch=sm_{compute_capability}", "-std=c++17", "-lineinfo", "-default-device")
+
+
+def program_key(
+    program: Program, sources: Mapping[str, str], options: Sequence[str], compiler: str
+) -> str:
+    """Return a hash of all that decides what a compilation yields."""
+    digest = hashlib.sha256()
+    parts = [compiler, *options, program.source, program.expression]
+    for name in sorted(sources):
+        parts += [name, sources[name]]
+    for part in parts:
+        encoded = part.encode()
+        digest.update(f"{len(encoded)}:".encode() + encoded)
+    return digest.hexdigest()
+
+
+def has_fixed_steps(steps: Sequence[Step]) -> bool:
+    """Whether the sizes of the steps are compiled into the kernel."""
+    return len(steps) <= MOST_FIXED_MODES
+
+
+def steps_type(scalar: str, steps: Sequence[Step]) -> str:
+    """Return the type of the steps of a product."""
+    if not has_fixed_steps(steps):
+        return f"batchkron::RuntimeSteps<{scalar}>"
+    fixed = (f"batchkron::FixedStep<{s.L}, {s.C}, {s.K}, {s.R}, {s.tile}>" for s in steps)
+    return f"batchkron::FixedSteps<{scalar}, {', '.join(fixed)}>"
+
+
+def flag(value: bool) -> str:
+    """Return a template argument."""
+    return "true" if value else "false"
+
+
+def template_type(template: str, *arguments: object) -> str:
+    """Return a specialisation of a template of the library."""
+    return f"batchkron::{template}<{', '.join(map(str, arguments))}>"

@@ -1,0 +1,141 @@
+"""Lists of sweeps in levels: all vectors of a level are made by one launch.
+
+Pure arithmetic, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from batchkron.backends.cuda.segmented.tiling import (
+    EdgeList,
+    EdgeTable,
+    SegmentMode,
+    edge_table,
+    laid_out_matrices,
+    matrix_words,
+)
+from batchkron.spec.kron import Array
+from batchkron.spec.sweeps import SweepList, SweepPart
+
+__all__ = ["SweepLevels", "sweep_levels"]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLevels:
+    """A list of sweeps as launches, one after another.
+
+    Attributes
+    ----------
+    modes : tuple of SegmentMode
+        The distinct multiplies.
+    tables : tuple of EdgeTable
+        One for each level. Blocks are numbered x's, then those of the scratch memory, as children;
+        y's, then those of the scratch memory, as targets.
+    scratch : int
+        Blocks of the scratch memory.
+    places : tuple of int
+        Of each part's matrices the mode.
+    """
+
+    modes: tuple[SegmentMode, ...]
+    tables: tuple[EdgeTable, ...]
+    scratch: int
+    places: tuple[int, ...]
+
+    def laid_out(self, matrices: Sequence[Array]) -> Array:
+        """Return all parts' matrices as the kernel reads them."""
+        return np.concatenate(
+            [
+                laid_out_matrices(self.modes[mode], array)
+                for mode, array in zip(self.places, matrices, strict=True)
+            ]
+        )
+
+
+@dataclass
+class _Made:
+    """A vector, the parts it is made of with their matrices' first words, and when it lives."""
+
+    blocks: int
+    parts: list[tuple[SweepPart, int, int]] = field(default_factory=list)  # part, mode, word
+    level: int = 0  # that makes it
+    last: int = 0  # that reads it
+    start: int = 0  # in the scratch memory
+
+
+def sweep_levels(sweeps: SweepList) -> SweepLevels:
+    """Cut a list of sweeps in levels: a vector comes after all that it is made of.
+
+    All sweeps into a vector are one sum, whichever step they belong to. There are no more levels
+    than a term has modes. Vectors that are not needed at the same time share memory.
+
+    Raises
+    ------
+    ValueError
+        If blocks cannot be numbered in 32 bits.
+    """
+    shapes = [_shape(sweeps.sizes, mode) for mode in range(len(sweeps.sizes))]
+    used = {shapes[part.mode] for step in sweeps.steps for part in step.parts}
+    modes = tuple(dict.fromkeys(shape for shape in shapes if shape in used))
+    vectors = [_Made(vector.blocks) for vector in sweeps.vectors]
+    places, word = [], 0
+    for step in sweeps.steps:
+        for part in step.parts:
+            mode = modes.index(shapes[part.mode])
+            vectors[step.target].parts.append((part, mode, word))
+            level = vectors[part.source].level + 1
+            vectors[step.target].level = max(vectors[step.target].level, level)
+            places.append(mode)
+            word += part.matrices * matrix_words(modes[mode], sweeps.dtype.itemsize)
+    for made in vectors[1:]:
+        for part, _, _ in made.parts:
+            source = vectors[part.source]
+            source.last = max(source.last, made.level)
+    scratch = _share_memory(vectors[2:])
+    itemsize = sweeps.dtype.itemsize
+    last = max((made.level for made in vectors), default=0)
+    tables = tuple(_table(vectors, level, modes, itemsize) for level in range(1, last + 1))
+    return SweepLevels(modes, tables, scratch, tuple(places))
+
+
+def _shape(sizes: Sequence[int], mode: int) -> SegmentMode:
+    n = sizes[mode]
+    return SegmentMode(math.prod(sizes[:mode]), n, n, math.prod(sizes[mode + 1 :]))
+
+
+def _share_memory(vectors: Sequence[_Made]) -> int:
+    """Place vectors where none lies that is needed at the same time; return the blocks in all."""
+    placed: list[_Made] = []
+    for made in sorted(vectors, key=lambda one: one.level):
+        start = 0
+        for other in sorted(placed, key=lambda one: one.start):
+            is_needed = max(other.last, other.level) >= made.level
+            if is_needed and other.start < start + made.blocks:
+                start = max(start, other.start + other.blocks)
+        made.start = start
+        placed.append(made)
+    return max((made.start + made.blocks for made in placed), default=0)
+
+
+def _table(
+    vectors: Sequence[_Made], level: int, modes: Sequence[SegmentMode], itemsize: int
+) -> EdgeTable:
+    """Return the edges into all vectors of a level."""
+    inputs, outputs = vectors[0].blocks, vectors[1].blocks
+    made, lists = [], []
+    for number, vector in enumerate(vectors):
+        if number == 0 or vector.level != level:
+            continue
+        target = 0 if number == 1 else outputs + vector.start
+        made.append((target, vector.blocks))
+        for part, mode, word in vector.parts:
+            source = 0 if part.source == 0 else inputs + vectors[part.source].start
+            words = word + part.ids.astype(np.int64) * matrix_words(modes[mode], itemsize)
+            children = source + part.children.astype(np.int64)
+            lists.append(EdgeList(mode, target, part.starts, children, words))
+    return edge_table(made, lists, len(modes))

@@ -1,0 +1,319 @@
+"""Mode multiplies summed over lists of edges: one such sum, and sweeps along fibres."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.batch.programs import segmented_program, staged_sums_program
+from batchkron.backends.cuda.runtime.arguments import segmented_arguments
+from batchkron.backends.cuda.runtime.device import (
+    DeviceArray,
+    Workspaces,
+    check_device,
+    cupy,
+    current_device,
+    device_errors,
+    device_limits,
+    load_kernel,
+    ready_stream,
+    upload,
+)
+from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
+from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, Remembered, batch_scalars
+from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.segmented.levels import sweep_levels
+from batchkron.backends.cuda.segmented.staged_sums import (
+    MOST_CHILDREN,
+    StagedTiling,
+    staged_loads,
+    staged_tiling,
+)
+from batchkron.backends.cuda.segmented.tiling import (
+    EdgeList,
+    EdgeTable,
+    SegmentMode,
+    SegmentTiling,
+    edge_table,
+    laid_out_matrices,
+    matrix_words,
+    segment_tiling,
+)
+from batchkron.spec.kron import Array
+from batchkron.spec.segmented import SegmentedSpec
+from batchkron.spec.sweeps import SweepList
+
+_SCRATCH_BYTES = 1 << 30  # of several vectors; one takes what it needs
+
+
+class EdgeSums:
+    """Sums over tables of edges, a launch for each, on one device.
+
+    Blocks that a table makes are y's, or in the scratch memory and read by later ones.
+    """
+
+    def __init__(
+        self,
+        modes: Sequence[SegmentMode],
+        tables: Sequence[EdgeTable],
+        blocks: tuple[int, int, int],
+        matrices: Array,
+    ) -> None:
+        """Take (inputs, outputs, blocks of the scratch memory), and matrices as laid out."""
+        self.device = current_device()
+        self._modes = modes
+        self._dtype = matrices.dtype
+        self._blocks = blocks
+        mode = modes[0]
+        self.input_size, self.output_size = mode.L * mode.C * mode.R, mode.L * mode.K * mode.R
+        self._workspaces = Workspaces()
+        self._launches: Remembered[tuple[int, int], list[Launch]] = Remembered()
+        self._scalars = batch_scalars(self._dtype)
+        self._matrices = cupy.asarray(matrices)
+        self._tables = tables
+        self._on_device: dict[tuple[int, bool], dict[str, DeviceArray]] = {}
+        self._nodes = max((len(table.targets) for table in tables), default=0)
+        staged = self._staged_tiling(1)
+        for number in range(len(tables)):
+            self._arrays(number, staged)
+
+    def set_values(self, matrices: Array) -> None:
+        """Copy new matrices, as laid out."""
+        upload([matrices], [self._matrices])
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
+        if outer and inner:
+            count = self._at_once(outer, inner)
+            for portion in {count, outer % count or count}:
+                self._prepared(portion, inner)
+            self._workspaces.pointer(count * self._scratch_bytes(inner))
+
+    def _scratch_bytes(self, inner: int) -> int:
+        return self._blocks[2] * self.output_size * inner * self._dtype.itemsize
+
+    def _at_once(self, outer: int, inner: int) -> int:
+        """Return how many of the outer vectors share a launch."""
+        return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
+
+    def _staged_tiling(self, outer: int) -> StagedTiling | None:
+        inputs, _, scratch = self._blocks
+        if inputs + scratch > MOST_CHILDREN:
+            return None
+        nodes, limits = outer * self._nodes, device_limits(self.device)
+        return staged_tiling(self._modes, self._dtype.itemsize, nodes, scratch > 0, limits)
+
+    def _tiling(self, outer: int, inner: int) -> SegmentTiling | StagedTiling:
+        if inner == 1:
+            staged = self._staged_tiling(outer)
+            if staged is not None:
+                return staged
+        limits = device_limits(self.device)
+        return segment_tiling(self._modes, self._dtype.itemsize, self._nodes, outer, inner, limits)
+
+    def _arrays(self, number: int, staged: StagedTiling | None) -> dict[str, DeviceArray]:
+        """Return a table as the kernel takes it, copied to the device when it is first needed.
+
+        That is at once for single vectors. Threads may ask for it at the same time.
+
+        Raises
+        ------
+        RuntimeError
+            If it has to be copied while a graph is captured.
+        """
+        key = number, staged is not None
+        arrays = self._on_device.get(key)
+        if arrays is None:
+            stream = cupy.cuda.get_current_stream()
+            if stream.is_capturing():
+                raise RuntimeError(
+                    "lists of edges have to be copied to the device, which cannot be done while a "
+                    "graph is captured; apply the same operator to as many vectors once before"
+                )
+            table = self._tables[number]
+            given = {"starts": table.starts, "edges": table.edges, "targets": table.targets}
+            if staged:
+                loads = staged_loads(table, staged.bundles)
+                given |= {"starts": loads.starts, "edges": loads.loads}
+            arrays = {name: cupy.asarray(array) for name, array in given.items()}
+            stream.synchronize()  # any stream may use what was copied
+            arrays = self._on_device.setdefault(key, arrays)  # one for all threads' launches
+        return arrays
+
+    def _prepared(self, outer: int, inner: int) -> list[Launch]:
+        """Return the launches for vectors (outer, …, inner)."""
+        launches = self._launches.get((outer, inner))
+        if launches is None:
+            tiling = self._tiling(outer, inner)
+            kernel = load_kernel(_program(self._dtype, tiling), self.device)
+            launches = [
+                self._launch(kernel, tiling, number, outer, inner)
+                for number in range(len(self._tables))
+            ]
+            self._launches[outer, inner] = launches
+        return launches
+
+    def _launch(
+        self,
+        kernel: Any,
+        tiling: SegmentTiling | StagedTiling,
+        number: int,
+        outer: int,
+        inner: int,
+    ) -> Launch:
+        table = self._tables[number]
+        slabs = outer * -(-inner // tiling.width)
+        crews, blocks = tiling.crews(table, slabs, device_limits(self.device))
+        staged = tiling if isinstance(tiling, StagedTiling) else None
+        arguments = np.zeros(1, segmented_arguments(self._dtype))
+        for key, array in self._arrays(number, staged).items():
+            arguments[key] = array.data.ptr
+        arguments["matrices"] = self._matrices.data.ptr
+        arguments["nodes"], arguments["crews"] = len(table.targets), crews
+        arguments["outer"], arguments["inner"] = outer, inner
+        for key, count in zip(
+            ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
+        ):
+            arguments[key] = count
+        grid = (
+            blocks,
+            min(slabs, MOST_BLOCKS_DOWN),
+            min(tiling.pieces, MOST_BLOCKS_DOWN),
+        )
+        return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
+
+    def launch(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map vectors at the address x to alpha A x at y, neither of them empty."""
+        count = self._at_once(outer, inner)
+        memory = self._workspaces.pointer(count * self._scratch_bytes(inner))
+        stream, scalars = ready_stream(self.device), self._scalars(alpha, accumulate)
+        size = inner * self._dtype.itemsize
+        x_bytes = self._blocks[0] * self.input_size * size
+        y_bytes = self._blocks[1] * self.output_size * size
+        for first in range(0, outer, count):
+            addresses = x + first * x_bytes, y + first * y_bytes, memory
+            for launch in self._prepared(min(count, outer - first), inner):
+                launch(stream, addresses, scalars)
+
+
+def _program(dtype: np.dtype[Any], tiling: SegmentTiling | StagedTiling) -> Program:
+    if isinstance(tiling, StagedTiling):
+        return staged_sums_program(dtype, tiling)
+    return segmented_program(dtype, tiling)
+
+
+def _clear(y: DeviceArray, accumulate: bool) -> None:
+    """Write, or add, zeros."""
+    if not accumulate:
+        y.data.memset_async(0, y.nbytes)
+
+
+class SegmentedPlan:
+    """y[node] += alpha sum_e A_e ._mode x[child_e], or overwritten, on one device."""
+
+    def __init__(self, spec: SegmentedSpec) -> None:
+        _, outputs, inputs = spec.matrices.shape
+        self._device = current_device()
+        self._mode = SegmentMode(spec.before, inputs, outputs, spec.behind)
+        self._sums: EdgeSums | None = None
+        if 0 in (*spec.input_shape, *spec.output_shape, len(spec.children)):
+            return
+        words = spec.factor_ids * matrix_words(self._mode, spec.dtype.itemsize)
+        nodes = len(spec.starts) - 1
+        edges = EdgeList(0, 0, spec.starts, spec.children, words)
+        table = edge_table([(0, nodes)], [edges], 1)
+        blocks = spec.num_inputs, nodes, 0
+        self._sums = EdgeSums((self._mode,), (table,), blocks, self._laid_out(spec.matrices))
+
+    def _laid_out(self, matrices: Array) -> Array:
+        return laid_out_matrices(self._mode, matrices)
+
+    def set_values(self, matrices: Array) -> None:
+        """Copy new matrices (count, P, Q) in place, after all work that was begun before."""
+        if self._sums is not None:
+            self._sums.set_values(self._laid_out(matrices))
+
+    def run(self, x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool) -> None:
+        """Map x (num_inputs, block) to alpha A x, added to y or overwriting it."""
+        check_device(self._device, x, y)
+        with device_errors():
+            if self._sums is None:
+                _clear(y, accumulate)
+            else:
+                self._sums.launch(x.data.ptr, y.data.ptr, 1, 1, alpha, accumulate)
+
+
+class SweepPlan(PlainCalls):
+    """A list of sweeps on one device: a launch for each level of vectors."""
+
+    def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
+        device = current_device()
+        super().__init__(device)
+        self._dtype = sweeps.dtype
+        self._shape = sweeps.vectors[0].blocks, sweeps.block_size
+        self._sums: EdgeSums | None = None
+        levels = sweep_levels(sweeps)
+        self._levels = replace(levels, tables=())  # the sums have them
+        if levels.tables:
+            counts = self._shape[0], sweeps.vectors[1].blocks, levels.scratch
+            values = levels.laid_out(matrices)
+            self._sums = EdgeSums(levels.modes, levels.tables, counts, values)
+            self.reserve(1, 1)
+
+    def set_values(self, matrices: Sequence[Array]) -> None:
+        """Copy new matrices (count, n, n), one array per part, after all work begun before."""
+        if self._sums is not None:
+            self._sums.set_values(self._levels.laid_out(matrices))
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need."""
+        if self._sums is not None:
+            self._sums.reserve(outer, inner)
+
+    def run(
+        self,
+        x: DeviceArray,
+        y: DeviceArray,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        """Map x (outer, blocks, elements, inner) to alpha A x, added to y or overwriting it."""
+        check_device(self._device, x, y)
+        with device_errors():
+            if self._sums is None or y.size == 0:
+                _clear(y, accumulate)
+            else:
+                self._sums.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+
+    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+        """Vectors are flat, (N,), or blocks (..., blocks, elements)."""
+        sums, shape = self._sums, self._shape
+        fits = x.shape == out.shape and (x.shape[-2:] == shape or x.shape == (math.prod(shape),))
+        if sums is None or not fits or x.dtype != self._dtype:
+            return None
+        outer = x.size // math.prod(shape)
+
+        def run(source: int, target: int) -> None:
+            sums.launch(source, target, outer, 1, 1, False)
+
+        return run
+
+
+def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
+    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+    with device_errors():
+        return SegmentedPlan(spec)
+
+
+def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+    with device_errors():
+        return SweepPlan(sweeps, matrices)

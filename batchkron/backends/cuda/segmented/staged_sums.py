@@ -1,0 +1,266 @@
+"""How sums over edges are cut where children are staged in shared memory, and their loads.
+
+Pure arithmetic, without any device: ``csrc/cuda/staged_sums.cuh`` has the kernel's contract.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.runtime.arguments import MOST_CREW_KINDS
+from batchkron.backends.cuda.runtime.hardware import resident_blocks
+from batchkron.backends.cuda.segmented.tiling import EdgeTable, SegmentMode, column_pitch
+
+__all__ = [
+    "MOST_CHILDREN",
+    "ModeBundle",
+    "StagedLoads",
+    "StagedTiling",
+    "staged_loads",
+    "staged_tiling",
+]
+
+_LINE = 128  # bytes
+_MOST_MODES = 3  # of a bundle
+MOST_CHILDREN = 1 << 31 - _MOST_MODES  # that loads can number
+_SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
+_LEAST_BLOCK = 300  # elements
+_SUM_REGISTERS = 72  # of a thread
+_THREADS = 64  # of a thread block
+_MOST_THREADS = 128  # where all nodes have a thread block on the device at a time
+_MANY_SUMS = 41  # registers
+_RESIDENT = {168: 384, 128: 512, 102: 640}  # threads of a multiprocessor, by their registers
+_SLOTS = 2
+_FEW = 16  # nodes a multiprocessor; fewer are made by all teams of a thread block
+_LONG = 16  # edges from which on nodes are made so, too
+_LONGER = 4  # times as many as the mean, at least
+
+
+@dataclass(frozen=True, slots=True)
+class ModeBundle:
+    """Neighbouring modes of ``n`` entries of a block (L, n^modes, R), ``items`` a thread."""
+
+    n: int
+    modes: int
+    L: int
+    R: int
+    items: int
+
+    @property
+    def size(self) -> int:
+        """Elements of a bundle."""
+        return int(self.n**self.modes)
+
+
+@dataclass(frozen=True)
+class StagedTiling:
+    """How one kernel makes nodes, those of one vector at a time.
+
+    Attributes
+    ----------
+    bundles : tuple of ModeBundle
+        The last modes first.
+    team : int
+        Threads that make a node.
+    teams : int
+        Of a thread block.
+    slots : int
+        Children of a team that are in shared memory.
+    blocks : int
+        Thread blocks that share a multiprocessor.
+    column : int
+        Elements from one column of a matrix to the next.
+    between : bool
+        Whether children may be in the scratch memory.
+    itemsize : int
+    """
+
+    bundles: tuple[ModeBundle, ...]
+    team: int
+    teams: int
+    slots: int
+    blocks: int
+    column: int
+    between: bool
+    itemsize: int
+
+    width: ClassVar[int] = 1  # columns that a team takes at a time
+    pieces: ClassVar[int] = 1  # thread blocks that share a node along z
+
+    @property
+    def block(self) -> int:
+        """Threads of a thread block."""
+        return self.team * self.teams
+
+    def crews(self, table: EdgeTable, slabs: int, limits: DeviceLimits) -> tuple[list[int], int]:
+        """Return how many nodes have a whole thread block each, first of a list, and all blocks."""
+        nodes, first = len(table.targets), 0
+        if self.teams > 1 and nodes * slabs < _FEW * limits.multiprocessors:
+            first = nodes
+        elif self.teams > 1:
+            least = max(_LONG, _LONGER * len(table.edges) / nodes)
+            first = sum(kind.nodes for kind in table.classes if kind.edges >= least)
+        counts = [first] + [0] * (MOST_CREW_KINDS - 1)
+        return counts, first - (first - nodes) // self.teams
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        return self.teams * _team_bytes(self.bundles, self.slots, self.column, self.itemsize)
+
+
+def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize: int) -> int:
+    """Return the shared memory of a team: its sums, barriers, and slots, in whole lines."""
+    block = math.prod(bundle.size for bundle in bundles) * itemsize
+    matrix = _rounded(bundles[0].n * column * itemsize, 16)
+    slot = _rounded(block, _LINE) + _LINE + _rounded(_MOST_MODES * matrix, _LINE)
+    return _rounded(block, _LINE) + _LINE + slots * slot
+
+
+def _rounded(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def staged_tiling(
+    modes: Sequence[SegmentMode], itemsize: int, nodes: int, between: bool, limits: DeviceLimits
+) -> StagedTiling | None:
+    """Return how a kernel makes ``nodes`` nodes, None where children are not to be staged.
+
+    All modes of a block have to be there, in their order, with square matrices of one size.
+    """
+    n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
+    is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
+    if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _LEAST_BLOCK:
+        return None
+    most = _SUM_REGISTERS * 4 // itemsize
+    chosen = min(
+        (
+            (_work(bundles, team), team, bundles)
+            for bundles in _bundles(n, len(modes), most)
+            for team in (32, 64, 128)
+            if all(_items(b, team) * b.size <= most for b in bundles)
+        ),
+        key=lambda choice: choice[:2],
+        default=None,
+    )
+    if chosen is None:
+        return None
+    _, team, plain = chosen
+    bundles = tuple(ModeBundle(b.n, b.modes, b.L, b.R, _items(b, team)) for b in plain)
+    column = column_pitch(modes[0], itemsize)
+    own = _team_bytes(bundles, _SLOTS, column, itemsize)
+    resident = _resident(bundles, itemsize)
+    for threads in (_MOST_THREADS, _THREADS):
+        teams = max(1, threads // team)
+        while teams > 1 and teams * own > limits.shared_bytes:
+            teams //= 2
+        blocks = min(resident_blocks(teams * own, limits), resident // (team * teams))
+        if nodes <= blocks * limits.multiprocessors:
+            break
+    if teams * own > limits.shared_bytes:
+        return None
+    blocks = max(1, blocks)
+    return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
+
+
+def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
+    """Return how many threads should share a multiprocessor: their registers hold the sums."""
+    sums = max(bundle.items * bundle.size for bundle in bundles) * itemsize // 4
+    has_one = all(bundle.items == 1 for bundle in bundles)
+    return _RESIDENT[168 if sums >= _MANY_SUMS else 102 if has_one else 128]
+
+
+def _items(bundle: ModeBundle, team: int) -> int:
+    return -(-bundle.L * bundle.R // team)
+
+
+def _bundles(n: int, modes: int, most: int) -> Iterator[tuple[ModeBundle, ...]]:
+    """Yield all cuts of the modes in bundles, the last modes first."""
+
+    def cut(left: int) -> Iterator[tuple[int, ...]]:
+        if left == 0:
+            yield ()
+        for count in range(1, min(left, _MOST_MODES) + 1):
+            if n**count <= most:
+                for rest in cut(left - count):
+                    yield (count, *rest)
+
+    for counts in cut(modes):
+        behind, bundles = 0, []
+        for count in counts:
+            before = modes - behind - count
+            bundles.append(ModeBundle(n, count, n**before, n**behind, 1))
+            behind += count
+        if len(bundles) > 1:
+            yield tuple(bundles)
+
+
+def _work(bundles: Sequence[ModeBundle], team: int) -> float:
+    """Return what a node costs, in elements a thread reads, counting those of idle threads."""
+    modes = sum(b.modes for b in bundles)
+    size = math.prod(b.size for b in bundles)
+    reads = sum(b.modes * team * _items(b, team) * b.size for b in bundles) / modes
+    return reads * (1 + 0.25 * len(bundles)) / size
+
+
+@dataclass(frozen=True)
+class StagedLoads:
+    """Children with the matrices of a bundle's modes, as one launch takes them.
+
+    Attributes
+    ----------
+    starts : ndarray of int64, (nodes * bundles + 1,)
+        Loads of node i and bundle g: ``starts[i * bundles + g]`` to the next start.
+    loads : ndarray of int32, (loads, 4)
+        A child, below whose number three bits say what modes have a matrix; where the matrix of
+        each mode begins, -1 for none.
+    """
+
+    starts: NDArray[np.int64]
+    loads: NDArray[np.int32]
+
+
+def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads:
+    """Gather the edges of a table, whose modes are all of a block's, by node, bundle and child."""
+    counts = [b.modes for b in bundles]
+    modes = sum(counts)
+    bundle_of, place_of = np.empty(modes, np.int64), np.empty(modes, np.int64)
+    stop = modes
+    for number, count in enumerate(counts):
+        bundle_of[stop - count : stop], place_of[stop - count : stop] = number, np.arange(count)
+        stop -= count
+    edges = table.edges
+    nodes, edges_of = len(table.targets), np.diff(table.starts)
+    parts = np.arange(nodes)[:, None] * len(counts) + bundle_of
+    part = np.repeat(parts.ravel(), edges_of)
+    place = np.repeat(np.tile(place_of, nodes), edges_of)
+    child = part * MOST_CHILDREN + edges[:, 0]  # of a part
+    order = np.argsort(child, kind="stable")  # places of a child are in order already
+    part, place, edges, child = part[order], place[order], edges[order], child[order]
+    same_load = child[1:] == child[:-1]
+    again = np.concatenate([[False], same_load & (place[1:] == place[:-1])])
+    if again.any():  # edges that differ in their matrix alone
+        numbers = np.arange(len(again))
+        again = numbers - np.maximum.accumulate(np.where(again, 0, numbers))
+        order = np.lexsort((again, child))
+        part, place, edges = part[order], place[order], edges[order]
+        child, again = child[order], again[order]
+        same_load = (child[1:] == child[:-1]) & (again[1:] == again[:-1])
+    begins = np.concatenate([[True], ~same_load])[: len(part)]
+    load = np.cumsum(begins) - 1
+    loads = np.full((np.count_nonzero(begins), 1 + _MOST_MODES), -1, np.int32)
+    loads[:, 0] = edges[begins, 0]
+    loads[load, 1 + place] = edges[:, 1]
+    loads[:, 0] <<= _MOST_MODES
+    for number in range(_MOST_MODES):
+        loads[:, 0] |= (loads[:, 1 + number] >= 0).astype(np.int32) << number
+    starts = np.zeros(nodes * len(counts) + 1, np.int64)
+    np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
+    return StagedLoads(starts, loads)

@@ -1,0 +1,1 @@
+"""Autotuning: trials of kernels on a device, and where their results are stored."""

@@ -1,0 +1,36 @@
+"""The process that compiles kernels for a search, one after another.
+
+NVRTC compiles one kernel at a time in a process. Requests come on standard input until that is
+closed, which also happens when the process that started this one dies. No device is used.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+from batchkron.backends.cuda.runtime.device import compile_program
+from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
+
+
+def main() -> None:
+    """Answer each pair of a program and its options with the kernel, or with what went wrong."""
+    incoming = os.fdopen(os.dup(0), "rb")
+    outgoing = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is to be read as an answer
+    while True:
+        try:
+            program, options = pickle.load(incoming)
+        except EOFError:
+            return
+        answer: CompiledKernel | str
+        try:
+            answer = compile_program(program, options)
+        except RuntimeError as error:
+            answer = str(error)
+        pickle.dump(answer, outgoing)
+        outgoing.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Arguments of the command line: problems, shapes, paths of outputs."""

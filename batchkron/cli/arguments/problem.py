@@ -1,0 +1,185 @@
+"""The problem that a command works on: a file, or an entry of the gallery with make's flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from batchkron.cli.arguments.parameters import levels
+from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.operators import on_device
+from batchkron.problems import Problem, gallery, load_problem
+
+__all__ = ["ProblemArgument", "chosen_problem", "gallery_options", "operator_option"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ProblemArgument:
+    """What a command line says about its problem.
+
+    Attributes
+    ----------
+    word : str
+        The argument.
+    path : Path or None
+        The file; None for an entry of the gallery.
+    settings : dict
+        ``level``, ``degree`` and ``grid`` of an entry of the gallery, as far as they are given.
+    """
+
+    word: str
+    path: Path | None
+    settings: dict[str, Any]
+
+    def beside(self, suffix: str) -> Path:
+        """Return the default name of an output.
+
+        Parameters
+        ----------
+        suffix : str
+            Such as ".result.h5".
+
+        Returns
+        -------
+        Path
+            Beside the problem file, with its stem; for an entry of the gallery its name, here.
+        """
+        if self.path is None:
+            return Path(self.word + suffix)
+        return self.path.with_name(self.path.stem + suffix)
+
+    def read(
+        self, method: str | None = None, device: str = "cpu", form: str | None = None
+    ) -> Problem:
+        """Load or make the problem.
+
+        Parameters
+        ----------
+        method : str, optional
+            The time stepper that an entry of the gallery is to choose its step for.
+        device : {"cpu", "cuda"}
+            Where the problem is to run.
+        form : {"sweep", "batch", "dense"}, optional
+            How its operator is to be applied.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        CommandError
+            If the settings do not fit the entry of the gallery, or the form not the problem.
+        ProblemFileError, OSError
+            If the file is not sound, or cannot be read.
+        BackendUnavailableError
+            If there is no such device.
+        """
+        if self.path is not None:
+            return _of_form(load_problem(self.path, device=device), form)
+        on_device(np.zeros(0), device)  # refuses before any work
+        with usage_errors():
+            made = gallery.make(self.word, **self.settings, method=method).to(device)
+        return _of_form(made, form)
+
+
+def _of_form(problem: Problem, form: str | None) -> Problem:
+    """Return the problem with an operator of a form, if one is asked for."""
+    with usage_errors((ValueError,)):
+        return problem if form is None else problem.with_form(form)
+
+
+def chosen_problem(
+    word: str,
+    degree: int | None,
+    level: int | tuple[int, ...] | None,
+    grid: str | None,
+    *,
+    files: bool = True,
+) -> ProblemArgument:
+    """Find out what the argument of a command names.
+
+    Parameters
+    ----------
+    word : str
+        A name of the gallery, or else a path.
+    degree, level, grid
+        The values of `gallery_options`.
+    files : bool
+        Whether a path is welcome.
+
+    Returns
+    -------
+    ProblemArgument
+
+    Raises
+    ------
+    CommandError
+        If it names neither, or the options are given with a file.
+    """
+    given = {"degree": degree, "level": level, "grid": grid}
+    settings = {name: value for name, value in given.items() if value is not None}
+    if word in gallery.names():
+        return ProblemArgument(word, None, settings)
+    if not files or not os.path.lexists(word):
+        raise CommandError(_unknown(word, files))
+    if os.path.isdir(word):
+        raise CommandError(f"{word} is a folder; expected a problem file or a name of the gallery.")
+    if settings:
+        raise CommandError(
+            f"--{next(iter(settings))} is for names of the gallery; {word} is a file, whose grid "
+            f"and degree are fixed. Make another file with 'batchkron make'."
+        )
+    return ProblemArgument(word, Path(word), {})
+
+
+def _unknown(word: str, files: bool) -> str:
+    """Say that a word names nothing, and what may have been meant."""
+    close = get_close_matches(word.lower().replace("_", "-"), gallery.names(), cutoff=0.5)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    if not files:
+        return f"the gallery has no {word!r}; it has {', '.join(gallery.names())}.{hint}"
+    return (
+        f"{word!r} is neither a file nor a name of the gallery; see 'batchkron list' for the "
+        f"names.{hint}"
+    )
+
+
+def operator_option(command: _Function) -> _Function:
+    """Add the option --operator to a command."""
+    return click.option(
+        "--operator",
+        type=click.Choice(["sweep", "batch", "dense"]),
+        help="How the operator is applied: along the fibres of the grid (the default), pair by "
+        "pair of coupled cells, or as a matrix.",
+    )(command)
+
+
+def gallery_options(command: _Function) -> _Function:
+    """Add the options --degree, --level and --grid to a command."""
+    for option in (
+        click.option(
+            "--grid",
+            type=click.Choice(["sparse", "full"]),
+            help="Which blocks are kept; sparse by default.",
+        ),
+        click.option(
+            "--level",
+            metavar="LEVEL",
+            callback=levels,
+            help="Finest level, 2^LEVEL cells per axis: a number such as 6, or one per axis "
+            "such as 6,5.",
+        ),
+        click.option("--degree", type=click.IntRange(min=0), help="Polynomial degree."),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,165 @@
+"""`batchkron converge`: the error of a problem of the gallery on one level after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import batchkron
+from batchkron.cli.arguments.output_paths import check_outputs
+from batchkron.cli.arguments.parameters import finite_number, level_list, positive_number
+from batchkron.cli.arguments.problem import chosen_problem, operator_option
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.cli.output.figures import require_plotting, save_figure
+from batchkron.cli.output.printing import print_line
+from batchkron.cli.output.text import one_line, printable
+from batchkron.cli.running.convergence import Convergence, run_level
+from batchkron.cli.running.convergence_plot import draw_convergence
+from batchkron.cli.running.signals import StopOnSignal, exit_code_of
+from batchkron.problems import Problem, gallery
+from batchkron.solvers import EvolveStatus, steppers
+from batchkron.solvers.evolution.plan import plan_run
+
+__all__ = ["converge"]
+
+_LEVELS_BY_DEFAULT = 4
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--levels",
+    metavar="LEVELS",
+    callback=level_list,
+    help="Finest levels, ascending: 3:7 for 3 to 7, or a list such as 2,4,6; by default four, up "
+    "to the gallery's.",
+)
+@click.option("--degree", type=click.IntRange(min=0), help="Polynomial degree.")
+@click.option(
+    "--grid",
+    type=click.Choice(["sparse", "full"]),
+    default="sparse",
+    help="Which blocks are kept; sparse by default.",
+)
+@click.option("--until", type=float, callback=finite_number, help="The last time.")
+@click.option(
+    "--dt",
+    type=float,
+    callback=positive_number,
+    help="The longest time step, the same on all levels; by default it falls with the cell width.",
+)
+@click.option(
+    "--stepper",
+    type=click.Choice(steppers.names()),
+    metavar="METHOD",
+    help="The time stepper, such as ssp-rk3 or esdirk3; for any other word all names are listed.",
+)
+@operator_option
+@click.option("--threads", type=click.IntRange(1, 4096), help="Threads of the kernels.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="PNG",
+    help="Draw the errors with the expected slope; needs Matplotlib.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing picture.")
+@click.option(
+    "--allow-unstable", is_flag=True, help="Run with a step that an explicit stepper cannot take."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+def converge(
+    name: str,
+    levels: tuple[int, ...] | None,
+    threads: int | None,
+    plot: Path | None,
+    force: bool,
+    allow_unstable: bool,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> ExitCode:
+    """Show how the error of a problem of the gallery falls with the level.
+
+    The problem is solved on each level. A line for each says the L2 and the relative error, the
+    observed order, and the error of the exact solution's projection on the grid.
+    """
+    if plot is not None:
+        check_outputs({"the plot": plot}, {}, force=force)
+        require_plotting(plot)
+    if threads is not None:
+        batchkron.set_num_threads(threads)
+    problems = _make(name, levels, settings)
+    convergence = Convergence(problems[-1])
+    with StopOnSignal() as stop:
+        _march(
+            convergence,
+            problems,
+            stop,
+            table=not as_json and not quiet,
+            quiet=quiet,
+            allow_unstable=allow_unstable,
+        )
+    last = convergence.runs[-1]
+    if last.status is not EvolveStatus.COMPLETED:
+        print_line(f"batchkron: on level {last.level}: {one_line(last.message)}", err=True)
+    elif plot is not None:
+        save_figure(plot, draw_convergence(convergence), overwrite=force)
+    if as_json:
+        drawn = str(plot) if plot and last.status is EvolveStatus.COMPLETED else None
+        print_line(json.dumps({**convergence.to_json(), "plot": drawn}, allow_nan=False))
+    return exit_code_of(last.status, stop)
+
+
+def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -> list[Problem]:
+    """Return the problem on each level, and check that each can be run and compared."""
+    if name not in gallery.names() and os.path.lexists(name):
+        raise CommandError(
+            f"{name} is a file, whose level is fixed; expected a name of the gallery, see "
+            f"'batchkron list'."
+        )
+    chosen_problem(name, None, None, None, files=False)
+    if levels is None:
+        finest = gallery.get(name).level
+        levels = tuple(range(max(finest - _LEVELS_BY_DEFAULT + 1, 0), finest + 1))
+    settings["method"] = settings.pop("stepper")
+    form = settings.pop("operator") or "auto"
+    with usage_errors():
+        problems = [gallery.make(name, level, **settings).with_form(form) for level in levels]
+        for problem in problems:
+            plan_run(problem, until=problem.stepper.until, method=None, dt=None, resume=None)
+    if problems[0].exact is None:
+        raise CommandError(
+            f"{name} has no exact solution that an error could be taken against; see "
+            f"'batchkron list' for others."
+        )
+    return problems
+
+
+def _march(
+    convergence: Convergence,
+    problems: list[Problem],
+    stop: StopOnSignal,
+    *,
+    table: bool,
+    quiet: bool,
+    allow_unstable: bool,
+) -> None:
+    """Run level after level, as long as the runs complete."""
+    if table:
+        print_line(printable(convergence.heading()))
+    while problems:
+        problem = problems.pop(0)  # its operator goes with it
+        show = not quiet and sys.stderr.isatty()
+        run = run_level(problem, convergence.runs, stop, show=show, allow_unstable=allow_unstable)
+        convergence.runs.append(run)
+        if table:
+            print_line(run.row())
+        if run.status is not EvolveStatus.COMPLETED:
+            return

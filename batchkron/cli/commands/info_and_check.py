@@ -1,0 +1,59 @@
+"""`batchkron info` and `batchkron check`: what a file holds, and whether it is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import CommandError
+from batchkron.cli.output.describe_file import glance
+from batchkron.cli.output.text import one_line, printable, table
+from batchkron.errors import ProblemFileError
+from batchkron.problems import Problem, load_problem
+from batchkron.storage import Checkpoint, ResultFile, identify, load_checkpoint, load_result
+
+__all__ = ["check", "info"]
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def info(file: Path) -> None:
+    """Show a problem, result or checkpoint file at a glance."""
+    _check_there(file)
+    click.echo(table(glance(file, _load(file))))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> ExitCode:
+    """Read a file as if it came from a stranger, and say whether it is sound.
+
+    All of it is read and compared with its checksums and its hash. The exit status is 0 for a
+    sound file, and 1 for any other.
+    """
+    _check_there(file)
+    try:
+        loaded = _load(file)
+    except (ProblemFileError, OSError) as error:
+        click.echo(f"not sound: {one_line(str(error))}")
+        return ExitCode.FAILED_CHECK
+    kind = {Problem: "problem", ResultFile: "result", Checkpoint: "checkpoint"}[type(loaded)]
+    click.echo(printable(f"sound: {file} is a {kind} file"))
+    return ExitCode.DONE
+
+
+def _check_there(file: Path) -> None:
+    if not file.exists():
+        raise CommandError(f"{file} does not exist; expected a file of batchkron.")
+
+
+def _load(file: Path) -> Problem | ResultFile | Checkpoint:
+    """Load the one file, of whatever kind, with distrust."""
+    kind = identify(file)
+    if kind == "batchkron-problem":
+        return load_problem(file)
+    if kind == "batchkron-result":
+        return load_result(file)
+    return load_checkpoint(file, previous=False)

@@ -1,0 +1,224 @@
+"""`batchkron tune`: the fastest kernels of a shape, or of all that a problem needs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+import numpy as np
+
+from batchkron.backends import Tuning, backend_on, tuned_plans
+from batchkron.backends.cuda.runtime.kernel_cache import private_folder
+from batchkron.backends.cuda.tuning.search import RejectedError
+from batchkron.backends.cuda.tuning.tuning import MOST_CANDIDATES, MOST_SECONDS, Outcome
+from batchkron.cli.arguments.parameters import positive_number
+from batchkron.cli.arguments.problem import chosen_problem, gallery_options
+from batchkron.cli.arguments.shapes import KronShape, kron_shapes
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.cli.output.printing import print_line
+from batchkron.cli.output.text import one_line, plural, printable
+from batchkron.cli.running.warm_step import rehearse
+from batchkron.solvers import steppers
+from batchkron.spec.kron import KronSpec
+
+__all__ = ["tune"]
+
+_DTYPES = ("float32", "float64", "complex64", "complex128")
+_HEAD = ("rule µs", "best µs", "gain", "tried", "pruned", "failed", "seconds")
+_WIDTH = 10
+
+
+@click.command()
+@click.argument("problem", metavar="[FILE-or-NAME]", required=False)
+@gallery_options
+@click.option(
+    "--stepper",
+    type=click.Choice(steppers.names()),
+    metavar="METHOD",
+    help="The time stepper of the runs; by default the problem's.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="ROWS:PxQ,...",
+    callback=kron_shapes,
+    help="In place of a problem: rows, and the factors that they are multiplied by, such as "
+    "1024:8^5 or 10:52x50,65x20. May be repeated.",
+)
+@click.option(
+    "--columns", is_flag=True, help="The vectors of --shape are columns, as gekmm takes them."
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(_DTYPES),
+    help="Of --shape; may be repeated. By default float32 and float64.",
+)
+@click.option(
+    "--seconds",
+    type=float,
+    default=MOST_SECONDS,
+    callback=positive_number,
+    help="Look for so long at a shape; 120 by default.",
+)
+@click.option(
+    "--candidates",
+    type=click.IntRange(min=1),
+    default=MOST_CANDIDATES,
+    help="Look at so many candidates of a shape; 10000 by default.",
+)
+@click.option("--again", is_flag=True, help="Search also what was searched before.")
+@click.option(
+    "--device",
+    type=click.Choice(["cuda"]),
+    default="cuda",
+    help="Where to search: cuda, the current CUDA device, which needs CuPy.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the table as one JSON object.")
+@click.option("--quiet", is_flag=True, help="Show no progress and no table.")
+def tune(
+    problem: str | None,
+    degree: int | None,
+    level: int | tuple[int, ...] | None,
+    grid: str | None,
+    stepper: str | None,
+    shapes: tuple[KronShape, ...],
+    columns: bool,
+    dtypes: tuple[str, ...],
+    seconds: float,
+    candidates: int,
+    again: bool,
+    device: str,
+    as_json: bool,
+    quiet: bool,
+) -> ExitCode:
+    """Search the fastest kernels for a device.
+
+    Either of a problem, for "batchkron run" with --device cuda, or of Kron-Matmuls by --shape.
+    What is found is kept beside the compiled kernels, and used by all processes of the user
+    from then on.
+    """
+    _check(problem, shapes, {"columns": columns, "dtype": dtypes})
+    chosen = None if problem is None else chosen_problem(problem, degree, level, grid)
+    if chosen is None and (given := _given(degree=degree, level=level, grid=grid, stepper=stepper)):
+        raise CommandError(f"--{given[0]} is for problems; --shape says all of a shape.")
+    backend_on(device).current_device()  # refuses before any work
+    with usage_errors((RuntimeError,)):
+        folder = private_folder()
+    bar = _Bar() if sys.stderr.isatty() and not quiet else None
+    tuning = Tuning(seconds, candidates, again, bar)
+    with tuned_plans(tuning):
+        try:
+            if chosen is not None:
+                content = chosen.read(stepper, device)
+                with usage_errors((ValueError,)):
+                    rehearse(content, stepper or content.stepper.method)
+            for shape in shapes:
+                for dtype in dtypes or _DTYPES[:2]:
+                    _build(shape, columns, np.dtype(dtype), device)
+        except RejectedError as error:
+            raise CommandError(
+                f"the rule's own kernels do not work: {one_line(str(error))}", ExitCode.FAILED_CHECK
+            ) from error
+        finally:
+            if bar is not None:
+                bar.close()
+    _report(tuning.outcomes, str(folder), as_json, quiet)
+    return ExitCode.DONE
+
+
+def _given(**options: Any) -> list[str]:
+    """Return the names of the options that were given."""
+    return [name for name, value in options.items() if value not in (None, False, ())]
+
+
+def _check(problem: str | None, shapes: Sequence[KronShape], of_shapes: dict[str, Any]) -> None:
+    """Refuse a problem together with shapes, and neither of them."""
+    if (problem is None) == (not shapes):
+        came = "neither came" if problem is None else "both came"
+        raise CommandError(f"expected a problem or --shape, {came}; see 'batchkron tune --help'.")
+    if problem is not None and (given := _given(**of_shapes)):
+        raise CommandError(f"--{given[0]} is for --shape; the problem {problem} has its own.")
+
+
+def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -> None:
+    """Build the plans of a shape: of an operator, and of a function.
+
+    Raises
+    ------
+    CommandError
+        If the device has no room for the vectors.
+    """
+    chosen: Any = backend_on(device)
+    inputs, outputs = zip(*shape.factors, strict=True)
+    outer, inner = (1, shape.rows) if columns else (shape.rows, 1)
+    try:
+        matrices = [np.ones((Q, P), dtype) for P, Q in shape.factors]
+        chosen.reserve(chosen.kron_product(matrices), outer, inner)
+        chosen.kron_plan(KronSpec(inputs, outputs, outer, inner, dtype)).prepare()
+    except MemoryError as error:
+        gigabytes = shape.elements * dtype.itemsize / 1e9
+        raise CommandError(
+            f"the device has no room for several vectors of {gigabytes:.3g} GB; take fewer rows."
+        ) from error
+
+
+def _report(outcomes: Sequence[Outcome], folder: str, as_json: bool, quiet: bool) -> None:
+    """Print what was found, and why candidates failed."""
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            print_line(f"batchkron: {outcome.shape}: left out {one_line(reason)}", err=True)
+    if as_json:
+        found = [{**asdict(outcome), "gain": outcome.gain} for outcome in outcomes]
+        print_line(json.dumps({"shapes": found, "folder": folder}, allow_nan=False))
+    elif not quiet:
+        for line in _table(outcomes):
+            print_line(printable(line))
+        print_line(printable(f"kept in {folder}"))
+
+
+def _table(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the lines of the table."""
+    if not outcomes:
+        return ["nothing to choose: there is one kernel for each of these shapes"]
+    width = max(len(outcome.shape) for outcome in outcomes)
+    lines = [f"{'shape':<{width}}" + "".join(f"{head:>{_WIDTH}}" for head in _HEAD)]
+    for one in outcomes:
+        texts = [f"{one.rule_microseconds:.2f}", f"{one.microseconds:.2f}", f"{one.gain:.2f}"]
+        counts = [str(count) for count in (one.tried, one.pruned, one.failed)]
+        texts += ["known"] if one.was_known else [*counts, f"{one.seconds:.0f}"]
+        ended = "" if one.is_complete else "  (bounds reached)"
+        lines.append(f"{one.shape:<{width}}" + "".join(f"{t:>{_WIDTH}}" for t in texts) + ended)
+    best = max(outcome.gain for outcome in outcomes)
+    lines.append(f"{plural(len(outcomes), 'shape')}, gain up to {best:.2f}")
+    return lines
+
+
+class _Bar:
+    """Progress of a search on a terminal: candidates, and the gain so far."""
+
+    def __init__(self) -> None:
+        self._shape, self._bar = "", None
+
+    def __call__(self, shape: str, looked_at: int, gain: float) -> None:
+        from tqdm import tqdm  # only where a bar is shown
+
+        if shape != self._shape:
+            self.close()
+            self._shape, self._bar = shape, tqdm(desc=shape, unit=" candidates", leave=False)
+        bar: Any = self._bar
+        bar.set_postfix_str(f"gain {gain:.2f}", refresh=False)
+        bar.update(looked_at - bar.n)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,56 @@
+"""`batchkron validate`: the batched products against dense Kronecker products."""
+
+from __future__ import annotations
+
+import click
+
+from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
+from batchkron.cli.commands.list_and_make import added_cells, describe_size
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import usage_errors
+from batchkron.cli.output.text import printable, table
+
+__all__ = ["validate"]
+
+
+@click.command()
+@click.argument("problem", metavar="FILE-or-NAME")
+@gallery_options
+@operator_option
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    help="Compare so many blocks, chosen at random; all by default.",
+)
+def validate(
+    problem: str,
+    degree: int | None,
+    level: int | tuple[int, ...] | None,
+    grid: str | None,
+    operator: str | None,
+    samples: int | None,
+) -> ExitCode:
+    """Compare a problem's operator with dense Kronecker products.
+
+    Blocks of the products with random vectors are computed anew, from dense Kronecker products,
+    and every difference is held against its bound of rounding: of one vector and several, also
+    added to others, and of the transpose. The exit status is 0 if all are within, and 1 if not.
+    """
+    chosen = chosen_problem(problem, degree, level, grid)
+    content = chosen.read(form=operator)
+    with usage_errors((ValueError,)):
+        report = content.validate(samples)
+    rows = [
+        ("problem", f"{content.name}, {describe_size(content)}"),
+        *added_cells(content),
+        ("blocks", f"{report.samples} compared"),
+        ("products", f"{report.products} formed densely"),
+        ("largest error", f"{report.max_error:.3e}"),
+        (
+            "error over bound",
+            f"{report.max_error_over_bound:.3e}, expected at most 1; of {report.worst}",
+        ),
+        ("verdict", "ok" if report.ok else "FAILED"),
+    ]
+    click.echo(printable(table(rows)))
+    return ExitCode.DONE if report.ok else ExitCode.FAILED_CHECK

@@ -1,0 +1,70 @@
+"""`batchkron warmup`: the kernels that runs of a problem need, compiled beforehand."""
+
+from __future__ import annotations
+
+import click
+
+from batchkron.backends.cuda.runtime.kernel_cache import is_kept, private_folder, recorded_kernels
+from batchkron.cli.arguments.problem import chosen_problem, gallery_options
+from batchkron.cli.commands.list_and_make import describe_size
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.cli.output.text import plural, printable, table
+from batchkron.cli.running.warm_step import rehearse
+from batchkron.solvers import steppers
+
+__all__ = ["warmup"]
+
+
+@click.command()
+@click.argument("problem", metavar="FILE-or-NAME")
+@gallery_options
+@click.option(
+    "--stepper",
+    type=click.Choice(steppers.names()),
+    metavar="METHOD",
+    help="The time stepper of the runs; by default the problem's.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cuda"]),
+    default="cuda",
+    help="Where the runs will be: cuda, the current CUDA device, which needs CuPy.",
+)
+def warmup(
+    problem: str,
+    degree: int | None,
+    level: int | tuple[int, ...] | None,
+    grid: str | None,
+    stepper: str | None,
+    device: str,
+) -> ExitCode:
+    """Compile the kernels that runs of a problem on a device need.
+
+    They are kept in the cache of kernels on disk, so that "batchkron run" of this problem with
+    --device cuda compiles nothing, on devices of the same architecture. To find them, one step
+    is taken and thrown away.
+    """
+    chosen = chosen_problem(problem, degree, level, grid)
+    with recorded_kernels() as kernels:
+        content = chosen.read(stepper, device)
+        with usage_errors((RuntimeError,)):
+            folder = private_folder()
+        method = content.stepper.method if stepper is None else stepper
+        with usage_errors((ValueError,)):
+            rehearse(content, method)
+    lost = sum(not is_kept(key) for key in kernels.compiled)
+    if lost:
+        raise CommandError(
+            f"{plural(lost, 'kernel')} could not be kept in {folder}; see whether there is room.",
+            ExitCode.BAD_FILE,
+        )
+    rows = [
+        ("problem", f"{content.name}, {describe_size(content)}"),
+        ("stepper", method),
+        ("compiled", plural(len(kernels.compiled), "kernel")),
+        ("in the cache", f"{plural(len(kernels.found), 'kernel')} already"),
+        ("cache", str(folder)),
+    ]
+    click.echo(printable(table(rows)))
+    return ExitCode.DONE

@@ -1,0 +1,87 @@
+"""What `batchkron info` shows of each kind of file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+from batchkron.cli.commands.list_and_make import added_cells
+from batchkron.cli.output.text import number, plural
+from batchkron.problems import Problem
+from batchkron.problems.statement.descriptions import named_values, problem_rows, size_of_state
+from batchkron.storage import Checkpoint, ResultFile, read_file
+from batchkron.storage.schema import json_of
+
+__all__ = ["glance"]
+
+Rows = Iterator[tuple[str, str]]
+
+
+def glance(path: Path, content: Problem | ResultFile | Checkpoint) -> Rows:
+    """Describe a file in rows of a name and a text.
+
+    Parameters
+    ----------
+    path : Path
+        The file, read once more for what it says about its own writing.
+    content : Problem, ResultFile or Checkpoint
+        What it holds.
+
+    Yields
+    ------
+    tuple of (str, str)
+    """
+    document = read_file(path, None)
+    yield "file", f"{path}, a {str(document.attributes['format']).removeprefix('batchkron-')}"
+    yield from _rows(content)
+    yield "written", named_values(json_of(document, "provenance/file", dict))
+    if isinstance(content, Problem):
+        yield "content hash", content.content_hash  # what results and checkpoints name
+    else:
+        yield "content hash", str(document.attributes["content_hash"])
+
+
+@singledispatch
+def _rows(content: Any) -> Rows:
+    raise TypeError(f"no description of a {type(content).__name__}")
+
+
+@_rows.register
+def _(content: Problem) -> Rows:
+    for name, text in problem_rows(content):
+        yield name, text
+        if name == "grid":
+            yield from added_cells(content)
+
+
+@_rows.register
+def _(content: ResultFile) -> Rows:
+    yield "problem", content.problem_name
+    yield "problem hash", content.problem_hash
+    yield "unknowns", str(content.u.size)
+    yield "status", content.status
+    yield "time", number(content.t, 10)
+    yield "steps", f"{content.steps} of dt = {number(content.dt)}"
+    yield "stepper", content.method
+    yield "L2 error", number(content.l2_error)
+    yield "relative error", number(content.relative_error)
+    yield "state", size_of_state(content.u)
+    yield "history", plural(len(content.history), "record")
+
+
+@_rows.register
+def _(content: Checkpoint) -> Rows:
+    yield "problem hash", content.problem_hash
+    yield "unknowns", str(content.u.size)
+    yield "time", f"{number(content.t, 10)}, the run is to end at {number(content.until, 10)}"
+    yield "steps", f"{content.step} of dt = {number(content.dt)}"
+    yield "stepper", content.method
+    yield (
+        "surroundings",
+        f"batchkron {content.version}, {plural(content.threads, 'thread')}, "
+        f"{content.instruction_set}, {content.dtype}",
+    )
+    yield "state", size_of_state(content.u)
+    yield "history", plural(len(content.history), "record")

@@ -1,0 +1,220 @@
+"""How the error of a problem falls with the level: a run on each, and what they say together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+import batchkron
+from batchkron.cli.output.text import number
+from batchkron.cli.running.report import errors_of
+from batchkron.cli.running.signals import StopOnSignal
+from batchkron.cli.running.stability import refuse_unstable_step
+from batchkron.problems import Problem
+from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
+from batchkron.solvers.evolution.plan import plan_run
+from batchkron.solvers.evolution.progress import NoProgress, Progress, ProgressBar
+
+__all__ = ["Convergence", "LevelRun", "run_level"]
+
+_WIDTHS = (5, 11, 9, 12, 12, 8, 13, 10)
+_COLUMNS = ("level", "unknowns", "steps", "L2 error", "relative", "order", "projection", "seconds")
+
+
+@dataclass(frozen=True)
+class LevelRun:
+    """The run on one level.
+
+    Attributes
+    ----------
+    level : int
+        Finest level of every axis.
+    cells, unknowns, steps : int
+        How large the run was.
+    dt, seconds : float
+        Its time step, and the wall-clock time of its steps.
+    status : EvolveStatus
+        How it ended; other than COMPLETED the errors are None.
+    message : str
+        The same in words.
+    l2_error, relative_error : float or None
+        Against the exact solution.
+    projection_error : float or None
+        The L2 error of the exact solution's projection on the grid: no state has a smaller one.
+    order : float or None
+        log2 of the quotient of the last level's L2 error and this one's, per level.
+    """
+
+    level: int
+    cells: int
+    unknowns: int
+    steps: int
+    dt: float
+    seconds: float
+    status: EvolveStatus
+    message: str
+    l2_error: float | None
+    relative_error: float | None
+    projection_error: float | None
+    order: float | None
+
+    def row(self) -> str:
+        """Return a line of the table."""
+        texts = (
+            str(self.level),
+            str(self.unknowns),
+            str(self.steps),
+            *map(_error, (self.l2_error, self.relative_error)),
+            "-" if self.order is None else f"{self.order:.2f}",
+            _error(self.projection_error),
+            f"{self.seconds:.3g}",
+        )
+        return _line(texts)
+
+
+@dataclass
+class Convergence:
+    """What runs on ascending levels say together.
+
+    Parameters
+    ----------
+    problem : Problem
+        One of them: what all have in common.
+    runs : list of LevelRun
+        Those done so far.
+    """
+
+    problem: Problem
+    runs: list[LevelRun] = field(default_factory=list)
+
+    @property
+    def expected_order(self) -> int:
+        """The power of the cell width that the L2 error falls with, degree + 1."""
+        return self.problem.degree + 1
+
+    @property
+    def status(self) -> EvolveStatus:
+        """How the last run ended."""
+        return self.runs[-1].status
+
+    def heading(self) -> str:
+        """Return the two lines above the rows."""
+        stepper = self.problem.stepper
+        return (
+            f"{self.describe()}, {stepper.method} to t = {number(stepper.until, 8)}; "
+            f"expected order {self.expected_order}\n{_line(_COLUMNS)}"
+        )
+
+    def describe(self) -> str:
+        """Return what was run, in some words."""
+        problem = self.problem
+        return f"{problem.name}, {problem.grid.kind} grid, degree {problem.degree}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all as JSON data; what is unknown or not finite is None."""
+        problem = self.problem
+        runs = [{**asdict(run), "status": str(run.status)} for run in self.runs]
+        for run in runs:
+            del run["message"]
+        return {
+            "problem": problem.name,
+            "degree": problem.degree,
+            "grid": problem.grid.kind,
+            "stepper": problem.stepper.method,
+            "until": problem.stepper.until,
+            "expected_order": self.expected_order,
+            "status": str(self.status),
+            "levels": runs,
+            "threads": batchkron.get_num_threads(),
+            "instruction_set": batchkron.instruction_set(),
+            "version": batchkron.__version__,
+        }
+
+
+def run_level(
+    problem: Problem,
+    before: Sequence[LevelRun],
+    stop: StopOnSignal,
+    *,
+    show: bool,
+    allow_unstable: bool = False,
+) -> LevelRun:
+    """Run a problem with its own stepper to its end.
+
+    Parameters
+    ----------
+    problem : Problem
+        With an exact solution.
+    before : sequence of LevelRun
+        The runs on lower levels, for the order.
+    stop : StopOnSignal
+        Ends the run.
+    show : bool
+        Draw a bar on standard error while it runs.
+    allow_unstable : bool
+        Run with a step that an explicit method is not stable with.
+
+    Returns
+    -------
+    LevelRun
+
+    Raises
+    ------
+    CommandError
+        If the step is not stable, and that is not allowed.
+    """
+    until = problem.stepper.until
+    plan = plan_run(problem, until=until, method=None, dt=None, resume=None)
+    # the operator is assembled off the clock
+    problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
+    if not allow_unstable:
+        refuse_unstable_step(plan)
+    display: Progress = ProgressBar(0, plan.steps, stays=False) if show else NoProgress()
+
+    def after_step(state: EvolveState) -> bool:
+        display.update(state.step, state.t)
+        return stop(state)
+
+    with display:
+        result = evolve(problem, until=until, callback=after_step, allow_unstable=allow_unstable)
+    return _summary(problem, result, before)
+
+
+def _summary(problem: Problem, result: Result, before: Sequence[LevelRun]) -> LevelRun:
+    level = max(problem.grid.levels)
+    l2_error, relative_error = (
+        errors_of(problem, result) if result.status is EvolveStatus.COMPLETED else (None, None)
+    )
+    projected = problem.exact_coefficients(result.t)
+    return LevelRun(
+        level=level,
+        cells=problem.grid.num_cells,
+        unknowns=problem.unknowns,
+        steps=result.steps,
+        dt=result.dt,
+        seconds=result.seconds,
+        status=result.status,
+        message=result.message,
+        l2_error=l2_error,
+        relative_error=relative_error,
+        projection_error=None if projected is None else problem.l2_error(projected, result.t),
+        order=_order(before[-1], level, l2_error) if before else None,
+    )
+
+
+def _order(before: LevelRun, level: int, l2_error: float | None) -> float | None:
+    if not before.l2_error or not l2_error:
+        return None
+    return math.log2(before.l2_error / l2_error) / (level - before.level)
+
+
+def _error(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3e}"
+
+
+def _line(texts: Sequence[str]) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))

@@ -1,0 +1,123 @@
+"""What is kept of a run that has no result: a checkpoint of its last good state."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from batchkron.arrays import to_host
+from batchkron.cli.output.printing import print_line
+from batchkron.cli.output.text import number, one_line, printable
+from batchkron.problems import Problem
+from batchkron.solvers import EvolveState, Result
+from batchkron.solvers.evolution.checkpoints import surroundings
+from batchkron.solvers.evolution.plan import Plan
+from batchkron.storage import Checkpoint, save_checkpoint
+
+__all__ = ["StateKeeper"]
+
+
+class StateKeeper:
+    """Knows a run's last good state, and writes it as a checkpoint where an exception ends the run.
+
+    A context manager. Nothing is written for what is no `Exception`, such as a second Ctrl-C, nor
+    where no step has been taken.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is run.
+    plan : Plan
+        How.
+    path : Path
+        Where the checkpoint goes.
+    words : list of str
+        The words of the command line after "run".
+    """
+
+    def __init__(self, problem: Problem, plan: Plan, path: Path, words: list[str]) -> None:
+        self._problem, self._plan, self._path, self._words = problem, plan, path, words
+        self._state: tuple[EvolveState | Result, int, list[Any]] | None = None
+
+    def __enter__(self) -> StateKeeper:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._state is None or not isinstance(error, Exception):
+            return
+        try:
+            self.save()
+        except Exception as failure:
+            text = f"batchkron: a checkpoint cannot be written either: {one_line(str(failure))}"
+            print_line(text, err=True)
+        else:
+            print_line(f"batchkron: kept the state after {self.advice()}", err=True)
+
+    def note(self, state: EvolveState | Result, history: Sequence[Any] = ()) -> None:
+        """Take a state as the last good one; it is not copied."""
+        step = state.steps if isinstance(state, Result) else state.step
+        self._state = (state, step, list(history))
+
+    def forget(self) -> None:
+        """Keep nothing from here on: there is a result, or no good state."""
+        self._state = None
+
+    def save(self) -> None:
+        """Write the last state as a checkpoint.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        assert self._state is not None
+        state, step, history = self._state
+        plan, u = self._plan, state.u
+        checkpoint = Checkpoint(
+            u=to_host(u, "u"),
+            t0=plan.t0,
+            dt=state.dt,
+            step=step,
+            until=plan.until,
+            method=plan.stepper.name,
+            problem_hash=self._problem.content_hash,
+            dtype=str(u.dtype),
+            history=history,
+            time=None if plan.control is None else state.t,
+            last_error=state.last_error,
+            **surroundings(u),
+        )
+        save_checkpoint(self._path, checkpoint)
+
+    def advice(self) -> str:
+        """Return which the last state is, and how to go on from its checkpoint."""
+        assert self._state is not None
+        state, step, _ = self._state
+        of = "" if self._plan.control else f" of {self._plan.steps}"
+        return f"step {step}{of}, t = {number(state.t, 8)}; {self.way_on()}"
+
+    def way_on(self) -> str:
+        """Return how to go on from the checkpoint that is there."""
+        command = ["batchkron", "run", *_without_resume(self._words)]
+        command += ["--resume", str(self._path)]
+        return f"go on with\n  {printable(shlex.join(command))}"
+
+
+def _without_resume(words: list[str]) -> list[str]:
+    """Return the words of a command line without the option --resume."""
+    kept: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word == "--resume":
+            next(left, None)
+        elif not word.startswith("--resume="):
+            kept.append(word)
+    return kept

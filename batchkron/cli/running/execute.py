@@ -1,0 +1,299 @@
+"""A run from its options to its files: the order in which things are checked and done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import batchkron
+from batchkron.arrays import to_host
+from batchkron.cli.arguments.problem import ProblemArgument
+from batchkron.cli.commands.list_and_make import describe_size
+from batchkron.cli.exit_codes import ExitCode
+from batchkron.cli.failure import CommandError, describe_system_error, usage_errors
+from batchkron.cli.output.figures import require_plotting, save_figure
+from batchkron.cli.output.printing import print_line
+from batchkron.cli.output.text import number, one_line, printable
+from batchkron.cli.running.clock import TimedProblem
+from batchkron.cli.running.emergency_checkpoint import StateKeeper
+from batchkron.cli.running.files import RunFiles, plan_files
+from batchkron.cli.running.report import RunReport, errors_of
+from batchkron.cli.running.signals import StopOnSignal, exit_code_of
+from batchkron.cli.running.solution_plot import draw
+from batchkron.cli.running.stability import refuse_unstable_step
+from batchkron.problems import Problem
+from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
+from batchkron.solvers.evolution.plan import Plan, plan_run, step_suits
+from batchkron.storage import (
+    Checkpoint,
+    ResultFile,
+    checkpoint_obstacle,
+    load_checkpoint,
+    save_result,
+)
+from batchkron.storage.content_limits import unreadable_state
+
+__all__ = ["RunOptions", "execute"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `batchkron run`, as far as they are not about the problem."""
+
+    until: float | None
+    dt: float | None
+    stepper: str | None
+    rtol: float | None
+    atol: float | None
+    solver: str | None
+    preconditioner: str | None
+    threads: int | None
+    device: str
+    operator: str | None
+    plot: Path | None
+    output: Path | None
+    force: bool
+    checkpoint: Path | None
+    checkpoint_every: int | float | None
+    resume: Path | None
+    allow_unstable: bool
+    quiet: bool
+
+    @property
+    def chooses_steps(self) -> bool:
+        """Whether steps are chosen by their errors."""
+        return self.rtol is not None or self.atol is not None
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether checkpoints are wanted of a run that nobody stops."""
+        return self.checkpoint is not None or self.checkpoint_every is not None
+
+
+def execute(
+    chosen: ProblemArgument, options: RunOptions, words: list[str]
+) -> tuple[RunReport, ExitCode]:
+    """Check everything, run, and write what there is to write.
+
+    Parameters
+    ----------
+    chosen : ProblemArgument
+        What to run.
+    options : RunOptions
+        How.
+    words : list of str
+        The words of the command line after "run", to say how the run can be resumed.
+
+    Returns
+    -------
+    report : RunReport
+    exit_code : ExitCode
+
+    Raises
+    ------
+    CommandError
+        If the run cannot be done as asked, before any step.
+    ProblemFileError, OSError
+        If a file is not sound, cannot be read or cannot be written.
+    """
+    files = _plan_files(chosen, options)
+    if options.threads is not None:
+        batchkron.set_num_threads(options.threads)
+    resumed = None if files.resume is None else load_checkpoint(files.resume)
+    # a gallery's problem is another one with another stepper
+    method = resumed.method if options.stepper is None and resumed is not None else options.stepper
+    problem = chosen.read(method, options.device, options.operator)
+    plan = _plan(problem, options, files, resumed)
+    if not options.quiet:
+        _announce(problem, plan)
+    timed = TimedProblem(problem)
+    with usage_errors((ValueError,)):
+        timed.assemble()
+    if not options.allow_unstable:
+        refuse_unstable_step(plan)
+    keeper = StateKeeper(problem, plan, files.checkpoint, words)
+    with StopOnSignal() as stop, keeper:
+        result, unwritten = _march(timed, plan, resumed, options, files, stop, keeper)
+        if unwritten is not None:
+            print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
+        if result.status.is_lost:
+            keeper.forget()
+        else:
+            keeper.note(result, result.history)
+        stopped = result.status is EvolveStatus.STOPPED
+        if stopped and not options.keeps_checkpoints:
+            keeper.save()
+        report = RunReport(
+            problem,
+            result,
+            timed.clock,
+            plan.first_step,
+            plan.until,
+            *errors_of(problem, result),
+            written=files,
+            checkpointed=unwritten is None
+            and (stopped or (options.keeps_checkpoints and not result.status.is_lost)),
+        )
+        if report.completed:
+            _write(report, options.force)
+            keeper.forget()
+    if report.completed:
+        _draw(report, options.force)
+    elif stop.received is not None and stopped:
+        way_on = _way_on(keeper, unwritten, files)
+        print_line(f"batchkron: stopped by {stop.received.name}{way_on}", err=True)
+    else:
+        print_line(f"batchkron: {one_line(result.message)}", err=True)
+    exit_code = exit_code_of(result.status, stop)
+    if unwritten is not None and (report.completed or stopped):
+        exit_code = ExitCode.BAD_FILE
+    return report, exit_code
+
+
+def _way_on(keeper: StateKeeper, unwritten: CheckpointError | None, files: RunFiles) -> str:
+    """Return where a stopped run is, and how to go on from there or from an earlier checkpoint."""
+    if unwritten is None:
+        return f" after {keeper.advice()}"
+    is_there = unwritten.kept or files.checkpoint == files.resume
+    return f"; {keeper.way_on()}" if is_there else ""
+
+
+def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
+    files = plan_files(
+        chosen,
+        output=options.output,
+        checkpoint=options.checkpoint,
+        plot=options.plot,
+        resume=options.resume,
+        force=options.force,
+    )
+    if files.plot is not None:
+        require_plotting(files.plot)
+    return files
+
+
+def _plan(
+    problem: Problem, options: RunOptions, files: RunFiles, resumed: Checkpoint | None
+) -> Plan:
+    """Check the run's arguments, as `evolve` will."""
+    obstacle = checkpoint_obstacle(files.checkpoint)
+    if obstacle is not None:
+        raise CommandError(f"checkpoints are to go to {files.checkpoint}, but {obstacle}.")
+    fault = unreadable_state(problem.unknowns)
+    if fault is not None:
+        raise CommandError(f"{problem.name}: {fault}; take a lower level or degree.")
+    until = options.until
+    if until is None:
+        until = problem.stepper.until if resumed is None else resumed.until
+    given = options.dt is not None or options.chooses_steps or resumed is not None
+    if not given and not step_suits(problem, options.stepper):
+        raise CommandError(
+            f"{options.stepper} is explicit, and the step of {problem.name}, "
+            f"{number(problem.stepper.dt)}, is one for {problem.stepper.method}; give a smaller "
+            f"one with --dt."
+        )
+    with usage_errors():
+        plan = plan_run(
+            problem,
+            until=until,
+            method=options.stepper,
+            dt=options.dt,
+            resume=resumed,
+            rtol=options.rtol,
+            atol=options.atol,
+        )
+    if not plan.stepper.implicit and (options.solver or options.preconditioner):
+        raise CommandError(
+            f"{plan.stepper.name} is explicit and solves no system; leave --solver and "
+            f"--preconditioner out."
+        )
+    return plan
+
+
+def _announce(problem: Problem, plan: Plan) -> None:
+    begin = f"from step {plan.first_step}, " if plan.resumed else ""
+    place = "" if problem.device == "cpu" else f" on {problem.device}"
+    text = (
+        f"{problem.name}: {describe_size(problem)}{place}; {plan.stepper.name}, {begin}"
+        f"{_steps(plan)} to t = {number(plan.until, 8)}"
+    )
+    print_line(printable(text), err=True)
+
+
+def _steps(plan: Plan) -> str:
+    """Return how a plan's steps are chosen, in words."""
+    if plan.control is None:
+        return f"{plan.steps} steps of dt = {number(plan.dt)}"
+    return f"steps by rtol = {number(plan.control.rtol)}, atol = {number(plan.control.atol)},"
+
+
+def _march(
+    timed: TimedProblem,
+    plan: Plan,
+    resumed: Checkpoint | None,
+    options: RunOptions,
+    files: RunFiles,
+    stop: StopOnSignal,
+    keeper: StateKeeper,
+) -> tuple[Result, CheckpointError | None]:
+    """Take the steps; return the end, and what there is to say if its checkpoint is missing."""
+
+    def after_step(state: EvolveState) -> bool:
+        keeper.note(state)
+        return stop(state)
+
+    try:
+        # a ValueError here is about a time that a function of time does not reach
+        with usage_errors((ValueError,)):
+            result = evolve(
+                timed,
+                until=plan.until,
+                method=options.stepper,
+                dt=options.dt,
+                callback=after_step,
+                checkpoint=files.checkpoint if options.keeps_checkpoints else None,
+                checkpoint_every=options.checkpoint_every,
+                resume=resumed,
+                progress=not options.quiet,
+                rtol=options.rtol,
+                atol=options.atol,
+                solver=options.solver,
+                preconditioner=options.preconditioner,
+                allow_unstable=options.allow_unstable,
+            )
+    except CheckpointError as error:
+        return error.result, error
+    return result, None
+
+
+def _write(report: RunReport, force: bool) -> None:
+    """Write the result file."""
+    problem, result, path = report.problem, report.result, report.written.result
+    content = ResultFile(
+        u=to_host(result.u, "u"),
+        t=result.t,
+        status=str(result.status),
+        steps=result.steps,
+        dt=result.dt,
+        method=result.method,
+        problem_hash=problem.content_hash,
+        problem_name=problem.name,
+        l2_error=report.l2_error,
+        relative_error=report.relative_error,
+        history=result.history,
+    )
+    try:
+        save_result(path, content, overwrite=force)
+    except FileExistsError as error:
+        raise CommandError(
+            f"{path} has come to be since this run began, and is left as it is; give the result "
+            f"another name with -o, or pass --force.",
+            ExitCode.BAD_FILE,
+        ) from error
+
+
+def _draw(report: RunReport, force: bool) -> None:
+    """Write the picture, if there is to be one."""
+    path = report.written.plot
+    if path is not None:
+        save_figure(path, draw(report), overwrite=force)

@@ -1,0 +1,164 @@
+"""What a run has to say at its end, as a table and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import batchkron
+from batchkron.arrays import to_host
+from batchkron.cli.commands.list_and_make import added_cells, describe_size
+from batchkron.cli.output.text import finite, number
+from batchkron.cli.running.clock import KernelClock
+from batchkron.cli.running.files import RunFiles
+from batchkron.problems import Problem
+from batchkron.solvers import EvolveStatus, Result
+from batchkron.solvers.evolution.checkpoints import surroundings
+
+__all__ = ["RunReport", "errors_of"]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The end of a run.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was run.
+    result : Result
+        What `evolve` returned.
+    clock : KernelClock
+        What the operator took.
+    first_step : int
+        The step that this run began at.
+    until : float
+        Where it was to end.
+    l2_error, relative_error : float or None
+        Against the exact solution; None where it is not known or the error is not finite.
+    written : RunFiles
+        The files.
+    checkpointed : bool
+        Whether there is a checkpoint of the end.
+    """
+
+    problem: Problem
+    result: Result
+    clock: KernelClock
+    first_step: int
+    until: float
+    l2_error: float | None
+    relative_error: float | None
+    written: RunFiles
+    checkpointed: bool
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps of this run, without those before the checkpoint that it went on from."""
+        return self.result.steps - self.first_step
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Wall-clock seconds of a step, checkpoints and progress included."""
+        return self.result.seconds / self.steps_taken if self.steps_taken else None
+
+    @property
+    def kernel_share(self) -> float | None:
+        """The part of the wall-clock time that was spent inside products with the operator."""
+        if not self.steps_taken or not self.result.seconds:
+            return None
+        return min(self.clock.seconds / self.result.seconds, 1.0)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run reached its end."""
+        return self.result.status is EvolveStatus.COMPLETED
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data; what is unknown or not finite is None."""
+        problem, result, files = self.problem, self.result, self.written
+        return {
+            "problem": problem.name,
+            "unknowns": problem.unknowns,
+            "cells": problem.grid.num_cells,
+            "added_cells": problem.num_added_cells,
+            "degree": problem.degree,
+            "levels": list(problem.grid.levels),
+            "grid": problem.grid.kind,
+            "stepper": result.method,
+            "status": str(result.status),
+            "steps": result.steps,
+            "steps_taken": self.steps_taken,
+            "rejected": result.rejected,
+            "time": finite(result.t),
+            "until": finite(self.until),
+            "dt": finite(result.dt),
+            "seconds": finite(result.seconds),
+            "seconds_per_step": finite(self.seconds_per_step),
+            "kernel_share": finite(self.kernel_share),
+            "kernel_products": self.clock.products,
+            "l2_error": finite(self.l2_error),
+            "relative_error": finite(self.relative_error),
+            "device": problem.device,
+            "threads": batchkron.get_num_threads(),
+            "instruction_set": surroundings(result.u)["instruction_set"],
+            "version": batchkron.__version__,
+            "result": str(files.result) if self.completed else None,
+            "checkpoint": str(files.checkpoint) if self.checkpointed else None,
+            "plot": str(files.plot) if files.plot and self.completed else None,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the report as rows of a table."""
+        result, files = self.result, self.written
+        rows = [
+            ("problem", f"{self.problem.name}, {describe_size(self.problem)}"),
+            *added_cells(self.problem),
+            ("stepper", f"{result.method}, dt = {number(result.dt)}"),
+            ("steps", f"{result.steps}, to t = {number(result.t, 8)}{self._remark()}"),
+            ("per step", _seconds(self.seconds_per_step)),
+            ("kernel's share", _percent(self.kernel_share)),
+            ("L2 error", number(self.l2_error)),
+            ("relative error", number(self.relative_error)),
+        ]
+        if self.completed:
+            rows.append(("result", str(files.result)))
+            if files.plot:
+                rows.append(("plot", str(files.plot)))
+        if self.checkpointed:
+            rows.append(("checkpoint", str(files.checkpoint)))
+        return rows
+
+    def _remark(self) -> str:
+        remarks = [] if self.completed else [str(self.result.status)]
+        if self.first_step:
+            remarks.append(f"resumed after step {self.first_step}")
+        return f" ({', '.join(remarks)})" if remarks else ""
+
+
+def errors_of(problem: Problem, result: Result) -> tuple[float | None, float | None]:
+    """Return the L2 error and the relative one, None where they are unknown or not finite.
+
+    Parameters
+    ----------
+    problem : Problem
+    result : Result
+
+    Returns
+    -------
+    l2_error, relative_error : float or None
+    """
+    u, t = to_host(result.u, "u"), result.t
+    if problem.exact is None or not np.isfinite(u).all():
+        return None, None
+    return finite(problem.l2_error(u, t)), finite(problem.relative_error(u, t))
+
+
+def _seconds(value: float | None) -> str:
+    return "no step was taken" if value is None else f"{value:.3g} s"
+
+
+def _percent(value: float | None) -> str:
+    return "no step was taken" if value is None else f"{100.0 * value:.0f} %"

@@ -1,0 +1,1 @@
+"""The functions: Kron-Matmuls, explicit products, segmented multiplies, sums of vectors."""

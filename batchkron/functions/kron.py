@@ -1,0 +1,370 @@
+"""Functions on Kronecker products: multiply from either side, write out, small batched multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import array_module, is_plain
+from batchkron.backends import Tuning, backend_for, tuned_plans, tuning_for
+from batchkron.spec.batch import batch_of_systems
+from batchkron.spec.gemm import gemm_spec
+from batchkron.spec.kron import (
+    Array,
+    KronCall,
+    Precision,
+    as_flag,
+    as_scalar,
+    check_output,
+    compute_dtype,
+    factor_list,
+    is_finite,
+    kron_call,
+    ready,
+    times,
+)
+
+
+def gekmm(
+    factors: Sequence[ArrayLike],
+    x: ArrayLike,
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    y: ArrayLike | None = None,
+    out: Array | None = None,
+    transpose: bool | Sequence[bool] = False,
+    conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
+    tune: bool = False,
+) -> Array:
+    """Compute alpha (A_1 ⊗ … ⊗ A_d) x + beta y.
+
+    Parameters
+    ----------
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+        The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+        Leading axes broadcast together, and with those of x.
+    x : array_like, (ΠQ,) or (..., ΠQ, M)
+        Vectors, as the right operand of `numpy.matmul`.
+    alpha, beta : scalar
+        Scale the product and y.
+    y : array_like, (ΠP,) or (..., ΠP, M), optional
+        Added after scaling; needed where beta is not 0, and never written unless it is ``out``.
+    out : ndarray, optional
+        Where the result is written; may be ``y``, but overlap no other input.
+    transpose, conj : bool or one bool per factor
+        Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        How float32 may be multiplied on a GPU: in full, or on matrix units in three parts or with
+        11 bits (see "Precision" in docs/guides/gpu.md for the bounds). Other dtypes, and the CPU,
+        compute in full.
+    tune : bool
+        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
+        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
+
+    Returns
+    -------
+    ndarray, (ΠP,) or (..., ΠP, M)
+        The result, ``out`` if given. Its dtype is `numpy.result_type` of the operands, with
+        integers as float64 and float16 as float32.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input or
+        itself, or another precision.
+    TypeError
+        For dtypes without kernels, masked arrays, ``out`` of another dtype than the result, or
+        ``transpose``, ``conj`` or ``tune`` no bool.
+
+    Notes
+    -----
+    One single-mode multiply per factor, in the order of least work for rectangular factors: the
+    sliced multiply of FastKron (Jangda and Yadav, PPoPP 2024), algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> A, B = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> bk.gekmm([A, B], [1.0, 2.0, 3.0, 4.0])
+    array([10.,  7., 22., 15.])
+    """
+    tuning = tuning_for(tune)
+    call = kron_call(
+        factors,
+        x,
+        left=True,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
+    )
+    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
+
+
+def gemkm(
+    x: ArrayLike,
+    factors: Sequence[ArrayLike],
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    y: ArrayLike | None = None,
+    out: Array | None = None,
+    transpose: bool | Sequence[bool] = False,
+    conj: bool | Sequence[bool] = False,
+    precision: Precision | None = None,
+    tune: bool = False,
+) -> Array:
+    """Compute alpha x (A_1 ⊗ … ⊗ A_d) + beta y.
+
+    Parameters
+    ----------
+    x : array_like, (ΠP,) or (..., M, ΠP)
+        Vectors, as the left operand of `numpy.matmul`.
+    factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
+        The matrices A_1 … A_d; A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+        Leading axes broadcast together, and with those of x.
+    alpha, beta : scalar
+        Scale the product and y.
+    y : array_like, (ΠQ,) or (..., M, ΠQ), optional
+        Added after scaling; needed where beta is not 0, and never written unless it is ``out``.
+    out : ndarray, optional
+        Where the result is written; may be ``y``, but overlap no other input.
+    transpose, conj : bool or one bool per factor
+        Use A_k^T, conj(A_k), or with both A_k^H.
+    precision : {None, "tf32x3", "tf32"}
+        As in `gekmm`.
+    tune : bool
+        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
+        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
+
+    Returns
+    -------
+    ndarray, (ΠQ,) or (..., M, ΠQ)
+        The result, ``out`` if given; dtype as in `gekmm`.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input or
+        itself, or another precision.
+    TypeError
+        For dtypes without kernels, masked arrays, ``out`` of another dtype than the result, or
+        ``transpose``, ``conj`` or ``tune`` no bool.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> A, B = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> bk.gemkm([1.0, 2.0, 3.0, 4.0], [A, B])
+    array([14., 10., 20., 14.])
+    """
+    tuning = tuning_for(tune)
+    call = kron_call(
+        factors,
+        x,
+        left=False,
+        alpha=alpha,
+        beta=beta,
+        y=y,
+        transpose=transpose,
+        conj=conj,
+        precision=precision,
+    )
+    return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
+
+
+def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
+    """Run a call whose plan is tuned first."""
+    with tuned_plans(tuning):
+        return _run(call, out)
+
+
+def _run(call: KronCall, out: Array | None) -> Array:
+    """Run a validated call into ``out`` or a fresh array."""
+    dtype, chosen = call.spec.dtype, backend_for(array_module(call.x))
+    if out is None:
+        target = chosen.empty(call.shape, dtype)
+    else:
+        others = list(call.given)
+        if call.y is not None and call.y is not out and call.beta != 0:
+            others.append(call.y)
+        check_output(out, call.shape, dtype, others)
+        target = out if is_plain(out) else chosen.empty(call.shape, dtype)
+    y = target if call.y is out and target is out else call.y
+    if not is_finite(call.alpha):
+        product = times(call.alpha, _run(replace(call, alpha=1.0, beta=0.0, y=None), None))
+        target[...] = product if y is None or call.beta == 0 else product + times(call.beta, y)
+    elif any(factor.ndim > 2 for factor in call.factors):
+        _run_systems(call, y, target)
+    else:
+        plan = chosen.kron_plan(call.spec)
+        plan.run(call.factors, call.x, call.alpha, call.beta, y, target)
+    if out is None or target is out:
+        return target
+    out[...] = target
+    return out
+
+
+def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
+    """Run a call whose factors have leading axes: one system for each of their entries."""
+    spec, module = call.spec, array_module(call.x)
+    batch = batch_of_systems(call)
+    chosen = backend_for(module)
+    plan = chosen.batch_plan(batch)
+    chosen.reserve(plan, batch.systems, spec.inner)
+    accumulate = call.beta != 0 and y is not None
+    if accumulate:
+        module.multiply(y, call.beta, out=target)
+    plan.run(call.x, target, batch.systems, spec.inner, call.alpha, accumulate)
+
+
+def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) -> Array:
+    """Compute the matrix A_1 ⊗ … ⊗ A_d itself.
+
+    Parameters
+    ----------
+    *factors : array_like, each (P_k, Q_k)
+        The matrices, or one sequence of them.
+    out : ndarray, (ΠP, ΠQ), optional
+        Where the result is written.
+
+    Returns
+    -------
+    ndarray, (ΠP, ΠQ)
+        The product, ``out`` if given; dtype as in `gekmm`.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not a matrix, or ``out`` does not fit.
+    TypeError
+        For dtypes without kernels, and masked arrays.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> bk.kron([[1, 2]], np.eye(2))
+    array([[1., 0., 2., 0.],
+           [0., 1., 0., 2.]])
+    """
+    given = factors[0] if _is_sequence_of_matrices(factors) else factors
+    module = array_module(*given)  # type: ignore[misc]
+    plain = _plain_kron(module)
+    if plain is not None:
+        product = plain(given, out)
+        if product is not None:
+            return product
+    chosen = backend_for(module)
+    matrices = factor_list(given, matrices=True, module=module)  # type: ignore[arg-type]
+    dtype = compute_dtype(*matrices)
+    rows = columns = 1
+    for matrix in matrices:
+        rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
+    if out is not None:
+        check_output(out, (rows, columns), dtype, matrices)
+    chosen.check_capture(matrices, out, dtype)
+    target = chosen.empty((rows, columns), dtype) if out is None or not is_plain(out) else out
+    chosen.kron([ready(matrix, dtype) for matrix in matrices], target)
+    if out is not None and target is not out:
+        out[...] = target
+    return target if out is None else out
+
+
+@cache
+def _plain_kron(module: Any) -> Callable[[Any, Any], Array | None] | None:
+    """Return a device's own way of products that need no check: None is returned for others."""
+    return backend_for(module).plain_kron()
+
+
+def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:
+    """Whether the only argument is itself a sequence of matrices."""
+    if len(arguments) != 1:
+        return False
+    only = arguments[0]
+    if hasattr(only, "ndim"):
+        return bool(only.ndim == 3)
+    return isinstance(only, Sequence) and len(only) > 0 and _rank(only[0]) == 2
+
+
+def _rank(value: Any) -> int:
+    return int(value.ndim) if hasattr(value, "ndim") else np.ndim(value)
+
+
+def batched_gemm(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    alpha: complex = 1,
+    beta: complex = 0,
+    transpose_b: bool = False,
+    a_ids: ArrayLike | None = None,
+    b_ids: ArrayLike | None = None,
+    c_ids: ArrayLike | None = None,
+) -> Array:
+    """Compute c[c_ids[i]] = beta c[c_ids[i]] + alpha Σ a[a_ids[i]] b[b_ids[i]] for small matrices.
+
+    Every output is scaled by beta once; products with the same ``c_ids`` entry accumulate.
+
+    Parameters
+    ----------
+    a : array_like, (count_a, m, k)
+        Left matrices.
+    b : array_like, (count_b, k, n), or (count_b, n, k) with ``transpose_b``
+        Right matrices.
+    c : array_like, (count_c, m, n), optional
+        Added after scaling; needed where beta is not 0, and never written.
+    alpha, beta : scalar
+        Scale the products and c.
+    transpose_b : bool
+        Multiply by the transposes of b.
+    a_ids, b_ids, c_ids : array_like of int, (products,), optional
+        Which matrices product i reads and adds to; each defaults to 0, 1, 2, …
+
+    Returns
+    -------
+    ndarray, (count_c, m, n)
+        A fresh array; count_c is that of ``c`` if given, else the largest ``c_ids`` entry + 1.
+
+    Raises
+    ------
+    ValueError
+        For shapes or numbers of products that do not fit, or beta without c.
+    IndexError
+        For an id out of range; the text names the first.
+    TypeError
+        For dtypes without kernels, masked arrays, or ``transpose_b`` no bool.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> a, b = np.array([[[1.0, 2.0]], [[3.0, 4.0]]]), np.array([[[1.0], [1.0]]])
+    >>> bk.batched_gemm(a, b, b_ids=[0, 0], c_ids=[0, 0])
+    array([[[10.]]])
+    """
+    alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
+    transpose_b = as_flag(transpose_b, "transpose_b")
+    spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))
+    module = array_module(spec.a)
+    if spec.c is None or beta == 0:
+        result: Array = module.zeros(spec.shape, spec.a.dtype)
+    else:
+        result = module.empty(spec.shape, spec.a.dtype)
+        module.multiply(spec.c, beta, out=result, dtype=result.dtype)
+    multiply = backend_for(module).batched_gemm
+    if is_finite(alpha):
+        multiply(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
+    else:
+        product: Array = module.zeros(spec.shape, spec.a.dtype)
+        multiply(spec.a, spec.b, product, 1.0, transpose_b, spec.ids)
+        result += times(alpha, product)
+    return result

@@ -1,0 +1,289 @@
+"""Exact solves, determinants, eigenpairs and exponentials, factor by factor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import as_array, is_scalar
+from batchkron.spec.kron import Array, as_scalar, compute_dtype
+
+if TYPE_CHECKING:
+    from batchkron.operators.base import Operator
+
+
+def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
+    """Return b as an array of ``module`` after checking its first axis.
+
+    Raises
+    ------
+    ValueError
+        If b is not (size,) or (size, K).
+    """
+    array = as_array(b, "b", module)
+    array = array.astype(compute_dtype(array), copy=False)
+    if array.ndim not in (1, 2) or array.shape[0] != size:
+        raise ValueError(f"b has shape {array.shape}; expected ({size},) or ({size}, K)")
+    return array
+
+
+def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
+    """Return numbers as an array (S,).
+
+    Raises
+    ------
+    ValueError
+        If they are not (S,).
+    """
+    numbers = np.asarray(shifts)
+    if numbers.ndim != 1:
+        raise ValueError(f"shifts has shape {numbers.shape}; expected (S,)")
+    return numbers
+
+
+def solution_dtype(factors: Sequence[Array], rhs: Array, shifts: Array) -> np.dtype[Any]:
+    """Return the dtype of a sum's shifted solutions: shifts count as Python's numbers do."""
+    kind = np.result_type(rhs.dtype, *factors)
+    return np.result_type(kind, np.complex64) if shifts.dtype.kind == "c" else kind
+
+
+def square_sizes(factors: Sequence[Array]) -> list[int]:
+    """Return the sizes of square factors.
+
+    Raises
+    ------
+    ValueError
+        If one is not square.
+    """
+    for k, factor in enumerate(factors):
+        if factor.shape[-2] != factor.shape[-1]:
+            raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
+    return [factor.shape[-1] for factor in factors]
+
+
+def checked_time(t: object) -> complex:
+    """Return the number in exp(t A).
+
+    Raises
+    ------
+    TypeError
+        If it is none, as where it and the vector have changed places.
+    """
+    if is_scalar(t):
+        return as_scalar(t, "t")
+    raise TypeError(
+        f"t has shape {np.shape(cast(ArrayLike, t))}; expected a number. The vector comes first: "
+        "expm_apply(x, t) is exp(t A) x"
+    )
+
+
+@contextmanager
+def _named(k: int, factor: Array) -> Iterator[None]:
+    """Say which factor LAPACK found singular."""
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        raise np.linalg.LinAlgError(
+            f"factors[{k}], of shape {factor.shape}, is singular, and so is the Kronecker product"
+        ) from None
+
+
+def inverses(factors: Sequence[Array]) -> list[Array]:
+    """Return the inverse of each factor (..., n, n).
+
+    Raises
+    ------
+    ValueError
+        If one is not square.
+    LinAlgError
+        If one is singular.
+    """
+    square_sizes(factors)
+    found = []
+    for k, factor in enumerate(factors):
+        with _named(k, factor):
+            found.append(np.linalg.inv(factor))
+    return found
+
+
+def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
+    """Solve (A_1 ⊗ … ⊗ A_d) x = b with one LU factorisation per factor.
+
+    Raises
+    ------
+    ValueError
+        If one is not square, or b does not fit.
+    LinAlgError
+        If one is singular.
+    """
+    sizes = square_sizes(factors)
+    rhs = right_hand_side(b, math.prod(sizes))
+    x, before, after = rhs, 1, rhs.size
+    for k, factor in enumerate(factors):
+        n = len(factor)
+        after //= max(n, 1)
+        front = x.reshape(before, n, after).swapaxes(0, 1).reshape(n, before * after)
+        with _named(k, factor):
+            solved = np.linalg.solve(factor, front)
+        x = solved.reshape(n, before, after).swapaxes(0, 1)
+        before *= n
+    return np.ascontiguousarray(x).reshape(rhs.shape)
+
+
+def logdet_product(factors: Sequence[Array]) -> Any:
+    """Return log det (A_1 ⊗ … ⊗ A_d) = Σ (N / n_k) log det A_k."""
+    sizes = square_sizes(factors)
+    size = math.prod(sizes)
+    logarithm, sign = 0.0, 1.0
+    for n, factor in zip(sizes, factors, strict=True):
+        one_sign, one_logarithm = np.linalg.slogdet(factor)
+        repeats = size // n if n else 0
+        logarithm = logarithm + repeats * one_logarithm
+        sign = sign * one_sign**repeats
+    return _logarithm(sign, logarithm)
+
+
+def _logarithm(sign: Any, logarithm: Any) -> Any:
+    """Join a determinant's sign (or phase) and the logarithm of its modulus."""
+    if np.iscomplexobj(sign):
+        return logarithm + 1j * np.angle(sign)
+    return np.float64(np.nan if sign < 0 else logarithm)
+
+
+def is_hermitian(matrix: Array) -> bool:
+    """Whether the matrix, or each of (..., n, n), equals its adjoint to rounding."""
+    axes = (-2, -1)
+    scale = np.abs(matrix).max(axis=axes, initial=0)
+    difference = np.abs(matrix - matrix.conj().swapaxes(-1, -2)).max(axis=axes, initial=0)
+    return bool(np.all(difference <= 8 * np.finfo(matrix.dtype).eps * scale))
+
+
+def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Return eigenvalues (..., n) and eigenvectors (..., n, n) of each factor (..., n, n).
+
+    Raises
+    ------
+    ValueError
+        If a factor is not Hermitian.
+    """
+    square_sizes(factors)
+    for k, factor in enumerate(factors):
+        if not is_hermitian(factor):
+            raise ValueError(f"factors[{k}] is not Hermitian (not symmetric, if real)")
+    pairs = [np.linalg.eigh(factor) for factor in factors]
+    return [values for values, _ in pairs], [vectors for _, vectors in pairs]
+
+
+def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Return eigenvalues and eigenvectors of each square factor, real where all of them are.
+
+    Raises
+    ------
+    ValueError
+        If a factor is not square.
+    """
+    square_sizes(factors)
+    pairs = [np.linalg.eig(factor) for factor in factors]
+    return [np.asarray(values) for values, _ in pairs], [np.asarray(v) for _, v in pairs]
+
+
+def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
+    """Compute V diag(values) V^H x."""
+    rhs = right_hand_side(x, vectors.shape[0])
+    scaled = (vectors.H @ rhs).T * values
+    result: Array = vectors @ np.ascontiguousarray(scaled.T)
+    return result
+
+
+def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
+    """Solve (T_1 ⊕ … ⊕ T_d) x = b for upper triangular T_k, two of them also quasi-triangular.
+
+    Parameters
+    ----------
+    triangles : sequence of ndarray, (n_k, n_k)
+        Of one kind, real or complex; Schur forms.
+    b : ndarray, (Π n_k, K)
+
+    Returns
+    -------
+    ndarray, (Π n_k, K)
+    """
+    if len(triangles) != 2 or b.size == 0:
+        return _solve_triangular(triangles, b, 0.0)
+    # LAPACK replaces what is small beside the least number, not beside the triangles
+    unit = _power_of_two(max(float(np.abs(t).max()) for t in triangles))
+    first, second = (t / t.real.dtype.type(unit) for t in triangles)
+    (solve,) = scipy.linalg.get_lapack_funcs(("trsyl",), (first, second, b))
+    turned = second.conj() if second.dtype.kind == "c" else second
+    x = np.empty(b.shape, np.result_type(first, second, b))
+    for k in range(b.shape[1]):
+        right = b[:, k].reshape(len(first), len(second))
+        tran = "C" if turned.dtype.kind == "c" else "T"
+        solution, scale, _ = solve(first, turned, right, tranb=tran)
+        x[:, k] = (solution / scale / solution.real.dtype.type(unit)).ravel()
+    return x
+
+
+def _power_of_two(size: float) -> float:
+    """Return the power of two at a positive number, 1 for others."""
+    regular = math.isfinite(size) and size > 0
+    return math.ldexp(1.0, math.frexp(size)[1] - 1) if regular else 1.0
+
+
+def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> Array:
+    """Solve (T_1 ⊕ … ⊕ T_d + shift) x = b by back substitution along the first mode."""
+    if len(triangles) == 1:
+        shifted = triangles[0] + shift * np.eye(len(triangles[0]), dtype=triangles[0].dtype)
+        return np.asarray(scipy.linalg.solve_triangular(shifted, b))
+    first, rest = triangles[0], triangles[1:]
+    blocks = b.reshape(len(first), len(b) // len(first), b.shape[1])
+    x = np.empty_like(blocks)
+    for i in range(len(first) - 1, -1, -1):
+        known = np.tensordot(first[i, i + 1 :], x[i + 1 :], axes=1)
+        x[i] = _solve_triangular(rest, blocks[i] - known, shift + first[i, i])
+    return x.reshape(b.shape)
+
+
+def outer_sum(values: Sequence[Array]) -> Array:
+    """Return all sums of one entry per array (..., n_k), the first array slowest: (..., Π n_k)."""
+    total = np.zeros(1, values[0].dtype)
+    for entries in values:
+        sums = total[..., :, None] + entries[..., None, :]
+        total = sums.reshape(*sums.shape[:-2], sums.shape[-2] * sums.shape[-1])
+    return total
+
+
+def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
+    """Return below what an eigenvalue of the sum, or of each sum (...), is zero to rounding."""
+    norms = []
+    for factor in factors:
+        unit = _power_of_two(float(np.abs(factor).max(initial=0.0)))
+        norms.append(unit * np.linalg.norm(factor / unit, axis=(-2, -1)).astype(np.float64))
+    precision = max(float(np.finfo(factor.dtype).eps) for factor in factors)
+    return np.asarray(precision * (sum(norms[1:], norms[0]) + abs(shift)))
+
+
+def logdet_sum(factors: Sequence[Array]) -> Any:
+    """Return log det (A_1 ⊕ … ⊕ A_d) from the sums of eigenvalues, (...) for many sums."""
+    values = outer_sum([np.linalg.eigvals(factor) for factor in factors])
+    sizes = np.abs(values)
+    singular = sizes.min(axis=-1, initial=np.inf) <= negligible(factors)
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(sizes).sum(axis=-1)
+    phase = np.angle(values).sum(axis=-1)
+    if any(factor.dtype.kind == "c" for factor in factors):
+        result = logarithm + 1j * np.angle(np.exp(1j * phase))
+    else:
+        result = np.where(np.cos(phase) < 0, np.nan, logarithm)
+    return np.where(singular, -np.inf, result)[()]
+
+
+def exponentials(factors: Sequence[Array], t: complex) -> list[Array]:
+    """Return exp(t A_k) of each factor."""
+    return [np.asarray(scipy.linalg.expm(t * factor)) for factor in factors]

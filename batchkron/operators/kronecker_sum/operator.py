@@ -1,0 +1,322 @@
+"""The Kronecker sum of square matrices as a linear operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import array_module, to_host
+from batchkron.backends import Backend, KronProduct, SumPlan, backend_for
+from batchkron.operators import factor_by_factor as direct
+from batchkron.operators.base import ValuedOperator
+from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
+from batchkron.spec.batch import batch_shape_of
+from batchkron.spec.kron import (
+    Array,
+    compute_dtype,
+    factor_list,
+    given_factors,
+    read_only_copies,
+    same_shapes,
+)
+
+if TYPE_CHECKING:
+    from batchkron.operators.kronecker_sum.batched_factorisation import BatchedSumFactorisation
+    from batchkron.operators.kronecker_sum.factorisation import SumFactorisation
+
+
+class KroneckerSum(ValuedOperator):
+    """The operator A_1 ⊕ … ⊕ A_d = Σ_k I ⊗ … ⊗ A_k ⊗ … ⊗ I.
+
+    Parameters
+    ----------
+    factors : sequence of array_like, each (n_k, n_k) or (..., n_k, n_k)
+        The square matrices, copied; A_1 belongs to the slowest index. Leading axes broadcast
+        together and become ``batch_shape``: one system each. It also takes them one by one, or a
+        single matrix: ``KroneckerSum(A_1, A_2)``.
+    *more : array_like, each (n_k, n_k) or (..., n_k, n_k)
+        The other matrices, where the first one is given alone.
+
+    Raises
+    ------
+    ValueError
+        If there is no factor, one is not square, or leading axes do not broadcast.
+    TypeError
+        For dtypes without kernels.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> second = np.array([[-2.0, 1.0], [1.0, -2.0]])
+    >>> laplacian = bk.KroneckerSum([second, second])
+    >>> laplacian @ np.ones(4)
+    array([-2., -2., -2., -2.])
+
+    Two systems, with two first factors and the same second one:
+
+    >>> both = bk.KroneckerSum([np.stack([second, 3 * second]), second])
+    >>> both.apply(np.ones((2, 4)))
+    array([[-2., -2., -2., -2.],
+           [-4., -4., -4., -4.]])
+    """
+
+    def __init__(self, factors: Iterable[ArrayLike] | ArrayLike, *more: ArrayLike) -> None:
+        factors = given_factors(factors, more)
+        module = array_module(*factors)
+        chosen = backend_for(module)
+        given = factor_list([to_host(f, "factors") for f in factor_list(factors, module=module)])
+        for k, factor in enumerate(given):
+            if factor.shape[-2] != factor.shape[-1]:
+                raise ValueError(f"factors[{k}] has shape {factor.shape}; expected a square matrix")
+        dtype = compute_dtype(*given)
+        self.factors = read_only_copies(given, dtype)
+        self._sizes = tuple(factor.shape[-1] for factor in self.factors)
+        self._products: list[KronProduct] = []
+        self._whole: KronProduct | None = None
+        self._plan: SumPlan | None = None
+        batch_shape = batch_shape_of(self.factors)
+        if any(factor.ndim > 2 for factor in self.factors):
+            self._plan = chosen.sum_plan(self.factors)
+            self._apply_plain = getattr(self._plan, "apply", None)
+        elif not self._hold_whole(chosen):
+            self._products = [chosen.kron_product([factor]) for factor in self.factors]
+        size = math.prod(self._sizes)
+        super().__init__((size, size), dtype, batch_shape, chosen)
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return type(self), (self.factors,)
+
+    def _hold_whole(self, backend: Backend) -> bool:
+        """Take the backend's product with the whole sum for one system, if it has one."""
+        self._whole = backend.kron_sum(self.factors)
+        if self._whole is not None:
+            self._apply_plain = self._whole.apply
+        return self._whole is not None
+
+    @property
+    def system_plan(self) -> SumPlan | None:
+        """How many systems are multiplied at once; None for one system."""
+        return self._plan
+
+    def _axes(self, outer: int, inner: int) -> Iterator[tuple[KronProduct, int, int]]:
+        """Yield the product of each mode, and the sizes before and behind it."""
+        for mode, product in enumerate(self._products):
+            before = outer * math.prod(self._sizes[:mode])
+            yield product, before, inner * math.prod(self._sizes[mode + 1 :])
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        if self._plan is not None:
+            self._backend.reserve(self._plan, outer, inner)
+        for product, before, after in self._axes(outer, inner):
+            self._backend.reserve(product, before, after)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        if self._plan is not None:
+            self._plan.run(x, y, outer, inner, alpha, accumulate)
+            return
+        if self._whole is not None:
+            self._whole.run(x, y, outer, inner, alpha, accumulate)
+            return
+        if self.device != "cpu":
+            self._reserve(outer, inner)
+        for product, before, after in self._axes(outer, inner):
+            product.run(x, y, before, after, alpha, accumulate)
+            accumulate = True
+
+    def update(self, factors: Sequence[ArrayLike]) -> None:
+        """Replace the factors by others of the same shapes; as `KroneckerProduct.update`."""
+        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        self.factors = read_only_copies(matrices, self.dtype)
+        if self._plan is not None:
+            self._plan.set_factors(self.factors)
+        if self._whole is not None:
+            self._hold_whole(self._backend)
+        self._products = [
+            self._backend.with_factors(product, [factor])
+            for product, factor in zip(self._products, self.factors, strict=False)
+        ]
+
+    def _build_on(self, device: str) -> KroneckerSum:
+        return KroneckerSum(self.factors)
+
+    def _build_transpose(self) -> KroneckerSum:
+        return KroneckerSum([factor.swapaxes(-1, -2) for factor in self.factors])
+
+    def _build_conjugate(self) -> KroneckerSum:
+        return KroneckerSum([factor.conj() for factor in self.factors])
+
+    def _build_as(self, dtype: np.dtype[Any]) -> KroneckerSum:
+        return KroneckerSum([factor.astype(dtype) for factor in self.factors])
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (*batch_shape, N)."""
+        entries = direct.outer_sum([f.diagonal(axis1=-2, axis2=-1) for f in self.factors])
+        return self._arrays.asarray(entries)  # type: ignore[no-any-return]
+
+    def solve(self, b: ArrayLike) -> Array:
+        """Solve A x = b by diagonalising the factors, or their Schur forms if not Hermitian.
+
+        Parameters
+        ----------
+        b : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
+
+        Returns
+        -------
+        ndarray, the shape of b
+
+        Raises
+        ------
+        ValueError
+            If b does not fit.
+        numpy.linalg.LinAlgError
+            If the operator, or one of its systems, is singular.
+
+        Notes
+        -----
+        Fast diagonalisation: Lynch, Rice and Thomas, Numer. Math. 6 (1964); with Schur forms the
+        method of Bartels and Stewart (1972) for any number of factors.
+        """
+        self._refuse_device("solve")
+        return self.factorise().solve(b)
+
+    def factorise(self) -> SumFactorisation | BatchedSumFactorisation:
+        """Return the operator factorised, for many solves and shifts.
+
+        Returns
+        -------
+        SumFactorisation, or BatchedSumFactorisation of many systems
+            With ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, on the operator's device
+            where all factors are Hermitian.
+
+        Raises
+        ------
+        TypeError
+            On a device, if a factor is not Hermitian.
+        """
+        if self.batch_shape:
+            from batchkron.operators.kronecker_sum.batched_factorisation import (
+                BatchedSumFactorisation,
+            )
+
+            return BatchedSumFactorisation(self.factors, self.device)
+        from batchkron.operators.kronecker_sum.factorisation import SumFactorisation
+
+        return SumFactorisation(self.factors, self.device)
+
+    def eig(self) -> tuple[Array, KroneckerProduct]:
+        """Return eigenvalues and eigenvectors, A V = V diag(values), of factors that have them.
+
+        Returns
+        -------
+        values : ndarray, (*batch_shape, N)
+            In the order of the columns of ``vectors``, not sorted.
+        vectors : KroneckerProduct
+            Its condition is the product of the factors'; for factors far from normal use
+            `factorise`.
+        """
+        self._refuse_device("eig")
+        values, vectors = direct.eigenpairs(self.factors)
+        return direct.outer_sum(values), KroneckerProduct(vectors)
+
+    def phi_apply(self, vectors: Sequence[Array | None], t: complex = 1.0) -> Array:
+        """Compute Σ_k t^k φ_k(t A) v_k: the state at t of w' = A w + v_1 + t v_2 + …, w(0) = v_0.
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray, (N,), or None
+            v_0, v_1, …; None is zero. On the operator's device.
+        t : scalar
+
+        Returns
+        -------
+        ndarray, (N,)
+
+        Raises
+        ------
+        ValueError
+            If there is no vector, or the operator has a ``batch_shape``.
+
+        Notes
+        -----
+        See `SumPropagator` (kronecker_sum/exponential.py), which is for many vectors and one t.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> decay = bk.KroneckerSum([np.diag([-1.0, -2.0])])
+        >>> decay.phi_apply([np.zeros(2), np.ones(2)], 1.0).round(6)  # (1 - exp(-λ)) / λ
+        array([0.632121, 0.432332])
+        """
+        self._refuse_batch("phi_apply")
+        from batchkron.operators.kronecker_sum.exponential import SumPropagator
+
+        return SumPropagator(self.factors, t, self.device).apply(vectors)
+
+    def logdet(self) -> Any:
+        """Return the logarithm of the determinant, the sum of the eigenvalues' logarithms.
+
+        NaN for a real operator with a negative determinant, -inf for a singular one; an array
+        of ``batch_shape`` for many systems.
+        """
+        return direct.logdet_sum(self.factors)
+
+    def eigh(self) -> tuple[Array, KroneckerProduct]:
+        """Return eigenvalues and eigenvectors of a sum of Hermitian factors.
+
+        Returns
+        -------
+        values : ndarray, (*batch_shape, N)
+            Real, in the order of the columns of ``vectors``, not sorted.
+        vectors : KroneckerProduct
+            Unitary: A = V diag(values) V^H.
+
+        Raises
+        ------
+        ValueError
+            If a factor is not Hermitian.
+        """
+        self._refuse_device("eigh")
+        values, vectors = direct.hermitian_eigenpairs(self.factors)
+        return direct.outer_sum(values), KroneckerProduct(vectors)
+
+    def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
+        """Compute exp(t A) x, exactly the product of the factors' exponentials.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
+        t : scalar
+
+        Returns
+        -------
+        ndarray, the shape of x
+
+        Raises
+        ------
+        ValueError
+            If x does not fit.
+        TypeError
+            If t is no number.
+        """
+        self._refuse_device("expm_apply")
+        t = direct.checked_time(t)
+        exponential = KroneckerProduct(direct.exponentials(self.factors, t))
+        return exponential.apply(x) if self.batch_shape else exponential @ np.asarray(x)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms, one per factor."""
+        self._refuse_batch("kronecker_terms")
+        return sum_terms(self.factors)
+
+    def describe(self) -> str:
+        """Return the factors' sizes."""
+        return f"{super().describe()}: " + " ⊕ ".join(f"{n}×{n}" for n in self._sizes)

@@ -1,0 +1,1 @@
+"""Sums of Kronecker products on sparse grids, by sweeps along fibres."""

@@ -1,0 +1,255 @@
+"""The distinct sets of cells that fibres have, and which of their cells a 1-D operator joins.
+
+Nothing here knows where a fibre's cells lie in a grid. Grids have few distinct sets, and a refined
+or coarsened grid has most of them still: what was found for these is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators.couplings import Connections, Ids, Part, joined, narrow
+
+__all__ = ["Profiles", "Table"]
+
+_Key: TypeAlias = tuple[Connections, Part, bool]  # the last: whether of absent cells
+
+
+class Table(NamedTuple):
+    """Lists of numbers, one list for each cell of all profiles.
+
+    Attributes
+    ----------
+    starts : ndarray of int, (cells + 1,)
+        Cell i has the entries ``starts[i]`` to ``starts[i + 1] - 1``.
+    columns : tuple of ndarray of int, (entries,)
+        What an entry consists of.
+    """
+
+    starts: Ids
+    columns: tuple[Ids, ...]
+
+    def rows(self, chosen: Ids) -> Table:
+        """Return the table of some cells, in this order."""
+        owners, entries = joined(self.starts[chosen], self.starts[chosen + 1])
+        return _table(len(chosen), owners, tuple(column[entries] for column in self.columns))
+
+    def followed_by(self, other: Table) -> Table:
+        """Return this table with the cells of another one after its own."""
+        columns = tuple(map(np.concatenate, zip(self.columns, other.columns, strict=True)))
+        starts = np.append(self.starts, other.starts[1:] + np.int64(self.starts[-1]))
+        return Table(starts, columns)
+
+
+class Profiles:
+    """Distinct sets of 1-D cells.
+
+    Parameters
+    ----------
+    cells : ndarray of int64, (count,)
+        The sets one after another, each ascending.
+    bounds : ndarray of int64, (sets + 1,)
+        Set i is ``cells[bounds[i]:bounds[i + 1]]``.
+    known : Profiles, optional
+        Others. What has been found for sets that are among them is taken from there.
+
+    Attributes
+    ----------
+    num_new : int
+        How many sets are not among the known ones.
+    """
+
+    def __init__(self, cells: Ids, bounds: Ids, known: Profiles | None = None) -> None:
+        self.cells = cells
+        self.bounds = bounds
+        self._keys = _keys(cells, bounds)
+        self._tables: dict[_Key, Table] = {}
+        places = np.full(len(self), -1) if known is None else self._places_in(known)
+        self.num_new = int((places < 0).sum())
+        if known is not None:
+            self._take(known, places)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def joins(self, connections: Connections, part: Part) -> Table:
+        """Return which cells of its set each cell gets a block from.
+
+        Parameters
+        ----------
+        connections : Connections
+            Of the 1-D operator.
+        part : {"upper", "lower", "full"}
+            Blocks that do not make the level finer, those that do, or all.
+
+        Returns
+        -------
+        Table
+            Of each output cell, ascending: the input's place in the set, and the block.
+        """
+        return self._table((connections, part, False))
+
+    def absent(self, connections: Connections, half: Part) -> Table:
+        """Return which coarser cells a split operator joins each cell to that its set lacks.
+
+        Parameters
+        ----------
+        connections : Connections
+        half : {"upper", "lower"}
+            From a cell as input the coarser outputs, or from one as output the coarser inputs.
+
+        Returns
+        -------
+        Table
+            Of each cell the coarser 1-D cells.
+        """
+        return self._table((connections, half, True))
+
+    def _table(self, key: _Key) -> Table:
+        if key not in self._tables:
+            self._tables[key] = self._found(key)
+        return self._tables[key]
+
+    def forget_others(self, wanted: Collection[Connections]) -> None:
+        """Drop the tables of all connections but these."""
+        self._tables = {key: table for key, table in self._tables.items() if key[0] in wanted}
+
+    def _take(self, known: Profiles, places: Ids) -> None:
+        """Take all tables that other profiles have, and look up what these lack."""
+        old = np.flatnonzero(places >= 0)
+        old_cells = joined(known.bounds[places[old]], known.bounds[places[old] + 1])[1]
+        own_cells = joined(self.bounds[old], self.bounds[old + 1])[1]
+        fresh = self._some(np.flatnonzero(places < 0))
+        new_cells = np.ones(len(self.cells), dtype=np.bool_)
+        new_cells[own_cells] = False
+        order = np.empty(len(self.cells), dtype=np.int64)
+        order[own_cells] = np.arange(len(own_cells))
+        order[new_cells] = np.arange(len(own_cells), len(order))
+        for key, table in known._tables.items():
+            found = table.rows(old_cells)
+            if self.num_new:
+                found = found.followed_by(fresh._found(key))
+            self._tables[key] = found.rows(order)
+
+    def _some(self, chosen: Ids) -> Profiles:
+        """Return some of the sets."""
+        starts, stops = self.bounds[chosen], self.bounds[chosen + 1]
+        return Profiles(self.cells[joined(starts, stops)[1]], _starts(stops - starts))
+
+    def _places_in(self, known: Profiles) -> Ids:
+        """Return of each set its number among others, -1 if it is not there."""
+        order = np.argsort(known._keys)
+        rank = np.minimum(np.searchsorted(known._keys[order], self._keys), len(order) - 1)
+        places = order[rank]
+        places[_unlike(self.cells, self.bounds, known.cells, known.bounds, places)] = -1
+        return places
+
+    def _found(self, key: _Key) -> Table:
+        """Look up the cells that each cell is joined to."""
+        connections, part, of_absent = key
+        found = []
+        for half in ("upper", "lower"):
+            if part in (half, "full"):
+                anchors, others, coarse, blocks = self._candidates(connections, half)
+                here = (others < 0) == of_absent
+                if of_absent:
+                    return _table(len(self.cells), anchors[here], (coarse[here],))
+                ends = (others[here], anchors[here])
+                outputs, inputs = ends if half == "upper" else ends[::-1]
+                found.append((outputs, inputs, blocks[here]))
+        outputs, inputs, blocks = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(outputs * np.int64(len(self.cells)) + inputs)  # no pair is there twice
+        outputs, inputs = outputs[order], inputs[order]
+        sets = np.repeat(np.arange(len(self)), np.diff(self.bounds))
+        inputs = inputs - self.bounds[sets[inputs]]
+        return _table(len(self.cells), outputs, (inputs, blocks[order]))
+
+    def _candidates(self, connections: Connections, part: Part) -> tuple[Ids, Ids, Ids, Ids]:
+        """For each cell and each block that joins it to a coarser one: both cells, the block.
+
+        The coarser one is given as a place, -1 where its set lacks it, and as a 1-D cell. A cell
+        has few coarser ones on each level, so that there are few candidates, most of them there.
+        """
+        fine, coarse, blocks = connections.half(part)
+        first = np.searchsorted(fine, self.cells)
+        stop = np.searchsorted(fine, self.cells, side="right")
+        anchors, entries = joined(first, stop)
+        sets = np.repeat(np.arange(len(self)), np.diff(self.bounds))
+        wanted = coarse[entries]
+        return anchors, self._find(sets, anchors, wanted), wanted, blocks[entries]
+
+    def _find(self, sets: Ids, anchors: Ids, wanted: Ids) -> Ids:
+        """Find the cells that are the wanted ones in the anchors' sets; -1 where there is none."""
+        own = sets[anchors]
+        place = np.minimum(self.bounds[own] + wanted, self.bounds[own + 1] - 1)
+        hit = self.cells[place] == wanted
+        lost = np.flatnonzero(~hit)
+        if lost.size:  # never, where sets have all cells up to a level
+            distinct, ranks = np.unique(self.cells, return_inverse=True)
+            keys = sets * len(distinct) + ranks
+            rank = np.minimum(np.searchsorted(distinct, wanted[lost]), len(distinct) - 1)
+            key = own[lost] * len(distinct) + rank
+            place[lost] = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+            hit[lost] = (keys[place[lost]] == key) & (distinct[rank] == wanted[lost])
+        return np.where(hit, place, -1)
+
+
+def distinct_sets(cells: Ids, bounds: Ids) -> tuple[Ids, Ids]:
+    """Return which sets are equal.
+
+    Parameters
+    ----------
+    cells, bounds : ndarray of int64
+        Sets, as of `Profiles`.
+
+    Returns
+    -------
+    numbers : ndarray of int64, (sets,)
+        Equal ones have the same number.
+    first : ndarray of int64, (distinct,)
+        A set of each number.
+    """
+    _, first, numbers = np.unique(_keys(cells, bounds), return_index=True, return_inverse=True)
+    wrong = np.flatnonzero(_unlike(cells, bounds, cells, bounds, first[numbers]))
+    numbers[wrong] = len(first) + np.arange(len(wrong))  # other sets of the same key
+    return numbers, np.concatenate((first, wrong))
+
+
+def _keys(cells: Ids, bounds: Ids) -> NDArray[np.uint64]:
+    """Return a number of each set that different ones rarely share: sums of scrambled cells."""
+    if len(bounds) == 1:
+        return np.zeros(0, np.uint64)
+    mixed = (cells.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(32)
+    return np.add.reduceat(mixed, bounds[:-1])
+
+
+def _unlike(
+    cells: Ids, bounds: Ids, others: Ids, other_bounds: Ids, places: Ids
+) -> NDArray[np.bool_]:
+    """Whether set i differs from set ``places[i]`` of others."""
+    lengths = np.diff(bounds)
+    result: NDArray[np.bool_] = lengths != np.diff(other_bounds)[places]
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    shift = other_bounds[places] - bounds[:-1]
+    place = np.minimum(np.arange(len(cells)) + shift[owners], len(others) - 1)
+    result[owners[others[place] != cells]] = True
+    return result
+
+
+def _table(count: int, owners: Ids, columns: tuple[Ids, ...]) -> Table:
+    """Return the table of entries that are sorted by the cells that they belong to."""
+    starts = _starts(np.bincount(owners, minlength=count))
+    return Table(narrow(starts), tuple(map(narrow, columns)))
+
+
+def _starts(counts: Ids) -> Ids:
+    """Return where lists of some lengths begin, and where the last one ends."""
+    result = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=result[1:])
+    return result

@@ -1,0 +1,130 @@
+"""The fibres of a set of cells, and which of their cells a 1-D operator joins."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from batchkron.operators.couplings import Connections, Ids, Part, joined, levels_of, narrow
+from batchkron.operators.sparse_grid.fibre_profiles import Profiles, distinct_sets
+
+__all__ = ["Edges", "Fibres", "is_closed_by_level"]
+
+
+class Edges(NamedTuple):
+    """Pairs of cells that a sweep joins, sorted by output, then by the input's place in the fibre.
+
+    Attributes
+    ----------
+    outputs, inputs : ndarray of int, (edges,)
+        Cells of the grid.
+    blocks : ndarray of int, (edges,)
+        Blocks of the 1-D operator.
+    """
+
+    outputs: Ids
+    inputs: Ids
+    blocks: Ids
+
+
+class Fibres:
+    """The cells of a grid, fibre by fibre along one mode.
+
+    A fibre holds the cells that differ in that mode's index only; its profile is the set of these
+    indices.
+
+    Parameters
+    ----------
+    cells : ndarray of int64, (num_cells, modes)
+        Distinct rows.
+    mode : int
+        The mode along which fibres run.
+    known : Profiles, optional
+        Of another grid along this mode: what was found for them is not looked up again.
+    """
+
+    def __init__(self, cells: Ids, mode: int, known: Profiles | None = None) -> None:
+        others = np.delete(cells, mode, axis=1)
+        order = np.lexsort((cells[:, mode], *others.T[::-1]))
+        others = others[order]
+        opens = np.ones(len(order), dtype=np.bool_)
+        opens[1:] = (others[1:] != others[:-1]).any(axis=1)
+        bounds = np.append(np.flatnonzero(opens), len(order))
+        own = cells[order, mode]
+        numbers, first = distinct_sets(own, bounds)
+        starts, stops = bounds[first], bounds[first + 1]
+        lengths = np.append(0, np.cumsum(stops - starts))
+        self.profiles = Profiles(own[joined(starts, stops)[1]], lengths, known)
+        self._mode = mode
+        self._order = narrow(order)
+        fibre = np.cumsum(opens) - 1
+        begins = bounds[fibre]
+        self._begins = np.empty_like(self._order)  # of the cell's fibre, in the order
+        self._begins[order] = begins
+        self._rows = np.empty_like(self._order)  # of the cell, among those of the profiles
+        self._rows[order] = lengths[numbers[fibre]] + np.arange(len(order)) - begins
+
+    def edges(self, connections: Connections, part: Part) -> Edges:
+        """Return the pairs of cells of one fibre that part of a 1-D operator joins.
+
+        Parameters
+        ----------
+        connections : Connections
+            The operator's pairs of 1-D cells.
+        part : {"upper", "lower", "full"}
+            Blocks that do not make the level finer, those that do, or all.
+
+        Returns
+        -------
+        Edges
+            Pairs with both cells in the grid.
+        """
+        starts, (inputs, blocks) = self.profiles.joins(connections, part)
+        outputs, entries = joined(starts[self._rows], starts[self._rows + 1])
+        places = self._begins[outputs] + inputs[entries]
+        return Edges(narrow(outputs), self._order[places], blocks[entries])
+
+    def num_missing(self, connections: Connections, half: Part) -> int:
+        """Return how often a split sweep would lead from a cell to one that the grid lacks.
+
+        Cells are left out that no other sweep could go on from: those whose 1-D index no cell of
+        the grid has.
+
+        Parameters
+        ----------
+        connections : Connections
+        half : {"upper", "lower"}
+            From a cell as input the coarser outputs, or from one as output the coarser inputs.
+
+        Returns
+        -------
+        int
+        """
+        starts, (coarse,) = self.profiles.absent(connections, half)
+        counts = np.append(0, np.cumsum(np.isin(coarse, self.profiles.cells)))[starts]
+        return int(np.diff(counts)[self._rows].sum())
+
+
+def is_closed_by_level(cells: Ids) -> bool:
+    """Whether a set of cells has all cells of its levels, and all coarser levels.
+
+    Parameters
+    ----------
+    cells : ndarray of int64, (num_cells, modes)
+        Distinct rows.
+
+    Returns
+    -------
+    bool
+    """
+    levels, counts = np.unique(levels_of(cells), axis=0, return_counts=True)
+    if (np.log2(counts) != np.maximum(levels - 1, 0).sum(axis=1)).any():
+        return False
+    present = {row.tobytes() for row in levels}
+    for mode in range(cells.shape[1]):
+        coarser = levels[levels[:, mode] > 0].copy()
+        coarser[:, mode] -= 1
+        if any(row.tobytes() not in present for row in coarser):
+            return False
+    return True

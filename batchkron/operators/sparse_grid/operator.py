@@ -1,0 +1,377 @@
+"""Sums of Kronecker products on a sparse grid, applied by sweeps along its fibres."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import to_host
+from batchkron.backends import building_on
+from batchkron.operators.base import Operator
+from batchkron.operators.block_operator import BlockOperator
+from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.sparse_grid.added_cells import extended
+from batchkron.operators.sparse_grid.fibre_profiles import Profiles
+from batchkron.operators.sparse_grid.order import Cells, Word, words
+from batchkron.operators.sparse_grid.program import SweepProgram
+from batchkron.operators.sparse_grid.rows import diagonal, rows_as_products
+from batchkron.operators.sparse_grid.schedule import Stage, Unions, needed_sweeps, passed
+from batchkron.operators.sparse_grid.spec import Blocks, SweepSpec, checked_cells, sweep_spec
+from batchkron.operators.validation import (
+    ValidationReport,
+    chosen_blocks,
+    validate_blocks,
+    ways_to_apply,
+)
+from batchkron.spec.kron import Array, check_replacement, read_only_copies, same_shapes
+
+
+class _Known(NamedTuple):
+    """What operators of the same terms on other grids need not find again.
+
+    Attributes
+    ----------
+    grid, hull : dict of int to Profiles
+        By mode the profiles of the fibres of its cells, and of all cells that sweeps pass through.
+    unions : dict
+        The connections of sums of its matrices.
+    """
+
+    grid: dict[int, Profiles] = {}  # noqa: RUF012
+    hull: dict[int, Profiles] = {}  # noqa: RUF012
+    unions: Unions = {}  # noqa: RUF012
+
+
+def _count_beside(stage: Stage, num_cells: int) -> int:
+    """Return how many cells beside the operator's the vectors between its sweeps have."""
+    return int(passed(stage)[num_cells:].sum())
+
+
+class SparseGridOperator(BlockOperator):
+    """The operator Σ_t c_t A_t1 ⊗ … ⊗ A_td, restricted to the cells of a sparse grid.
+
+    It is applied mode by mode along the grid's fibres, so that its cost grows with the number of
+    cells times their levels, not with the number of coupled pairs of cells. Vectors are made of
+    one block of Π n_k elements per cell.
+
+    Parameters
+    ----------
+    grid : SparseGrid, or array_like of int, (cells, modes)
+        The cells, multi-indices of 1-D hierarchical cells: 0 for level 0, else 2^(l-1) + position.
+    terms : sequence of sequences of (ModeOperator or None)
+        Per term one 1-D operator per mode, anything with ``rows``, ``columns`` and ``blocks``:
+        block b, n × n, takes 1-D cell ``columns[b]`` to ``rows[b]``. None is the identity and
+        costs nothing. The same object in several terms is one operator: what they begin with in
+        common is computed once. The entries are copied.
+    n : int or sequence of int
+        Functions per 1-D cell, of all modes or of each.
+    coefficients : array_like, (terms,), optional
+        The c_t; 1 by default.
+    extend : bool
+        Where sweeps would leave the grid, whether they may pass through more cells, see Notes.
+
+    Attributes
+    ----------
+    num_added_cells : int
+        Cells beside the grid's that sweeps pass through, on the way from a cell of the grid to
+        another one.
+    num_sweeps : int
+        Sweeps of one apply.
+    multiply_adds : int
+        Multiply-adds of one apply to one vector.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid; if they
+        might pass through millions of cells beside it, or would be too many.
+    IndexError
+        For a cell out of range.
+    TypeError
+        For dtypes without kernels, or cells that are not integers.
+    OverflowError
+        If a cell's number of functions does not fit in 64 bits.
+
+    Notes
+    -----
+    All modes of a term but one are split in two parts: blocks that do not make the level finer,
+    applied first, and those that do, applied last. Between them no vector leaves a grid that is
+    closed downward, if the blocks of the split modes join cells to their ancestors and descendants
+    only; nor one that has all cells of each of its level multi-indices, whatever the blocks.
+    Elsewhere (several modes with fluxes on an adaptive grid, or grids with gaps) the sweeps pass
+    through more cells, `num_added_cells`; the operator is the same. The transpose and other
+    relatives extend the grid where they have to, which an operator with ``extend=False`` may need
+    if its 1-D operators join cells of one level in one direction only.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> from batchkron.problems import ModeOperator, SparseGrid
+    >>> double = ModeOperator.from_dense(2 * np.eye(2), n=1)
+    >>> op = bk.SparseGridOperator(SparseGrid.sparse([1, 1]), [(double, None), (double, double)], 1)
+    >>> op.apply([[1.0], [10.0], [100.0]]).ravel()
+    array([  6.,  60., 600.])
+    """
+
+    def __init__(
+        self,
+        grid: Any,
+        terms: Sequence[Sequence[Blocks | None]],
+        n: int | Sequence[int],
+        *,
+        coefficients: ArrayLike | None = None,
+        extend: bool = True,
+    ) -> None:
+        self._prepare(sweep_spec(grid, terms, n, coefficients), extend, _Known())
+
+    @classmethod
+    def _from_spec(cls, spec: SweepSpec) -> SparseGridOperator:
+        """Build the operator from validated terms."""
+        operator = cls.__new__(cls)
+        operator._prepare(spec, True, _Known())
+        return operator
+
+    def _prepare(self, spec: SweepSpec, extend: bool, known: _Known) -> None:
+        grid = Cells(spec.cells, known.grid)
+        ordered = words(spec, grid)
+        hull = extended(grid, ordered, spec.matrices, known.hull)
+        unions = dict(known.unions)
+
+        def sweeps_of(some: Sequence[Word]) -> Stage:
+            return needed_sweeps(spec, some, hull, len(grid), unions)
+
+        stage = sweeps_of(ordered)
+        num_added = _count_beside(stage, len(grid))
+        if num_added and not extend:
+            outside = [w.term for w in ordered if _count_beside(sweeps_of([w]), len(grid))]
+            raise ValueError(
+                f"sweeps of terms {outside} pass through {num_added} cells that the grid of "
+                f"{len(grid)} lacks; pass extend=True, or use a BatchedKron"
+            )
+        self._spec = spec
+        self._program = SweepProgram(spec, stage)
+        used = {matrix.connections for matrix in spec.matrices}
+        used |= {union.connections for union in unions.values()}
+        for profiles in (*grid.profiles.values(), *hull.profiles.values()):
+            profiles.forget_others(used)
+        self._known = _Known(grid.profiles, hull.profiles, unions)
+        shape = (len(grid), spec.block_size)
+        self._input_shape = self._output_shape = shape
+        self.num_added_cells = num_added
+        super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
+        self._apply_plain = self._program.apply_plain
+
+    def on_grid(self, grid: Any, *, extend: bool = True) -> SparseGridOperator:
+        """Return the operator of the same terms on another grid, such as a refined one.
+
+        It equals one that is built anew, bit by bit. The 1-D operators are shared, and so is what
+        was found about fibres: which cells an operator joins depends on the set of a fibre's cells
+        along its mode alone, and is looked up for those sets only that this operator's grid has
+        not (`num_new_profiles`). An `update` of either operator does not change the other one.
+
+        Parameters
+        ----------
+        grid : SparseGrid, or array_like of int, (cells, modes)
+            Its cells.
+        extend : bool
+            As of the class.
+
+        Returns
+        -------
+        SparseGridOperator
+            On the same device.
+
+        Raises
+        ------
+        ValueError, IndexError, TypeError
+            As the class, for the grid.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> from batchkron.problems import ModeOperator, SparseGrid
+        >>> double = ModeOperator.from_dense(2 * np.eye(8), n=1)
+        >>> op = bk.SparseGridOperator(SparseGrid.sparse([2, 2]), [(double, double)], 1)
+        >>> op.num_profiles, op.num_new_profiles
+        (6, 6)
+        >>> finer = op.on_grid(SparseGrid.sparse([3, 3]))
+        >>> finer.shape, finer.num_profiles, finer.num_new_profiles
+        ((20, 20), 8, 2)
+        """
+        cells = checked_cells(getattr(grid, "cells", grid))
+        modes = len(self._spec.sizes)
+        if cells.shape[1] != modes:
+            raise ValueError(f"the grid has {cells.shape[1]} axes; expected {modes}")
+        operator = type(self).__new__(type(self))
+        with building_on(self._backend):
+            operator._prepare(replace(self._spec, cells=cells), extend, self._known)
+        return operator
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return SparseGridOperator._from_spec, (self._spec,)
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of cells."""
+        return self._input_shape[0]
+
+    @property
+    def num_sweeps(self) -> int:
+        """Sweeps of one apply."""
+        return self._program.num_sweeps
+
+    @property
+    def num_profiles(self) -> int:
+        """Distinct sets of 1-D cells that the fibres of its sweeps consist of, over all modes."""
+        return sum(map(len, self._known.hull.values()))
+
+    @property
+    def num_new_profiles(self) -> int:
+        """How many of them were looked up for this operator: all, unless by `on_grid`."""
+        return sum(profiles.num_new for profiles in self._known.hull.values())
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of one apply to one vector."""
+        return self._program.multiply_adds
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        self._program.run(x, y, outer, inner, alpha, accumulate)
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._program.reserve(outer, inner)
+
+    def update(
+        self,
+        blocks: Sequence[ArrayLike] | None = None,
+        coefficients: ArrayLike | None = None,
+    ) -> None:
+        """Replace blocks or coefficients by others of the same shapes, in place.
+
+        Takes effect in .T, .H, converted and composed operators too, and in captured graphs. A
+        product that another thread is computing ends with the values that it began with; an update
+        on a device waits for all work that was begun there.
+
+        Parameters
+        ----------
+        blocks : sequence of array_like, (count, n, n), optional
+            Of each distinct 1-D operator, in the order in which the terms first name them.
+        coefficients : array_like, (terms,), optional
+
+        Raises
+        ------
+        ValueError
+            If a number of arrays or a shape differs.
+        TypeError
+            If a dtype cannot be converted to the operator's.
+        """
+        spec = self._spec
+        matrices = [matrix.blocks for matrix in spec.matrices]
+        scale = spec.coefficients
+        if blocks is not None:
+            matrices = same_shapes(blocks, matrices, self.dtype, "blocks")
+        if coefficients is not None:
+            scale = to_host(coefficients, "coefficients")
+            check_replacement(scale, spec.coefficients.shape, self.dtype, "coefficients")
+            scale = scale.astype(self.dtype)
+        self._update(matrices, scale, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        spec = self._spec
+        replaced = tuple(
+            old._replace(blocks=new)
+            for old, new in zip(spec.matrices, read_only_copies(matrices, self.dtype), strict=True)
+        )
+        scale = spec.coefficients if weights is None else np.array(weights, self.dtype)
+        self._spec = replace(spec, matrices=replaced, coefficients=scale)
+        self._program.set_values(self._spec)
+
+    def _build_on(self, device: str) -> SparseGridOperator:
+        return SparseGridOperator._from_spec(self._spec)
+
+    def _build_transpose(self) -> SparseGridOperator:
+        matrices = tuple(matrix.transpose() for matrix in self._spec.matrices)
+        return SparseGridOperator._from_spec(replace(self._spec, matrices=matrices))
+
+    def _build_conjugate(self) -> SparseGridOperator:
+        matrices = tuple(m._replace(blocks=m.blocks.conj()) for m in self._spec.matrices)
+        scale = self._spec.coefficients.conj()
+        spec = replace(self._spec, matrices=matrices, coefficients=scale)
+        return SparseGridOperator._from_spec(spec)
+
+    def _build_as(self, dtype: np.dtype[Any]) -> SparseGridOperator:
+        matrices = tuple(m._replace(blocks=m.blocks.astype(dtype)) for m in self._spec.matrices)
+        scale = self._spec.coefficients.astype(dtype)
+        spec = replace(self._spec, matrices=matrices, coefficients=scale, dtype=dtype)
+        return SparseGridOperator._from_spec(spec)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms on the cells of the grid."""
+        spec = self._spec
+        terms = tuple(
+            KroneckerTerm(scalar, tuple(None if m < 0 else spec.matrices[m] for m in numbers))
+            for scalar, numbers in zip(spec.coefficients, spec.terms, strict=True)
+        )
+        return KroneckerTerms(spec.sizes, terms, spec.cells)
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (N,), from the factors' diagonals."""
+        result = diagonal(self._spec).reshape(-1)
+        return self._arrays.asarray(result)  # type: ignore[no-any-return]
+
+    def validate(
+        self,
+        samples: int | None = None,
+        seed: int = 0,
+        *,
+        apply: Operator | Callable[[Array], Array] | None = None,
+    ) -> ValidationReport:
+        """Compare the sweeps with dense Kronecker products of coupled cells on random vectors.
+
+        One vector and several are multiplied, added to others with `accumulate`, with alpha = 1
+        and another, and multiplied by the transpose.
+
+        Parameters
+        ----------
+        samples : int, optional
+            How many output blocks to check, drawn at random; all by default. Each takes a look at
+            every cell of the grid.
+        seed : int
+            Of the random vectors and of the choice of blocks.
+        apply : Operator or callable, optional
+            What is compared in place of the sweeps: another operator that is the same matrix, or
+            another way to compute the product of one vector of blocks (cells, Π n_k) alone.
+
+        Returns
+        -------
+        ValidationReport
+            The largest error over its bound, of which product it is, and whether it is at most 1.
+
+        Raises
+        ------
+        ValueError
+            If ``samples`` is less than 1.
+        """
+        rows = chosen_blocks(self._output_shape[0], samples, seed)
+        products = rows_as_products(self._spec, rows)
+        chosen = self if apply is None else apply
+        if isinstance(chosen, Operator):
+            ways = ways_to_apply(chosen, self._input_shape, self._output_shape)
+            return validate_blocks(products, ways, rows, self._output_shape[0], seed)
+        return validate_blocks(products, chosen, rows, self._output_shape[0], seed)
+
+    def describe(self) -> str:
+        """Return the grid's size, the sweeps of one apply, and what they cost."""
+        cells, size = self._input_shape
+        edges = self._program.num_edges
+        return (
+            f"{super().describe()}: {len(self._spec.terms)} terms on {cells} cells of {size}\n"
+            f"  {self.num_sweeps} sweeps, {self.multiply_adds} multiply-adds, {edges} pairs of "
+            f"cells, {self.num_added_cells} added cells"
+        )

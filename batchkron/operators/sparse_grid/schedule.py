@@ -1,0 +1,267 @@
+"""The sweeps of a sum of terms: common beginnings once, each only where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators.couplings import Connections, Ids, Part, narrow
+from batchkron.operators.sparse_grid.fibres import Edges
+from batchkron.operators.sparse_grid.order import Cells, Word
+from batchkron.operators.sparse_grid.spec import SweepSpec
+
+__all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps", "passed"]
+
+Letter: TypeAlias = tuple[int, int]  # mode, matrix
+Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
+
+_MOST_MASK_BYTES = 1 << 32  # of all stages: terms of six modes have less than 200
+
+
+class _Union(NamedTuple):
+    """The connections of a sum of matrices, and the place of each one's blocks in the sum."""
+
+    diagonal: Ids  # cells of the identity, if it is one of the matrices
+    connections: Connections
+    places: tuple[Ids, ...]
+
+
+# by the mode and the numbers of the matrices
+Unions: TypeAlias = dict[tuple[int, tuple[int, ...]], _Union]
+
+
+class Pattern(NamedTuple):
+    """The sum of c_term A_matrix along one mode, as joined cells.
+
+    Attributes
+    ----------
+    mode : int
+    edges : Edges
+        Pairs of cells; their blocks are those of the sum.
+    pairs : tuple of (matrix, term)
+        What is summed; matrix -1 is the identity, term -1 the coefficient 1.
+    places : tuple of ndarray of int
+        Per pair the block of the sum that each of the matrix's blocks is added to.
+    """
+
+    mode: int
+    edges: Edges
+    pairs: tuple[tuple[int, int], ...]
+    places: tuple[Ids, ...]
+
+    def where(self, kept: Mask) -> Pattern:
+        """Return the pattern with some of its edges."""
+        if kept.all():
+            return self
+        return self._replace(edges=Edges(*(part[kept] for part in self.edges)))
+
+
+@dataclass
+class Stage:
+    """What is done with one vector to make another: sweeps, and branches of a split mode.
+
+    Attributes
+    ----------
+    sweeps : list of Pattern
+        Of modes that are not split; their results are added up.
+    branches : list of Branch
+        Their results are added, too.
+    needed, made : ndarray of bool, (cells,)
+        Cells that are read of the one vector, and that are written of the other.
+    """
+
+    needed: Mask
+    made: Mask
+    sweeps: list[Pattern] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+
+
+class Branch(NamedTuple):
+    """One part of a split mode: upper before the other modes, or lower after them."""
+
+    part: Part
+    sweep: Pattern
+    rest: Stage
+
+
+@dataclass
+class _Node:
+    """The terms that begin alike: those that end here, and those that go on."""
+
+    sweeps: list[Pattern] = field(default_factory=list)
+    children: list[tuple[Pattern, Pattern, _Node]] = field(default_factory=list)
+
+
+def needed_sweeps(
+    spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int, unions: Unions
+) -> Stage:
+    """Return the sweeps that the sum of an operator's terms needs.
+
+    Parameters
+    ----------
+    spec : SweepSpec
+        The operator.
+    words : sequence of Word
+        The terms and the order of their sweeps.
+    hull : Cells
+        Cells in which all sweeps can stay; the operator's come first.
+    num_cells : int
+        How many cells the operator has.
+    unions : dict
+        Sums of the operator's matrices that are known already; more are added.
+
+    Returns
+    -------
+    Stage
+        From the operator's cells to themselves.
+
+    Raises
+    ------
+    ValueError
+        If there are too many.
+
+    Notes
+    -----
+    With U the upper and L the lower part of the split mode in front, f(x) = g(U x) + L g(x), where
+    g does the same with the modes behind, and the last one is not split. Terms that begin alike
+    have one f. L reads cells that have finer ones in their fibre, so that the second g is
+    computed on these alone, a grid of one level less; and so on.
+    """
+    tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
+    inside = np.arange(len(hull)) < num_cells
+    return _Stages(max(1, _MOST_MASK_BYTES // (2 * len(hull)))).stage(tree, inside, inside)
+
+
+def passed(stage: Stage) -> Mask:
+    """Return which cells the vectors between a stage's sweeps have."""
+    cells = np.zeros_like(stage.needed)
+    for branch in stage.branches:
+        cells |= branch.rest.needed if branch.part == "upper" else branch.rest.made
+        cells |= passed(branch.rest)
+    return cells
+
+
+class _Builder:
+    """Makes each pattern once."""
+
+    def __init__(self, spec: SweepSpec, hull: Cells, unions: Unions) -> None:
+        self._spec = spec
+        self._hull = hull
+        self._unions = unions
+        self._found: dict[tuple[int, Part, tuple[int, ...]], Edges] = {}
+
+    def node(self, items: Sequence[tuple[tuple[Letter, ...], Word]]) -> _Node:
+        """Build the tree of the words' rests."""
+        node = _Node()
+        last: dict[int, list[Word]] = {}
+        first: dict[Letter, list[tuple[tuple[Letter, ...], Word]]] = {}
+        for rest, word in items:
+            if rest:
+                first.setdefault(rest[0], []).append((rest[1:], word))
+            else:
+                last.setdefault(word.full[0], []).append(word)
+        for mode, ending in last.items():
+            pairs = tuple((word.full[1], word.term) for word in ending)
+            node.sweeps.append(self._pattern(mode, "full", pairs))
+        for (mode, matrix), following in first.items():
+            upper = self._pattern(mode, "upper", ((matrix, -1),))
+            lower = self._pattern(mode, "lower", ((matrix, -1),))
+            node.children.append((upper, lower, self.node(following)))
+        return node
+
+    def _pattern(self, mode: int, part: Part, pairs: tuple[tuple[int, int], ...]) -> Pattern:
+        matrices = tuple(matrix for matrix, _ in pairs)
+        union = self._union(mode, matrices)
+        if (mode, part, matrices) not in self._found:
+            edges = self._hull.fibres(mode).edges(union.connections, part)
+            self._found[mode, part, matrices] = edges
+        return Pattern(mode, self._found[mode, part, matrices], pairs, union.places)
+
+    def _union(self, mode: int, matrices: tuple[int, ...]) -> _Union:
+        diagonal = np.unique(self._hull.cells[:, mode]) if -1 in matrices else np.zeros(0, np.int64)
+        found = self._unions.get((mode, matrices))
+        if found is None or not np.array_equal(found.diagonal, diagonal):
+            identity = Connections(diagonal, diagonal)
+            parts = [self._spec.matrices[m].connections if m >= 0 else identity for m in matrices]
+            found = _union(diagonal, parts)
+            self._unions[mode, matrices] = found
+        return found
+
+
+def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
+    """Return the distinct pairs of all parts, and the place of each part's pairs among these."""
+    if len(parts) == 1:
+        return _Union(diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),))
+    rows = np.concatenate([part.rows for part in parts])
+    columns = np.concatenate([part.columns for part in parts])
+    order = np.lexsort((columns, rows))
+    rows, columns = rows[order], columns[order]
+    opens = np.ones(len(order), dtype=np.bool_)
+    opens[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.cumsum(opens) - 1
+    stops = np.cumsum([len(part.rows) for part in parts])
+    distinct = Connections(rows[opens], columns[opens])
+    return _Union(diagonal, distinct, tuple(np.split(narrow(places), stops[:-1])))
+
+
+class _Stages:
+    """Makes stages, up to a number of them."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def stage(self, node: _Node, given: Mask, wanted: Mask) -> Stage:
+        """Return what makes the wanted cells of the result from the given ones of a vector.
+
+        Cells that are not given are zero; those that are not wanted are not made.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(
+                "terms with this many modes need too many sweeps on this grid; use a BatchedKron "
+                "(a Problem's form 'batch')"
+            )
+        stage = Stage(np.zeros_like(given), np.zeros_like(given))
+        for sweep in node.sweeps:
+            kept = sweep.where(given[sweep.edges.inputs] & wanted[sweep.edges.outputs])
+            if len(kept.edges.inputs):
+                stage.sweeps.append(kept)
+                stage.needed[kept.edges.inputs] = True
+                stage.made[kept.edges.outputs] = True
+        for upper, lower, child in node.children:
+            self._add_upper(stage, upper.where(given[upper.edges.inputs]), child, wanted)
+            self._add_lower(stage, lower.where(wanted[lower.edges.outputs]), child, given)
+        return stage
+
+    def _add_upper(self, stage: Stage, sweep: Pattern, child: _Node, wanted: Mask) -> None:
+        """Add g(U x) to a stage."""
+        if not len(sweep.edges.inputs):
+            return
+        rest = self.stage(child, _marked(sweep.edges.outputs, wanted), wanted)
+        if rest.sweeps or rest.branches:
+            sweep = sweep.where(rest.needed[sweep.edges.outputs])
+            stage.branches.append(Branch("upper", sweep, rest))
+            stage.needed[sweep.edges.inputs] = True
+            stage.made |= rest.made
+
+    def _add_lower(self, stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
+        """Add L g(x) to a stage."""
+        if not len(sweep.edges.inputs):  # a term of many modes has no more lower parts than levels
+            return
+        rest = self.stage(child, given, _marked(sweep.edges.inputs, given))
+        if rest.sweeps or rest.branches:
+            sweep = sweep.where(rest.made[sweep.edges.inputs])
+            stage.branches.append(Branch("lower", sweep, rest))
+            stage.needed |= rest.needed
+            stage.made[sweep.edges.outputs] = True
+
+
+def _marked(cells: Ids, like: Mask) -> Mask:
+    mask = np.zeros_like(like)
+    mask[cells] = True
+    return mask

@@ -1,0 +1,241 @@
+"""What an operator on a sparse grid is asked for, validated once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import to_host
+from batchkron.operators.couplings import Connections, Ids
+from batchkron.spec.kron import Array, compute_dtype, read_only_copies
+
+__all__ = ["BlockMatrix", "Blocks", "SweepSpec", "checked_cells", "sweep_spec"]
+
+_MOST_CELLS = 1 << 52  # beyond, levels are not exact
+
+
+class Blocks(Protocol):
+    """A 1-D operator as blocks of connected cells, such as `batchkron.problems.ModeOperator`."""
+
+    @property
+    def rows(self) -> Ids:
+        """1-D index of the output cell of each block, (count,)."""
+
+    @property
+    def columns(self) -> Ids:
+        """1-D index of the input cell of each block, (count,)."""
+
+    @property
+    def blocks(self) -> Array:
+        """The blocks, (count, n, n)."""
+
+
+class BlockMatrix(NamedTuple):
+    """Validated blocks: ``blocks[b]`` takes cell ``columns[b]`` to cell ``rows[b]``."""
+
+    connections: Connections
+    blocks: Array
+
+    @property
+    def rows(self) -> Ids:
+        """1-D index of the output cell of each block, (count,)."""
+        return self.connections.rows
+
+    @property
+    def columns(self) -> Ids:
+        """1-D index of the input cell of each block, (count,)."""
+        return self.connections.columns
+
+    def transpose(self) -> BlockMatrix:
+        """Return the transpose, the blocks in the same order."""
+        blocks = np.ascontiguousarray(self.blocks.swapaxes(1, 2))
+        return BlockMatrix(self.connections.transpose(), blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSpec:
+    """The sum of c_t ⊗_k A_tk over the terms t, restricted to a set of cells.
+
+    Attributes
+    ----------
+    cells : ndarray of int64, (num_cells, modes)
+        1-D hierarchical indices, rows distinct.
+    sizes : tuple of int
+        Functions per 1-D cell, per mode.
+    matrices : tuple of BlockMatrix
+        The distinct 1-D operators, of dtype ``dtype``.
+    terms : tuple of tuples of int
+        Per term and mode the number of a matrix, -1 for the identity.
+    coefficients : ndarray of dtype ``dtype``, (terms,)
+    """
+
+    cells: Ids
+    sizes: tuple[int, ...]
+    matrices: tuple[BlockMatrix, ...]
+    terms: tuple[tuple[int, ...], ...]
+    coefficients: Array
+    dtype: np.dtype[Any]
+
+    @property
+    def block_size(self) -> int:
+        """Elements of one block."""
+        return math.prod(self.sizes)
+
+
+def sweep_spec(
+    grid: Any,
+    terms: Sequence[Sequence[Blocks | None]],
+    n: int | Sequence[int],
+    coefficients: ArrayLike | None,
+) -> SweepSpec:
+    """Validate a grid and terms, and copy them.
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        As `batchkron.SparseGridOperator` documents.
+    """
+    cells = checked_cells(getattr(grid, "cells", grid))
+    sizes = _checked_sizes(n, cells.shape[1])
+    distinct: dict[int, int] = {}
+    matrices: list[BlockMatrix] = []
+    originals: list[Blocks] = []
+    numbers = []
+    # kept until the end: operators that are made while they are read have names of their own
+    rows = [_listed(modes, f"terms[{t}]") for t, modes in enumerate(_listed(terms, "terms"))]
+    for t, modes in enumerate(rows):
+        if len(modes) != len(sizes):
+            raise ValueError(
+                f"terms[{t}] has {len(modes)} modes; expected {len(sizes)}, one per axis of the "
+                f"grid (None for the identity)"
+            )
+        for k, given in enumerate(modes):
+            if given is not None and id(given) not in distinct:
+                distinct[id(given)] = len(matrices)
+                originals.append(given)
+                matrices.append(_checked_matrix(given, f"terms[{t}][{k}]"))
+            if given is not None:
+                _check_size(matrices[distinct[id(given)]], sizes[k], f"terms[{t}][{k}]")
+        numbers.append(tuple(-1 if m is None else distinct[id(m)] for m in modes))
+    scale = np.ones(len(numbers)) if coefficients is None else to_host(coefficients, "coefficients")
+    if scale.shape != (len(numbers),):
+        raise ValueError(
+            f"coefficients has shape {scale.shape}; expected ({len(numbers)},), one per term"
+        )
+    arrays = [matrix.blocks for matrix in matrices]
+    dtype = compute_dtype(*arrays, *([] if coefficients is None and arrays else [scale]))
+    converted = tuple(
+        m._replace(blocks=_own(m.blocks, dtype, given))
+        for m, given in zip(matrices, originals, strict=True)
+    )
+    return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype)
+
+
+def _listed(given: Any, name: str) -> tuple[Any, ...]:
+    """Return the entries of a sequence or generator."""
+    if not hasattr(given, "__iter__"):
+        raise TypeError(f"{name} is a {type(given).__name__}; expected a sequence")
+    return tuple(given)
+
+
+def checked_cells(given: ArrayLike) -> Ids:
+    """Return distinct multi-indices of 1-D cells."""
+    cells = to_host(given, "cells")
+    if cells.dtype.kind not in "iu":
+        raise TypeError(f"cells have dtype {cells.dtype}; expected integers")
+    if cells.ndim != 2 or 0 in cells.shape:
+        raise ValueError(
+            f"cells have shape {cells.shape}; expected (cells, modes), at least one of each"
+        )
+    wrong = np.argwhere((cells < 0) | (cells >= _MOST_CELLS))
+    if wrong.size:
+        row, axis = wrong[0]
+        raise IndexError(f"cells[{row}, {axis}] is {cells[row, axis]}; expected 0 … 2^52 - 1")
+    result = np.array(cells, dtype=np.int64, order="C")
+    if not _is_sorted(result):
+        _check_distinct(result)
+    result.flags.writeable = False
+    return result
+
+
+def _is_sorted(cells: Ids) -> bool:
+    """Whether the rows ascend, each after a different one, as in a `SparseGrid`."""
+    step = np.diff(cells, axis=0)
+    first = (step != 0).argmax(axis=1)
+    return bool((step[np.arange(len(step)), first] > 0).all())
+
+
+def _check_distinct(cells: Ids) -> None:
+    order = np.lexsort(cells.T[::-1])
+    twice = np.flatnonzero((cells[order[1:]] == cells[order[:-1]]).all(axis=1))
+    if twice.size:
+        one, other = sorted((int(order[twice[0]]), int(order[twice[0] + 1])))
+        raise ValueError(f"cells[{other}] is cells[{one}] again; expected distinct rows")
+
+
+def _checked_sizes(n: int | Sequence[int], modes: int) -> tuple[int, ...]:
+    """Return the functions per cell of every mode."""
+    sizes = tuple(n) if isinstance(n, (Sequence, np.ndarray)) else (n,) * modes
+    if len(sizes) != modes:
+        raise ValueError(f"n has {len(sizes)} entries; expected {modes}, one per axis of the grid")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+            raise TypeError(f"n is {n!r}; expected an integer, or one for each axis of the grid")
+        if size < 1:
+            raise ValueError(f"n is {n!r}; expected at least one function per cell")
+    return tuple(int(size) for size in sizes)
+
+
+def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
+    """Return the blocks of a 1-D operator after checking their pairs of cells."""
+    if not all(hasattr(given, part) for part in ("rows", "columns", "blocks")):
+        raise TypeError(
+            f"{name} is {type(given).__name__}; expected rows, columns and blocks, as a "
+            f"ModeOperator has, or None"
+        )
+    blocks = to_host(given.blocks, f"{name}.blocks")
+    if blocks.ndim != 3 or blocks.shape[1] != blocks.shape[2]:
+        raise ValueError(f"{name}.blocks has shape {blocks.shape}; expected (count, n, n)")
+    ends = []
+    for part in ("rows", "columns"):
+        ids = to_host(getattr(given, part), f"{name}.{part}")
+        if ids.shape != blocks.shape[:1]:
+            raise ValueError(
+                f"{name}.{part} has shape {ids.shape}; expected {blocks.shape[:1]}, one per block"
+            )
+        if ids.dtype.kind not in "iu" and ids.size:
+            raise TypeError(f"{name}.{part} has dtype {ids.dtype}; expected integers")
+        wrong = np.flatnonzero((ids < 0) | (ids >= _MOST_CELLS))
+        if wrong.size:
+            raise IndexError(f"{name}.{part}[{wrong[0]}] is {ids[wrong[0]]}; expected 0 … 2^52 - 1")
+        ends.append(_own(ids, np.dtype(np.int64), given))
+    rows, columns = ends
+    order = np.lexsort((columns, rows))
+    twice = np.flatnonzero((np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0))
+    if twice.size:
+        at = order[twice[0]]
+        raise ValueError(f"{name} has two blocks for row {rows[at]}, column {columns[at]}")
+    return BlockMatrix(Connections(rows, columns), blocks)
+
+
+def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
+    """Return a copy; the array itself if nobody else can write to it, as to a ModeOperator's.
+
+    A flag is not enough: there may be writable views of a read-only array.
+    """
+    is_private = getattr(given, "holds_copies", False) is True
+    if is_private and array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    return read_only_copies([array], dtype)[0]
+
+
+def _check_size(matrix: BlockMatrix, size: int, name: str) -> None:
+    """Check the size of a 1-D operator's blocks."""
+    if matrix.blocks.shape[1] != size:
+        found = matrix.blocks.shape[1]
+        raise ValueError(f"{name} has {found}×{found} blocks; expected {size}×{size}, n functions")

@@ -1,0 +1,308 @@
+"""Reading HDF5 files that nobody vouches for: first everything is checked, then it is read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import h5py
+import numpy as np
+from h5py import h5a, h5g, h5s
+
+from batchkron.errors import ProblemFileError
+from batchkron.storage.document import (
+    HASH_ATTRIBUTE,
+    MAXIMUM_ATTRIBUTE_BYTES,
+    NUMERIC_KINDS,
+    Attribute,
+    Document,
+    Value,
+    check_name,
+)
+from batchkron.storage.file_errors import translated
+from batchkron.storage.formats import FOREIGN_HINT, find_format_fault
+from batchkron.storage.inspection import DatasetEntry, survey, type_kind
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MAXIMUM_ATTRIBUTES = 64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large the content of a file may be.
+
+    Attributes
+    ----------
+    content_bytes : int
+        Size of all datasets together in memory, as declared, before any is read.
+    objects : int
+        Groups and datasets.
+    depth : int
+        Nesting of groups.
+    """
+
+    content_bytes: int
+    objects: int = 256
+    depth: int = 4
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Is told what is going on, so that it can set limits and name the place of a crash.
+
+    Attributes
+    ----------
+    sized : callable
+        Called with the declared size of all datasets in bytes before any of them is read.
+    reaches : callable
+        Called with a description ("dataset 'initial'") before that place is read.
+    """
+
+    sized: Callable[[int], None] = lambda size: None
+    reaches: Callable[[str], None] = lambda place: None
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a regular file for reading; anything else is refused without waiting for it.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    binary file
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError, PermissionError, …, as `open` does.
+    IsADirectoryError
+        For a folder.
+    ProblemFileError
+        For a pipe, device or socket.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "expected a file, this is a folder", path)
+    raise ProblemFileError(f"{path}: not a regular file")
+
+
+def read_guarded(
+    path: str, limits: Limits, expected: str | None, watcher: Watcher | None = None
+) -> Document:
+    """Read a whole file of the family in this process and close it.
+
+    Parameters
+    ----------
+    path : str
+    limits : Limits
+    expected : str or None
+        The format that the file must have; None accepts all of the family.
+    watcher : Watcher, optional
+
+    Returns
+    -------
+    Document
+        Its hash is the one that the file declares; its arrays are read-only.
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is not sound; the text names the offending place.
+    OSError
+        If it cannot be opened.
+    """
+    watcher = watcher or Watcher()
+    with _opened(path, watcher) as (file, size):
+        attributes = _read_format(path, file, expected)
+        entries = survey(path, file, limits, size)
+        watcher.sized(sum(entry.memory_bytes for entry in entries))
+        datasets = {}
+        for entry in entries:
+            place = f"dataset '{entry.path}'"
+            watcher.reaches(place)
+            with translated(path, place):
+                datasets[entry.path] = _read_dataset(path, entry)
+        watcher.reaches("the end of the file")
+    return _verified(path, attributes, datasets)
+
+
+def read_attributes_guarded(path: str) -> dict[str, Attribute]:
+    """Read the root attributes of any file of the family and nothing else.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    dict
+        Neither the datasets nor the hash are checked.
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is not of the family.
+    OSError
+        If it cannot be opened.
+    """
+    with _opened(path, Watcher()) as (file, _):
+        return _read_format(path, file, None)
+
+
+@contextlib.contextmanager
+def _opened(path: str, watcher: Watcher) -> Iterator[tuple[Any, int]]:
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        _check_superblock(path, stream, size)
+        watcher.reaches("the structure of the file")
+        with translated(path, "the structure of the file"), h5py.File(stream, "r") as file:
+            yield file, size
+
+
+def check_signature(path: str, stream: BinaryIO, size: int) -> bytes:
+    """Refuse a file that does not begin as an HDF5 file does; return its first 48 bytes.
+
+    Parameters
+    ----------
+    path : str
+    stream : binary file
+        At the beginning, and there again afterwards.
+    size : int
+        Size of the file in bytes.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ProblemFileError
+    """
+    head = stream.read(48)
+    stream.seek(0)
+    if not head:
+        raise ProblemFileError(f"{path}: the file is empty")
+    if not head.startswith(SIGNATURE):
+        raise ProblemFileError(f"{path}: not an HDF5 file, the signature is missing")
+    if len(head) < 48:
+        raise ProblemFileError(f"{path}: the file is truncated, it has {size} bytes")
+    return head
+
+
+def _check_superblock(path: str, stream: BinaryIO, size: int) -> None:
+    head = check_signature(path, stream, size)
+    version = head[8]
+    if version not in (2, 3):
+        raise ProblemFileError(
+            f"{path}: HDF5 superblock version {version}; expected 2 or 3, whose metadata carry "
+            f"checksums. Write the file with the library bounds of HDF5 1.10. {FOREIGN_HINT}"
+        )
+    if (head[9], head[10]) != (8, 8):
+        raise ProblemFileError(f"{path}: the superblock declares other than 8-byte addresses")
+    end = int.from_bytes(head[28:36], "little")
+    if end > size:
+        raise ProblemFileError(
+            f"{path}: the file is truncated, the superblock declares {end} bytes, it has {size}"
+        )
+
+
+def _read_format(path: str, file: Any, expected: str | None) -> dict[str, Attribute]:
+    root = h5g.open(file.id, b"/")
+    count = h5a.get_num_attrs(root)
+    if count > _MAXIMUM_ATTRIBUTES:
+        raise ProblemFileError(
+            f"{path}: the root group has {count} attributes; expected at most {_MAXIMUM_ATTRIBUTES}"
+        )
+    attributes = {}
+    for index in range(count):
+        identifier = h5a.open(root, index=index)
+        name = decode_text(path, "an attribute's name", identifier.name)
+        with refusing_names(path):
+            check_name(name, "attribute")
+        attributes[name] = _read_attribute(path, name, identifier)
+    fault = find_format_fault(attributes, expected)
+    if fault is not None:
+        raise ProblemFileError(f"{path}: {fault}")
+    return attributes
+
+
+def _read_attribute(path: str, name: str, identifier: Any) -> Attribute:
+    place = f"attribute '{name}'"
+    datatype = identifier.get_type()
+    kind = type_kind(datatype)
+    if kind not in ("text", "int64", "float64"):
+        raise ProblemFileError(
+            f"{path}: {place} has type {kind}; expected int64, float64 or a fixed-length string"
+        )
+    if identifier.get_space().get_simple_extent_type() != h5s.SCALAR:
+        raise ProblemFileError(f"{path}: {place} is not a scalar")
+    if datatype.get_size() > MAXIMUM_ATTRIBUTE_BYTES:
+        raise ProblemFileError(f"{path}: {place} is longer than {MAXIMUM_ATTRIBUTE_BYTES} bytes")
+    if kind == "text":
+        text = np.zeros((), dtype=f"S{datatype.get_size()}")
+        identifier.read(text, mtype=datatype)
+        return decode_text(path, place, text.item())
+    number = np.zeros((), dtype=NUMERIC_KINDS[kind])
+    identifier.read(number, mtype=datatype)
+    if kind == "int64":
+        return int(number)
+    if not np.isfinite(number):
+        raise ProblemFileError(f"{path}: {place} is {number}; every number must be finite")
+    return float(number)
+
+
+def _read_dataset(path: str, entry: DatasetEntry) -> Value:
+    place = f"dataset '{entry.path}'"
+    if entry.kind == "text":
+        stored = np.zeros(entry.shape, dtype=f"S{entry.item_bytes}")
+        if stored.size:
+            entry.identifier.read(h5s.ALL, h5s.ALL, stored, mtype=entry.identifier.get_type())
+        return tuple(decode_text(path, place, text) for text in stored.tolist())
+    array = np.empty(entry.shape, dtype=NUMERIC_KINDS[entry.kind])
+    if array.size:
+        entry.identifier.read(h5s.ALL, h5s.ALL, array)
+    array.flags.writeable = False
+    return array
+
+
+def decode_text(path: str, place: str, text: bytes) -> str:
+    """Decode UTF-8 without NUL; refuse anything else with ProblemFileError."""
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        raise ProblemFileError(f"{path}: {place} is not UTF-8") from None
+    if "\0" in decoded:
+        raise ProblemFileError(f"{path}: {place} holds the character NUL")
+    return decoded
+
+
+@contextlib.contextmanager
+def refusing_names(path: str) -> Iterator[None]:
+    """Turn the ValueError of a check of names or values into a ProblemFileError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: {error}") from None
+
+
+def _verified(path: str, attributes: dict[str, Attribute], datasets: dict[str, Value]) -> Document:
+    with refusing_names(path):
+        document = Document(attributes, datasets)
+    declared = attributes.get(HASH_ATTRIBUTE)
+    if declared != document.content_hash:
+        raise ProblemFileError(
+            f"{path}: attribute '{HASH_ATTRIBUTE}' is {declared!r}, but the content has the hash "
+            f"'{document.content_hash}': the file was changed after it was written"
+        )
+    return document

@@ -1,0 +1,416 @@
+"""The end of a run and its intermediate states as files."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.errors import ProblemFileError
+from batchkron.storage import strict_json
+from batchkron.storage.checkpoint_paths import CHECKPOINT, checkpoint_obstacle, previous_path
+from batchkron.storage.document import Attribute, Document
+from batchkron.storage.file_errors import refusing
+from batchkron.storage.formats import FORMAT_VERSION
+from batchkron.storage.provenance import writer_provenance
+from batchkron.storage.reader import read_file
+from batchkron.storage.rotation import file_identity, note_sound, rotate
+from batchkron.storage.schema import (
+    Field,
+    array_of,
+    check_attributes,
+    check_datasets,
+    json_of,
+    provenance_paths,
+)
+from batchkron.storage.writer import write_document
+
+_WRITER = "provenance/file"
+_MOST_STEPS = 2.0**53  # float64 tells so many times apart
+_ROUNDING = 1e-6  # of a number of steps
+_REAL = ("float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class ResultFile:
+    """What a result file holds: where a run ended.
+
+    Attributes
+    ----------
+    u : ndarray, shape (N,), float64
+        The state, finite.
+    t : float
+        Its time.
+    status : str
+        Why the run ended ("completed", …).
+    steps : int
+        Steps from t0 to t.
+    dt : float
+        The time step.
+    method : str
+        The stepper's name.
+    problem_hash : str
+        `Problem.content_hash` of the problem.
+    problem_name : str
+        Its name.
+    l2_error, relative_error : float or None
+        Against the exact solution, where it is known and the error is finite.
+    history : list
+        JSON data: the record of the run.
+    """
+
+    u: NDArray[np.float64] = field(repr=False)
+    t: float
+    status: str
+    steps: int
+    dt: float
+    method: str
+    problem_hash: str
+    problem_name: str
+    l2_error: float | None = None
+    relative_error: float | None = None
+    history: list[Any] = field(default_factory=list, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a checkpoint holds: a state from which a run goes on bitwise.
+
+    Attributes
+    ----------
+    u : ndarray, shape (N,), float64
+        The state after `step` steps, finite.
+    t0, dt : float
+        The time is t0 + step · dt.
+    step : int
+        Steps done since t0.
+    until : float
+        Where the run is to end.
+    method : str
+        The stepper's name.
+    problem_hash : str
+        `Problem.content_hash` of the problem.
+    version : str
+        Of batchkron.
+    threads : int
+        Threads in use.
+    instruction_set : str
+        Instruction set in use.
+    dtype : str
+        The dtype in which the run computes.
+    history : list
+        JSON data: the record of the run.
+    time : float or None
+        The state's time in a run that chooses its steps; then `dt` is the step to try next.
+    last_error : float or None
+        Of such a run, the error of its last step, relative to the tolerance.
+    """
+
+    u: NDArray[np.float64] = field(repr=False)
+    t0: float
+    dt: float
+    step: int
+    until: float
+    method: str
+    problem_hash: str
+    version: str
+    threads: int
+    instruction_set: str
+    dtype: str
+    history: list[Any] = field(default_factory=list, repr=False)
+    time: float | None = None
+    last_error: float | None = None
+
+    @property
+    def t(self) -> float:
+        """The state's time: t0 + step · dt, or `time`."""
+        return self.t0 + self.step * self.dt if self.time is None else self.time
+
+
+def save_result(
+    path: str | os.PathLike[str], result: ResultFile, *, overwrite: bool = False
+) -> None:
+    """Write a result file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+    result : ResultFile
+    overwrite : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    ValueError
+        If the state or another number is not finite, the history is no JSON data, or the content
+        is so large that the file could not be read back.
+    TypeError
+        For a field of another type.
+    FileExistsError
+        If the file exists and `overwrite` is false.
+    OSError
+        If it cannot be written; an existing file is untouched.
+    """
+    write_document(path, _encode("batchkron-result", result), overwrite=overwrite)
+
+
+def load_result(path: str | os.PathLike[str], *, trusted: bool = False) -> ResultFile:
+    """Read a result file and close it.
+
+    Parameters
+    ----------
+    path : path
+    trusted : bool
+        False parses in a process of its own; see `batchkron.storage.read_file`.
+
+    Returns
+    -------
+    ResultFile
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is not a sound result file; the text names the offending dataset.
+    OSError
+        If it cannot be opened.
+    """
+    document = read_file(path, "batchkron-result", trusted=trusted)
+    with refusing(os.fspath(path)):
+        result: ResultFile = _decode(document, ResultFile)
+        _check_not_negative("steps", result.steps)
+    return result
+
+
+def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+    """Write a checkpoint and keep the one before it as "PATH.previous".
+
+    At every instant at least one of the two files is complete and sound, whenever one was before.
+
+    Parameters
+    ----------
+    path : path
+        The file; an existing sound checkpoint becomes "PATH.previous".
+    checkpoint : Checkpoint
+
+    Raises
+    ------
+    ValueError
+        If the state or another number is not finite, the history is no JSON data, or the content
+        is so large that the file could not be read back.
+    TypeError
+        For a field of another type.
+    FileExistsError
+        If a file is there that is no checkpoint and would be lost; see `checkpoint_obstacle`.
+    OSError
+        If it cannot be written; existing files are untouched.
+    """
+    document = _encode(CHECKPOINT, checkpoint)
+    with contextlib.suppress(ChildProcessError):  # then they are taken as checkpoints
+        obstacle = checkpoint_obstacle(path)
+        if obstacle is not None:
+            raise FileExistsError(errno.EEXIST, obstacle, os.fspath(path))
+    write_document(path, document, overwrite=True, publish=rotate)
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str], *, trusted: bool = False, previous: bool = True
+) -> Checkpoint:
+    """Read a checkpoint, or the one before it ("PATH.previous") if the file is broken or gone.
+
+    Parameters
+    ----------
+    path : path
+    trusted : bool
+        False parses in a process of its own; see `batchkron.storage.read_file`.
+    previous : bool
+        False reads the named file or none.
+
+    Returns
+    -------
+    Checkpoint
+
+    Raises
+    ------
+    ProblemFileError
+        If neither file is a sound checkpoint.
+    OSError
+        If neither can be opened.
+
+    Warns
+    -----
+    UserWarning
+        If the previous checkpoint is taken; the text says why.
+    """
+    try:
+        return _load_one_checkpoint(os.fspath(path), trusted)
+    except (ProblemFileError, FileNotFoundError) as error:
+        if not previous:
+            raise
+        fallback = previous_path(path)
+        try:
+            checkpoint = _load_one_checkpoint(str(fallback), trusted)
+        except (ProblemFileError, OSError):
+            raise error from None
+        warnings.warn(
+            f"the checkpoint cannot be used ({error}); taking the one before it, {fallback}",
+            UserWarning,
+            stacklevel=2,
+        )
+        return checkpoint
+
+
+def _load_one_checkpoint(path: str, trusted: bool) -> Checkpoint:
+    identity = file_identity(path)
+    document = read_file(path, CHECKPOINT, trusted=trusted)
+    with refusing(path):
+        checkpoint: Checkpoint = _decode(document, Checkpoint)
+        check_checkpoint(checkpoint)
+    note_sound(path, identity)
+    return checkpoint
+
+
+def check_checkpoint(checkpoint: Checkpoint) -> None:
+    """Check that the numbers of a checkpoint can be those of a run.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+
+    Raises
+    ------
+    ProblemFileError
+        A ValueError: if a count is negative, dt is not positive or too small for the times,
+        ``until`` lies before ``t0`` or before the state, or the dtype is no real one.
+    """
+    t0, dt, until = checkpoint.t0, checkpoint.dt, checkpoint.until
+    _check_not_negative("step", checkpoint.step)
+    _check_not_negative("threads", checkpoint.threads)
+    if not 0.0 < dt < math.inf:
+        raise ProblemFileError(f"attribute 'dt' is {dt}; expected a time step greater than 0")
+    if not t0 <= until < math.inf:
+        raise ProblemFileError(f"attribute 'until' is {until}; expected at least t0 = {t0}")
+    if checkpoint.time is not None:
+        if not t0 <= checkpoint.time <= until:
+            raise ProblemFileError(
+                f"attribute 'time' is {checkpoint.time}; expected one from t0 = {t0} to {until}"
+            )
+        if checkpoint.last_error is None or not 0.0 <= checkpoint.last_error < math.inf:
+            raise ProblemFileError(
+                f"attribute 'last_error' is {checkpoint.last_error}; expected a number, at least 0"
+            )
+        _check_dtype(checkpoint.dtype)
+        return
+    steps = (until - t0) / dt
+    if not steps < _MOST_STEPS:
+        raise ProblemFileError(
+            f"attribute 'dt' is {dt}; expected a step that leads from t0 = {t0} to until = {until}"
+        )
+    if checkpoint.step > steps * (1.0 + _ROUNDING) + _ROUNDING:
+        raise ProblemFileError(
+            f"attribute 'step' is {checkpoint.step}; expected at most the {steps:.6g} steps from "
+            f"t0 = {t0} to until = {until}"
+        )
+    _check_dtype(checkpoint.dtype)
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in _REAL:
+        raise ProblemFileError(
+            f"attribute 'dtype' is {dtype[:40]!r}; expected one of {', '.join(_REAL)}"
+        )
+
+
+_FIELDS: Mapping[type, Mapping[str, type]] = {
+    ResultFile: {
+        "t": float,
+        "status": str,
+        "steps": int,
+        "dt": float,
+        "method": str,
+        "problem_hash": str,
+        "problem_name": str,
+    },
+    Checkpoint: {
+        "t0": float,
+        "dt": float,
+        "step": int,
+        "until": float,
+        "method": str,
+        "problem_hash": str,
+        "version": str,
+        "threads": int,
+        "instruction_set": str,
+        "dtype": str,
+    },
+}
+_OPTIONAL: Mapping[type, Mapping[str, type]] = {
+    ResultFile: {"l2_error": float, "relative_error": float},
+    Checkpoint: {"time": float, "last_error": float},
+}
+_DATASETS = {
+    "u": Field("float64", ("unknowns",)),
+    "history": Field("text", (1,)),
+    **provenance_paths(["file"]),
+}
+
+
+def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
+    """Lay a state out: numbers and short texts as attributes, the rest as datasets."""
+    attributes: dict[str, Attribute] = {"format": format_name, "format_version": FORMAT_VERSION}
+    for name, kind in {**_FIELDS[type(state)], **_OPTIONAL[type(state)]}.items():
+        value = getattr(state, name)
+        if value is None and name in _OPTIONAL[type(state)]:
+            continue
+        attributes[name] = _plain(name, value, kind)
+    u = np.asarray(state.u)
+    if u.dtype != np.float64:
+        raise TypeError(f"u has dtype {u.dtype}; expected float64")
+    if u.ndim != 1:
+        raise ValueError(f"u has shape {u.shape}; expected (N,)")
+    return Document(
+        attributes,
+        {
+            "u": u,
+            "history": (strict_json.dumps(list(state.history)),),
+            _WRITER: (strict_json.dumps(writer_provenance()),),
+        },
+    )
+
+
+def _plain(name: str, value: Any, kind: type) -> Attribute:
+    """Return a field as the Python type that it is stored as; NumPy scalars are welcome."""
+    accepted = {
+        str: str,
+        int: int | np.integer,
+        float: float | int | np.floating | np.integer,
+    }[kind]
+    if isinstance(value, bool) or not isinstance(value, accepted):
+        raise TypeError(f"{name} is {type(value).__name__}; expected {kind.__name__}")
+    plain: Attribute = kind(value)
+    return plain
+
+
+def _decode(document: Document, kind: type) -> Any:
+    check_attributes(document, _FIELDS[kind], _OPTIONAL[kind])
+    check_datasets(document, _DATASETS)
+    json_of(document, _WRITER, dict)
+    values = {
+        entry.name: document.attributes[entry.name]
+        for entry in dataclasses.fields(kind)
+        if entry.name in document.attributes
+    }
+    return kind(u=array_of(document, "u"), history=json_of(document, "history", list), **values)
+
+
+def _check_not_negative(name: str, value: int) -> None:
+    if value < 0:
+        raise ProblemFileError(f"attribute '{name}' is {value}; expected at least 0")

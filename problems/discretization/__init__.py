@@ -1,0 +1,1 @@
+"""From a PDE to one-dimensional matrices: basis, quadrature, fluxes, boundary terms."""

@@ -1,0 +1,304 @@
+"""From a resolved term to its one-dimensional matrices and boundary sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ..statement.axis import Axis
+from ..statement.separable import Separable, separable_parts
+from .boundary_terms import (
+    SIDES,
+    Side,
+    boundary_penalty_matrix,
+    edge_data,
+    penalty_data,
+    value_at_end,
+)
+from .dg_matrices import (
+    NodalMatrix,
+    div_matrix,
+    grad_matrix,
+    mass_matrix,
+    penalty_matrix,
+)
+from .manufactured_sources import project_applied
+from .mode_operator import ModeOperator
+from .multiwavelets import to_hierarchical, to_nodal
+from .parts import OperatorTerm, SeparableVector
+from .projection import differentiate, sample
+from .quadrature import Function
+from .resolve_term import (
+    EdgeDatum,
+    ResolvedFactor,
+    ResolvedTerm,
+    coefficient_along,
+)
+from .space import Space
+
+__all__ = ["assemble_term", "boundary_sources"]
+
+
+def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
+    """Return the term as one hierarchical operator per axis, identities as None.
+
+    Parameters
+    ----------
+    term : ResolvedTerm
+        The term.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    OperatorTerm
+    """
+    modes: list[ModeOperator | None] = []
+    for axis in space.axes:
+        factors = term.along(axis)
+        if not factors:
+            modes.append(None)
+            continue
+        mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
+        modes.append(None if mode.is_identity else mode)
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    one_sided = len(derivatives) == 1 and (
+        derivatives[0].flux != "central" or derivatives[0].ends_by_sign
+    )
+    return OperatorTerm(tuple(modes), term.scale * term.time, one_sided)
+
+
+def boundary_sources(
+    term: ResolvedTerm, space: Space, *, explicit: bool = False
+) -> list[SeparableVector]:
+    """Return the sources that the data at the ends of the axes give to a term.
+
+    Parameters
+    ----------
+    term : ResolvedTerm
+        The term.
+    space : Space
+        Axes, levels, degree, exact solution.
+    explicit : bool
+        Whether IMEX methods treat the term, and so its sources, explicitly.
+
+    Returns
+    -------
+    list of SeparableVector
+        For each end with data and each separable part of the data: along the axis the edge
+        vector, times the matrices that stand before its factor; along the others the
+        projected data, times the term's matrices there.
+    """
+    found = []
+    for axis in space.axes:
+        factors = term.along(axis)
+        for place, factor in enumerate(factors):
+            for side, datum in zip(SIDES, factor.data, strict=True):
+                if datum is None:
+                    continue
+                values = []
+                for part in _parts(datum, space):
+                    value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
+                    if value * part.coefficient != 0.0:
+                        values.append((part, value))
+                if not values:
+                    continue
+                vector = _edge_vector(factors, place, side, space)
+                vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
+                nodal = to_hierarchical(vector, space.level(axis), space.degree)
+                for part, value in values:
+                    number = value * part.coefficient * term.scale
+                    source = _source(term, axis, number * nodal, part, space, datum.inner)
+                    found.append(replace(source, explicit=explicit))
+    return found
+
+
+def _source(
+    term: ResolvedTerm,
+    axis: Axis,
+    along: NDArray[np.float64],
+    part: Separable,
+    space: Space,
+    exact: bool,
+) -> SeparableVector:
+    """Return one source: `along` on the axis of the edge, the data's factors on the others.
+
+    The term acts on these by its matrices, or, on those of the exact solution, by calculus: its
+    derivative along another axis needs no data at that axis's ends.
+    """
+    vectors = []
+    for other in space.axes:
+        if other == axis:
+            vectors.append(along)
+            continue
+        level, degree = space.level(other), space.degree
+        factors = term.along(other)
+        if exact:
+            vectors.append(project_applied(factors, part.factor(other), other, space))
+            continue
+        vector = space.project(part.factor(other), other)
+        if factors:
+            nodal = _axis_matrix(factors, space) @ to_nodal(vector, level, degree)
+            vector = to_hierarchical(nodal, level, degree)
+        vectors.append(vector)
+    return SeparableVector(tuple(vectors), part.time * term.time)
+
+
+def _parts(datum: EdgeDatum, space: Space) -> Sequence[Separable]:
+    if isinstance(datum.data, str):
+        return space.exact
+    return separable_parts("boundary data", datum.data, space.axes)
+
+
+def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space: Space) -> float:
+    """Return the value at an end of the axis, or the slope there of a function that is one.
+
+    Data without a factor of the axis is the slope already.
+    """
+    if slope and callable(function):
+        samples = sample(function, axis, space.level(axis), space.degree)
+        return float(differentiate(samples, axis)[(0, 0) if side == "left" else (-1, -1)])
+    return value_at_end(axis, function, side)
+
+
+def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: Side) -> float:
+    """Return what the data is multiplied by, since the factor acts on inner factors of f.
+
+    A slope is multiplied by grad's coefficient and those between it and div, a value by the
+    coefficients that multiply f first. Data for other inner factors is of what they give.
+    """
+    derivatives = [factor for factor in inner if factor.is_derivative]
+    if datum.slope and inner[-1].kind != "grad":
+        raise ValueError(
+            f"the chain along {inner[-1].axis.name!r} multiplies f before it differentiates, and "
+            "cannot take the slope of f as Neumann data; write the product's derivative out"
+        )
+    if datum.slope or not derivatives:
+        return _coefficient_at(inner, side)
+    if isinstance(datum.data, str):
+        raise ValueError(
+            f"a factor along {derivatives[0].axis.name!r} acts on a derivative and cannot take its "
+            f"own boundary data {datum.data!r}; give the data of that derivative"
+        )
+    return 1.0
+
+
+def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
+    """Return the product of the factors' coefficients at an end."""
+    values = [value_at_end(factor.axis, factor.coefficient, side) for factor in factors]
+    return float(np.prod(values))
+
+
+def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix:
+    """Return the product of the factors along one axis, with its boundary penalties."""
+    matrix = _product([_matrix(factor, space) for factor in factors])
+    for place, side in _penalised(factors, space):
+        start = _chain_start(factors, place)
+        axis, level = factors[place].axis, space.level(factors[place].axis)
+        before = [_matrix(factor, space) for factor in factors[:start]]
+        after = [_matrix(factor, space) for factor in factors[place + 1 :]]
+        penalty = boundary_penalty_matrix(
+            axis,
+            level,
+            space.degree,
+            _strength(factors[start : place + 1], side, space),
+            sides=(side,),
+            tau=space.boundary_penalty,
+        )
+        matrix = matrix + _product([*before, _divided(penalty, axis, space), *after])
+    return csr_array(matrix)
+
+
+def _edge_vector(
+    factors: Sequence[ResolvedFactor], place: int, side: Side, space: Space
+) -> NDArray[np.float64]:
+    """Return the nodal vector that a unit datum at one end gives through one factor."""
+    factor = factors[place]
+    axis, level = factor.axis, space.level(factor.axis)
+    coefficient = space.coefficient(factor.coefficient, axis)
+    vector = _divided(edge_data(axis, level, space.degree, side, coefficient), axis, space)
+    for earlier in reversed(factors[:place]):
+        vector = _matrix(earlier, space) @ vector
+    if (place, side) in _penalised(factors, space):
+        start = _chain_start(factors, place)
+        strength = _strength(factors[start : place + 1], side, space)
+        tau = space.boundary_penalty
+        extra = penalty_data(axis, level, space.degree, side, strength, tau=tau)
+        extra = _divided(extra, axis, space)
+        for earlier in reversed(factors[:start]):
+            extra = _matrix(earlier, space) @ extra
+        vector = vector + extra
+    return np.asarray(vector, dtype=np.float64)
+
+
+def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> float:
+    """Return the coefficient of a boundary penalty: the chain's, times the volume element."""
+    axis = factors[0].axis
+    return value_at_end(
+        axis, space.coefficient(coefficient_along(factors), axis), side, "coefficient"
+    )
+
+
+def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:
+    """Return where a chain div … grad has Dirichlet data: the place of grad, and the side."""
+    found: list[tuple[int, Side]] = []
+    if space.boundary_penalty == 0.0:
+        return found
+    for place, factor in enumerate(factors):
+        start = _chain_start(factors, place)
+        if factor.kind != "grad" or start == place:
+            continue
+        for k, side in enumerate(SIDES):
+            if factor.edges[k] == "dirichlet" and factors[start].edges[k] != "dirichlet":
+                found.append((place, side))
+    return found
+
+
+def _chain_start(factors: Sequence[ResolvedFactor], place: int) -> int:
+    """Return the place of the div that stands before a grad, with masses between at most."""
+    for earlier in range(place - 1, -1, -1):
+        if factors[earlier].kind == "div":
+            return earlier
+        if factors[earlier].kind != "mass":
+            break
+    return place
+
+
+def _product(matrices: Sequence[NodalMatrix]) -> NodalMatrix:
+    return reduce(lambda left, right: left @ right, matrices)
+
+
+def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
+    """Return the nodal matrix of one factor, multiplied by the inverse mass matrix."""
+    axis, level, degree = factor.axis, space.level(factor.axis), space.degree
+    if factor.kind == "mass" and not callable(factor.coefficient):
+        return mass_matrix(axis, level, degree, factor.coefficient)
+    coefficient = space.coefficient(factor.coefficient, axis)
+    if factor.kind == "mass":
+        return _divided(mass_matrix(axis, level, degree, coefficient), axis, space)
+    builders: dict[str, Callable[..., NodalMatrix]] = {
+        "div": div_matrix,
+        "grad": grad_matrix,
+        "penalty": penalty_matrix,
+    }
+    matrix = builders[factor.kind](
+        axis, level, degree, coefficient, flux=factor.flux, boundary=factor.edges
+    )
+    return _divided(matrix, axis, space)
+
+
+Nodal = TypeVar("Nodal", NodalMatrix, NDArray[np.float64])
+
+
+def _divided(values: Nodal, axis: Axis, space: Space) -> Nodal:
+    """Return the inverse mass matrix of an axis times a nodal matrix or vector."""
+    if axis not in space.volume:
+        return values
+    result: Nodal = space.volume[axis].inverse_mass @ values
+    return result

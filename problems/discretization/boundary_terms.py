@@ -1,0 +1,177 @@
+"""What is given at the ends of an axis: data of first and second derivatives, boundary penalties.
+
+Matrices and vectors are in the nodal basis of the finest cells, as in
+`batchkron.problems.discretization.dg_matrices`.
+"""
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..statement.axis import Axis
+from .dg_matrices import NodalMatrix, block_diagonal
+from .multiwavelets import check_degree, check_level, legendre_values
+from .quadrature import Function, evaluate
+
+__all__ = ["SIDES", "Side", "boundary_penalty_matrix", "edge_data", "penalty_data", "value_at_end"]
+
+Side: TypeAlias = Literal["left", "right"]
+SIDES: tuple[Side, Side] = ("left", "right")
+
+
+def boundary_penalty_matrix(
+    axis: Axis,
+    level: int,
+    degree: int,
+    coefficient: Function = 1.0,
+    *,
+    sides: tuple[Side, ...] = ("left", "right"),
+    tau: float = 1.0,
+) -> NodalMatrix:
+    """-(τ/h) g φ φ^T at ends of the axis: ties f to its Dirichlet datum there.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree; h is the width of a finest cell.
+    coefficient : callable or float
+        g, the coefficient of the second-order operator.
+    sides : tuple of "left", "right"
+        The ends.
+    tau : float
+        τ, a number without unit.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
+        One block per side. It makes the Dirichlet chain div @ grad regular.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong kind or is out of range.
+    """
+    n = check_degree(degree) + 1
+    cells = 1 << check_level(level)
+    blocks = np.zeros((cells, n, n))
+    for side in sides:
+        cell, trace = _trace(axis, level, degree, side)
+        strength = (
+            tau / axis.cell_width(level) * value_at_end(axis, coefficient, side, "coefficient")
+        )
+        blocks[cell] -= strength * np.outer(trace, trace)
+    return block_diagonal(blocks)
+
+
+def penalty_data(
+    axis: Axis,
+    level: int,
+    degree: int,
+    side: Side,
+    coefficient: Function = 1.0,
+    *,
+    tau: float = 1.0,
+) -> NDArray[np.float64]:
+    """+(τ/h) g φ at an end of the axis: what `boundary_penalty_matrix` needs for a unit datum.
+
+    Parameters
+    ----------
+    axis, level, degree, coefficient, tau
+        As in `boundary_penalty_matrix`.
+    side : {"left", "right"}
+        The end.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Nodal coefficients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong kind or is out of range.
+    """
+    cell, trace = _trace(axis, level, degree, side)
+    vector = np.zeros((1 << level, degree + 1))
+    strength = tau / axis.cell_width(level) * value_at_end(axis, coefficient, side, "coefficient")
+    vector[cell] = strength * trace
+    return vector.ravel()
+
+
+def edge_data(
+    axis: Axis, level: int, degree: int, side: Side, coefficient: Function = 1.0
+) -> NDArray[np.float64]:
+    """-g φ at the left end or +g φ at the right one: the source of a unit datum.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree.
+    side : {"left", "right"}
+        The end.
+    coefficient : callable or float
+        g of the operator.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Nodal coefficients. For a datum u_b at a "dirichlet" end, `div_matrix` and `grad_matrix`
+        applied to f are completed by u_b times this vector; in a chain it is multiplied by the
+        matrices that stand before its own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong kind or is out of range.
+
+    Examples
+    --------
+    >>> edge_data(Axis("x", 0, 1), 1, 0, "right")
+    array([0.        , 1.41421356])
+    """
+    cell, trace = _trace(axis, level, degree, side)
+    vector = np.zeros((1 << level, degree + 1))
+    sign = -1.0 if side == "left" else 1.0
+    vector[cell] = sign * value_at_end(axis, coefficient, side, "coefficient") * trace
+    return vector.ravel()
+
+
+def value_at_end(axis: Axis, function: Function, side: Side, what: str = "function") -> float:
+    """Return the value of a function at an end of the axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    function : callable or float
+        A function of the axis.
+    side : {"left", "right"}
+        The end.
+    what : str
+        What the function is, for the text of an error.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function does not give a finite real number.
+    """
+    point = np.array([axis.lower if side == "left" else axis.upper])
+    return float(evaluate(function, point, f"{what} of {axis.name!r}")[0])
+
+
+def _trace(axis: Axis, level: int, degree: int, side: Side) -> tuple[int, NDArray[np.float64]]:
+    """Cell at an end of the axis, and its functions' values there."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side is {side!r}; expected 'left' or 'right'")
+    cell = 0 if side == "left" else (1 << check_level(level)) - 1
+    end = -1.0 if side == "left" else 1.0
+    return cell, legendre_values(end, check_degree(degree), axis.cell_width(level))

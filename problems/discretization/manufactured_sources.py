@@ -1,0 +1,200 @@
+"""Sources from a known solution: s = ∂f/∂t - Σ terms(f), as separable vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..statement.axis import Axis
+from ..statement.separable import Separable
+from ..statement.terms import Term, TermFactor
+from ..statement.time import constant
+from .parts import ExactSolution, SeparableVector
+from .projection import (
+    differentiate,
+    project_derivative,
+    project_samples,
+    remainder_gram,
+    sample,
+)
+from .quadrature import Function
+from .resolve_term import ResolvedFactor
+from .space import Space
+from .volume_element import VolumeElement
+
+__all__ = ["exact_solution", "project_applied", "project_separable", "sources_from_exact"]
+
+
+def project_separable(part: Separable, space: Space) -> SeparableVector:
+    """Return the one-dimensional projections of a separable function.
+
+    Parameters
+    ----------
+    part : Separable
+        The function; its number in front goes into the first axis.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    SeparableVector
+    """
+    factors = [space.project(part.factor(axis), axis) for axis in space.axes]
+    factors[0] = part.coefficient * factors[0]
+    return SeparableVector(tuple(factors), part.time)
+
+
+def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
+    """Return the projections of a known solution and what they leave out.
+
+    Parameters
+    ----------
+    parts : sequence of Separable
+        The solution, a sum.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    ExactSolution
+    """
+    grams = []
+    for axis, level in zip(space.axes, space.levels, strict=True):
+        volume = space.volume[axis].function if axis in space.volume else None
+        functions = [part.factor(axis) for part in parts]
+        grams.append(remainder_gram(functions, axis, level, space.degree, volume))
+    numbers = np.array([part.coefficient for part in parts])
+    grams[0] = grams[0] * np.outer(numbers, numbers)
+    vectors = tuple(project_separable(part, space) for part in parts)
+    return ExactSolution(vectors, np.stack(grams))
+
+
+def sources_from_exact(
+    terms: Sequence[Term],
+    parts: Sequence[Separable],
+    space: Space,
+    *,
+    explicit: Sequence[bool] | None = None,
+) -> list[SeparableVector]:
+    """Return s = ∂f/∂t - Σ terms(f) for a known solution f.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The right-hand side of f_t = Σ terms(f) + s.
+    parts : sequence of Separable
+        f, a sum.
+    space : Space
+        Axes, levels and degree.
+    explicit : sequence of bool, optional
+        Of each term whether IMEX methods treat it, and so -term(f), explicitly; by default none.
+
+    Returns
+    -------
+    list of SeparableVector
+        Per part one for the derivative in time (unless it is zero) and one per term. A div that
+        is applied last is projected in weak form, so that it differentiates nothing; other
+        derivatives are spectral, on every finest cell.
+    """
+    found = []
+    sides = [False] * len(terms) if explicit is None else explicit
+    for part in parts:
+        projected = project_separable(part, space)
+        slope = part.time.derivative()
+        if slope != constant(0.0):
+            found.append(SeparableVector(projected.factors, slope))
+        for term, side in zip(terms, sides, strict=True):
+            number = -term.scale * part.coefficient
+            time = term.time * part.time
+            if number == 0.0 or time == constant(0.0):
+                continue
+            if any(factor.kind == "penalty" for factor in term.factors):
+                continue  # a smooth function has no jumps
+            factors = [
+                project_applied(
+                    [factor for factor in term.factors if factor.axis == axis],
+                    part.factor(axis),
+                    axis,
+                    space,
+                )
+                for axis in space.axes
+            ]
+            factors[0] = number * factors[0]
+            found.append(SeparableVector(tuple(factors), time, side))
+    return found
+
+
+def project_applied(
+    factors: Sequence[TermFactor] | Sequence[ResolvedFactor],
+    function: Function,
+    axis: Axis,
+    space: Space,
+) -> NDArray[np.float64]:
+    """Project factor_1 factor_2 … f along one axis, the right factor applied first.
+
+    Parameters
+    ----------
+    factors : sequence of TermFactor or ResolvedFactor
+        The factors along the axis, without penalties.
+    function : callable or float
+        f, a smooth function of the axis.
+    axis : Axis
+        The axis.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Hierarchical coefficients.
+    """
+    level, degree = space.level(axis), space.degree
+    if not factors:
+        return space.project(function, axis)
+    volume = space.volume.get(axis)
+    samples = sample(function, axis, level, degree)
+    for place in range(len(factors) - 1, -1, -1):
+        factor = factors[place]
+        if factor.kind == "div" and place == 0 and volume is not None:
+            weighted = sample(volume.times(factor.coefficient), axis, level, degree)
+            flux = weighted * _finite(samples, axis)
+            return volume.divide(project_derivative(flux, axis, degree))
+        # at an end where dV vanishes it may be infinite: the projection does not look there
+        values = sample(factor.coefficient, axis, level, degree, finite=volume is None)
+        if factor.kind == "grad":
+            samples = differentiate(_finite(samples, axis), axis)
+        with np.errstate(invalid="ignore"):
+            samples = values * samples
+        if factor.kind == "div" and place == 0:
+            return project_derivative(samples, axis, degree)
+        if factor.kind == "div":
+            samples = _divergence(_finite(samples, axis), volume, axis)
+    if volume is not None:
+        return volume.project_samples(samples)
+    return project_samples(samples, axis, degree)
+
+
+def _finite(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
+    """Return samples that a derivative is taken of, ends included."""
+    if not np.all(np.isfinite(samples)):
+        raise ValueError(
+            f"sources from the exact solution cannot be differentiated along {axis.name!r} after a "
+            "coefficient that is infinite at an end; give sources=..."
+        )
+    return samples
+
+
+def _divergence(
+    samples: NDArray[np.float64], volume: VolumeElement | None, axis: Axis
+) -> NDArray[np.float64]:
+    """Return samples of (1/dV) ∂(dV f)/∂x, from samples of f."""
+    if volume is None:
+        return differentiate(samples, axis)
+    if np.any(volume.samples <= 0.0):
+        raise ValueError(
+            f"sources from the exact solution cannot go through a div along {axis.name!r} that is "
+            "not applied last, because the volume element vanishes at an end; give sources=..."
+        )
+    return differentiate(volume.samples * samples, axis) / volume.samples

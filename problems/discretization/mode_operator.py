@@ -1,0 +1,451 @@
+"""One-dimensional operators in the hierarchical basis, stored by blocks of connected cells."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, eye_array, kron, vstack
+
+from .multiwavelets import check_degree, check_level, filters
+
+DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
+_PORTIONS = 16  # of rows that an operator is transformed in, for less memory at once
+_MOST_CELLS = 1 << 31  # whose pairs have numbers of 64 bits
+_LARGEST_TABLE = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class ModeOperator:
+    """A one-dimensional operator A as the n x n blocks of its connected pairs of cells.
+
+    Parameters
+    ----------
+    cells : int
+        Number of hierarchical cells, 2^level.
+    n : int
+        Functions per cell, degree + 1.
+    rows, columns : int64 (count,)
+        1-D indices of the output and input cell of each block, sorted by (row, column), no pair
+        twice.
+    blocks : float64 (count, n, n)
+        ``blocks[b, i, j]`` takes coefficient j of cell ``columns[b]`` to coefficient i of cell
+        ``rows[b]``. Pairs that are not listed are zero.
+
+    Raises
+    ------
+    IndexError
+        If a row or column is not in 0 … cells - 1.
+    ValueError
+        If shapes do not agree, the pairs are not sorted and distinct, ``cells`` is no power of
+        two, or a block is not finite.
+
+    Notes
+    -----
+    The arrays are copied and read-only. Two operators are equal only if they are the same object.
+
+    Examples
+    --------
+    >>> ModeOperator.identity(cells=2, n=1).to_dense()
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    holds_copies: ClassVar[bool] = True  # so that nobody else writes to the arrays
+
+    cells: int
+    n: int
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    blocks: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        """Copy the arrays and check them."""
+        for name, dtype in (("rows", np.int64), ("columns", np.int64), ("blocks", np.float64)):
+            given = np.asarray(getattr(self, name))
+            if dtype is np.int64 and given.dtype.kind not in "iu" and given.size:
+                raise TypeError(f"{name} has dtype {given.dtype}; expected integers")
+            array = np.array(given, dtype=dtype, order="C")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if self.cells < 1 or self.cells & (self.cells - 1):
+            raise ValueError(f"cells is {self.cells}; expected a power of two, 2^level")
+        if self.cells > _MOST_CELLS:
+            raise ValueError(f"cells is {self.cells}; expected at most 2^31")
+        count = self.rows.size
+        for name, shape in (
+            ("rows", (count,)),
+            ("columns", (count,)),
+            ("blocks", (count, self.n, self.n)),
+        ):
+            if getattr(self, name).shape != shape:
+                raise ValueError(
+                    f"{name} has shape {getattr(self, name).shape}; expected {shape} for "
+                    f"{count} rows and n = {self.n}"
+                )
+        for name in ("rows", "columns"):
+            ids = getattr(self, name)
+            wrong = np.flatnonzero((ids < 0) | (ids >= self.cells))
+            if wrong.size:
+                raise IndexError(
+                    f"{name}[{wrong[0]}] is {ids[wrong[0]]}; expected 0 … {self.cells - 1}"
+                )
+        wrong = np.flatnonzero(np.diff(self._keys) <= 0)
+        if wrong.size:
+            raise ValueError(
+                f"rows and columns are not sorted and distinct at entry {wrong[0] + 1}; "
+                "sort the blocks by (row, column) and add up those of the same pair"
+            )
+        wrong = np.flatnonzero(~np.isfinite(self.blocks).all(axis=(1, 2)))
+        if wrong.size:
+            raise ValueError(
+                f"blocks[{wrong[0]}] holds a value that is not finite; expected numbers, none "
+                "that are NaN or infinite"
+            )
+
+    def __repr__(self) -> str:
+        size = f"{self.n}×{self.n}"
+        return f"<ModeOperator: {self.rows.size} blocks {size} of {self.cells} cells>"
+
+    @property
+    def level(self) -> int:
+        """Finest level, log2(cells)."""
+        return self.cells.bit_length() - 1
+
+    @property
+    def degree(self) -> int:
+        """Polynomial degree, n - 1."""
+        return self.n - 1
+
+    @property
+    def size(self) -> int:
+        """Number of rows and of columns, cells * n."""
+        return self.cells * self.n
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the operator is the identity, exactly."""
+        return (
+            self.rows.size == self.cells
+            and np.array_equal(self.rows, self.columns)
+            and bool((self.blocks == np.eye(self.n)).all())
+        )
+
+    @cached_property
+    def _keys(self) -> NDArray[np.int64]:
+        return self.rows * self.cells + self.columns
+
+    @cached_property
+    def _table(self) -> NDArray[np.int32]:
+        table = np.full(self.cells * self.cells, -1, dtype=np.int32)
+        table[self._keys] = np.arange(self._keys.size)
+        return table
+
+    def find(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the blocks of pairs of cells, -1 where the operator has none.
+
+        Parameters
+        ----------
+        rows, columns : int64 (...)
+            1-D cell indices, each in 0 … cells - 1.
+
+        Returns
+        -------
+        int64 (...)
+            Indices into `blocks`.
+        """
+        keys = rows * np.int64(self.cells) + columns
+        if self.cells <= _LARGEST_TABLE:
+            return np.asarray(self._table[keys], dtype=np.int64)
+        if not self._keys.size:
+            return np.full(keys.shape, -1, dtype=np.int64)
+        places = np.minimum(np.searchsorted(self._keys, keys), self._keys.size - 1)
+        return np.where(self._keys[places] == keys, places, -1).astype(np.int64)
+
+    def row_range(
+        self, rows: NDArray[np.int64], last_columns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the blocks of rows lie, up to a last column.
+
+        Parameters
+        ----------
+        rows, last_columns : int64 (m,)
+            1-D cell indices, each in 0 … cells - 1.
+
+        Returns
+        -------
+        first, stop : int64 (m,)
+            Blocks first … stop - 1 are those of the row with columns 0 … last_column.
+        """
+        starts = rows * np.int64(self.cells)
+        first = np.searchsorted(self._keys, starts)
+        stop = np.searchsorted(self._keys, starts + last_columns, side="right")
+        return first.astype(np.int64), stop.astype(np.int64)
+
+    def transpose(self) -> "ModeOperator":
+        """A^T, with each block transposed.
+
+        Returns
+        -------
+        ModeOperator
+            A new operator.
+        """
+        order = np.lexsort((self.rows, self.columns))
+        return ModeOperator(
+            self.cells,
+            self.n,
+            self.columns[order],
+            self.rows[order],
+            self.blocks[order].transpose(0, 2, 1),
+        )
+
+    def multiply(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Multiply one vector of one-dimensional coefficients, A c.
+
+        Parameters
+        ----------
+        vector : float64 (cells * n,)
+            Hierarchical coefficients c.
+
+        Returns
+        -------
+        float64 (cells * n,)
+            A fresh array.
+        """
+        inputs = vector.reshape(self.cells, self.n)[self.columns]
+        result = np.zeros((self.cells, self.n))
+        np.add.at(result, self.rows, np.einsum("bij,bj->bi", self.blocks, inputs))
+        return result.ravel()
+
+    def to_dense(self) -> NDArray[np.float64]:
+        """Matrix of the operator, dense.
+
+        Returns
+        -------
+        float64 (cells * n, cells * n)
+            A fresh array.
+        """
+        dense = np.zeros((self.cells, self.n, self.cells, self.n))
+        dense[self.rows, :, self.columns, :] = self.blocks
+        return dense.reshape(self.size, self.size)
+
+    @classmethod
+    def identity(cls, cells: int, n: int) -> "ModeOperator":
+        """I, the identity operator.
+
+        Parameters
+        ----------
+        cells, n : int
+            Number of cells, a power of two, and of functions per cell.
+
+        Returns
+        -------
+        ModeOperator
+            With one block per cell.
+        """
+        diagonal = np.arange(cells, dtype=np.int64)
+        return cls(cells, n, diagonal, diagonal, np.broadcast_to(np.eye(n), (cells, n, n)))
+
+    @classmethod
+    def from_dense(
+        cls, matrix: NDArray[np.float64], n: int, *, tolerance: float = 0.0
+    ) -> "ModeOperator":
+        """Blocks of a hierarchical matrix.
+
+        Parameters
+        ----------
+        matrix : float64 (cells * n, cells * n)
+            In the hierarchical basis.
+        n : int
+            Functions per cell.
+        tolerance : float
+            A block is dropped if none of its entries exceeds ``tolerance * max|matrix|``.
+
+        Returns
+        -------
+        ModeOperator
+            Zero blocks are dropped.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square or its size no multiple of n.
+        """
+        array = np.asarray(matrix, dtype=np.float64)
+        if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] % n:
+            raise ValueError(
+                f"matrix has shape {array.shape}; expected (cells * {n}, cells * {n}) for n = {n}"
+            )
+        cells = array.shape[0] // n
+        blocks = array.reshape(cells, n, cells, n).transpose(0, 2, 1, 3)
+        largest = _largest(blocks)
+        rows, columns = np.nonzero(largest > tolerance * largest.max(initial=0.0))
+        return cls(cells, n, rows, columns, blocks[rows, columns])
+
+    @classmethod
+    def from_nodal(
+        cls, matrix: "csr_array[Any, Any]", degree: int, *, tolerance: float | None = None
+    ) -> "ModeOperator":
+        """W A W^T: the blocks of a sparse nodal matrix in the hierarchical basis.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse array, float64 (cells * n, cells * n)
+            In the nodal (Legendre) basis of the finest cells.
+        degree : int
+            Polynomial degree, n - 1.
+        tolerance : float, optional
+            A block is dropped if none of its entries exceeds ``tolerance * max|W A W^T|``. The
+            default is what rounding leaves of a zero, 16 ε n.
+
+        Returns
+        -------
+        ModeOperator
+            Pairs of cells that the nodal matrix cannot couple are never stored: with a volume
+            term alone those whose supports do not overlap; with flux terms those that do not
+            touch either; each further flux operator of a chain reaches one finest cell further.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square or has no 2^level (degree + 1) rows.
+        """
+        n = check_degree(degree) + 1
+        cells = matrix.shape[0] // n
+        if matrix.shape != (cells * n, cells * n) or cells < 1 or cells & (cells - 1):
+            raise ValueError(
+                f"matrix has shape {matrix.shape}; expected 2^level * {n} rows and columns for "
+                f"degree {degree}"
+            )
+        transform = sparse_transform(cells.bit_length() - 1, degree)
+        shares = np.linspace(0, transform.nnz, _PORTIONS + 1)[1:-1]
+        cuts = np.unique(np.searchsorted(transform.indptr[n:-1:n], shares) + 1)
+        bounds = [0, *cuts[cuts < cells], cells]
+        back = csr_array(transform.T)
+        portions = (transform[a * n : b * n] @ matrix @ back for a, b in pairwise(bounds))
+        return cls._from_portions(portions, n, tolerance)
+
+    @classmethod
+    def from_sparse(
+        cls, matrix: "csr_array[Any, Any]", n: int, *, tolerance: float | None = None
+    ) -> "ModeOperator":
+        """Blocks of a sparse hierarchical matrix.
+
+        Parameters
+        ----------
+        matrix : scipy.sparse array, float64 (cells * n, cells * n)
+            In the hierarchical basis.
+        n : int
+            Functions per cell.
+        tolerance : float, optional
+            A block is dropped if none of its entries exceeds ``tolerance * max|matrix|``; by
+            default 16 ε n.
+
+        Returns
+        -------
+        ModeOperator
+        """
+        return cls._from_portions([matrix], n, tolerance)
+
+    @classmethod
+    def _from_portions(
+        cls, portions: Iterable["csr_array[Any, Any]"], n: int, tolerance: float | None
+    ) -> "ModeOperator":
+        """Take a matrix apart that is given in portions of rows.
+
+        What is small next to the largest entry so far is so next to the largest of all, and is
+        dropped at once.
+        """
+        relative = DROP_TOLERANCE * n if tolerance is None else tolerance
+        cells, most, found = 0, 0.0, []
+        for portion in portions:
+            blocks = portion.tobsr((n, n))
+            blocks.sort_indices()
+            rows = cells + np.repeat(np.arange(blocks.indptr.size - 1), np.diff(blocks.indptr))
+            cells += blocks.indptr.size - 1
+            largest = _largest(blocks.data)
+            most = max(most, largest.max(initial=0.0))
+            kept = largest > relative * most
+            found.append((rows[kept], blocks.indices[kept], blocks.data[kept], largest[kept]))
+        rows, columns, data, largest = map(np.concatenate, zip(*found, strict=True))
+        found.clear()
+        kept = largest > relative * most
+        return cls(cells, n, rows[kept], columns[kept], data if kept.all() else data[kept])
+
+
+def _largest(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest magnitude in each of the blocks (..., n, n)."""
+    return np.asarray(np.abs(blocks).max(axis=(-2, -1), initial=0.0))
+
+
+@lru_cache(maxsize=8)
+def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
+    """W of `basis.to_hierarchical` as a sparse matrix.
+
+    Parameters
+    ----------
+    level, degree : int
+        Finest level and degree.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
+        Row: hierarchical function, column: nodal function. Shared: not to be written to.
+    """
+    two_scale = filters(degree)
+    scaling = np.hstack((two_scale.H0, two_scale.H1))
+    wavelets = np.hstack((two_scale.G0, two_scale.G1))
+    transform = csr_array(np.eye(degree + 1))
+    for finer in range(1, level + 1):
+        halves = eye_array(1 << (finer - 1))
+        coarse = transform @ kron(halves, scaling, format="csr")
+        transform = vstack((coarse, kron(halves, wavelets, format="csr")), format="csr")
+    return csr_array(transform)
+
+
+def connected(level: int, kind: str) -> NDArray[np.bool_]:
+    """Which pairs of hierarchical cells can be coupled by a one-dimensional operator.
+
+    Parameters
+    ----------
+    level : int
+        Finest level.
+    kind : {"volume", "full"}
+        "volume": the supports overlap; "full": they overlap or touch, also across the periodic
+        boundary, as numerical fluxes need.
+
+    Returns
+    -------
+    bool (2^level, 2^level)
+        Symmetric. Levels 0 and 1 are connected to everything.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown.
+
+    Examples
+    --------
+    >>> connected(2, "volume").astype(int)
+    array([[1, 1, 1, 1],
+           [1, 1, 1, 1],
+           [1, 1, 1, 0],
+           [1, 1, 0, 1]])
+    """
+    if kind not in ("volume", "full"):
+        raise ValueError(f"kind is {kind!r}; expected 'volume' or 'full'")
+    count = 1 << check_level(level)
+    cells = np.arange(count)
+    cell_level = np.frexp(cells)[1]
+    width = count >> np.maximum(cell_level - 1, 0)
+    start = (cells - (1 << np.maximum(cell_level - 1, 0)) * (cell_level > 0)) * width
+    stop = start + width
+    reach = int(kind == "full")
+    table = (start[:, None] < stop + reach) & (start < stop[:, None] + reach)
+    if kind == "full":
+        at_start, at_stop = start == 0, stop == count
+        table |= (at_start[:, None] & at_stop) | (at_stop[:, None] & at_start)
+    return np.asarray(table)

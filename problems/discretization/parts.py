@@ -1,0 +1,194 @@
+"""The values that a discretized problem is made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..statement.descriptions import count, time_text
+from ..statement.time import TimeFunction
+from .mode_operator import ModeOperator
+
+__all__ = ["ExactSolution", "OperatorTerm", "SeparableVector", "StepperSettings"]
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTerm:
+    """One term time(t) · (A_1 ⊗ … ⊗ A_d) of the operator.
+
+    Attributes
+    ----------
+    modes : tuple of (ModeOperator or None)
+        One 1-D hierarchical operator per axis; None is the identity.
+    time : TimeFunction
+        The coefficient's dependence on time.
+    one_sided : bool
+        Whether the matrices take traces from one side, as upwind fluxes do, so that the term grows
+        without bound where ``time`` is negative. False by default. IMEX methods treat such terms
+        explicitly, and the others implicitly.
+    """
+
+    modes: tuple[ModeOperator | None, ...]
+    time: TimeFunction
+    one_sided: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "modes", tuple(self.modes))
+        object.__setattr__(self, "one_sided", bool(self.one_sided))
+        for k, mode in enumerate(self.modes):
+            if mode is not None and not isinstance(mode, ModeOperator):
+                raise TypeError(
+                    f"modes[{k}] must be a ModeOperator or None (the identity), "
+                    f"got {type(mode).__name__}"
+                )
+        _check_time(self.time)
+
+    def __repr__(self) -> str:
+        modes = " ⊗ ".join("I" if mode is None else repr(mode) for mode in self.modes)
+        return f"<OperatorTerm {time_text(self.time)} * {modes}>"
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableVector:
+    """A separable function time(t) · (c_1 ⊗ … ⊗ c_d) in hierarchical coefficients.
+
+    Attributes
+    ----------
+    factors : tuple of ndarray, shape (cells_k * n,), float64
+        1-D hierarchical coefficients per axis, up to the grid's finest level there.
+    time : TimeFunction
+        The dependence on time.
+    explicit : bool
+        Whether IMEX methods treat a source explicitly: it holds the boundary data, or the part of a
+        manufactured source, of a term with one-sided traces. False by default.
+    """
+
+    factors: tuple[NDArray[np.float64], ...]
+    time: TimeFunction
+    explicit: bool = False
+
+    def __post_init__(self) -> None:
+        frozen = []
+        for k, factor in enumerate(self.factors):
+            frozen.append(read_only(f"factors[{k}]", factor, dimensions=1))
+        object.__setattr__(self, "factors", tuple(frozen))
+        object.__setattr__(self, "explicit", bool(self.explicit))
+        _check_time(self.time)
+
+    def __repr__(self) -> str:
+        sizes = " ⊗ ".join(str(factor.size) for factor in self.factors)
+        return f"<SeparableVector {time_text(self.time)} * {sizes} coefficients>"
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSolution:
+    """A known solution f = Σ_r time_r(t) Π_k Φ_kr(x_k).
+
+    Attributes
+    ----------
+    parts : tuple of SeparableVector
+        The 1-D projections of each part r, up to the grid's finest level per axis.
+    remainders : ndarray, shape (d, parts, parts), float64
+        Per axis k the Gram matrix ∫ (Φ_kr - PΦ_kr)(Φ_ks - PΦ_ks) dx of what the finest level
+        leaves out, from quadrature of the differences themselves.
+    """
+
+    parts: tuple[SeparableVector, ...]
+    remainders: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not self.parts:
+            raise ValueError("parts is empty; an exact solution has at least one separable part")
+        remainders = read_only("remainders", self.remainders, dimensions=3)
+        expected = (len(self.parts[0].factors), len(self.parts), len(self.parts))
+        if remainders.shape != expected:
+            raise ValueError(
+                f"remainders has shape {remainders.shape}; expected {expected}: a Gram matrix "
+                f"of the {expected[1]} parts for each of the {expected[0]} axes"
+            )
+        object.__setattr__(self, "remainders", remainders)
+
+    def __repr__(self) -> str:
+        return f"<ExactSolution: {count(len(self.parts), 'separable part')}>"
+
+
+@dataclass(frozen=True)
+class StepperSettings:
+    """How a problem is stepped in time unless its user says otherwise.
+
+    Attributes
+    ----------
+    method : str
+        Name of the time stepper, such as "ssp-rk3".
+    dt : float
+        Time step, in the problem's unit of time; positive.
+    until : float
+        Final time.
+    """
+
+    method: str
+    dt: float
+    until: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or not self.method:
+            raise TypeError(f"method must be the name of a time stepper, got {self.method!r}")
+        if not (math.isfinite(self.dt) and self.dt > 0.0):
+            raise ValueError(f"dt must be positive and finite, got {self.dt!r}")
+        if not math.isfinite(self.until):
+            raise ValueError(f"until must be finite, got {self.until!r}")
+        object.__setattr__(self, "dt", float(self.dt))
+        object.__setattr__(self, "until", float(self.until))
+
+
+def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float64]:
+    """Return a read-only C-ordered float64 copy, or the array itself if it is already that.
+
+    Parameters
+    ----------
+    name : str
+        What the array is, for the error message.
+    array : array_like
+        Real and finite values.
+    dimensions : int
+        The number of dimensions that it must have.
+
+    Returns
+    -------
+    ndarray, float64
+
+    Raises
+    ------
+    TypeError
+        For a dtype that is not real.
+    ValueError
+        For another number of dimensions or values that are not finite.
+    """
+    given = np.asarray(array)
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {given.dtype}; expected real numbers (float64)")
+    if given.ndim != dimensions:
+        raise ValueError(f"{name} has {given.ndim} dimensions; expected {dimensions}")
+    if not np.all(np.isfinite(given)):
+        place = np.argwhere(~np.isfinite(given))[0]
+        raise ValueError(
+            f"{name}[{', '.join(map(str, place))}] is {given[tuple(place)]}; expected finite "
+            "values, none that are NaN or infinite"
+        )
+    if given.dtype == np.float64 and given.flags.c_contiguous and not given.flags.writeable:
+        return given
+    copy = np.array(given, dtype=np.float64, order="C")
+    copy.flags.writeable = False
+    return copy
+
+
+def _check_time(function: object) -> None:
+    if not isinstance(function, TimeFunction):
+        raise TypeError(
+            f"time must be a TimeFunction of batchkron.problems.time (such as "
+            f"time.constant(1.0)), got {type(function).__name__}"
+        )

@@ -1,0 +1,360 @@
+"""Functions of one coordinate on the finest cells: samples, projection, derivative, remainder.
+
+Samples are the values of a function at fixed points of every finest cell, in an array
+(2^level, q + 2): the cell's left end, its q Gauss nodes, its right end. Sampled functions are
+added, multiplied and differentiated as plain arrays, and then projected.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..statement.axis import Axis
+from .multiwavelets import (
+    check_degree,
+    check_level,
+    legendre_derivatives,
+    legendre_values,
+    to_hierarchical,
+)
+from .quadrature import Function, cell_points, evaluate, gauss_rule
+
+_FEWEST_NODES = 24  # per cell
+_NODES_OF_AN_AXIS = 96  # at least, on a grid of few cells
+
+
+def projection_nodes(level: int, degree: int) -> int:
+    """q, the number of Gauss nodes per finest cell that projections use.
+
+    Parameters
+    ----------
+    level, degree : int
+        Finest level and degree.
+
+    Returns
+    -------
+    int
+        Never below 24, more on coarse grids and for high degrees: smooth functions are projected
+        to rounding.
+    """
+    cells = 1 << check_level(level)
+    return max(_FEWEST_NODES, 2 * (check_degree(degree) + 1) + 8, -(-_NODES_OF_AN_AXIS // cells))
+
+
+def sample_points(axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
+    """Points of the samples: left end, Gauss nodes and right end of every finest cell.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree.
+
+    Returns
+    -------
+    float64 (2^level, q + 2)
+        With q = ``projection_nodes(level, degree)``.
+    """
+    return cell_points(axis, level, _reference_points(projection_nodes(level, degree)))
+
+
+def sample(
+    function: Function, axis: Axis, level: int, degree: int, *, finite: bool = True
+) -> NDArray[np.float64]:
+    """Values of a function at the sample points.
+
+    Parameters
+    ----------
+    function : callable or float
+        Called once, with a one-dimensional array of all points, ends of the axis included.
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree.
+    finite : bool
+        Whether values that are not finite are refused.
+
+    Returns
+    -------
+    float64 (2^level, q + 2)
+        Samples.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function does not give one finite real number per point.
+    """
+    points = sample_points(axis, level, degree)
+    return evaluate(function, points, f"function of {axis.name!r}", finite=finite)
+
+
+def node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
+    """Values of a function at the Gauss nodes of the sample points alone: inside of the cells.
+
+    Parameters
+    ----------
+    function, axis, level, degree
+        As in `sample`; the function is never called at an end of a cell.
+
+    Returns
+    -------
+    float64 (2^level, q)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function does not give one finite real number per point.
+    """
+    nodes, _ = gauss_rule(projection_nodes(level, degree))
+    return evaluate(function, cell_points(axis, level, nodes), f"function of {axis.name!r}")
+
+
+def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
+    """df/dx: samples of the derivative, cell by cell.
+
+    Parameters
+    ----------
+    samples : float64 (2^level, q + 2)
+        Samples of a function.
+    axis : Axis
+        The axis.
+
+    Returns
+    -------
+    float64 (2^level, q + 2)
+        Exact, up to rounding, for polynomials of degree q + 1 on each cell; jumps between cells
+        do not count.
+
+    Raises
+    ------
+    ValueError
+        If the samples have no 2^level rows.
+
+    Examples
+    --------
+    >>> x = Axis("x", -1, 1)
+    >>> slope = differentiate(sample(lambda s: s**3, x, 2, 1), x)
+    >>> np.allclose(slope, 3 * sample_points(x, 2, 1) ** 2)
+    True
+    """
+    matrix = _differentiation(samples.shape[1] - 2)
+    return np.asarray(samples @ matrix.T * (2.0 / axis.cell_width(_level_of(samples))))
+
+
+def project_samples(samples: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:
+    """∫ f φ for all φ of the hierarchical basis, from samples of f.
+
+    Parameters
+    ----------
+    samples : float64 (2^level, q + 2)
+        Samples of f; the values at the ends of the cells are not used.
+    axis : Axis
+        The axis.
+    degree : int
+        Polynomial degree of the basis.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Hierarchical coefficients.
+
+    Raises
+    ------
+    ValueError
+        If the samples have no 2^level rows.
+    """
+    _level_of(samples)
+    return _project_nodes(samples[:, 1:-1], axis, degree)
+
+
+def project_derivative(
+    samples: NDArray[np.float64], axis: Axis, degree: int
+) -> NDArray[np.float64]:
+    """∫ (df/dx) φ for all φ of the hierarchical basis, in weak form, from samples of f.
+
+    Parameters
+    ----------
+    samples : float64 (2^level, q + 2)
+        Samples of f.
+    axis : Axis
+        The axis.
+    degree : int
+        Polynomial degree of the basis.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Hierarchical coefficients.
+
+    Raises
+    ------
+    ValueError
+        If the samples have no 2^level rows.
+
+    Notes
+    -----
+    [f φ] - ∫ f φ' on every finest cell: f itself is never differentiated.
+
+    Examples
+    --------
+    >>> x = Axis("x", 0, 1)
+    >>> slope = project_derivative(sample(np.sin, x, 3, 2), x, 2)
+    >>> np.allclose(slope, project(np.cos, x, 3, 2), atol=1e-13)
+    True
+    """
+    level = _level_of(samples)
+    width = axis.cell_width(level)
+    nodes, weights = gauss_rule(samples.shape[1] - 2)
+    ends = legendre_values([-1.0, 1.0], degree, width)
+    slopes = legendre_derivatives(nodes, degree, width) * (weights * (width / 2))[:, None]
+    inside = samples[:, 1:-1] @ slopes
+    nodal = np.outer(samples[:, -1], ends[1]) - np.outer(samples[:, 0], ends[0]) - inside
+    return to_hierarchical(nodal.ravel(), level, degree)
+
+
+def project(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
+    """P f: the hierarchical coefficients ∫ f φ of a function.
+
+    Parameters
+    ----------
+    function : callable or float
+        f, called once with an array of Gauss nodes; never at an end of a cell.
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree.
+
+    Returns
+    -------
+    float64 (2^level (degree + 1),)
+        Hierarchical coefficients.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the function does not give one finite real number per point.
+
+    Examples
+    --------
+    >>> project(2.0, Axis("x", 0, 4), level=1, degree=0)
+    array([4., 0.])
+    """
+    return _project_nodes(node_values(function, axis, level, degree), axis, degree)
+
+
+def remainder_gram(
+    functions: Sequence[Function],
+    axis: Axis,
+    level: int,
+    degree: int,
+    volume: Function | None = None,
+) -> NDArray[np.float64]:
+    """∫ (f - Pf)(g - Pg) dV for all pairs of functions: what the finest level leaves out.
+
+    Parameters
+    ----------
+    functions : sequence of callable or float
+        The functions.
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree of the projection P, which is orthogonal in ∫ f g dV.
+    volume : callable or float, optional
+        dV, by default 1.
+
+    Returns
+    -------
+    float64 (len(functions), len(functions))
+        Symmetric and positive semidefinite: the remainders are formed at the nodes of a Gauss
+        rule, so that nothing cancels, in contrast to ‖f‖² - ‖Pf‖².
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a function does not give one finite real number per point.
+
+    Examples
+    --------
+    >>> gram = remainder_gram([lambda s: s**3], Axis("x", -1, 1), level=0, degree=2)
+    >>> np.allclose(gram, 8 / 175)  # the norm of 2/5 P_3
+    True
+    """
+    values = [node_values(function, axis, level, degree) for function in functions]
+    if not values:
+        return np.zeros((0, 0))
+    if volume is None:
+        remainders = [_remainder(entry, axis, degree) for entry in values]
+    else:
+        weights = node_values(volume, axis, level, degree)
+        remainders = [_weighted_remainder(entry, weights, axis, degree) for entry in values]
+    table = np.stack([remainder.ravel() for remainder in remainders])
+    return table @ table.T
+
+
+def _remainder(values: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:
+    """Values of f - Pf at the nodes, each times the root of its weight."""
+    nodes, weights = gauss_rule(values.shape[1])
+    width = axis.cell_width(_level_of(values))
+    shapes = legendre_values(nodes, degree, width)
+    scaled = weights * (width / 2)
+    rest = values - (values * scaled) @ shapes @ shapes.T
+    rest -= (rest * scaled) @ shapes @ shapes.T  # once more, against the rounding of the first
+    return np.asarray(rest * np.sqrt(scaled))
+
+
+def _weighted_remainder(
+    values: NDArray[np.float64], volume: NDArray[np.float64], axis: Axis, degree: int
+) -> NDArray[np.float64]:
+    """Values of f - Pf at the nodes, each times the root of its weight times dV."""
+    nodes, weights = gauss_rule(values.shape[1])
+    width = axis.cell_width(_level_of(values))
+    roots = np.sqrt(weights * (width / 2) * volume)
+    Q, _ = np.linalg.qr(roots[:, :, None] * legendre_values(nodes, degree, width))
+    rest = (values * roots)[:, :, None]
+    for _ in range(2):  # once more, against the rounding of the first
+        rest = rest - Q @ (Q.transpose(0, 2, 1) @ rest)
+    return np.asarray(rest[:, :, 0])
+
+
+def _project_nodes(values: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:
+    """Hierarchical coefficients from values (2^level, q) at the Gauss nodes."""
+    level = _level_of(values)
+    nodes, weights = gauss_rule(values.shape[1])
+    width = axis.cell_width(level)
+    shapes = legendre_values(nodes, check_degree(degree), width) * (weights * (width / 2))[:, None]
+    return to_hierarchical((values @ shapes).ravel(), level, degree)
+
+
+def _level_of(samples: NDArray[np.float64]) -> int:
+    cells = int(samples.shape[0]) if samples.ndim == 2 else 0
+    if cells < 1 or cells & (cells - 1):
+        raise ValueError(f"samples have shape {samples.shape}; expected (2^level, points)")
+    return cells.bit_length() - 1
+
+
+def _reference_points(count: int) -> NDArray[np.float64]:
+    return np.concatenate(([-1.0], gauss_rule(count)[0], [1.0]))
+
+
+@lru_cache(maxsize=64)
+def _differentiation(count: int) -> NDArray[np.float64]:
+    """D, derivatives at the sample points of the polynomial through the samples of one cell.
+
+    Notes
+    -----
+    Barycentric form with the diagonal as minus the sum of the row: Berrut and Trefethen,
+    *Barycentric Lagrange interpolation*, SIAM Review 46 (2004), section 9.3.
+    """
+    points = _reference_points(count)
+    gaps = points[:, None] - points
+    np.fill_diagonal(gaps, 1.0)
+    logarithms = -np.log(np.abs(gaps)).sum(axis=1)
+    weights = np.exp(logarithms - logarithms.max()) * (1 - 2 * (np.arange(points.size) % 2))
+    matrix = weights / weights[:, None] / gaps
+    np.fill_diagonal(matrix, 0.0)
+    np.fill_diagonal(matrix, -matrix.sum(axis=1))
+    matrix.setflags(write=False)
+    return np.asarray(matrix)

@@ -1,0 +1,142 @@
+"""Gauss quadrature on the cells of an axis, and the values of functions there."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+from numpy.typing import ArrayLike, NDArray
+
+from ..statement.axis import Axis
+from ..statement.number_checks import is_number
+
+Function: TypeAlias = Callable[[NDArray[np.float64]], Any] | float
+"""A function of one coordinate, called once with an array of points, or a constant."""
+
+
+@lru_cache(maxsize=64)
+def gauss_rule(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes and weights of the Gauss rule on [-1, 1], exact up to degree 2 count - 1.
+
+    Parameters
+    ----------
+    count : int
+        Number of nodes, at least 1.
+
+    Returns
+    -------
+    nodes, weights : float64 (count,)
+        Read-only, nodes ascending.
+
+    Examples
+    --------
+    >>> nodes, weights = gauss_rule(2)
+    >>> weights
+    array([1., 1.])
+    """
+    nodes, weights = (np.asarray(part, dtype=np.float64) for part in leggauss(count))
+    nodes.setflags(write=False)
+    weights.setflags(write=False)
+    return nodes, weights
+
+
+def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]:
+    """Map reference points into each of the 2^level cells of the axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level : int
+        Level of the cells.
+    nodes : array_like, float64 (q,)
+        Reference points in [-1, 1].
+
+    Returns
+    -------
+    float64 (2^level, q)
+        Never outside the axis; neighbouring cells agree exactly on the edge they share.
+
+    Examples
+    --------
+    >>> cell_points(Axis("x", 0, 4), 1, [-1, 0, 1])
+    array([[0., 1., 2.],
+           [2., 3., 4.]])
+    """
+    cells = 1 << level
+    steps = np.arange(cells)[:, None] + (1 + np.asarray(nodes, dtype=np.float64)) / 2
+    points = axis.lower + axis.length * (steps / cells)
+    points[steps == cells] = axis.upper
+    return np.minimum(points, axis.upper)
+
+
+def evaluate(
+    function: Function, points: NDArray[np.float64], what: str, *, finite: bool = True
+) -> NDArray[np.float64]:
+    """Values of a function or constant at points, checked.
+
+    Parameters
+    ----------
+    function : callable or float
+        Called once, with a one-dimensional array of all points.
+    points : float64 (...)
+        The points.
+    what : str
+        What the function is, for the text of an error: ``coefficient of div in 'x'``.
+    finite : bool
+        Whether values that are not finite are refused.
+
+    Returns
+    -------
+    float64, the shape of ``points``
+        A fresh array.
+
+    Raises
+    ------
+    TypeError
+        If the function is neither a real number nor callable, or its values are not real numbers.
+    ValueError
+        If the values have the wrong shape, or one is not finite and must be.
+
+    Examples
+    --------
+    >>> evaluate(lambda s: s**2, np.array([1.0, 2.0]), "the coefficient")
+    array([1., 4.])
+    """
+    if is_number(function):
+        values = np.full(points.size, float(function))
+    elif callable(function):
+        values = _call(function, points.ravel().copy(), what)
+    else:
+        raise TypeError(
+            f"{what} is {type(function).__name__}; expected a number or a function of one array"
+        )
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if finite and wrong.size:
+        raise ValueError(
+            f"{what} is {values[wrong[0]]} at {points.ravel()[wrong[0]]}; expected finite values"
+        )
+    return values.reshape(points.shape)
+
+
+def _call(
+    function: Callable[[NDArray[np.float64]], Any], points: NDArray[np.float64], what: str
+) -> NDArray[np.float64]:
+    try:
+        with np.errstate(divide="ignore", invalid="ignore"):  # what comes of it is looked at
+            values = np.asarray(function(points))
+    except Exception as error:
+        error.add_note(
+            f"This came from {what}: it is called with an array of points; write it with NumPy "
+            "functions (np.cos, np.where), not with math or if."
+        )
+        raise
+    if values.dtype.kind not in "iufb":
+        raise TypeError(f"{what} gave dtype {values.dtype}; expected real numbers")
+    if values.shape not in ((), points.shape):
+        raise ValueError(
+            f"{what} gave shape {values.shape} for {points.size} points; "
+            f"expected {points.shape} or a single number"
+        )
+    return np.array(np.broadcast_to(values, points.shape), dtype=np.float64)

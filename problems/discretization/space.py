@@ -1,0 +1,74 @@
+"""What the assembly of a PDE needs to know about space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..statement.axis import Axis
+from ..statement.boundary import Condition
+from ..statement.separable import Separable
+from .projection import project
+from .quadrature import Function
+from .volume_element import VolumeElement
+
+__all__ = ["Space"]
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Axes with their finest levels, the degree, and the conditions at the ends.
+
+    Attributes
+    ----------
+    axes : tuple of Axis
+    levels : tuple of int
+        Finest level of each axis.
+    degree : int
+        Polynomial degree.
+    boundary : mapping of Axis to (condition, condition)
+        At the left and right end.
+    exact : tuple of Separable
+        Parts of the exact solution; empty if it is not known.
+    boundary_penalty : float
+        τ of the terms that tie second-order chains to their Dirichlet data.
+    volume : mapping of Axis to VolumeElement
+        Volume elements of the axes that have one other than 1.
+    """
+
+    axes: tuple[Axis, ...]
+    levels: tuple[int, ...]
+    degree: int
+    boundary: Mapping[Axis, tuple[Condition, Condition]]
+    exact: tuple[Separable, ...]
+    boundary_penalty: float
+    volume: Mapping[Axis, VolumeElement] = field(default_factory=dict)
+
+    def level(self, axis: Axis) -> int:
+        """Return the finest level of an axis."""
+        return self.levels[self.axes.index(axis)]
+
+    def project(self, function: Function, axis: Axis) -> NDArray[np.float64]:
+        """Return the hierarchical coefficients of a function's projection along an axis.
+
+        Parameters
+        ----------
+        function : callable or float
+            A function of the axis.
+        axis : Axis
+            The axis, with its volume element.
+
+        Returns
+        -------
+        float64 (2^level (degree + 1),)
+        """
+        if axis in self.volume:
+            return self.volume[axis].project(function)
+        return project(function, axis, self.level(axis), self.degree)
+
+    def coefficient(self, function: Function, axis: Axis) -> Function:
+        """Return a coefficient of an axis times its volume element."""
+        return self.volume[axis].times(function) if axis in self.volume else function

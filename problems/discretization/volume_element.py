@@ -1,0 +1,227 @@
+"""Volume elements of curvilinear coordinates: one axis's measure dV(x) dx on its finest cells.
+
+With a volume element the inner product of the axis is ∫ f g dV dx. The nodal functions are then no
+longer orthonormal: M = ∫ φ φ dV is block diagonal, one block per finest cell, and operators and
+projections are multiplied by M⁻¹ from the left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..statement.axis import Axis
+from .dg_matrices import NodalMatrix, block_diagonal, mass_blocks
+from .multiwavelets import to_hierarchical, to_nodal
+from .projection import project, project_samples, sample
+from .quadrature import Function, cell_points, evaluate
+
+__all__ = ["VolumeElement"]
+
+_ROUNDING = 1e-12  # relative to the largest dV; at an end, sin π is zero
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeElement:
+    """dV(x) on the finest cells of one axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level and degree.
+    function : callable
+        dV, positive inside the axis; it may vanish at its ends, as r² does at r = 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If dV does not give one finite real number per point, or is not positive.
+
+    Examples
+    --------
+    >>> ball = VolumeElement(Axis("r", 0, 1), level=0, degree=0, function=lambda r: 3 * r**2)
+    >>> ball.mass_blocks
+    array([[[1.]]])
+    """
+
+    axis: Axis
+    level: int
+    degree: int
+    function: Function
+
+    def __post_init__(self) -> None:
+        """Check the sign of dV, as far as its samples tell."""
+        points = cell_points(self.axis, self.level, [-1.0, 0.0, 1.0])
+        values = evaluate(self.function, points, self._what)
+        inside = (points > self.axis.lower) & (points < self.axis.upper)
+        zero = -_ROUNDING * np.abs(values).max()
+        wrong = np.flatnonzero(np.where(inside, values <= 0.0, values < zero))
+        if wrong.size:
+            raise ValueError(
+                f"the {self._what} is {values.flat[wrong[0]]} at {points.flat[wrong[0]]}; expected "
+                "positive values, or zero at an end of the axis only"
+            )
+
+    @property
+    def _what(self) -> str:
+        return f"volume element of {self.axis.name!r}"
+
+    @cached_property
+    def mass_blocks(self) -> NDArray[np.float64]:
+        """∫ φ_i φ_j dV on every finest cell, float64 (2^level, degree + 1, degree + 1)."""
+        return mass_blocks(self.axis, self.level, self.degree, self.function, "volume element")
+
+    @cached_property
+    def inverse_mass(self) -> NodalMatrix:
+        """M⁻¹ in the nodal basis, block diagonal."""
+        inverse = np.linalg.inv(self.mass_blocks)
+        return block_diagonal((inverse + inverse.transpose(0, 2, 1)) / 2)
+
+    @cached_property
+    def samples(self) -> NDArray[np.float64]:
+        """Values of dV at the sample points of `batchkron.problems.discretization.projection`."""
+        return sample(self.function, self.axis, self.level, self.degree)
+
+    def times(self, coefficient: Function) -> Function:
+        """Return the function coefficient · dV.
+
+        Parameters
+        ----------
+        coefficient : callable or float
+            A function of the axis. It may be infinite at an end where the product has a limit, as
+            r⁻² times r² at r = 0; that limit is the product's value there. So may it be huge where
+            dV is zero up to rounding, as 1/sin² at π.
+
+        Returns
+        -------
+        callable
+            It raises ValueError where the product is not finite.
+        """
+        what = f"function of {self.axis.name!r}"
+
+        def product(points: NDArray[np.float64]) -> NDArray[np.float64]:
+            values = evaluate(coefficient, points, what, finite=False)
+            at_end, finite = values.copy(), np.isfinite(values)
+            with np.errstate(invalid="ignore"):
+                values *= evaluate(self.function, points, self._what)
+            for end in (self.axis.lower, self.axis.upper):
+                here = points == end
+                if here.any() and not (
+                    finite[here].all() and self._is_bounded(coefficient, end, at_end[here][0])
+                ):
+                    values[here] = self._limit(coefficient, end)
+            return evaluate(lambda _: values.ravel(), points, f"{what} times its volume element")
+
+        return product
+
+    def _is_bounded(self, coefficient: Function, end: float, value: float) -> bool:
+        """Return whether a finite value at an end is the coefficient's, and not rounding's.
+
+        Where dV is not zero but as small as rounding makes it, a coefficient may be infinite in
+        exact arithmetic: it then goes on growing from a point near the end to the end.
+        """
+        volume = abs(evaluate(self.function, np.array([end]), self._what)[0])
+        if not 0.0 < volume <= _ROUNDING * self._largest:
+            return True
+        near = self._near(end, np.array([1.0]))
+        beside = evaluate(coefficient, near, self._what, finite=False)[0]
+        return bool(abs(value) <= 2.0 * abs(beside))
+
+    @cached_property
+    def _largest(self) -> float:
+        return float(np.abs(self.samples).max())
+
+    def _near(self, end: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return points inside the axis, a number of small steps from an end."""
+        inwards = self.axis.length if end == self.axis.lower else -self.axis.length
+        return np.asarray(end + inwards * steps * 2.0**-26)
+
+    def _limit(self, coefficient: Function, end: float) -> float:
+        """Return the limit of coefficient · dV at an end of the axis.
+
+        The differences of the product over halved distances fall as a power of the distance if
+        there is a limit, and do not if it grows like a logarithm or a power.
+        """
+        points = self._near(end, np.array([1.0, 2.0, 2.0**15, 2.0**16]))
+        values = evaluate(coefficient, points, self._what, finite=False)
+        near, next_, far, farther = values * evaluate(self.function, points, self._what)
+        change, first = abs(next_ - near), abs(farther - far)
+        if not change <= 0.1 * first + 1e-6 * abs(near):  # the second for rounding; NaN too
+            at_end = evaluate(coefficient, np.array([end]), self._what, finite=False)[0]
+            raise ValueError(
+                f"a coefficient along {self.axis.name!r} is {at_end} at {end}, and has no limit "
+                f"there even times the volume element: {far:.3g} at {points[2]:.3g}, {near:.3g} at "
+                f"{points[0]:.3g}. Only what the volume element makes up for is integrated "
+                "rightly, as r**-2 with r**2; begin the axis elsewhere, or bound the coefficient, "
+                "as in np.maximum(r, 1e-3)**-3"
+            )
+        return float(2.0 * near - next_)
+
+    def largest_rate(self, coefficient: Function) -> float:
+        """Return the largest eigenvalue of the multiplication by |coefficient|.
+
+        Parameters
+        ----------
+        coefficient : callable or float
+            A function of the axis.
+
+        Returns
+        -------
+        float
+            Of M⁻¹ ∫ |g| φ φ dV over all cells: where g is infinite at an end and g dV is not, as
+            large as the discretization sees it.
+        """
+        if not callable(coefficient):
+            return abs(float(coefficient))
+        weighted = self.times(lambda points: np.abs(np.asarray(coefficient(points))))
+        blocks = mass_blocks(self.axis, self.level, self.degree, weighted)
+        root = np.linalg.inv(np.linalg.cholesky(self.mass_blocks))
+        return float(np.linalg.eigvalsh(root @ blocks @ root.transpose(0, 2, 1)).max())
+
+    def divide(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return M⁻¹ times a vector of hierarchical coefficients.
+
+        Parameters
+        ----------
+        vector : float64 (2^level (degree + 1),)
+            ∫ f φ dV for all hierarchical φ.
+
+        Returns
+        -------
+        float64, the same shape
+            The coefficients of the projection of f, orthogonal in the inner product ∫ f g dV.
+        """
+        nodal = to_nodal(vector, self.level, self.degree)
+        return to_hierarchical(self.inverse_mass @ nodal, self.level, self.degree)
+
+    def project(self, function: Function) -> NDArray[np.float64]:
+        """Return the hierarchical coefficients of a function's projection in the weighted norm.
+
+        Parameters
+        ----------
+        function : callable or float
+            A function of the axis.
+
+        Returns
+        -------
+        float64 (2^level (degree + 1),)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the function does not give one finite real number per point.
+        """
+        if not callable(function):
+            return project(function, self.axis, self.level, self.degree)
+        return self.divide(project(self.times(function), self.axis, self.level, self.degree))
+
+    def project_samples(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the same as `project` from samples of the function."""
+        with np.errstate(invalid="ignore"):  # infinite samples at the ends are not looked at
+            weighted = samples * self.samples
+        return self.divide(project_samples(weighted, self.axis, self.degree))

@@ -1,0 +1,272 @@
+"""From the content of a problem file, which nobody vouches for, to the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.errors import ProblemFileError
+from batchkron.storage import Document, strict_json
+from batchkron.storage.file_errors import refusing
+from batchkron.storage.schema import (
+    array_of,
+    check_attributes,
+    check_datasets,
+    check_range,
+    json_of,
+    number_of,
+    texts_of,
+)
+
+from ..discretization.mode_operator import ModeOperator
+from ..discretization.multiwavelets import BASIS_ID, check_degree, check_level, filters
+from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
+from ..semidiscrete.checks import check_mass
+from ..semidiscrete.problem import (
+    ExactSolution,
+    OperatorTerm,
+    Problem,
+    SeparableVector,
+    StepperSettings,
+)
+from ..statement.axis import Axis
+from ..statement.time import TimeFunction, from_json
+from .schema import ATTRIBUTES, check_counts, problem_fields
+
+__all__ = ["decode_problem"]
+
+_FILTER_TOLERANCE = 1e-12
+
+
+def decode_problem(document: Document) -> Problem:
+    """Check the content of a problem file and return the problem.
+
+    Parameters
+    ----------
+    document : Document
+        Of the right format and version.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemFileError
+        The text names the dataset or attribute.
+    """
+    check_attributes(document, ATTRIBUTES)
+    degree, axes, lengths = _check_layout(document)
+    _check_basis(document, degree)
+    levels = _decode_levels(document)
+    _check_sizes(levels, degree + 1, lengths)
+    grid = _decode_grid(document, levels)
+    terms = _decode_terms(document, degree + 1, levels)
+    sources = _decode_sources(document, len(axes))
+    exact = _decode_exact(document, len(axes))
+    masses = _decode_masses(document, grid, degree + 1)
+    with refusing("group 'stepper'"):
+        stepper = StepperSettings(
+            texts_of(document, "stepper/method")[0],
+            float(array_of(document, "stepper/dt")[0]),
+            float(array_of(document, "stepper/until")[0]),
+        )
+    json_of(document, "provenance/file", dict)
+    with refusing("the problem"):
+        return Problem(
+            texts_of(document, "name")[0],
+            axes,
+            degree,
+            grid,
+            terms,
+            sources,
+            array_of(document, "initial"),
+            exact=exact,
+            t0=number_of(document, "t0"),
+            stepper=stepper,
+            units=_decode_units(document),
+            masses=masses,
+            provenance=json_of(document, "provenance/problem", dict),
+        )
+
+
+def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, int]]:
+    """Check kinds and shapes of all datasets; return the degree, the axes and the lengths."""
+    with refusing("attribute 'degree'"):
+        degree = check_degree(int(number_of(document, "degree")))
+    names = document.datasets.get("axes/name")
+    if not isinstance(names, tuple) or not names:
+        raise ProblemFileError("dataset 'axes/name' is missing, empty or not text")
+    fields = problem_fields(len(names))
+    lengths = check_datasets(document, fields, {"n": degree + 1, "d": len(names)})
+    check_counts(lengths["terms"], lengths["sources"], lengths.get("parts", 0), len(names))
+    if not texts_of(document, "name")[0]:
+        raise ProblemFileError("dataset 'name' is empty; expected the problem's name")
+    if len(set(names)) != len(names):
+        raise ProblemFileError(
+            f"dataset 'axes/name' is {', '.join(names)}; expected different names"
+        )
+    ends = zip(array_of(document, "axes/lower"), array_of(document, "axes/upper"), strict=True)
+    with refusing("group 'axes'"):
+        axes = tuple(
+            Axis(name, float(lower), float(upper))
+            for name, (lower, upper) in zip(names, ends, strict=True)
+        )
+    return degree, axes, lengths
+
+
+def _check_basis(document: Document, degree: int) -> None:
+    """Refuse coefficients of another basis."""
+    found = document.attributes["basis_id"]
+    if found != BASIS_ID:
+        raise ProblemFileError(
+            f"attribute 'basis_id' is {found!r}; expected '{BASIS_ID}', the basis of this "
+            f"batchkron. Make the file again with this version"
+        )
+    difference = np.abs(array_of(document, "basis/filters") - np.stack(filters(degree))).max()
+    if not difference <= _FILTER_TOLERANCE:
+        raise ProblemFileError(
+            f"dataset 'basis/filters' differs by {difference:.1e} from the two-scale filters of "
+            f"'{BASIS_ID}'; expected at most {_FILTER_TOLERANCE:.0e}. The coefficients belong to "
+            f"another basis; make the file again with this version"
+        )
+
+
+def _decode_levels(document: Document) -> tuple[int, ...]:
+    with refusing("dataset 'grid/levels'"):
+        return tuple(check_level(level) for level in array_of(document, "grid/levels").tolist())
+
+
+def _decode_grid(document: Document, levels: tuple[int, ...]) -> SparseGrid:
+    kind = texts_of(document, "grid/kind")[0]
+    if kind not in GRID_KINDS:
+        raise ProblemFileError(
+            f"dataset 'grid/kind' is {kind!r}; expected one of {', '.join(GRID_KINDS)}"
+        )
+    with refusing("dataset 'grid/cells'"):
+        return SparseGrid(array_of(document, "grid/cells"), levels, cast("GridKind", kind))
+
+
+def _check_sizes(levels: tuple[int, ...], n: int, lengths: dict[str, int]) -> None:
+    """Check the lengths that follow from the grid, in integers without bound."""
+    expected = {
+        "initial": ("unknowns", lengths["blocks"] * n ** len(levels)),
+        "operators/offsets": ("operators_and_end", lengths["operators"] + 1),
+    }
+    for k, level in enumerate(levels):
+        expected[f"sources/factor_{k}"] = (f"size_{k}", n << level)
+    for path, (name, length) in expected.items():
+        if lengths[name] != length:
+            raise ProblemFileError(
+                f"dataset '{path}' has {lengths[name]} for {name}; expected {length}"
+            )
+
+
+def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[OperatorTerm, ...]:
+    table = array_of(document, "terms/operators")
+    count = array_of(document, "operators/level").size
+    check_range("terms/operators", table, -1, count)
+    if np.unique(table[table >= 0]).size != count:
+        raise ProblemFileError(
+            f"dataset 'terms/operators' does not name each of the {count} operators; expected no "
+            f"others to be stored"
+        )
+    operators = _decode_operators(document, n)
+    for t, row in enumerate(table.tolist()):
+        for k, number in enumerate(row):
+            if number >= 0 and operators[number].level != levels[k]:
+                raise ProblemFileError(
+                    f"dataset 'terms/operators' names at [{t}, {k}] an operator of level "
+                    f"{operators[number].level}; expected level {levels[k]}, that of axis {k}"
+                )
+    times = _decode_times(document, "terms/time")
+    sides = array_of(document, "terms/one_sided")
+    check_range("terms/one_sided", sides, 0, 2)
+    return tuple(
+        OperatorTerm(tuple(None if i < 0 else operators[i] for i in row), time, bool(side))
+        for row, time, side in zip(table.tolist(), times, sides.tolist(), strict=True)
+    )
+
+
+def _decode_operators(document: Document, n: int) -> list[ModeOperator]:
+    """Cut the distinct operators apart."""
+    rows, columns = array_of(document, "operators/rows"), array_of(document, "operators/columns")
+    blocks = array_of(document, "operators/blocks")
+    offsets = array_of(document, "operators/offsets").tolist()
+    if offsets[0] != 0 or offsets[-1] != rows.size or sorted(offsets) != offsets:
+        raise ProblemFileError(
+            f"dataset 'operators/offsets' must rise from 0 to {rows.size}, the number of pairs"
+        )
+    operators = []
+    for i, level in enumerate(array_of(document, "operators/level").tolist()):
+        piece = slice(offsets[i], offsets[i + 1])
+        with refusing(f"dataset 'operators/level'[{i}]"):
+            cells = 1 << check_level(level)
+        for name, ids in (("rows", rows), ("columns", columns)):
+            check_range(f"operators/{name}", ids[piece], 0, cells)
+        with refusing(f"group 'operators', number {i}"):
+            operators.append(ModeOperator(cells, n, rows[piece], columns[piece], blocks[piece]))
+    return operators
+
+
+def _decode_vectors(document: Document, group: str, dimensions: int) -> tuple[SeparableVector, ...]:
+    times = _decode_times(document, f"{group}/time")
+    tables = [array_of(document, f"{group}/factor_{k}") for k in range(dimensions)]
+    return tuple(
+        SeparableVector(tuple(table[i] for table in tables), time) for i, time in enumerate(times)
+    )
+
+
+def _decode_sources(document: Document, dimensions: int) -> tuple[SeparableVector, ...]:
+    """Return the sources; where a file does not tell them apart, all are implicit."""
+    vectors = _decode_vectors(document, "sources", dimensions)
+    if "sources/explicit" not in document.datasets:
+        return vectors
+    sides = array_of(document, "sources/explicit")
+    check_range("sources/explicit", sides, 0, 2)
+    pairs = zip(vectors, sides.tolist(), strict=True)
+    return tuple(replace(vector, explicit=bool(side)) for vector, side in pairs)
+
+
+def _decode_exact(document: Document, dimensions: int) -> ExactSolution | None:
+    if "exact/time" not in document.datasets:
+        return None
+    with refusing("group 'exact'"):
+        return ExactSolution(
+            _decode_vectors(document, "exact", dimensions),
+            array_of(document, "exact/remainders"),
+        )
+
+
+def _decode_masses(
+    document: Document, grid: SparseGrid, n: int
+) -> tuple[NDArray[np.float64] | None, ...]:
+    masses: list[NDArray[np.float64] | None] = []
+    for k, level in enumerate(grid.levels):
+        path = f"masses/axis_{k}"
+        if path not in document.datasets:
+            masses.append(None)
+            continue
+        with refusing("the volume elements"):
+            masses.append(check_mass(f"dataset '{path}'", array_of(document, path), level, n))
+    return tuple(masses)
+
+
+def _decode_times(document: Document, path: str) -> Sequence[TimeFunction]:
+    functions = []
+    for i, text in enumerate(texts_of(document, path)):
+        with refusing(f"dataset '{path}'[{i}]"):
+            functions.append(from_json(strict_json.loads(text)))
+    return functions
+
+
+def _decode_units(document: Document) -> dict[str, str]:
+    units: dict[str, Any] = json_of(document, "units", dict)
+    for name, unit in units.items():
+        if not isinstance(unit, str):
+            raise ProblemFileError(f"dataset 'units' gives {name!r} a unit that is no text")
+    return units

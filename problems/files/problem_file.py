@@ -1,0 +1,111 @@
+"""Problem files: saving, loading, and the hash that tells problems apart."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+
+from batchkron.operators import on_device
+from batchkron.storage import read_file, write_document
+from batchkron.storage.file_errors import refusing
+
+from ..semidiscrete.problem import Problem
+from .decode import decode_problem
+from .encode import EXPLICIT, encode_problem
+from .schema import FORMAT
+
+__all__ = ["load_problem", "problem_hash", "save_problem"]
+
+
+def save_problem(
+    path: str | os.PathLike[str], problem: Problem, *, overwrite: bool = False
+) -> None:
+    """Write a problem as an HDF5 file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    problem : Problem
+        Everything that it consists of is stored, and no Python code;
+        `docs/reference/problem-files.md` has the schema.
+    overwrite : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If units or provenance are not plain JSON data.
+    FileExistsError
+        If the file exists and `overwrite` is false.
+    OSError
+        If it cannot be written; an existing file is untouched.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem is {type(problem).__name__}; expected a Problem, such as "
+            f"PDE(...).discretize(...) returns"
+        )
+    write_document(path, encode_problem(problem), overwrite=overwrite)
+
+
+def load_problem(
+    path: str | os.PathLike[str], *, device: str = "cpu", trusted: bool = False
+) -> Problem:
+    """Read a problem file wholly and close it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    device : str
+        Where the problem's operators and vectors shall be: "cpu", or "cuda", CuPy's current
+        device.
+    trusted : bool
+        False, the default for files from elsewhere, parses in a process of its own with limits
+        on time and memory, because libhdf5 can crash on a crafted file. True reads in this
+        process without these limits.
+
+    Returns
+    -------
+    Problem
+        Equal to the one saved in every bit, with the same `content_hash`.
+
+    Raises
+    ------
+    ProblemFileError
+        If the file is not a sound problem file; the text names the offending dataset.
+    ValueError
+        For an unknown device.
+    BackendUnavailableError
+        If CuPy is not installed, or there is no usable device.
+    OSError
+        If the file cannot be opened: FileNotFoundError, IsADirectoryError, ….
+    """
+    on_device(np.zeros(0), device)  # refuses before anything is read
+    document = read_file(path, FORMAT, trusted=trusted)
+    with refusing(os.fspath(path)):
+        return decode_problem(document).to(device)
+
+
+def problem_hash(problem: Problem) -> str:
+    """Return the SHA-256 (hexadecimal) of a problem's content, as its file has it.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    str
+        The same before saving and after loading. Provenance does not count, and neither does which
+        sources are explicit: A(t) u + s(t) is the same, and so are checkpoints of versions that
+        did not tell sources apart.
+    """
+    document = encode_problem(problem)
+    if EXPLICIT in document.datasets:
+        kept = {path: value for path, value in document.datasets.items() if path != EXPLICIT}
+        document = replace(document, datasets=kept)
+    return document.content_hash

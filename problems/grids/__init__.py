@@ -1,0 +1,1 @@
+"""Sparse and full grids of hierarchical cells."""

@@ -1,0 +1,166 @@
+"""Whether the parts of a problem fit its grid and degree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.parts import OperatorTerm, SeparableVector, read_only
+from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis
+from ..statement.time import TimeFunction
+
+__all__ = [
+    "check_axes",
+    "check_mass",
+    "check_masses",
+    "check_terms",
+    "check_times",
+    "check_vectors",
+]
+
+_SAMPLES_IN_TIME = 257
+
+
+def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
+    """Refuse axes that are not one per dimension of the grid, of different names.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if not isinstance(grid, SparseGrid):
+        raise TypeError(
+            f"grid must be a SparseGrid, such as SparseGrid.sparse(levels) makes, got "
+            f"{type(grid).__name__}"
+        )
+    for k, axis in enumerate(axes):
+        if not isinstance(axis, Axis):
+            raise TypeError(f"axes[{k}] must be an Axis, got {type(axis).__name__}")
+    if len({axis.name for axis in axes}) != len(axes) or len(axes) != grid.dimensions:
+        raise ValueError(
+            f"axes are {', '.join(axis.name for axis in axes)}; expected {grid.dimensions} axes "
+            "of different names, one per dimension of the grid"
+        )
+
+
+def check_masses(
+    masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int
+) -> tuple[NDArray[np.float64] | None, ...]:
+    """Return mass blocks per axis, None where there are none; see `check_mass`.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if not masses:
+        return (None,) * grid.dimensions
+    if len(masses) != grid.dimensions:
+        raise ValueError(f"masses has {len(masses)} entries; expected one for each axis, or none")
+    return tuple(
+        None if mass is None else check_mass(f"masses[{k}]", mass, grid.levels[k], n)
+        for k, mass in enumerate(masses)
+    )
+
+
+def check_mass(name: str, mass: object, level: int, n: int) -> NDArray[np.float64]:
+    """Return the mass blocks of one axis, read-only; refuse others than positive definite ones.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    blocks = read_only(name, mass, dimensions=3)
+    expected = (1 << level, n, n)
+    if blocks.shape != expected:
+        raise ValueError(
+            f"{name} has shape {blocks.shape}; expected {expected}: a block for each finest cell "
+            f"of level {level}"
+        )
+    size = np.abs(blocks).max(axis=(1, 2), keepdims=True)
+    skew = np.abs(blocks - blocks.transpose(0, 2, 1)) > 1e-12 * size
+    wrong = np.flatnonzero(skew.any(axis=(1, 2)) | (np.linalg.eigvalsh(blocks)[:, 0] <= 0.0))
+    if wrong.size:
+        raise ValueError(
+            f"{name}[{wrong[0]}] is not symmetric and positive definite; expected ∫ φ_i φ_j dV "
+            "with dV > 0"
+        )
+    return blocks
+
+
+def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None:
+    """Refuse terms whose modes are not one per axis, of the axis's cells and n functions.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    for number, term in enumerate(terms):
+        name = f"terms[{number}]"
+        if not isinstance(term, OperatorTerm):
+            raise TypeError(
+                f"{name} must be an OperatorTerm, such as OperatorTerm((mode, None)), got "
+                f"{type(term).__name__}"
+            )
+        if len(term.modes) != grid.dimensions:
+            raise ValueError(
+                f"{name} has {len(term.modes)} modes; expected {grid.dimensions}, one per axis "
+                "(None for the identity)"
+            )
+        for k, mode in enumerate(term.modes):
+            expected = (1 << grid.levels[k], n)
+            if mode is not None and (mode.cells, mode.n) != expected:
+                raise ValueError(
+                    f"{name}.modes[{k}] has {mode.cells} cells of {mode.n} functions; expected "
+                    f"{expected[0]} cells of {n} for level {grid.levels[k]}"
+                )
+
+
+def check_vectors(name: str, vectors: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
+    """Refuse separable vectors whose factors are not one per axis, of cells * n entries.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    shapes = [((1 << level) * n,) for level in grid.levels]
+    for r, vector in enumerate(vectors):
+        if not isinstance(vector, SeparableVector):
+            raise TypeError(f"{name}[{r}] must be a SeparableVector, got {type(vector).__name__}")
+        found = [factor.shape for factor in vector.factors]
+        if found != shapes:
+            raise ValueError(f"{name}[{r}] has factors of shapes {found}; expected {shapes}")
+
+
+def check_times(
+    terms: Sequence[OperatorTerm], sources: Sequence[SeparableVector], t0: float, until: float
+) -> None:
+    """Check that functions of time reach from t0 to ``until``, and keep their sign where needed.
+
+    Raises
+    ------
+    ValueError
+        Naming the term or source.
+    """
+    times = np.linspace(t0, until, _SAMPLES_IN_TIME)
+    for k, source in enumerate(sources):
+        _times(f"sources[{k}]", source.time, times)
+    for k, term in enumerate(terms):
+        values = _times(f"terms[{k}]", term.time, times)
+        if term.one_sided and np.min(values) < 0.0:
+            raise ValueError(
+                f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
+                f"until = {until!r}, where an upwind or downwind flux, and ends with Inflow or "
+                f"NoFlux, would change sides; give the term flux='central' and other conditions "
+                f"than Inflow and NoFlux, or a function of time that keeps its sign"
+            )
+
+
+def _times(name: str, function: TimeFunction, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a function's values at times, naming its owner if it is not defined there."""
+    try:
+        return np.broadcast_to(function(times), times.shape)
+    except ValueError as error:
+        raise ValueError(f"the function of time of {name}: {error}") from None

@@ -1,0 +1,124 @@
+"""How to step a PDE in time when its user does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.parts import StepperSettings
+from ..discretization.projection import sample
+from ..discretization.space import Space
+from ..statement.terms import Term
+from ..statement.time import TimeFunction
+
+__all__ = ["default_stepper"]
+
+IMPLICIT_METHODS = (
+    "backward-euler",
+    "crank-nicolson",
+    "sdirk2",
+    "sdirk3",
+    "esdirk2",
+    "esdirk3",
+    "ark2",
+    "ark3",
+    "exponential-euler",
+    "exponential-trapezoidal",
+)
+_SAMPLES_IN_TIME = 257
+
+
+def default_stepper(
+    terms: Sequence[Term],
+    space: Space,
+    t0: float,
+    until: float,
+    *,
+    method: str | None = None,
+    dt: float | None = None,
+) -> StepperSettings:
+    """Return a method and step for a PDE.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The right-hand side.
+    space : Space
+        Axes, levels and degree.
+    t0, until : float
+        The run's beginning and end.
+    method : str, optional
+        By default "ssp-rk3", or "crank-nicolson" if a term has second derivatives.
+    dt : float, optional
+        By default 0.5 / ((2p + 1) r), r = Σ_i |v_i| / h_i with the largest speeds |v_i| along
+        axis i and its finest cell width h_i, plus the largest rates |c| of terms without a
+        derivative. With second derivatives of diffusivity k_i an implicit method adds
+        k_i / (h_i L_i) to r, L_i the axis's length, and an explicit one
+        (p + ½) (4 + 0.6 p²) k_i / h_i², which bounds its eigenvalues. A hundredth of the run if r
+        is zero. Coefficients of an axis with a volume element count with the largest eigenvalue of
+        their multiplication, since they may be infinite at a coordinate's origin.
+
+    Returns
+    -------
+    StepperSettings
+
+    Raises
+    ------
+    ValueError
+        If `until` does not lie after `t0`, or dt is not positive.
+    """
+    if not until > t0:
+        raise ValueError(f"until is {until!r}; it must lie after t0 = {t0!r}")
+    if method is not None and dt is not None:
+        return StepperSettings(method, dt, until)
+    rates = [_rate(term, space, t0, until) for term in terms]
+    if method is None:
+        method = "crank-nicolson" if any(rate.diffusion > 0.0 for rate in rates) else "ssp-rk3"
+    if dt is None:
+        p = space.degree
+        total = sum(rate.transport for rate in rates)
+        if method in IMPLICIT_METHODS:
+            total += sum(rate.diffusion_once for rate in rates)
+        else:
+            total += (p + 0.5) * (4.0 + 0.6 * p * p) * sum(rate.diffusion for rate in rates)
+        dt = 0.5 / ((2 * p + 1) * total) if total > 0.0 else (until - t0) / 100.0
+    return StepperSettings(method, dt, until)
+
+
+class _Rate(NamedTuple):
+    """What one term brings to the step."""
+
+    transport: float = 0.0
+    """|v| / h, or |c| without a derivative."""
+    diffusion: float = 0.0
+    """k / h² of a second derivative."""
+    diffusion_once: float = 0.0
+    """k / (h L) of a second derivative."""
+
+
+def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
+    """Bound the rates of one term from its coefficients."""
+    size = abs(term.scale) * float(np.max(np.abs(_time_samples(term.time, t0, until))))
+    widths, lengths = [], []
+    for factor in term.factors:
+        axis, level = factor.axis, space.level(factor.axis)
+        if axis in space.volume:
+            size *= space.volume[axis].largest_rate(factor.coefficient)
+        else:
+            size *= float(np.max(np.abs(sample(factor.coefficient, axis, level, space.degree))))
+        if factor.kind != "mass":
+            widths.append(axis.cell_width(level))
+            lengths.append(axis.length)
+    if len(widths) < 2:
+        return _Rate(transport=size / (widths[0] if widths else 1.0))
+    return _Rate(
+        diffusion=size / float(np.prod(widths)),
+        diffusion_once=size / (min(widths) * float(np.prod(lengths[1:]))),
+    )
+
+
+def _time_samples(function: TimeFunction, t0: float, until: float) -> NDArray[np.float64]:
+    return function(np.linspace(t0, until, _SAMPLES_IN_TIME))

@@ -1,0 +1,89 @@
+"""Values of a state at points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..discretization.multiwavelets import hierarchical_values
+from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis
+
+__all__ = ["evaluate_on_grid"]
+
+_CHUNK_ELEMENTS = 1 << 20
+
+
+def evaluate_on_grid(
+    u: NDArray[np.float64],
+    points: ArrayLike,
+    axes: Sequence[Axis],
+    grid: SparseGrid,
+    degree: int,
+) -> NDArray[np.float64]:
+    """Return Σ_blocks Σ_j u_(block, j) Π_k ψ_(block_k, j_k)(x_k) at points.
+
+    Parameters
+    ----------
+    u : ndarray, shape (num_cells * n**d,), float64
+        Hierarchical coefficients on the grid.
+    points : array_like, shape (m, d), float64
+        Coordinates in the order of the axes.
+    axes : sequence of Axis
+        The d axes.
+    grid : SparseGrid
+        The grid.
+    degree : int
+        Polynomial degree, n - 1.
+
+    Returns
+    -------
+    ndarray, shape (m,), float64
+
+    Raises
+    ------
+    ValueError
+        If the points have another shape, or one lies outside the domain.
+    """
+    places = np.asarray(points, dtype=np.float64)
+    if places.ndim != 2 or places.shape[1] != len(axes):
+        raise ValueError(
+            f"points has shape {places.shape}; expected (m, {len(axes)}): one row per point, "
+            f"with the coordinates {', '.join(axis.name for axis in axes)}"
+        )
+    blocks = u.reshape(grid.num_cells, -1)
+    chunk = max(1, _CHUNK_ELEMENTS // blocks.shape[1])
+    values = np.empty(len(places))
+    for first in range(0, len(places), chunk):
+        some = slice(first, first + chunk)
+        values[some] = _evaluate(blocks, places[some], axes, grid, degree)
+    return values
+
+
+def _evaluate(
+    blocks: NDArray[np.float64],
+    places: NDArray[np.float64],
+    axes: Sequence[Axis],
+    grid: SparseGrid,
+    degree: int,
+) -> NDArray[np.float64]:
+    """Add up, for each level multi-index of the grid, the one block that holds each point."""
+    cells, shapes = [], []
+    for k, axis in enumerate(axes):
+        found, values = hierarchical_values(places[:, k], axis, grid.levels[k], degree)
+        cells.append(found)
+        shapes.append(values)
+    total = np.zeros(len(places))
+    for levels in grid.level_sets:
+        wanted = [found[:, level] for found, level in zip(cells, levels, strict=True)]
+        rows = grid.find(np.column_stack(wanted))
+        present = np.flatnonzero(rows >= 0)
+        values = blocks[rows[present]]
+        for k in reversed(range(len(axes))):
+            shape, level = shapes[k], levels[k]
+            values = values.reshape(len(present), (degree + 1) ** k, degree + 1)
+            values = np.einsum("paj,pj->pa", values, shape[present, level])
+        total[present] += values[:, 0]
+    return total

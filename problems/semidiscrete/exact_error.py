@@ -1,0 +1,136 @@
+"""What a grid misses of a known solution, and the true L2 error of a discrete state.
+
+With c the state, P the projection on the grid and f = Σ_r a_r(t) Π_k Φ_kr,
+
+    ‖u - f‖² = ‖c - Pf‖² + Σ_rs a_r a_s tail_rs.
+
+The tail collects all products of one-dimensional coefficients outside the grid. It is summed
+directly, never as ‖f‖² - ‖Pf‖², which would cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.parts import ExactSolution
+from ..grids.sparse_grid import SparseGrid
+
+__all__ = ["norm_matrix", "tail_matrix"]
+
+_CHUNK = 1 << 22
+
+
+def norm_matrix(exact: ExactSolution, n: int) -> NDArray[np.float64]:
+    """Gram matrix ∫ Π_k Φ_kr Π_k Φ_ks dx of the parts of a known solution.
+
+    Parameters
+    ----------
+    exact : ExactSolution
+        The solution, of m parts.
+    n : int
+        Coefficients per cell and axis, degree + 1.
+
+    Returns
+    -------
+    ndarray, shape (m, m), float64
+    """
+    result = np.ones((len(exact.parts),) * 2)
+    for k, remainder in enumerate(exact.remainders):
+        result *= _cell_grams(exact, k, n).sum(axis=0) + remainder
+    return result
+
+
+def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.float64]:
+    """Gram matrix of what a grid leaves out of the parts of a known solution.
+
+    Parameters
+    ----------
+    exact : ExactSolution
+        The solution, of m parts.
+    grid : SparseGrid
+        The grid; any set of blocks, also one whose levels are filled in part only.
+    n : int
+        Coefficients per cell and axis, degree + 1.
+
+    Returns
+    -------
+    ndarray, shape (m, m), float64
+        ∫ (F_r - P F_r)(F_s - P F_s) dx with F_r = Π_k Φ_kr. Diagonal entries are sums of
+        non-negative terms.
+
+    Notes
+    -----
+    A multi-index outside the grid (each entry a 1-D cell, or the remainder beyond the finest
+    level) has a longest prefix that the grid has. For each prefix of length k the cells of axis
+    k that do not extend it inside the grid are summed, times the whole norms of the axes after k.
+    """
+    parts = len(exact.parts)
+    grams = [_cell_grams(exact, k, n).reshape(-1, parts * parts) for k in range(grid.dimensions)]
+    remainders = exact.remainders.reshape(grid.dimensions, -1)
+    wholes = _products_of_later_axes(
+        [gram.sum(axis=0) + rest for gram, rest in zip(grams, remainders, strict=True)]
+    )
+    tail = np.zeros(parts * parts)
+    weights = np.ones((1, parts * parts))
+    for gram, rest, whole, tree in zip(grams, remainders, wholes, _prefixes(grid), strict=True):
+        tail += (_missing_cells(tree, gram, weights) + weights.sum(axis=0) * rest) * whole
+        weights = weights[tree.parents] * gram[tree.cells]
+    return tail.reshape(parts, parts)
+
+
+class _Extensions(NamedTuple):
+    """The prefixes (i_1, …, i_k+1) of a grid's multi-indices, numbered lexicographically."""
+
+    parents: NDArray[np.int64]
+    """Number of the prefix of length k that each one extends, ascending."""
+    cells: NDArray[np.int64]
+    """The 1-D cell that it is extended by."""
+
+
+def _prefixes(grid: SparseGrid) -> list[_Extensions]:
+    """Return the distinct prefixes of each length from 1 to d."""
+    found = []
+    prefix = np.zeros(grid.num_cells, dtype=np.int64)
+    for k in range(grid.dimensions):
+        column = grid.cells[:, k]
+        starts = np.ones(grid.num_cells, dtype=bool)
+        starts[1:] = (np.diff(prefix) != 0) | (np.diff(column) != 0)
+        found.append(_Extensions(prefix[starts], column[starts]))
+        prefix = np.cumsum(starts) - 1
+    return found
+
+
+def _missing_cells(
+    tree: _Extensions, gram: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Sum weights[prefix] * gram[cell] over all pairs that are no prefix of the grid."""
+    cells, prefixes = gram.shape[0], weights.shape[0]
+    chunk = max(1, _CHUNK // cells)
+    total = np.zeros(gram.shape[1])
+    for first in range(0, prefixes, chunk):
+        last = min(first + chunk, prefixes)
+        inside = slice(*np.searchsorted(tree.parents, [first, last]))
+        absent = np.ones((last - first, cells))
+        absent[tree.parents[inside] - first, tree.cells[inside]] = 0.0
+        total += np.sum((absent @ gram) * weights[first:last], axis=0)
+    return total
+
+
+def _cell_grams(exact: ExactSolution, k: int, n: int) -> NDArray[np.float64]:
+    """Per 1-D cell of axis k the Gram matrix of the parts' coefficients: (cells, m, m)."""
+    coefficients = np.stack([part.factors[k].reshape(-1, n) for part in exact.parts])
+    return np.asarray(np.einsum("rcj,scj->crs", coefficients, coefficients))
+
+
+def _products_of_later_axes(
+    totals: Sequence[NDArray[np.float64]],
+) -> list[NDArray[np.float64]]:
+    """For each axis the product of the totals of all axes after it."""
+    products = [np.ones_like(totals[0])]
+    for total in reversed(totals[1:]):
+        products.append(products[-1] * total)
+    return products[::-1]

@@ -1,0 +1,238 @@
+"""A known solution that is no sum of separable functions: projected and compared by quadrature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.multiwavelets import legendre_values, to_hierarchical, to_nodal
+from ..discretization.projection import projection_nodes
+from ..discretization.quadrature import cell_points, evaluate, gauss_rule
+from ..discretization.space import Space
+from ..grids.sparse_grid import SparseGrid
+
+__all__ = ["ExactFunction", "FunctionOnGrid"]
+
+_MOST_POINTS = 1 << 25
+
+
+@dataclass(frozen=True, eq=False)
+class ExactFunction:
+    """The known solution f(x_1, …, x_d, t) as a function, for few axes.
+
+    It is code, so it lives in memory only: problem files leave it out.
+
+    Attributes
+    ----------
+    function : callable
+        Takes one array per axis, all of shape (points,), and the time, a float.
+    space : Space
+        Axes, finest levels, degree and volume elements.
+    """
+
+    function: Callable[..., Any]
+    space: Space = field(repr=False)
+
+    def on(self, grid: SparseGrid) -> FunctionOnGrid:
+        """Return the function with its projections on a grid.
+
+        Parameters
+        ----------
+        grid : SparseGrid
+            Of the space's levels.
+
+        Returns
+        -------
+        FunctionOnGrid
+        """
+        return FunctionOnGrid(self, grid)
+
+
+class FunctionOnGrid:
+    """Projections of an `ExactFunction` on a grid, and errors of states against it.
+
+    Parameters
+    ----------
+    exact : ExactFunction
+        The function.
+    grid : SparseGrid
+        The grid.
+
+    Raises
+    ------
+    ValueError
+        If a tensor grid of Gauss points on the finest cells has too many of them.
+    """
+
+    def __init__(self, exact: ExactFunction, grid: SparseGrid) -> None:
+        space = exact.space
+        self._function, self._space, self._grid = exact.function, space, grid
+        n = space.degree + 1
+        alone = len(space.axes) == 1
+        self._nodes = projection_nodes(space.levels[0], space.degree) if alone else 2 * n + 4
+        count = math.prod(self._nodes << level for level in space.levels)
+        if count > _MOST_POINTS:
+            raise ValueError(
+                f"comparing with a function that is not separable takes {count} points on the "
+                f"finest cells, more than {_MOST_POINTS}; give a sum of Separable as exact, or "
+                "lower levels"
+            )
+
+    def coefficients(self, t: float) -> NDArray[np.float64]:
+        """Return P f(t): projected along every axis, then restricted to the grid.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        ndarray, shape (num_cells * n**d,), float64
+        """
+        space = self._space
+        values = self._values(t)
+        for k, axis in enumerate(space.axes):
+            weights = self._weights(k)
+            values = values * _along(weights.ravel(), k, values.ndim)
+            values = _per_cell(values, k, weights.shape[0], self._shapes(k))
+            if axis in space.volume:
+                values = np.moveaxis(values, k, 0)
+                flat = values.reshape(values.shape[0], -1)
+                divided = space.volume[axis].inverse_mass @ flat
+                values = np.moveaxis(divided.reshape(values.shape), 0, k)
+            values = to_hierarchical(values, space.levels[k], space.degree, axis=k)
+        return np.ascontiguousarray(values.reshape(self._tensor_shape)[self._places]).ravel()
+
+    def error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ of a state u, by quadrature of the difference.
+
+        Parameters
+        ----------
+        u : ndarray, shape (num_cells * n**d,), float64
+            State.
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
+        """
+        space, n = self._space, self._space.degree + 1
+        tensor = np.zeros(self._tensor_shape)
+        blocks = u.reshape(self._grid.num_cells, *(n,) * len(space.axes))
+        tensor[self._places] = blocks
+        values = tensor.reshape([n << level for level in space.levels])
+        for k, level in enumerate(space.levels):
+            values = to_nodal(values, level, space.degree, axis=k)
+            values = _per_cell(values, k, 1 << level, self._shapes(k).T)
+        return self._norm(values - self._values(t))
+
+    def norm(self, t: float) -> float:
+        """Return ‖f(t)‖, by quadrature.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
+        """
+        return self._norm(self._values(t))
+
+    def _norm(self, values: NDArray[np.float64]) -> float:
+        """Return the root of the integral of the squares of values at the points."""
+        result = values**2
+        for k in range(len(self._space.axes)):
+            result = np.tensordot(self._weights(k).ravel(), result, axes=(0, 0))
+        return math.sqrt(float(result))
+
+    def _values(self, t: float) -> NDArray[np.float64]:
+        """Return f(t) at all points, one index per axis."""
+        space, (nodes, _) = self._space, gauss_rule(self._nodes)
+        places = [
+            cell_points(axis, level, nodes).ravel()
+            for axis, level in zip(space.axes, space.levels, strict=True)
+        ]
+        mesh = np.meshgrid(*places, indexing="ij")
+        values = _evaluate(self._function, [part.ravel() for part in mesh], t)
+        return values.reshape(mesh[0].shape)
+
+    def _weights(self, k: int) -> NDArray[np.float64]:
+        """Weights of the points of an axis, with its volume element: (cells, q)."""
+        axis, level = self._space.axes[k], self._space.levels[k]
+        nodes, weights = gauss_rule(self._nodes)
+        points = cell_points(axis, level, nodes)
+        volume = evaluate(self._space.coefficient(1.0, axis), points, "volume element")
+        return volume * (weights * (axis.cell_width(level) / 2))
+
+    def _shapes(self, k: int) -> NDArray[np.float64]:
+        """Values of the nodal functions of a cell at its points: (q, n)."""
+        axis, level = self._space.axes[k], self._space.levels[k]
+        nodes, _ = gauss_rule(self._nodes)
+        return legendre_values(nodes, self._space.degree, axis.cell_width(level))
+
+    @property
+    def _tensor_shape(self) -> tuple[int, ...]:
+        n = self._space.degree + 1
+        return tuple(size for level in self._space.levels for size in (1 << level, n))
+
+    @property
+    def _places(self) -> tuple[Any, ...]:
+        """Where the blocks of the grid are in a tensor of all coefficients."""
+        return tuple(
+            place
+            for k in range(len(self._space.axes))
+            for place in (self._grid.cells[:, k], slice(None))
+        )
+
+
+def _evaluate(
+    function: Callable[..., Any], points: Sequence[NDArray[np.float64]], t: float
+) -> NDArray[np.float64]:
+    """Return f(x_1, …, x_d, t) at points, checked to be finite real numbers."""
+    try:
+        values = np.asarray(function(*points, t))
+    except Exception as error:
+        error.add_note(
+            f"This came from exact: it is called with {len(points)} arrays, the points' "
+            "coordinates, and the time; write it with NumPy functions, not with math or if."
+        )
+        raise
+    if values.dtype.kind not in "iufb":
+        raise TypeError(f"exact gave dtype {values.dtype}; expected real numbers")
+    if values.shape not in ((), points[0].shape):
+        raise ValueError(
+            f"exact gave shape {values.shape} for {points[0].size} points; expected "
+            f"{points[0].shape} or a single number"
+        )
+    values = np.broadcast_to(values, points[0].shape).astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        place = ", ".join(str(part[wrong[0]]) for part in points)
+        raise ValueError(
+            f"exact is {values[wrong[0]]} at ({place}), t = {t}; expected finite values"
+        )
+    return values
+
+
+def _along(values: NDArray[np.float64], k: int, dimensions: int) -> NDArray[np.float64]:
+    """Shape values so that they multiply a tensor along one axis."""
+    return values.reshape([-1 if axis == k else 1 for axis in range(dimensions)])
+
+
+def _per_cell(
+    values: NDArray[np.float64], k: int, cells: int, matrix: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Multiply, along one axis and in every cell, by a matrix (from, to)."""
+    moved = np.moveaxis(values, k, -1)
+    others = moved.shape[:-1]
+    product = moved.reshape(*others, cells, matrix.shape[0]) @ matrix
+    return np.moveaxis(product.reshape(*others, cells * matrix.shape[1]), -1, k)

@@ -1,0 +1,124 @@
+"""A known solution that is a sum of separable functions, on a grid: projections and errors."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.parts import ExactSolution
+from ..grids.sparse_grid import SparseGrid
+from .exact_error import norm_matrix, tail_matrix
+from .time_combination import TimeCombination
+from .weighted_norm import Masses, OrthonormalCoordinates
+
+__all__ = ["SeparableSolution"]
+
+
+class SeparableSolution:
+    """Projections of an `ExactSolution` on a grid, and errors of states against it.
+
+    Parameters
+    ----------
+    exact : ExactSolution
+        The solution.
+    masses : sequence of (float64 (2^level_k, n, n) or None)
+        Mass blocks of the axes that have a volume element.
+    grid : SparseGrid
+        The grid.
+    degree : int
+        Polynomial degree, n - 1.
+    """
+
+    def __init__(self, exact: ExactSolution, masses: Masses, grid: SparseGrid, degree: int) -> None:
+        self._exact, self._masses, self._grid, self._degree = exact, masses, grid, degree
+
+    def coefficients(self, t: float) -> NDArray[np.float64]:
+        """Return P f(t): projected along every axis, then restricted to the grid.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        ndarray, shape (num_cells * n**d,), float64
+        """
+        return self._projection.evaluate(t, np.empty(self._projection.size))
+
+    def error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ of a state u: ‖u - Pf‖² plus what the grid leaves out of f.
+
+        Parameters
+        ----------
+        u : ndarray, shape (num_cells * n**d,), float64
+            State.
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
+        """
+        if self._coordinates is None:
+            difference = self.coefficients(t)
+        else:
+            u = self._coordinates.of_state(u)
+            difference = self._orthonormal_projection.evaluate(t, np.empty(u.size))
+        difference -= u
+        amplitudes = self._amplitudes(t)
+        tail = amplitudes @ self._tail @ amplitudes
+        return math.sqrt(difference @ difference + max(float(tail), 0.0))
+
+    def norm(self, t: float) -> float:
+        """Return ‖f(t)‖.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
+        """
+        amplitudes = self._amplitudes(t)
+        return math.sqrt(max(float(amplitudes @ self._norms @ amplitudes), 0.0))
+
+    def _amplitudes(self, t: float) -> NDArray[np.float64]:
+        """Values of the parts' functions of time."""
+        return np.array([part.time(t) for part in self._exact.parts])
+
+    @cached_property
+    def _projection(self) -> TimeCombination:
+        return TimeCombination(self._exact.parts, self._grid, self._degree + 1)
+
+    @cached_property
+    def _coordinates(self) -> OrthonormalCoordinates | None:
+        if all(mass is None for mass in self._masses):
+            return None
+        return OrthonormalCoordinates(self._masses, self._grid, self._degree)
+
+    @cached_property
+    def _orthonormal(self) -> tuple[ExactSolution, SparseGrid]:
+        """The parts in orthonormal coordinates, and the grid that these are on."""
+        if self._coordinates is None:
+            return self._exact, self._grid
+        parts = tuple(self._coordinates.of_vector(part) for part in self._exact.parts)
+        return ExactSolution(parts, self._exact.remainders), self._coordinates.grid
+
+    @cached_property
+    def _orthonormal_projection(self) -> TimeCombination:
+        exact, grid = self._orthonormal
+        return TimeCombination(exact.parts, grid, self._degree + 1)
+
+    @cached_property
+    def _tail(self) -> NDArray[np.float64]:
+        return tail_matrix(*self._orthonormal, self._degree + 1)
+
+    @cached_property
+    def _norms(self) -> NDArray[np.float64]:
+        return norm_matrix(self._orthonormal[0], self._degree + 1)

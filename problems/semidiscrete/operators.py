@@ -1,0 +1,222 @@
+"""The terms of a problem as operators on its grid, one per function of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import (
+    BatchedKron,
+    KroneckerProduct,
+    KroneckerTerm,
+    KroneckerTerms,
+    Operator,
+    SparseGridOperator,
+    ValidationReport,
+)
+
+from ..discretization.mode_operator import ModeOperator
+from ..discretization.parts import OperatorTerm
+from ..grids.sparse_grid import SparseGrid
+from ..statement.time import constant
+from ..statement.time_functions import TimeFunction, split_number
+from .batch_list import batch_list
+
+__all__ = [
+    "OPERATOR_FORMS",
+    "OperatorForm",
+    "TermGroup",
+    "choose_form",
+    "group_terms",
+    "validate_groups",
+]
+
+OperatorForm: TypeAlias = Literal["auto", "sweep", "batch", "dense"]
+OPERATOR_FORMS = ("auto", "sweep", "batch", "dense")
+LARGEST_DENSE = 8192  # unknowns; half a GiB
+
+
+def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
+    """Return how a problem's operator is applied on a device.
+
+    Parameters
+    ----------
+    form : str
+        What is asked for; "auto" takes sweeps.
+    device : str
+        "cpu" or "cuda".
+    unknowns : int
+        Length of its vectors.
+
+    Returns
+    -------
+    {"sweep", "batch", "dense"}
+
+    Raises
+    ------
+    ValueError
+        If there is no such form, there or at all, or the vectors are too long for a dense matrix.
+    """
+    if form not in OPERATOR_FORMS:
+        raise ValueError(
+            f"the operator's form is {form!r}; expected one of {', '.join(OPERATOR_FORMS)}"
+        )
+    if form == "auto":
+        return "sweep"
+    if form == "dense" and device != "cpu":
+        raise ValueError(
+            f"operators of form {form!r} run on the CPU only; on {device} use 'sweep', the default"
+        )
+    if form == "dense" and unknowns > LARGEST_DENSE:
+        raise ValueError(
+            f"the problem has {unknowns} unknowns; a dense operator is for at most {LARGEST_DENSE}"
+        )
+    return form  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class TermGroup:
+    """All terms that share one function of time.
+
+    Parameters
+    ----------
+    time : TimeFunction
+        The function, without a number in front; one for the terms that are constant.
+    operator : Operator
+        The terms on the grid, with the numbers in front of their functions of time.
+    source : SparseGridOperator, optional
+        What a dense operator was made of.
+    """
+
+    time: TimeFunction
+    operator: Operator
+    source: SparseGridOperator | None = None
+
+    def to(self, device: str) -> TermGroup:
+        """Return the group with its operator on a device."""
+        return TermGroup(self.time, self.operator.to(device), self.source)
+
+    def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        """Add the group's A(t) u to ``out``."""
+        alpha = 1.0 if self.time.is_constant else self.time(t)
+        if isinstance(self.operator, (BatchedKron, SparseGridOperator)):
+            shape = (self.operator.num_inputs, -1)
+            self.operator.accumulate(u.reshape(shape), out.reshape(shape), alpha=alpha)
+        else:
+            self.operator.accumulate(u, out, alpha=alpha)
+
+    def validate(self, samples: int | None, seed: int) -> ValidationReport:
+        """Compare the operator with dense Kronecker products."""
+        operator = self.operator
+        if isinstance(operator, (BatchedKron, SparseGridOperator)):
+            return operator.validate(samples, seed)
+        assert self.source is not None
+        return self.source.validate(samples, seed, apply=operator)
+
+
+def group_terms(
+    terms: Sequence[OperatorTerm], grid: SparseGrid, degree: int, form: OperatorForm = "sweep"
+) -> tuple[TermGroup, ...]:
+    """Assemble terms on a grid, those of equal time in one operator.
+
+    Parameters
+    ----------
+    terms : sequence of OperatorTerm
+        The terms; none at all gives one group, the zero operator.
+    grid : SparseGrid
+        The grid.
+    degree : int
+        Polynomial degree.
+    form : {"sweep", "batch", "dense"}
+        How operators are applied: by sweeps along the grid's fibres, as a list of all coupled pairs
+        of cells, or as a matrix.
+
+    Returns
+    -------
+    tuple of TermGroup
+        The constant terms first, if there are any.
+    """
+    collected: dict[TimeFunction, list[tuple[float, OperatorTerm]]] = {}
+    for term in terms:
+        number, function = split_number(term.time)
+        collected.setdefault(function, []).append((number, term))
+    functions = sorted(collected, key=lambda key: not key.is_constant) or [constant()]
+    return tuple(
+        _assemble(function, collected.get(function, []), grid, degree, form)
+        for function in functions
+    )
+
+
+def _assemble(
+    function: TimeFunction,
+    terms: Sequence[tuple[float, OperatorTerm]],
+    grid: SparseGrid,
+    degree: int,
+    form: OperatorForm,
+) -> TermGroup:
+    numbers = np.array([number for number, _ in terms], dtype=np.float64)
+    modes = [term.modes for _, term in terms]
+    if form == "batch":
+        return TermGroup(function, _listed(numbers, modes, grid, degree))
+    sweeps = SparseGridOperator(grid, modes, degree + 1, coefficients=numbers)
+    if form == "sweep":
+        return TermGroup(function, sweeps)
+    return TermGroup(function, KroneckerProduct([sweeps.to_dense()]), sweeps)
+
+
+def _listed(
+    numbers: NDArray[np.float64],
+    modes: Sequence[Sequence[ModeOperator | None]],
+    grid: SparseGrid,
+    degree: int,
+) -> BatchedKron:
+    """Return the terms as a list of all coupled pairs of cells."""
+    products = batch_list(grid, modes, degree)
+    weights = np.repeat(numbers, np.diff(products.term_offsets))
+    operator = BatchedKron(
+        products.pools,
+        products.factor_ids,
+        products.inputs,
+        products.outputs,
+        weights=weights,
+        num_inputs=grid.num_cells,
+        num_outputs=grid.num_cells,
+    )
+    kronecker = tuple(
+        KroneckerTerm(number, tuple(own)) for number, own in zip(numbers, modes, strict=True)
+    )
+    sizes = (degree + 1,) * grid.dimensions
+    operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells))
+    return operator
+
+
+def validate_groups(
+    groups: Sequence[TermGroup], samples: int | None, seed: int
+) -> ValidationReport:
+    """Validate every group's operator and return the worst of each figure.
+
+    Parameters
+    ----------
+    groups : sequence of TermGroup
+        At least one.
+    samples, seed
+        As in `BatchedKron.validate`.
+
+    Returns
+    -------
+    ValidationReport
+        Counts added up, errors the largest; NaN is larger than all others.
+    """
+    reports = [group.validate(samples, seed) for group in groups]
+    ratios = [report.max_error_over_bound for report in reports]
+    return ValidationReport(
+        samples=sum(report.samples for report in reports),
+        products=sum(report.products for report in reports),
+        max_error=float(np.max([report.max_error for report in reports])),
+        max_error_over_bound=float(np.max(ratios)),
+        worst=reports[int(np.argmax(ratios))].worst,
+    )

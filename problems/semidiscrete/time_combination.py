@@ -1,0 +1,109 @@
+"""Vectors on the grid that depend on time: Σ_g f_g(t) v_g, one vector per function of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron import linear_combination
+from batchkron.arrays import array_module
+from batchkron.operators import on_device
+
+from ..discretization.parts import SeparableVector
+from ..grids.sparse_grid import SparseGrid
+from ..statement.time_functions import TimeFunction, split_number
+from .workspace import Workspace
+
+__all__ = ["TimeCombination", "kron_on_grid"]
+
+
+def kron_on_grid(
+    factors: Sequence[NDArray[np.float64]], grid: SparseGrid, n: int
+) -> NDArray[np.float64]:
+    """Restrict the Kronecker product c_1 ⊗ … ⊗ c_d to the blocks of a grid.
+
+    Parameters
+    ----------
+    factors : sequence of ndarray, shape (cells_k * n,), float64
+        1-D hierarchical coefficients, one array per axis.
+    grid : SparseGrid
+        The blocks, of d axes.
+    n : int
+        Coefficients per cell and axis, degree + 1.
+
+    Returns
+    -------
+    ndarray, shape (num_cells * n**d,), float64
+        Block index slowest; within a block the last axis is fastest.
+    """
+    blocks = np.ones((grid.num_cells, 1))
+    for k, factor in enumerate(factors):
+        values = np.asarray(factor).reshape(-1, n)[grid.cells[:, k]]
+        blocks = (blocks[:, :, None] * values[:, None, :]).reshape(grid.num_cells, -1)
+    return np.ascontiguousarray(blocks.ravel())
+
+
+class TimeCombination:
+    """The vector Σ_g f_g(t) v_g of distinct functions of time f_g and fixed vectors v_g.
+
+    Parameters
+    ----------
+    parts : sequence of SeparableVector
+        Separable functions; those of proportional time are added up once and for all.
+    grid : SparseGrid
+        The grid they are restricted to.
+    n : int
+        Coefficients per cell and axis, degree + 1.
+    device : {"cpu", "cuda"}
+        Where the vectors are.
+
+    Attributes
+    ----------
+    size : int
+        Length of the vector.
+    """
+
+    def __init__(
+        self, parts: Sequence[SeparableVector], grid: SparseGrid, n: int, device: str = "cpu"
+    ) -> None:
+        collected: dict[TimeFunction, NDArray[np.float64]] = {}
+        for part in parts:
+            number, function = split_number(part.time)
+            vector = number * kron_on_grid(part.factors, grid, n)
+            if function in collected:
+                collected[function] += vector
+            else:
+                collected[function] = vector
+        self._parts = tuple(
+            (function, on_device(vector, device)) for function, vector in collected.items()
+        )
+        self.size = grid.num_cells * n**grid.dimensions
+        self._workspace = Workspace()
+
+    def evaluate(self, t: float, out: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Overwrite `out` with Σ_g f_g(t) v_g; allocates nothing after a thread's first call.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+        out : ndarray, shape (N,), float64
+            Overwritten.
+
+        Returns
+        -------
+        ndarray
+            `out`.
+        """
+        if not self._parts:
+            out[...] = 0.0
+            return out
+        several = len(self._parts) > 1 and array_module(out) is not np
+        return linear_combination(
+            [function(t) for function, _ in self._parts],
+            [vector for _, vector in self._parts],
+            out,
+            scratch=self._workspace.array(out.shape, like=out) if several else None,
+        )

@@ -1,0 +1,138 @@
+"""Coordinates in which the norm with volume elements is the Euclidean one.
+
+With M_k the mass matrix of axis k, ‖u‖² = ∫ u² dV = cᵀ (M_1 ⊗ … ⊗ M_d) c for the hierarchical
+coefficients c of u. The Gram-Schmidt process, from coarse to fine, makes functions of the
+hierarchical ones that are orthonormal in this norm. Each is zero outside the cell of the one that
+it is made of, and besides that one only its ancestors take part. T_k takes hierarchical
+coefficients to coordinates in these functions: T_kᵀ T_k = M_k, and a coordinate depends on the
+coefficients of its cell and of that cell's descendants only. So T = T_1 ⊗ … ⊗ T_d maps the
+functions of a downward closed grid to coordinates on that very grid, and what holds in orthonormal
+bases, the formula of the error above all, holds for T c.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+
+from ..discretization.dg_matrices import NodalMatrix, block_diagonal
+from ..discretization.mode_operator import ModeOperator, sparse_transform
+from ..discretization.multiwavelets import filters
+from ..discretization.parts import OperatorTerm, SeparableVector
+from ..grids.sparse_grid import SparseGrid
+from ..statement.time import constant
+from .operators import group_terms
+
+__all__ = ["Masses", "OrthonormalCoordinates", "orthonormal_transform"]
+
+Masses = tuple[NDArray[np.float64] | None, ...]
+"""Per axis the mass blocks, or None where the volume element is 1."""
+
+
+def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:
+    """T with Tᵀ T = M, from hierarchical to orthonormal coordinates of one axis.
+
+    Parameters
+    ----------
+    blocks : float64 (2^level, n, n)
+        M in the nodal basis: ∫ φ_i φ_j dV on every finest cell, positive definite.
+
+    Returns
+    -------
+    ModeOperator
+        Its blocks take a cell to itself and to its ancestors.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a block is not positive definite.
+
+    Notes
+    -----
+    On a cell, R c are orthonormal coordinates where RᵀR is the Gram matrix of its nodal functions.
+    Those of two halves, written by the functions and multiwavelets of the whole, are
+    [R_left, R_right] [Hᵀ Gᵀ] = Q [[R, C], [0, S]]: Q's columns are orthonormal functions of the
+    whole and multiwavelets, and R goes one level up.
+
+    Examples
+    --------
+    >>> orthonormal_transform(np.array([[[4.0]], [[4.0]]])).to_dense()
+    array([[2., 0.],
+           [0., 2.]])
+    """
+    cells, n, _ = blocks.shape
+    two_scale = filters(n - 1)
+    halves = (
+        np.hstack((two_scale.H0.T, two_scale.G0.T)),
+        np.hstack((two_scale.H1.T, two_scale.G1.T)),
+    )
+    R = np.asarray(np.linalg.cholesky(blocks).transpose(0, 2, 1), dtype=np.float64)
+    scaling = block_diagonal(R)
+    wavelets: list[NodalMatrix] = []
+    while len(R) > 1:
+        pairs = np.concatenate((R[0::2] @ halves[0], R[1::2] @ halves[1]), axis=1)
+        Q, upper = np.linalg.qr(pairs)
+        signs = np.where(np.diagonal(upper, axis1=1, axis2=2) < 0.0, -1.0, 1.0)
+        finer = block_diagonal((Q * signs[:, None, :]).transpose(0, 2, 1)) @ scaling
+        part = np.arange(finer.shape[0]) // n % 2
+        scaling = finer[part == 0]
+        wavelets.insert(0, finer[part == 1])
+        R = (upper * signs[:, :, None])[:, :n, :n]
+    level = cells.bit_length() - 1
+    stacked = csr_array(vstack((scaling, *wavelets), format="csr"))
+    return ModeOperator.from_sparse(stacked @ sparse_transform(level, n - 1).T, n)
+
+
+class OrthonormalCoordinates:
+    """T = T_1 ⊗ … ⊗ T_d on a grid, closed downward where it is not.
+
+    Parameters
+    ----------
+    masses : sequence of (float64 (2^level_k, n, n) or None)
+        Mass blocks per axis; None where dV_k = 1.
+    grid : SparseGrid
+        The grid of the states.
+    degree : int
+        Polynomial degree, n - 1.
+
+    Attributes
+    ----------
+    grid : SparseGrid
+        The grid of the coordinates.
+    """
+
+    def __init__(self, masses: Masses, grid: SparseGrid, degree: int) -> None:
+        self.grid = grid.closed()
+        self._places = self.grid.find(grid.cells)
+        self._shape = (self.grid.num_cells, (degree + 1) ** grid.dimensions)
+        self._modes = tuple(
+            None if mass is None else orthonormal_transform(mass) for mass in masses
+        )
+        term = OperatorTerm(self._modes, constant())
+        self._transform = group_terms([term], self.grid, degree)[0].operator
+
+    def of_state(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return T u for a state on the grid.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            Hierarchical coefficients.
+
+        Returns
+        -------
+        ndarray, float64
+            Coordinates on `grid`.
+        """
+        blocks = np.zeros(self._shape)
+        blocks[self._places] = u.reshape(len(self._places), -1)
+        return np.asarray(self._transform.apply(blocks)).ravel()
+
+    def of_vector(self, vector: SeparableVector) -> SeparableVector:
+        """Return T_1 c_1 ⊗ … ⊗ T_d c_d for a separable vector."""
+        factors = tuple(
+            factor if mode is None else mode.multiply(factor)
+            for mode, factor in zip(self._modes, vector.factors, strict=True)
+        )
+        return SeparableVector(factors, vector.time)

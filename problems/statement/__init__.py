@@ -1,0 +1,1 @@
+"""What a PDE is stated with: axes, terms, boundary conditions, functions of time."""

@@ -1,0 +1,257 @@
+"""Boundary conditions of a PDE, per end of each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..discretization.dg_matrices import EdgeKind
+from .axis import Axis
+from .separable import Field, Separable, SeparableSum, separable_parts
+
+__all__ = [
+    "Boundary",
+    "Condition",
+    "Dirichlet",
+    "Inflow",
+    "Neumann",
+    "NoFlux",
+    "Periodic",
+    "parse_boundary",
+]
+
+FROM_EXACT = "from exact"
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """The axis is a circle: its two ends are one edge."""
+
+    @property
+    def kind(self) -> EdgeKind:
+        """The word "periodic"."""
+        return "periodic"
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """The value f = data is given at an end of an axis.
+
+    For a first derivative alone that is right only where f flows in; see `Inflow`.
+
+    Attributes
+    ----------
+    data : float, Separable, SeparableSum or "from exact"
+        Function of the other coordinates and of time. A factor of the axis itself, if there is
+        one, is taken at the end. "from exact" takes the PDE's exact solution.
+    """
+
+    data: Field | str = 0.0
+
+    def __post_init__(self) -> None:
+        _check_data("Dirichlet", self.data)
+
+    @property
+    def kind(self) -> EdgeKind:
+        """The word "dirichlet"."""
+        return "dirichlet"
+
+
+@dataclass(frozen=True)
+class Neumann:
+    """The derivative ∂f/∂x_k = data is given at an end of axis k; the value is free.
+
+    Attributes
+    ----------
+    data : float, Separable, SeparableSum or "from exact"
+        Derivative along the axis (towards growing x_k at both ends, not along the outward
+        normal), as a function of the other coordinates and of time. A factor of the axis itself,
+        if there is one, is taken at the end. "from exact" differentiates the PDE's exact
+        solution.
+
+    Notes
+    -----
+    For a first derivative alone it is the outflow condition, which uses no data. Where mixed
+    derivatives ``div(x_k) @ grad(x_j)`` act, the condition is of the co-normal derivative,
+    Σ_j K_kj ∂f/∂x_j = K_kk data, so that no data is no flux; "from exact" gives all of it.
+    """
+
+    data: Field | str = 0.0
+
+    def __post_init__(self) -> None:
+        _check_data("Neumann", self.data)
+
+    @property
+    def kind(self) -> EdgeKind:
+        """The word "neumann"."""
+        return "neumann"
+
+
+@dataclass(frozen=True)
+class Inflow:
+    """The value f = data is given where f flows in through an end, and is free where it flows out.
+
+    Attributes
+    ----------
+    data : float, Separable, SeparableSum or "from exact"
+        As in `Dirichlet`.
+
+    Notes
+    -----
+    For first derivatives alone: ∂(g f)/∂x and g ∂f/∂x carry f with the velocity -g, so that f flows
+    in at the right end where g > 0 and at the left end where g < 0. g is the whole coefficient
+    with its factors in other coordinates; of v ∂f/∂x each sign of v has its own inflow end. Second
+    derivatives need another condition at that end, of their own.
+    """
+
+    data: Field | str = 0.0
+
+    def __post_init__(self) -> None:
+        _check_data("Inflow", self.data)
+
+    @property
+    def kind(self) -> Literal["inflow"]:
+        """The word "inflow"."""
+        return "inflow"
+
+
+@dataclass(frozen=True)
+class NoFlux:
+    """Nothing passes through an end of an axis: a wall.
+
+    Notes
+    -----
+    The flux of every term through the end is zero, g f of a first derivative ∂(g f)/∂x and
+    k ∂f/∂x of a second one, and with them their sum. So ∫ f is conserved.
+    """
+
+    @property
+    def kind(self) -> Literal["no-flux"]:
+        """The word "no-flux"."""
+        return "no-flux"
+
+
+Condition: TypeAlias = Periodic | Dirichlet | Neumann | Inflow | NoFlux
+Boundary: TypeAlias = "str | Condition | tuple[str | Condition, str | Condition]"
+
+_WORDS: dict[str, type[Condition]] = {
+    "periodic": Periodic,
+    "dirichlet": Dirichlet,
+    "neumann": Neumann,
+    "inflow": Inflow,
+    "no-flux": NoFlux,
+}
+_CHOICES = "Dirichlet(data), Neumann(data), Inflow(data)"
+
+
+def parse_boundary(
+    boundary: Boundary | Mapping[Axis, Boundary] | Mapping[str, Boundary], axes: Sequence[Axis]
+) -> dict[Axis, tuple[Condition, Condition]]:
+    """Return the conditions at the (left, right) end of every axis.
+
+    Parameters
+    ----------
+    boundary : str, condition, pair (left, right) of them, or mapping axis -> one of these
+        The words are "periodic", "dirichlet", "neumann", "inflow" and "no-flux"; data of words is
+        zero. The keys of a mapping are axes or their names, and every axis must be there.
+    axes : sequence of Axis
+        The axes.
+
+    Returns
+    -------
+    dict of Axis to (condition, condition)
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an unknown word or kind, an axis that is missing or unknown, or an axis of which one
+        end only is periodic.
+    """
+    if not isinstance(boundary, Mapping):
+        return {axis: parse_ends(boundary, axis, axes) for axis in axes}
+    names = {axis.name: axis for axis in axes}
+    result: dict[Axis, tuple[Condition, Condition]] = {}
+    for key, value in boundary.items():
+        axis = names.get(key) if isinstance(key, str) else key
+        if axis is None or axis not in axes:
+            raise ValueError(
+                f"boundary names the axis {getattr(key, 'name', key)!r}, which the PDE does not "
+                f"have; its axes are {', '.join(names)}"
+            )
+        result[axis] = parse_ends(value, axis, axes)
+    missing = [axis.name for axis in axes if axis not in result]
+    if missing:
+        raise ValueError(
+            f"boundary says nothing about the axes {', '.join(missing)}; give every axis "
+            f"{', '.join(map(repr, _WORDS))}, {_CHOICES} or a pair of them"
+        )
+    return result
+
+
+def parse_ends(
+    value: Boundary, axis: Axis, axes: Sequence[Axis] | None
+) -> tuple[Condition, Condition]:
+    """Return the conditions at the two ends of one axis.
+
+    Parameters
+    ----------
+    value : str, condition or pair (left, right) of them
+        What the user gave.
+    axis : Axis
+        The axis.
+    axes : sequence of Axis or None
+        The axes that the data may depend on; None leaves this unchecked.
+
+    Returns
+    -------
+    (condition, condition)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `parse_boundary`.
+    """
+    ends = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(ends) != 2:
+        raise ValueError(
+            f"the boundary of axis {axis.name!r} has {len(ends)} entries; expected a pair "
+            "(left, right)"
+        )
+    left, right = (_parse_condition(end, axis) for end in ends)
+    if isinstance(left, Periodic) != isinstance(right, Periodic):
+        raise ValueError(
+            f"axis {axis.name!r} is periodic at one end only; make both ends periodic or neither"
+        )
+    for end, condition in (("left", left), ("right", right)):
+        data = getattr(condition, "data", 0.0)
+        if axes is not None and data != FROM_EXACT:
+            separable_parts(f"the data at the {end} end of axis {axis.name!r}", data, axes)
+    return left, right
+
+
+def _parse_condition(value: object, axis: Axis) -> Condition:
+    if isinstance(value, Condition):
+        return value
+    if isinstance(value, str):
+        if value not in _WORDS:
+            raise ValueError(
+                f"the boundary of axis {axis.name!r} is {value!r}; expected one of "
+                f"{', '.join(_WORDS)}, or {_CHOICES}"
+            )
+        return _WORDS[value]()
+    raise TypeError(
+        f"the boundary of axis {axis.name!r} is {type(value).__name__}; expected a word such as "
+        f"'periodic', or {_CHOICES}, or a pair of them"
+    )
+
+
+def _check_data(kind: str, data: object) -> None:
+    if isinstance(data, str):
+        if data != FROM_EXACT:
+            raise ValueError(
+                f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}; give that, a number "
+                "or a Separable"
+            )
+    elif not isinstance(data, (Separable, SeparableSum)):
+        separable_parts(f"{kind}'s data", data, ())  # type: ignore[arg-type]

@@ -1,0 +1,230 @@
+"""Separable functions of space and time, and sums of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..discretization.quadrature import Function
+from .axis import Axis
+from .frozen import Frozen
+from .function_checks import check_function
+from .number_checks import is_number
+from .time import TimeFunction, constant
+
+__all__ = ["Field", "Separable", "SeparableSum", "separable_parts"]
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Separable:
+    """The function coefficient · t(time) · Π_k factor_k(x_k), a product of 1-D functions.
+
+    Parameters
+    ----------
+    t : TimeFunction or float, optional
+        Dependence on time; by default none.
+    coefficient : float
+        A number in front.
+    **factors : callable or float
+        By name of axis, a function that takes and returns an array, or a number. An axis that
+        is not named has the factor 1.
+
+    Raises
+    ------
+    TypeError
+        If `t` is no function of time or a factor neither a function nor a number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.problems import time
+    >>> f = Separable(x=np.cos, y=lambda s: s**2, t=time.exp(-1.0))
+    >>> g = 2 * f + Separable(x=np.sin)
+    >>> len(g.parts)
+    2
+    """
+
+    factors: Mapping[str, Function]
+    time: TimeFunction
+    coefficient: float = field(default=1.0)
+
+    def __init__(
+        self, *, t: TimeFunction | float = 1.0, coefficient: float = 1.0, **factors: Function
+    ) -> None:
+        if not isinstance(t, TimeFunction):
+            if not is_number(t):
+                raise TypeError(
+                    f"t must be a TimeFunction of batchkron.problems.time (such as time.sin(2)) "
+                    f"or a number, got {type(t).__name__}"
+                )
+            t = constant(t)
+        if not is_number(coefficient):
+            raise TypeError(f"coefficient must be a number, got {type(coefficient).__name__}")
+        for name, factor in factors.items():
+            if not (callable(factor) or is_number(factor)) or isinstance(factor, TimeFunction):
+                raise TypeError(
+                    f"{name}={factor!r} must be a function of one array or a number; "
+                    "a function of time is given as t="
+                )
+            check_function(
+                f"Separable: {name}",
+                factor,
+                "For f(x) g(y) + h(x) use Separable(x=f, y=g) + Separable(x=h)",
+            )
+        object.__setattr__(self, "factors", Frozen(factors))
+        object.__setattr__(self, "time", t)
+        object.__setattr__(self, "coefficient", float(coefficient))
+
+    @property
+    def parts(self) -> tuple[Separable, ...]:
+        """The function itself, as a sum of one part."""
+        return (self,)
+
+    def factor(self, axis: Axis) -> Function:
+        """Return the function or number along an axis."""
+        return self.factors.get(axis.name, 1.0)
+
+    def __add__(self, other: Field) -> SeparableSum:
+        """Sum with another separable function, a sum of them or a number."""
+        result: SeparableSum = _add(self, other)
+        return result
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Field) -> SeparableSum:
+        """Difference with another separable function, a sum of them or a number."""
+        result: SeparableSum = _add(self, _negative(other))
+        return result
+
+    def __rsub__(self, other: float) -> SeparableSum:
+        """Difference of a number and the function."""
+        result: SeparableSum = _add(-self, other)
+        return result
+
+    def __mul__(self, other: TimeFunction | float) -> Separable:
+        """Product with a number or a function of time."""
+        if isinstance(other, TimeFunction):
+            return Separable(
+                t=self.time * other, coefficient=self.coefficient, **dict(self.factors)
+            )
+        if is_number(other):
+            number = self.coefficient * float(other)
+            return Separable(t=self.time, coefficient=number, **dict(self.factors))
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Separable:
+        """Negative of the function."""
+        return self * -1.0
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableSum:
+    """A sum of separable functions, made by adding them up.
+
+    Attributes
+    ----------
+    parts : tuple of Separable
+        The functions that are summed.
+    """
+
+    parts: tuple[Separable, ...]
+
+    def __add__(self, other: Field) -> SeparableSum:
+        """Sum with another separable function, a sum of them or a number."""
+        result: SeparableSum = _add(self, other)
+        return result
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Field) -> SeparableSum:
+        """Difference with another separable function, a sum of them or a number."""
+        result: SeparableSum = _add(self, _negative(other))
+        return result
+
+    def __rsub__(self, other: float) -> SeparableSum:
+        """Difference of a number and the sum."""
+        result: SeparableSum = _add(-self, other)
+        return result
+
+    def __mul__(self, other: TimeFunction | float) -> SeparableSum:
+        """Product with a number or a function of time."""
+        if isinstance(other, TimeFunction) or is_number(other):
+            return SeparableSum(tuple(part * other for part in self.parts))
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> SeparableSum:
+        """Negative of the sum."""
+        return self * -1.0
+
+
+Field: TypeAlias = Separable | SeparableSum | float
+
+
+def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Separable, ...]:
+    """Return a number, separable function, or sum of them as its parts.
+
+    Parameters
+    ----------
+    name : str
+        What the value is, for the error message.
+    value : float, Separable or SeparableSum
+        The number zero has no parts.
+    axes : sequence of Axis
+        The axes whose names may occur.
+
+    Returns
+    -------
+    tuple of Separable
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    ValueError
+        If a part names an axis that does not exist.
+    """
+    if isinstance(value, (Separable, SeparableSum)):
+        parts = value.parts
+    elif is_number(value):
+        parts = (Separable(coefficient=value),) if value != 0.0 else ()
+    elif isinstance(value, (list, tuple)):
+        raise TypeError(
+            f"{name} is a {type(value).__name__} of {len(value)} entries, {value!r}; expected one "
+            "function, a number, a Separable, or parts that are added with +"
+        )
+    else:
+        raise TypeError(
+            f"{name} must be a number, a Separable or a sum of them, got {type(value).__name__}; "
+            "a function of one coordinate goes in as Separable(x=function)"
+        )
+    known = [axis.name for axis in axes]
+    for part in parts:
+        for unknown in part.factors.keys() - set(known):
+            raise ValueError(
+                f"{name} names the axis {unknown!r}, which the PDE does not have; "
+                f"its axes are {', '.join(known)}"
+            )
+    return parts
+
+
+def _add(left: Field, right: Field) -> Any:
+    parts: list[Separable] = []
+    for value in (left, right):
+        if isinstance(value, (Separable, SeparableSum)):
+            parts.extend(value.parts)
+        elif is_number(value):
+            parts.append(Separable(coefficient=value))
+        else:
+            return NotImplemented
+    return SeparableSum(tuple(parts))
+
+
+def _negative(value: Field) -> Field:
+    if isinstance(value, (Separable, SeparableSum)) or is_number(value):
+        return -value
+    return value

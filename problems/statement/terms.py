@@ -1,0 +1,349 @@
+"""The terms of a PDE f_t = Σ terms: first derivatives, their chains, and multiplications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from ..discretization.dg_matrices import FLUX_SIGNS, Flux
+from ..discretization.quadrature import Function
+from .axis import Axis
+from .boundary import Boundary, Condition, parse_ends
+from .descriptions import term_text
+from .function_checks import check_function
+from .number_checks import is_number
+from .time import TimeFunction, constant
+
+__all__ = ["Term", "TermFactor", "div", "flatten_terms", "grad", "laplacian", "mass", "penalty"]
+
+FactorKind: TypeAlias = Literal["div", "grad", "penalty", "mass"]
+
+
+@dataclass(frozen=True, eq=False)
+class TermFactor:
+    """One operator along one axis, a factor of a `Term`.
+
+    Attributes
+    ----------
+    kind : {"div", "grad", "penalty", "mass"}
+        ∂(g f), g ∂f, the damping of jumps, or g f.
+    axis : Axis
+        The axis it acts along.
+    coefficient : callable or float
+        g, a function of the axis's own coordinate.
+    flux : {"upwind", "central", "downwind"} or None
+        None is "upwind", or in a chain div @ grad the side that goes with the other factor and
+        with the other chains along the axis.
+    boundary : (condition, condition) or None
+        Conditions at the two ends that this factor takes as they are; None derives them from
+        the PDE's.
+    """
+
+    kind: FactorKind
+    axis: Axis
+    coefficient: Function
+    flux: Flux | None = None
+    boundary: tuple[Condition, Condition] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A product scale · time(t) · factor_1 factor_2 … of one-dimensional operators.
+
+    Made by `div`, `grad`, `penalty`, `mass`, by chaining them with ``@`` (the right one is
+    applied first) and by multiplication with numbers and functions of time.
+
+    Attributes
+    ----------
+    factors : tuple of TermFactor
+        In the order of application from right to left.
+    scale : float
+        A number in front.
+    time : TimeFunction
+        The coefficient's dependence on time.
+    """
+
+    factors: tuple[TermFactor, ...]
+    scale: float = 1.0
+    time: TimeFunction = field(default_factory=constant)
+
+    def __matmul__(self, other: Term) -> Term:
+        """Chain: the term on the right is applied first."""
+        if not isinstance(other, Term):
+            return NotImplemented
+        return Term(self.factors + other.factors, self.scale * other.scale, self.time * other.time)
+
+    def __mul__(self, other: TimeFunction | float) -> Term:
+        """Product with a number or a function of time."""
+        if isinstance(other, TimeFunction):
+            return replace(self, time=self.time * other)
+        if is_number(other):
+            return replace(self, scale=self.scale * float(other))
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Term:
+        """Negative of the term."""
+        return self * -1.0
+
+    def __repr__(self) -> str:
+        return f"<Term {term_text(self)}>"
+
+
+def div(
+    axis: Axis,
+    coefficient: Function = 1.0,
+    *,
+    flux: Flux | None = None,
+    boundary: Boundary | None = None,
+    others: Mapping[Axis, Function] | None = None,
+    time: TimeFunction | None = None,
+) -> Term:
+    """Return the term ∂(g f)/∂x of the right-hand side; f_t = -v f_x is ``div(x, -v)``.
+
+    Parameters
+    ----------
+    axis : Axis
+        x.
+    coefficient : callable or float
+        g, a number or a function of x's own coordinate (arrays in, arrays out).
+    flux : {"upwind", "central", "downwind"}, optional
+        From which side of an edge f is taken, by the sign of the whole coefficient; by default
+        "upwind". In a chain div @ grad (see `grad`) the default is the side from which f would be
+        upwind for a coefficient of 1, whatever the coefficient; a flux that is named there counts
+        by the sign of the factor's own coefficient.
+    boundary : str, condition or pair of them, optional
+        What this factor alone takes at the two ends of the axis; by default the PDE's boundary.
+        NoFlux on the div of a chain div @ grad holds for the chain.
+    others : mapping of Axis to callable or float, optional
+        Coefficients in other coordinates, that multiply g: ``div(x, -1, others={v: g})`` is
+        -g(v) f_x. Where they change sign the upwinding follows.
+    time : TimeFunction, optional
+        A coefficient in time that multiplies g. With an upwind flux it must not be negative.
+
+    Returns
+    -------
+    Term
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of other kinds, an unknown flux, or `others` naming `axis` itself.
+
+    Examples
+    --------
+    >>> x, v = Axis("x", 0, 1), Axis("v", -1, 1)
+    >>> transport = div(x, -1.0, others={v: lambda s: s})
+    >>> diffusion = 0.1 * div(x) @ grad(x)
+    """
+    return _term("div", axis, coefficient, flux, boundary, others, time)
+
+
+def grad(
+    axis: Axis,
+    coefficient: Function = 1.0,
+    *,
+    flux: Flux | None = None,
+    boundary: Boundary | None = None,
+    others: Mapping[Axis, Function] | None = None,
+    time: TimeFunction | None = None,
+) -> Term:
+    """Return the term g ∂f/∂x; chained as ``div(x, h) @ grad(y, g)`` it is ∂(h g ∂f/∂y)/∂x.
+
+    Parameters
+    ----------
+    axis, coefficient, boundary, others, time
+        As in `div`.
+    flux : {"upwind", "central", "downwind"}, optional
+        "upwind" by default if grad is alone. In a chain div @ grad, along one axis or two, by
+        default from the side opposite to that which div has along the same axis (the local
+        discontinuous Galerkin method).
+
+    Returns
+    -------
+    Term
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `div`.
+
+    Notes
+    -----
+    A mixed derivative is written ``div(x) @ grad(y)``. Along every axis that has one, all chains
+    share one discrete gradient G_x, whose side does not depend on the sign of any coefficient,
+    and have -G_xᵀ as div. So the sum of K_ij ``div(x_i) @ grad(x_j)`` is -Gᵀ K G, which lets
+    nothing grow for a constant, positive definite K, nor for K(x, …) given by masses between div
+    and grad. At a Neumann end the condition is of the co-normal derivative Σ_j K_ij ∂f/∂x_j; see
+    docs/background/discretization.md. Products ``grad(x) @ grad(y)`` or ``div(x) @ div(y)`` have no
+    partner of this kind: their traces are both upwind, they may grow, and `PDE.discretize` warns of
+    it.
+
+    Examples
+    --------
+    >>> x, y = Axis("x", 0, 1), Axis("y", 0, 1)
+    >>> both = -0.5 * div(x) @ grad(y), -0.5 * div(y) @ grad(x)
+    >>> full = [*laplacian([x, y]), *both]  # K = [[1, -0.5], [-0.5, 1]]
+    """
+    return _term("grad", axis, coefficient, flux, boundary, others, time)
+
+
+def penalty(
+    axis: Axis,
+    coefficient: Function = 1.0,
+    *,
+    flux: Flux = "upwind",
+    others: Mapping[Axis, Function] | None = None,
+    time: TimeFunction | None = None,
+) -> Term:
+    """Return the term that damps the jumps of f between cells, and vanishes for smooth f.
+
+    It is what an upwind `div` has beyond a central one.
+
+    Parameters
+    ----------
+    axis, coefficient, flux, others, time
+        As in `div`.
+
+    Returns
+    -------
+    Term
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `div`.
+    """
+    return _term("penalty", axis, coefficient, flux, None, others, time)
+
+
+def mass(
+    axis: Axis,
+    coefficient: Function = 1.0,
+    *,
+    others: Mapping[Axis, Function] | None = None,
+    time: TimeFunction | None = None,
+) -> Term:
+    """Return the term g f, a multiplication: reactions, or coefficients inside chains.
+
+    Parameters
+    ----------
+    axis, coefficient, others, time
+        As in `div`.
+
+    Returns
+    -------
+    Term
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `div`.
+    """
+    return _term("mass", axis, coefficient, None, None, others, time)
+
+
+def laplacian(
+    axes: Axis | Sequence[Axis], k: Function = 1.0, *, time: TimeFunction | None = None
+) -> tuple[Term, ...]:
+    """Return the terms Σ_i ∂(k ∂f/∂x_i)/∂x_i, one chain div @ grad per axis.
+
+    Parameters
+    ----------
+    axes : Axis or sequence of Axis
+        The x_i.
+    k : callable or float
+        Diffusivity: a number, or a function of x_i, the same one in each term.
+    time : TimeFunction, optional
+        A coefficient in time.
+
+    Returns
+    -------
+    tuple of Term
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `div`.
+
+    Examples
+    --------
+    >>> len(laplacian([Axis("x", 0, 1), Axis("y", 0, 1)], 0.5))
+    2
+    """
+    chosen = (axes,) if isinstance(axes, Axis) else tuple(axes)
+    if not chosen:
+        raise ValueError("axes is empty; give at least one axis")
+    return tuple(div(axis, k, time=time) @ grad(axis) for axis in chosen)
+
+
+def flatten_terms(terms: object) -> tuple[Term, ...]:
+    """Return the terms of a Term or of nested sequences of them.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    if isinstance(terms, Term):
+        return (terms,)
+    if isinstance(terms, Iterable) and not isinstance(terms, (str, Mapping)):
+        return tuple(term for entry in terms for term in flatten_terms(entry))
+    raise TypeError(
+        f"terms holds {type(terms).__name__}; expected div(...), grad(...), penalty(...), "
+        "mass(...), laplacian(...), chains of them with @, or sequences of these"
+    )
+
+
+def _term(
+    kind: FactorKind,
+    axis: Axis,
+    coefficient: Function,
+    flux: Flux | None,
+    boundary: Boundary | None,
+    others: Mapping[Axis, Function] | None,
+    time: TimeFunction | None,
+) -> Term:
+    """Check the arguments of one factor and put its coefficients in front of it."""
+    if not isinstance(axis, Axis):
+        raise TypeError(f"{kind}: axis must be an Axis, got {type(axis).__name__}")
+    if flux is not None and flux not in FLUX_SIGNS:
+        raise ValueError(f"{kind}: flux is {flux!r}; expected one of {', '.join(FLUX_SIGNS)}")
+    if time is not None and not isinstance(time, TimeFunction):
+        raise TypeError(
+            f"{kind}: time must be a TimeFunction of batchkron.problems.time, "
+            f"got {type(time).__name__}"
+        )
+    _check_coefficient(kind, axis, coefficient)
+    ends = None if boundary is None else parse_ends(boundary, axis, None)
+    factors = [TermFactor(kind, axis, coefficient, flux, ends)]
+    for other, function in (others or {}).items():
+        if not isinstance(other, Axis):
+            raise TypeError(f"{kind}: the keys of others must be axes, got {type(other).__name__}")
+        if other == axis:
+            raise ValueError(
+                f"{kind}: others names {axis.name!r}, the axis of the term itself; "
+                "put that coefficient into coefficient"
+            )
+        _check_coefficient(kind, other, function)
+        factors.insert(0, TermFactor("mass", other, function))
+    return Term(tuple(factors), time=constant(1.0) if time is None else time)
+
+
+def _check_coefficient(kind: str, axis: Axis, coefficient: object) -> None:
+    if isinstance(coefficient, TimeFunction):
+        raise TypeError(
+            f"{kind}: the coefficient in {axis.name!r} is a function of time; give it as time="
+        )
+    if not (callable(coefficient) or is_number(coefficient)):
+        raise TypeError(
+            f"{kind}: the coefficient in {axis.name!r} must be a number or a function of one "
+            f"array, got {type(coefficient).__name__}"
+        )
+    check_function(
+        f"{kind}: the coefficient in {axis.name!r}",
+        coefficient,
+        f"For a product g(x) h(y) use others, as in {kind}(x, g, others={{y: h}})",
+    )

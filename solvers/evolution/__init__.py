@@ -1,0 +1,1 @@
+"""Runs in time: plan, steps, step-size control, checkpoints, events."""

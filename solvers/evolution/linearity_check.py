@@ -1,0 +1,182 @@
+"""Whether f(t, u) = A(t) u + s(t) where a method relies on it: tried once, before a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module, is_sparse
+from batchkron.operators import Operator
+
+from ..products import as_product, norm
+from ..protocols import implicit_operator_of, operator_of, says_linear
+from ..steppers.registry import get, names
+from ..steppers.stepper import Stepper
+from .plan import Plan
+
+Function: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], object]  # of (u, out)
+
+_SEED = 0
+_STRETCH = 0.7  # of u in the direction of u itself
+_INEXACT = 1e-6  # share of f(u) that a function or operator which iterates may be wrong by
+_NEAR = 1e-7  # the same of a function alone: A u of projected data is large beside the rest
+_ROUNDED = 1e-7  # share of ‖A‖ ‖v‖ that an operator made of quotients of differences is wrong by
+
+
+def refuse_nonlinear(plan: Plan) -> None:
+    """Refuse a run of a linear method whose f is not linear, or has another operator.
+
+    f(t, u + v) - f(t, u) is compared with A(t) v for a random v as large as u (with elements of
+    size 1 where u is 0), and for a multiple of u (of f where u is 0), at the end of the first step.
+    The first finds what happens where u vanishes, the second what is slow beside the fastest
+    components of A, which a random v is full of. Of IMEX methods only the implicit part has to be
+    linear, which is A_I itself: f is replaced by A_I u, and operators that are linear for certain,
+    matrices and those of batchkron, are not tried. Nothing is tried for explicit methods, those
+    that are declared ``nonlinear``, and problems whose ``is_linear`` is True and belongs to their
+    ``rhs``.
+
+    Parameters
+    ----------
+    plan : Plan
+        The run.
+
+    Raises
+    ------
+    ValueError
+        If it differs by more than rounding and operators of less precision explain; the text says
+        by how much and what to take instead.
+    TypeError
+        If the problem has no operator.
+
+    Notes
+    -----
+    The difference d may be ‖d‖ ≤ τ (‖f(t, u + v)‖ + ‖f(t, u)‖ + ‖A v‖) + ρ ν ‖v‖ with
+    ν = ‖A r‖ / ‖r‖ of the random vector r, τ = max(1e-6, 1000 ε) and ρ = max(1e-7, 30 ε), but
+    τ = max(1e-7, 1000 ε) and ρ = 30 ε for matrices and operators of batchkron; ε is that of the
+    state's or the operator's precision, whichever is lower. The first bound is for functions and
+    operators that solve by iteration; the second for those that are rounded or quotients of
+    differences, whose errors are relative to the fastest components of A.
+    Cost: f three times and A twice (A_I five times), and 4 vectors while it lasts.
+    """
+    method, u = plan.stepper, plan.u
+    if method.nonlinear or not method.implicit or plan.is_done or u.size == 0:
+        return
+    if says_linear(plan.problem):
+        return
+    t = plan.first_end
+    if is_imex(method):
+        operator = implicit_operator_of(plan.problem, t)
+        if _is_matrix(operator):
+            return
+        product = as_product(operator, "problem.implicit_operator", u)
+        function: Function = product
+    else:
+        operator = operator_of(plan.problem, t)
+        product = as_product(operator, "problem.operator", u)
+        function = partial(plan.problem.rhs, t)
+    with np.errstate(all="ignore"):
+        difference = _largest_difference(
+            function, product, u, _precision(u, operator), is_exact=_is_matrix(operator)
+        )
+    if difference > 0.0:
+        raise ValueError(_text(method, t, difference))
+
+
+def _largest_difference(
+    function: Function, product: Function, u: NDArray[Any], precision: float, *, is_exact: bool
+) -> float:
+    """Return ‖f(u + v) - f(u) - A v‖ relative to its parts where it is too large, else 0."""
+    before, after, v, work = (np.full_like(u, np.nan) for _ in range(4))
+    function(u, before)
+    size = norm(before)
+    if not math.isfinite(size):
+        return 0.0  # the run tells of that
+    inexact, rounded = (_NEAR, 0.0) if is_exact else (_INEXACT, _ROUNDED)
+    rate = 0.0
+    for is_random in (True, False):
+        if is_random:
+            _fill_randomly(v, norm(u))
+        elif not _fill_along(v, u, before):
+            continue
+        np.add(u, v, out=work)
+        after[...] = np.nan
+        function(work, after)
+        product(v, work)
+        change, length = norm(work), norm(v)
+        if not math.isfinite(change):
+            return 0.0
+        if is_random:
+            rate = change / length
+        allowed = max(inexact, 1e3 * precision) * (norm(after) + size + change)
+        allowed += max(rounded, 30 * precision) * rate * length
+        np.subtract(after, before, out=after)
+        change = max(change, norm(after))
+        np.subtract(after, work, out=after)
+        found = norm(after)
+        if not math.isfinite(found):
+            return math.inf
+        if found > allowed:
+            return found / change
+    return 0.0
+
+
+def _fill_randomly(v: NDArray[Any], size: float) -> None:
+    """Write a random vector of a norm into v, or of elements of size 1 for norm 0."""
+    random = array_module(v).random.default_rng(_SEED)
+    real = v.real.dtype
+    v[...] = random.random(v.size, dtype=real)
+    if v.dtype.kind == "c":
+        v += 1j * random.random(v.size, dtype=real)
+        v -= 0.5j
+    v -= 0.5
+    v *= 2.0 if size == 0.0 else size / norm(v)
+
+
+def _fill_along(v: NDArray[Any], u: NDArray[Any], slope: NDArray[Any]) -> bool:
+    """Write a multiple of u into v, or of f(u) where u is 0; return whether there is one."""
+    for direction in (u, slope):
+        size = norm(direction)
+        if size > 0.0:
+            np.multiply(direction, _STRETCH if direction is u else 1.0 / size, out=v)
+            return True
+    return False
+
+
+def _precision(u: NDArray[Any], operator: Any) -> float:
+    """Return ε of the state or of the operator, whichever is larger."""
+    dtypes = [u.dtype, np.dtype(getattr(operator, "dtype", None) or u.dtype)]
+    return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")
+
+
+def is_imex(method: type[Stepper]) -> bool:
+    """Return whether a method treats a part of f implicitly and the rest explicitly."""
+    tableau = getattr(method, "tableau", None)
+    return tableau is not None and tableau.is_imex
+
+
+def _is_matrix(operator: Any) -> bool:
+    """Whether an operator is linear whatever it holds."""
+    is_array = isinstance(operator, array_module(operator).ndarray)
+    return is_array or is_sparse(operator) or isinstance(operator, Operator)
+
+
+def _text(method: type[Stepper], t: float, difference: float) -> str:
+    share = f"by {difference:.2g} of their size"
+    if is_imex(method):
+        return (
+            f"problem.implicit_operator is not linear: at t = {t:.6g} A (u + v) - A u and A v "
+            f"differ {share}. Method {method.name!r} needs A u alone from it; give what depends on "
+            "time alone as implicit_source(t, out), and leave what is nonlinear to rhs."
+        )
+    imex = " or ".join(repr(name) for name in names() if is_imex(get(name)))
+    return (
+        f"method {method.name!r} needs f(t, u) = A(t) u + s(t), but at t = {t:.6g} "
+        f"f(t, u + v) - f(t, u) and A v differ {share}, for a v as large as u. If f is nonlinear, "
+        f"take an IMEX method ({imex}), which treats A implicitly and the rest of f explicitly, or "
+        "an explicit method. If f is linear, correct problem.operator: it is not f's."
+    )

@@ -1,0 +1,160 @@
+"""What a run in time returns, and what its callback sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from numpy.typing import NDArray
+
+from .observers import EventRecord, Watched
+
+
+class EvolveStatus(StrEnum):
+    """Why a run in time ended; ``advice`` says what to do about it.
+
+    Examples
+    --------
+    >>> from batchkron.solvers import EvolveStatus
+    >>> print(EvolveStatus.NOT_FINITE)
+    not-finite
+    """
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    NOT_FINITE = "not-finite"
+    SOLVER_FAILED = "solver-failed"
+    STEP_TOO_SMALL = "step-too-small"
+    EVENT = "event"
+    DRIFTED = "drifted"
+    UNSTABLE = "unstable"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the state is no solution at all, so that no checkpoint is written of it."""
+        return self in (EvolveStatus.NOT_FINITE, EvolveStatus.UNSTABLE)
+
+    @property
+    def advice(self) -> str:
+        """What the status means for the caller, in a sentence or two."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    EvolveStatus.COMPLETED: "The run reached its last time: nothing to do.",
+    EvolveStatus.STOPPED: "The callback stopped the run: resume from the checkpoint to go on.",
+    EvolveStatus.NOT_FINITE: (
+        "The state or the right-hand side became NaN or infinite. With an explicit method dt is "
+        "most likely beyond its stability limit: take a smaller dt or an implicit method. The "
+        "last checkpoint, if any, is still good."
+    ),
+    EvolveStatus.SOLVER_FAILED: (
+        "A linear solve did not converge; the state is that of the last good step. Raise the "
+        "solver's maxiter or restart, loosen its rtol, take a smaller dt, or give a "
+        "preconditioner."
+    ),
+    EvolveStatus.STEP_TOO_SMALL: (
+        "No step that time resolves meets the tolerance; the state is that of the last good step. "
+        "The solution may blow up here or f be discontinuous: loosen rtol and atol, take an "
+        "implicit method if the problem is stiff, or end the run before."
+    ),
+    EvolveStatus.EVENT: (
+        "A terminal event happened, and the state is the one at its time: nothing to do. The "
+        "checkpoint is of the step before."
+    ),
+    EvolveStatus.DRIFTED: (
+        "A watched quantity left its tolerance: take a smaller step or tolerance, or look whether "
+        "the problem conserves it."
+    ),
+    EvolveStatus.UNSTABLE: (
+        "The state grew as no solution does, so that it is no solution: take a smaller dt, an "
+        "implicit method, or rtol to have the steps chosen. The last checkpoint, if any, is of an "
+        "earlier state."
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class EvolveState:
+    """Where a run is, for its callback.
+
+    Parameters
+    ----------
+    u : ndarray, shape (N,)
+        The state, overwritten by the next step: copy what you keep. It is read-only; CuPy has no
+        such arrays, so on a device do not write to it.
+    t : float
+        Its time.
+    step : int
+        The steps done from t0.
+    steps : int or None
+        Those of the whole run; None where it chooses its steps.
+    dt : float
+        The time step; the one to try next where the run chooses.
+    last_error : float or None
+        Where the run chooses, the error of the last step, relative to the tolerance.
+    """
+
+    u: NDArray[Any] = field(repr=False)
+    t: float
+    step: int
+    steps: int | None
+    dt: float
+    last_error: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The end of a run.
+
+    Parameters
+    ----------
+    u : ndarray, shape (N,)
+        The state at ``t``, a fresh array. After NOT_FINITE it may be the state that is not
+        finite, and after UNSTABLE it is the one that is too large, to look at; after
+        SOLVER_FAILED it is the last good one.
+    t : float
+        Its time: t0 + steps · dt, and exactly ``until`` when completed.
+    status : EvolveStatus
+        Why the run ended.
+    steps : int
+        Steps from t0 to t, those before a resumed checkpoint included.
+    history : list of dict
+        JSON-able records: ``event`` ("step", "resume", or the status at the end), ``step``,
+        ``t``, ``seconds``, for steps ``norm`` (‖u‖₂) and with implicit methods ``iterations`` of
+        the linear solve; at most a few hundred.
+    dt : float
+        The time step; where the run chose its steps, the one that it would have tried next.
+    method : str
+        The stepper's name.
+    seconds : float
+        Wall-clock seconds of this call.
+    message : str
+        The status in words: what happened, at which step, and what to do.
+    rejected : int
+        Steps of this call that were attempted and not taken.
+    samples : list of (float, ndarray)
+        The times of ``at`` that this call has passed, and the states there.
+    events : list of EventRecord
+        What happened, in the order of time.
+    watched : dict of str to Watched
+        The watched quantities.
+    last_error : float or None
+        Where the run chose its steps, the error of the last one, relative to the tolerance.
+    """
+
+    u: NDArray[Any] = field(repr=False)
+    t: float
+    status: EvolveStatus
+    steps: int
+    history: list[dict[str, Any]] = field(repr=False)
+    dt: float
+    method: str
+    seconds: float
+    message: str
+    rejected: int = 0
+    samples: list[tuple[float, NDArray[Any]]] = field(default_factory=list, repr=False)
+    events: list[EventRecord] = field(default_factory=list, repr=False)
+    watched: dict[str, Watched] = field(default_factory=dict)
+    last_error: float | None = None

@@ -1,0 +1,253 @@
+"""An operator's spectrum from a few products: Ritz values and the numerical abscissa."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module, is_sparse, to_host
+from batchkron.operators import Operator
+
+from ..products import Product, Vector, as_product, norm
+
+__all__ = [
+    "KrylovMatrix",
+    "adjoint_product",
+    "arnoldi",
+    "krylov_matrix",
+    "numerical_abscissa",
+    "random_start",
+]
+
+_STEPS = 20  # products; the outermost eigenvalues are then known to a few per cent
+_MIN_STEPS = 4
+_MAX_BASIS = 2 << 30  # bytes of the Krylov vectors; beyond, fewer steps are taken
+_SEED = 4988497
+_KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()  # the oldest goes first
+_MAX_KNOWN = 64  # matrices of 20 x 20
+
+
+@dataclass(frozen=True, eq=False)
+class KrylovMatrix:
+    """What Arnoldi's method knows of an operator: H = V^H A V, V orthonormal.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,), complex128
+        The eigenvalues of H, the Ritz values.
+    self_adjoint : bool
+        Whether H is Hermitian but for rounding. The Ritz values then lie between the eigenvalues
+        of A; else they may lie anywhere in its field of values.
+    abscissa : float
+        The largest eigenvalue of (H + H^H) / 2, at most that of (A + A^H) / 2.
+    size : float
+        ‖H‖₂, at most ‖A‖₂.
+    exact : bool
+        Whether no Ritz value lies far from what A itself amplifies: H is normal but for rounding,
+        or the whole of A.
+    """
+
+    values: NDArray[np.complex128]
+    self_adjoint: bool
+    abscissa: float
+    size: float
+    exact: bool = False
+
+
+def random_start(like: Vector) -> Vector:
+    """Return a random vector of norm 1, the same for all vectors of one length and dtype."""
+    rng = np.random.default_rng(_SEED)
+    start: Vector = rng.standard_normal(like.size)
+    if like.dtype.kind == "c":
+        start = start + 1j * rng.standard_normal(like.size)
+    return array_module(like).asarray((start / norm(start)).astype(like.dtype))  # type: ignore[no-any-return]
+
+
+def krylov_matrix(product: Product, start: Vector) -> KrylovMatrix | None:
+    """Return what 20 steps of Arnoldi's method tell of an operator, from `random_start`.
+
+    Matrices are kept, and found again by the first product: (v, A v) and ‖A v - (v, A v) v‖ of a
+    random v tell operators apart, also one that was updated in place.
+
+    Parameters
+    ----------
+    product : callable
+        ``product(x, out)`` writes A x into out.
+    start : ndarray, shape (N,)
+        `random_start`.
+
+    Returns
+    -------
+    KrylovMatrix or None
+        None where a product is not finite.
+    """
+    return arnoldi(product, start, lambda first: (start.size, start.dtype.str, *first))
+
+
+def arnoldi(
+    product: Product,
+    start: Vector,
+    key: Callable[[tuple[complex, float]], tuple[object, ...]] | None = None,
+) -> KrylovMatrix | None:
+    """Return what Arnoldi's method tells of an operator.
+
+    Parameters
+    ----------
+    product : callable
+        ``product(x, out)`` writes A x into out.
+    start : ndarray, shape (N,)
+        The first vector, of norm 1.
+    key : callable, optional
+        What to keep the matrix by, from the first column of H; it is not kept by default.
+
+    Returns
+    -------
+    KrylovMatrix or None
+        None where a product is not finite.
+
+    Notes
+    -----
+    20 products, and as many vectors beside one, or the fewer that fit 2 GiB, but 4 at least; fewer
+    products where they leave an invariant space.
+    """
+    arrays, size = array_module(start), start.size
+    most = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(start.nbytes, 1)))
+    eps = float(np.finfo(start.dtype).eps)
+    basis = arrays.empty((most + 1, size), start.dtype)
+    matrix = np.zeros((most + 1, most), np.result_type(start.dtype, np.float64))
+    basis[0] = start
+    count = most
+    for j in range(most):
+        new = basis[j + 1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            product(basis[j], new)
+            for _ in range(2):
+                found = to_host(basis[: j + 1].conj() @ new, "products").astype(matrix.dtype)
+                new -= arrays.asarray(found.astype(start.dtype)) @ basis[: j + 1]
+                matrix[: j + 1, j] += found
+            below = norm(new)
+        if not (math.isfinite(below) and np.isfinite(matrix[: j + 1, j]).all()):
+            return None
+        matrix[j + 1, j] = below
+        if j == 0 and key is not None:
+            name = key((complex(matrix[0, 0]), below))
+            known = _KNOWN.get(name)
+            if known is not None:
+                return known
+        if below <= 100.0 * eps * float(np.abs(matrix[: j + 1, : j + 1]).max()):
+            count = j + 1
+            break
+        new *= 1.0 / below
+    result = _seen(matrix[:count, :count], math.sqrt(eps), is_whole=count == size)
+    if key is not None:
+        _KNOWN[name] = result
+        while len(_KNOWN) > _MAX_KNOWN:
+            _KNOWN.popitem(last=False)
+    return result
+
+
+def _seen(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
+    size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
+    symmetric = 0.5 * (matrix + matrix.conj().T)
+    self_adjoint = bool(np.linalg.norm(matrix - symmetric) <= rounding * size)
+    rates = np.linalg.eigvalsh(symmetric)
+    commutator = matrix @ matrix.conj().T - matrix.conj().T @ matrix
+    is_normal = bool(np.linalg.norm(commutator) <= rounding * size**2)
+    return KrylovMatrix(
+        values=(rates if self_adjoint else np.linalg.eigvals(matrix)).astype(np.complex128),
+        self_adjoint=self_adjoint,
+        abscissa=float(rates.max(initial=-math.inf)),
+        size=size,
+        exact=is_whole or self_adjoint or is_normal,
+    )
+
+
+def adjoint_product(operator: Any, like: Vector) -> Product | None:
+    """Return ``product(x, out)`` of A^H, or None where the operator offers no such product.
+
+    Parameters
+    ----------
+    operator : object
+        One that `as_product` takes: the adjoint of arrays, sparse arrays and operators of this
+        package is known, that of other objects is their ``rmatvec``.
+    like : ndarray, shape (N,)
+        A vector such as x.
+    """
+    try:
+        if is_sparse(operator) or isinstance(operator, array_module(like).ndarray):
+            return as_product(operator.conj().T, "the adjoint", like)
+        if isinstance(operator, Operator):
+            return as_product(operator.H, "the adjoint", like)
+        rmatvec = getattr(operator, "rmatvec", None)
+        if not callable(rmatvec):
+            return None
+        rmatvec(like)  # SciPy's LinearOperator has one that says it has none
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+    return lambda x, out: np.copyto(out, rmatvec(x), casting="same_kind")
+
+
+def numerical_abscissa(operator: Any, start: Vector) -> float:
+    """Return the largest eigenvalue of (A + A^H) / 2, the rate that bounds ‖exp(t A)‖.
+
+    Parameters
+    ----------
+    operator : object
+        One that `as_product` takes.
+    start : ndarray, shape (N,)
+        The first vector, not 0; not changed.
+
+    Returns
+    -------
+    float
+        The estimate of Lanczos' method after 20 steps, which comes from below and is at least
+        Re (u, A u) / (u, u) of the first vector. For operators without an adjoint: that
+        eigenvalue of Arnoldi's H, and a twentieth of ‖H‖ more. NaN where a product is not finite.
+
+    Notes
+    -----
+    Two products with A and A^H a step, and five vectors.
+    """
+    first = start / norm(start)
+    forward = as_product(operator, "problem.operator", first)
+    backward = adjoint_product(operator, first)
+    if backward is None:
+        seen = arnoldi(forward, first)
+        return math.nan if seen is None else seen.abscissa + 0.05 * seen.size
+    return _lanczos(forward, backward, first)
+
+
+def _lanczos(forward: Product, backward: Product, now: Vector) -> float:
+    before, new, other = (np.zeros_like(now) for _ in range(3))
+    eps = float(np.finfo(now.dtype).eps)
+    diagonal: list[float] = []
+    beside: list[float] = []
+    below = 0.0
+    for _ in range(min(_STEPS, now.size)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            forward(now, new)
+            backward(now, other)
+            new += other
+            new *= 0.5
+            new -= below * before
+            diagonal.append(float(np.vdot(now, new).real))
+            new -= diagonal[-1] * now
+            below = norm(new)
+        if not math.isfinite(below + diagonal[-1]):
+            return math.nan
+        if below <= 100.0 * eps * max(map(abs, (*diagonal, *beside))):
+            break
+        beside.append(below)
+        before, now, new = now, new / below, before
+    last = len(diagonal) - 1
+    values = scipy.linalg.eigvalsh_tridiagonal(
+        diagonal, beside[:last], select="i", select_range=(last, last)
+    )
+    return float(values[0])

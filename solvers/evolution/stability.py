@@ -1,0 +1,246 @@
+"""Whether an explicit method is stable with a step, told before the run from a few products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..products import norm
+from .linear_problem import has_operator, is_linear, product_at
+from .plan import Plan
+from .spectrum import krylov_matrix, random_start
+
+__all__ = [
+    "StepCheck",
+    "UnstableStep",
+    "check_step",
+    "find_unstable_step",
+    "is_explicit_and_linear",
+    "is_linear_run",
+]
+
+_AMPLIFIED = math.log(2.0)  # of a run, beside what the solution grows
+_MARGIN = 1.25  # see check_step
+_NEAR = 0.8  # of the largest stable step, from where on the run is watched
+_ROUNDING = 1e-10  # of |R| in a step
+
+
+@dataclass(frozen=True)
+class UnstableStep:
+    """A step that an explicit method is not stable with.
+
+    Parameters
+    ----------
+    method : str
+        The method's name.
+    dt : float
+        The step of the run.
+    eigenvalue : complex
+        The estimated eigenvalue of A that is amplified most.
+    growth : float
+        |R(dt λ)|, by which a step multiplies its component.
+    largest : float
+        The largest stable step, estimated; 0 if there is none.
+    """
+
+    method: str
+    dt: float
+    eigenvalue: complex
+    growth: float
+    largest: float
+
+    def text(self, override: str) -> str:
+        """Return an error's text; ``override`` is how the caller runs all the same."""
+        value = self.eigenvalue
+        shown = f"{value.real:.4g}" if value.imag == 0.0 else f"{value:.4g}"
+        grown = math.exp(min(self.dt * max(value.real, 0.0), 700.0))
+        solution = "does not grow" if grown <= 1.0 else f"grows by {grown:.4g}"
+        way = f"take dt <= {_floor(self.largest)}, the largest stable step, or"
+        return (
+            f"dt is {self.dt:.4g}, and {self.method} is not stable with it: A has an eigenvalue of "
+            f"about {shown} (estimated by Arnoldi's method), whose component each "
+            f"step multiplies by {self.growth:.4g}, where that of the solution {solution}; "
+            f"{way if self.largest > 0.0 else 'take'} an implicit method, or pass {override} to "
+            "run all the same."
+        )
+
+
+def is_explicit_and_linear(plan: Plan) -> bool:
+    """Return whether an explicit method takes equal steps of f(t, u) = A(t) u + s(t).
+
+    Parameters
+    ----------
+    plan : Plan
+        The run.
+
+    Returns
+    -------
+    bool
+        False where the problem has no operator A, or one with which f is not linear, or no
+        unknowns.
+    """
+    return plan.control is None and not plan.stepper.implicit and is_linear_run(plan)
+
+
+def is_linear_run(plan: Plan) -> bool:
+    """Return whether a problem has an operator and f(t, u) = A(t) u + s(t), at the run's beginning.
+
+    Parameters
+    ----------
+    plan : Plan
+        The run.
+
+    Returns
+    -------
+    bool
+        False where there are no unknowns.
+    """
+    if not has_operator(plan.problem) or plan.u.size == 0:
+        return False
+    change = random_start(plan.u)
+    change *= norm(plan.u) or 1.0
+    return is_linear(plan.problem, plan.time(plan.first_step), plan.u, change)
+
+
+@dataclass(frozen=True)
+class StepCheck:
+    """What is known of a step of an explicit method before the run.
+
+    Parameters
+    ----------
+    unstable : UnstableStep or None
+        What is wrong with it, if anything is.
+    is_safe : bool
+        Whether it is below 0.8 times the largest stable step, estimated; False where nothing is
+        known. The run of another one is to be watched by step doubling.
+    """
+
+    unstable: UnstableStep | None
+    is_safe: bool
+
+
+def find_unstable_step(plan: Plan) -> UnstableStep | None:
+    """Return what is wrong with the step of an explicit run of a linear problem, if anything is.
+
+    Parameters
+    ----------
+    plan : Plan
+        A run that `is_explicit_and_linear`.
+
+    Returns
+    -------
+    UnstableStep or None
+        None where the step is stable, or the method has no ``stability_polynomial``.
+    """
+    return check_step(plan).unstable
+
+
+def check_step(plan: Plan) -> StepCheck:
+    """Judge the step of an explicit run of a linear problem.
+
+    Parameters
+    ----------
+    plan : Plan
+        A run that `is_explicit_and_linear`.
+
+    Returns
+    -------
+    StepCheck
+        What is known; nothing of a method without ``stability_polynomial``.
+
+    Notes
+    -----
+    A component of the eigenvalue λ is multiplied by R(dt λ) in a step, R the method's polynomial,
+    and by exp(dt λ) in the solution. A step is stable if no component is amplified by more than 2
+    in the whole run, beside max(1, |exp(dt λ)|) in each step: a method's small error in the
+    amplitude of what it resolves, as forward Euler has on the imaginary axis, is no instability
+    as long as it does not add up. The λ are the Ritz values of 20 steps of Arnoldi's method, at
+    the beginning, the middle and the end of a run whose operator depends on time.
+
+    The Ritz values of a self-adjoint operator lie between its eigenvalues, and those of 20 unknowns
+    or fewer are the eigenvalues, so that what exceeds the estimate is unstable. Those of another
+    operator lie in its field of values. Over the gallery's problems and methods the estimate is
+    0.8 to 1.26 times the largest step with which the powers of a step stay below 10³
+    (`forward-euler` on inflow problems: 0.5 to 2); it may be half of what the eigenvalues by
+    themselves allow. There a step is refused if it is longer than 1.25 times the estimate, and a
+    run with a shorter one is watched by `step_doubling`, from 0.8 times the
+    estimate on.
+    """
+    stepper = plan.stepper
+    if plan.steps <= plan.first_step or not stepper.stability_polynomial:
+        return StepCheck(None, is_safe=False)
+    start = random_start(plan.u)
+    begin = plan.time(plan.first_step)
+    varying = getattr(plan.problem, "operator_at", None) is not None
+    times = (begin, 0.5 * (begin + plan.until), plan.until) if varying else (begin,)
+    problem = getattr(plan.problem, "untimed", plan.problem)  # these are no products of the run
+    seen = [krylov_matrix(product_at(problem, t, plan.u), start) for t in times]
+    known = [matrix for matrix in seen if matrix is not None]
+    if not known:
+        return StepCheck(None, is_safe=False)
+    values = np.concatenate([matrix.values for matrix in known])
+    margin = 1.0 if all(matrix.exact for matrix in known) else _MARGIN
+    polynomial, length = stepper.stability_polynomial, plan.until - plan.t0
+
+    def is_stable(dt: float) -> bool:
+        return _is_stable(float(_excess(polynomial, dt, values).max()), dt, length)
+
+    if is_stable(plan.dt / margin):
+        return StepCheck(None, is_safe=is_stable(plan.dt / _NEAR))
+    worst = complex(values[int(np.argmax(_excess(polynomial, plan.dt, values)))])
+    unstable = UnstableStep(
+        stepper.name,
+        plan.dt,
+        complex(worst.real, abs(worst.imag)),
+        float(_amplification(polynomial, plan.dt * np.array([worst], np.complex128))[0]),
+        _largest_stable(polynomial, values, plan.dt / margin, length),
+    )
+    return StepCheck(unstable, is_safe=False)
+
+
+def _amplification(polynomial: tuple[float, ...], z: NDArray[np.complex128]) -> NDArray[np.float64]:
+    """Return |R(z)|, infinite where it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.abs(np.polynomial.polynomial.polyval(z, polynomial))
+    return np.where(np.isnan(size), np.inf, size)
+
+
+def _excess(
+    polynomial: tuple[float, ...], dt: float, values: NDArray[np.complex128]
+) -> NDArray[np.float64]:
+    """Return log |R(dt λ)| - max(0, Re dt λ)."""
+    with np.errstate(divide="ignore"):
+        grown = np.log(_amplification(polynomial, dt * values))
+    return np.asarray(grown - np.maximum(0.0, dt * values.real))
+
+
+def _is_stable(excess: float, dt: float, length: float) -> bool:
+    return excess <= _ROUNDING or excess * length <= _AMPLIFIED * dt
+
+
+def _largest_stable(
+    polynomial: tuple[float, ...], values: NDArray[np.complex128], dt: float, length: float
+) -> float:
+    """Return the largest stable step below one that is not stable."""
+
+    def stable(step: float) -> bool:
+        return _is_stable(float(_excess(polynomial, step, values).max()), step, length)
+
+    good, bad = 0.5 * dt, dt
+    while not stable(good):
+        good, bad = 0.5 * good, good
+        if good <= 1e-15 * dt:
+            return 0.0
+    for _ in range(40):
+        middle = 0.5 * (good + bad)
+        good, bad = (middle, bad) if stable(middle) else (good, middle)
+    return good
+
+
+def _floor(value: float) -> str:
+    """Return a number with three digits, not above it."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.floor(value / unit) * unit:.3g}"

@@ -1,0 +1,131 @@
+"""Whether a step of a nonlinear problem is stable, told by taking it in two halves as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..products import Vector, norm
+from ..steppers.stepper import Stepper
+
+__all__ = ["StepDoubling"]
+
+_EVERY = 32  # steps
+_AMPLIFIED = 2.0  # of a perturbation in the whole run, which is no instability yet
+_DISAGREEMENT = 0.1  # of the state
+_PERTURBATION = 1e-3  # of the state
+_MORE_THAN_HALVES = 1.2
+_MAX_PARTS = 64  # of a step
+
+
+class StepDoubling:
+    """Compares every 32nd step, and the last one, with two steps of half its length.
+
+    A method that treats f, or a part of it, explicitly and is not stable with its step multiplies
+    some components in each step, where two halves do not. Where the two disagree by a tenth of the
+    state, a small perturbation along the difference is carried through both: a step that makes it
+    larger, and larger than the halves do, is unstable. A step that is merely long, in a solution
+    that grows or oscillates quickly, is none.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(dt)`` returns a new stepper of the run's method.
+    dt : float
+        The step of the run.
+    steps : int
+        The number of the last step.
+
+    Notes
+    -----
+    A perturbation grows too much if that growth, in each step of the run, makes it more than twice
+    as large: so does `stability` judge a step. Beyond its limit the state itself
+    may change slowly (R(z) of `rk4` is positive there), so that its change tells nothing.
+
+    Storage: one vector, and while two steps are compared 5 and the method's own. Evaluations of f:
+    those of two steps in 32, and of six more where these disagree. Where the perturbation grows in
+    the halves too, 4, 8, … up to 64 parts of the step are taken until they agree with each other: a
+    step far beyond the limit has halves that are beyond it as well.
+    """
+
+    text = (
+        "A step makes a small perturbation larger, which two steps of half its length do not: dt "
+        "is beyond the stability limit."
+    )
+
+    def __init__(self, make: Callable[[float], Stepper], dt: float, steps: int) -> None:
+        self._make, self._dt, self._steps = make, dt, steps
+        self._stable_growth = _AMPLIFIED ** (1.0 / max(steps, 1))
+        self._before: Any = None
+
+    def prepare(self, step: int, u: Vector) -> None:
+        """Keep the state before step number ``step`` (from 1 on), if that is to be compared."""
+        self._before = u.copy() if step % _EVERY == 0 or step == self._steps else None
+
+    def is_unstable(self, t: float, t_next: float, u: Vector) -> bool:
+        """Return whether the step from the state that was kept to ``u`` (N,) is unstable."""
+        before, self._before = self._before, None
+        if before is None:
+            return False
+        size = norm(u)
+        with np.errstate(all="ignore"):
+            halves = self._take(before, t, t_next, 2)
+            apart = u - halves
+            if not (np.isfinite(apart).all() and norm(apart) > _DISAGREEMENT * size):
+                return False
+            return self._grows(before, u, halves, apart, t, t_next)
+
+    def _grows(
+        self, before: Vector, u: Vector, halves: Vector, change: Vector, t: float, t_next: float
+    ) -> bool:
+        """Whether a step makes a perturbation larger, and larger than two halves make it."""
+        scale = _PERTURBATION * (norm(before) or norm(u))
+        for is_last in (False, True):  # the last one is along what grows most
+            change *= scale / norm(change)
+            begin = before + change
+            by_step = self._take(begin, t, t_next, 1) - u
+            growth = norm(by_step) / scale
+            by_halves = norm(self._take(begin, t, t_next, 2) - halves) / scale
+            if growth > self._stable_growth and growth > _MORE_THAN_HALVES * by_halves:
+                return True
+            if not (0.0 < growth < np.inf):
+                return False
+            if is_last and growth > self._stable_growth:
+                return self._is_less_in_parts(before, begin, t, t_next, scale, growth, by_halves)
+            change = by_step
+        return False
+
+    def _is_less_in_parts(
+        self,
+        before: Vector,
+        begin: Vector,
+        t: float,
+        t_next: float,
+        scale: float,
+        growth: float,
+        last: float,
+    ) -> bool:
+        """Whether a perturbation grows less in 4, 8, … parts of a step, until they agree."""
+        agreed, count = 0, 4
+        while count <= _MAX_PARTS and agreed < 2:
+            plain = self._take(before, t, t_next, count)
+            now = norm(self._take(begin, t, t_next, count) - plain) / scale
+            if growth > _MORE_THAN_HALVES * now:
+                return True
+            close = last < _MORE_THAN_HALVES * now and now < _MORE_THAN_HALVES * last
+            agreed, last, count = agreed + 1 if close else 0, now, 2 * count
+        return False
+
+    def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
+        """Return the state at t_next by ``count`` equal steps; NaN where a solve fails."""
+        end = u.copy()
+        stepper = self._make(self._dt / count)
+        times = [t + (t_next - t) * (n / count) for n in range(count)] + [t_next]
+        for begin, until in pairwise(times):
+            if stepper.step(end, begin, until) is not None:
+                end.fill(np.nan)
+                break
+        return end

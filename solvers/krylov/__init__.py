@@ -1,0 +1,1 @@
+"""Krylov methods, one file each, and what they share."""

@@ -1,0 +1,253 @@
+"""The stabilised method of bi-conjugate gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..products import Vector
+from .limits import Watch
+from .method import KrylovMethod
+from .result import KrylovResult
+from .space import Flag, Passes
+from .system import LinearSystem
+from .workspace_cache import solve_once
+
+
+def bicgstab(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Vector], object] | None = None,
+    batched: str | None = None,
+    raise_on_failure: bool = False,
+) -> KrylovResult:
+    """Solve A x = b by bi-conjugate gradients, each step smoothed by one of minimal residual.
+
+    Parameters
+    ----------
+    A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
+        Any square matrix, real or complex.
+    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
+        The right-hand sides.
+    x0 : array_like of b's shape, "Mb", or None
+        The initial guess; None is zero, "Mb" is M b.
+    rtol, atol : float
+        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+    maxiter : int, optional
+        The largest number of iterations; 10 N by default.
+    M : as A, optional
+        The preconditioner, M ≈ A⁻¹, applied from the right.
+    callback : callable, optional
+        Called with the iterate after each iteration: a read-only view that the next iteration
+        overwrites. On a device, each call waits for it.
+    batched : {None, "columns", "leading"}
+        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
+        axis for each index of the leading ones; A may have matrices (..., N, N), or a
+        ``batch_shape`` of these axes. Each system stops by itself.
+    raise_on_failure : bool
+        Raise where a solve does not converge, instead of returning a status.
+
+    Returns
+    -------
+    KrylovResult
+        ``x``, ``status``, ``iterations`` and more; unpacks as ``x, info``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a tolerance is negative, or a layout is unknown.
+    TypeError
+        If an operand has no product with a vector, a dtype is not a float or complex one, or
+        operands are on different devices.
+    RuntimeError
+        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+
+    See Also
+    --------
+    gmres : More storage, but the residual never grows.
+    Bicgstab : The same with a workspace that is kept between solves.
+
+    Notes
+    -----
+    The method is that of [1]_. Each update of the residual is rounded in proportion to what it
+    adds. Where the sum of these bounds may have drifted from b - A x by more than √eps of the
+    residual, and by a tenth of the tolerance, the true residual takes its place and the
+    recursion's directions go on [2]_: large residuals on the way cost neither accuracy nor
+    convergence. Where the recursion's residual meets the tolerance, or the recursion breaks down,
+    the true residual is computed; if it is too large, the method begins again from it, as long as
+    it shrank to half since the last time. The residual is scaled by its initial norm, and
+    products with A by a power of two, so that inner products stay in range;
+    they are summed in double precision.
+
+    Storage: 6 vectors, 7 with M, beside b and the returned x. Two products with A (and M) an
+    iteration, one more at the end and where a residual is replaced, which ``restarts`` counts not.
+    A solve that does not converge returns the best of the iterates whose true residual was
+    computed, x₀ among them; from the first time that it goes on from a true residual this takes
+    one more vector.
+
+    References
+    ----------
+    .. [1] H. A. van der Vorst, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the
+       solution of nonsymmetric linear systems, SIAM J. Sci. Stat. Comput. 13 (1992).
+    .. [2] H. A. van der Vorst, Q. Ye, Residual replacement strategies for Krylov subspace
+       iterative methods for the convergence of true residuals, SIAM J. Sci. Comput. 22 (2000).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import bicgstab
+    >>> x, info = bicgstab(np.array([[2.0, 1.0], [0.0, 4.0]]), np.array([4.0, 8.0]))
+    >>> print(x.round(6), info)
+    [1. 2.] 0
+    """
+    return solve_once(
+        Bicgstab,
+        A,
+        b,
+        x0,
+        batched=batched,
+        rtol=rtol,
+        atol=atol,
+        maxiter=maxiter,
+        M=M,
+        callback=callback,
+        raise_on_failure=raise_on_failure,
+    )
+
+
+class Bicgstab(KrylovMethod):
+    """The workspace of BiCGSTAB, kept from solve to solve.
+
+    Parameters
+    ----------
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls ``solver(b)``.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls ``solver(b)``.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides, as for `bicgstab`.
+
+    Raises
+    ------
+    ValueError
+        If ``size`` < 0, or the layout is unknown.
+    TypeError
+        If it is not an integer, or the dtype is not one of the four.
+
+    Notes
+    -----
+    Storage: 6 vectors, 7 with M. It is allocated in the first solve, and again where the shape of b
+    changes. One solve at a time, else RuntimeError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import Bicgstab
+    >>> solver = Bicgstab(2.0 * np.eye(2))
+    >>> print(solver(np.ones(2)).x, solver(np.zeros(2)).x)
+    [0.5 0.5] [0. 0.]
+    """
+
+    def _flags(self, preconditioned: bool) -> Flag:
+        return super()._flags(preconditioned) | Flag.RETRIES
+
+    def _allocate(self, preconditioned: bool) -> None:
+        x, r, p, v, t = self._five = tuple(self._vector(name) for name in ("x", "r", "p", "v", "t"))
+        shadow = self._vector("shadow")
+        y = self._vector("y") if preconditioned else None
+        self._moves = p if y is None else y, r if y is None else y  # M p, then M r
+        common = x, r, shadow, p, v, t
+        self._first = self._passes(("ScaleResidual",), [r])
+        self._shadow = self._passes(("BicgstabBegin", "BicgstabTurn"), common)
+        self._extent = self._passes(("OperatorExtent",), [v])
+        self._half = self._passes(("BicgstabProject", "BicgstabHalf"), [*common, self._moves[0]])
+        self._other_half = self._passes(
+            ("BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"), [*common, self._moves[1]]
+        )
+
+    @property
+    def _solution(self) -> Vector:
+        return self._five[0]
+
+    @property
+    def _residual(self) -> Vector:
+        return self._five[1]
+
+    _measures = True
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        x, r, p, v, t = self._five
+        common = x, r, self._vector("shadow"), p, v, t
+        first = [(name, (*common, p)) for name in ("BicgstabProject", "BicgstabHalf")]
+        names = "BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"
+        other = [(name, (*common, r)) for name in names]
+        stages = [("", (p, v)), *first, ("", (r, t)), *other]
+        assert self._space is not None
+        kept = x, r, p, self._vector("shadow"), v
+        return self._space.iterations(A, stages, kept, flags=self._flag)
+
+    def _begin(self, system: LinearSystem) -> int:
+        self._first.run()
+        return self._shadow.run()
+
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        _, r, p, v, t = self._five
+        move, other_move = self._moves
+        system.precondition(p, move)
+        system.apply(move, v)
+        if not self._measured:
+            self._extent.run()
+            self._measured = True
+        left = self._half.run()
+        if left == 0:
+            return 0
+        system.precondition(r, other_move)
+        system.apply(other_move, t)
+        return self._other_half.run()
+
+    def solve(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any = None,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 0.0,
+        maxiter: int | None = None,
+        M: Any = None,
+        callback: Callable[[Vector], object] | None = None,
+        out: Vector | None = None,
+        raise_on_failure: bool = False,
+    ) -> KrylovResult:
+        """Solve A x = b in this workspace; the parameters are those of `bicgstab`.
+
+        Parameters
+        ----------
+        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
+            As for `bicgstab`.
+        out : ndarray, of x's shape, optional
+            Where x is written; a fresh array by default.
+
+        Returns
+        -------
+        KrylovResult
+            As for `bicgstab`; ``x`` is ``out`` where that is given.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As for `bicgstab`; ValueError also if b or ``out`` does not fit.
+        """
+        watch = Watch(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)

@@ -1,0 +1,242 @@
+"""The method of conjugate gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..products import Vector
+from .limits import Watch
+from .method import KrylovMethod
+from .result import KrylovResult
+from .space import Passes
+from .system import LinearSystem
+from .workspace_cache import solve_once
+
+
+def cg(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Vector], object] | None = None,
+    batched: str | None = None,
+    raise_on_failure: bool = False,
+) -> KrylovResult:
+    """Solve A x = b, A Hermitian and positive definite, minimising ‖x - A⁻¹ b‖_A over K_k(M A).
+
+    Parameters
+    ----------
+    A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
+        Hermitian and positive definite; that it is Hermitian is not checked.
+    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
+        The right-hand sides.
+    x0 : array_like of b's shape, "Mb", or None
+        The initial guess; None is zero, "Mb" is M b.
+    rtol, atol : float
+        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+    maxiter : int, optional
+        The largest number of iterations; 10 N by default.
+    M : as A, optional
+        The preconditioner, M ≈ A⁻¹, Hermitian and positive definite.
+    callback : callable, optional
+        Called with the iterate after each iteration: a read-only view that the next iteration
+        overwrites. On a device, each call waits for it.
+    batched : {None, "columns", "leading"}
+        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
+        axis for each index of the leading ones; A may have matrices (..., N, N), or a
+        ``batch_shape`` of these axes. Each system stops by itself.
+    raise_on_failure : bool
+        Raise where a solve does not converge, instead of returning a status.
+
+    Returns
+    -------
+    KrylovResult
+        ``x``, ``status``, ``iterations`` and more; unpacks as ``x, info``. A direction p with
+        p* A p < 0 ends a solve as ``Status.INDEFINITE``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a tolerance is negative, or a layout is unknown.
+    TypeError
+        If an operand has no product with a vector, a dtype is not a float or complex one, or
+        operands are on different devices.
+    RuntimeError
+        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+
+    See Also
+    --------
+    minres : For A that are not definite.
+    Cg : The same with a workspace that is kept between solves.
+
+    Notes
+    -----
+    The method is that of [1]_. Where the recursion's residual meets the tolerance, the true one
+    is computed and decides; if it is larger, the method begins again from it, as long as it
+    shrank to half since the last time. The residual is scaled by its initial norm, so that inner
+    products stay in range for right-hand sides of any size; they are summed in double precision.
+
+    Storage: 4 vectors, 5 with M, beside b and the returned x. One product with A (and M) an
+    iteration, and one more at the end.
+    A solve that does not converge returns the best of the iterates whose true residual was
+    computed, x₀ among them: a run of few iterations, in which the residual grew while the error
+    shrank in the norm of A, returns x₀. From the first time that it goes on from a true residual
+    this takes one more vector.
+
+    References
+    ----------
+    .. [1] M. R. Hestenes, E. Stiefel, Methods of conjugate gradients for solving linear systems,
+       J. Res. Nat. Bur. Standards 49 (1952).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import cg
+    >>> x, info = cg(np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([6.0, 7.0]))
+    >>> print(x.round(6), info)
+    [1. 2.] 0
+    """
+    return solve_once(
+        Cg,
+        A,
+        b,
+        x0,
+        batched=batched,
+        rtol=rtol,
+        atol=atol,
+        maxiter=maxiter,
+        M=M,
+        callback=callback,
+        raise_on_failure=raise_on_failure,
+    )
+
+
+class Cg(KrylovMethod):
+    """The workspace of conjugate gradients, kept from solve to solve.
+
+    Parameters
+    ----------
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls ``solver(b)``.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls ``solver(b)``.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides, as for `cg`.
+
+    Raises
+    ------
+    ValueError
+        If ``size`` < 0, or the layout is unknown.
+    TypeError
+        If it is not an integer, or the dtype is not one of the four.
+
+    Notes
+    -----
+    Storage: 4 vectors, 5 with M. It is allocated in the first solve, and again where the shape of b
+    changes. One solve at a time, else RuntimeError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import Cg
+    >>> solver = Cg(2.0 * np.eye(2))
+    >>> print(solver(np.ones(2)).x, solver(np.zeros(2)).x)
+    [0.5 0.5] [0. 0.]
+    """
+
+    def _allocate(self, preconditioned: bool) -> None:
+        x, r, p, q = (self._vector(name) for name in ("x", "r", "p", "q"))
+        z = self._vector("z") if preconditioned else r
+        self._five = x, r, p, q, z
+        self._image = q  # where the latest product is
+        turn = ("CgProduct", "CgDirection")
+        self._first = self._passes(("ScaleResidual",), [r])
+        self._turn = self._passes(turn, self._five)
+        step = ("CgCurvature", "CgUpdate")
+        self._step = self._passes(step if preconditioned else (*step, "CgDirection"), self._five)
+
+    @property
+    def _solution(self) -> Vector:
+        return self._five[0]
+
+    @property
+    def _residual(self) -> Vector:
+        return self._five[1]
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        x, r, p, q, _ = five = self._five
+        turn = [(name, five) for name in ("CgCurvature", "CgUpdate", "CgDirection")]
+        assert self._space is not None
+        return self._space.iterations(A, [("", (p, q)), *turn], (x, r, p), flags=self._flag)
+
+    def _begin(self, system: LinearSystem) -> int:
+        self._first.run()
+        return self._next_direction(system)
+
+    def _next_direction(self, system: LinearSystem) -> int:
+        _, r, _, _, z = self._five
+        system.precondition(r, z)
+        return self._turn.run()
+
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        _, _, p, q, _ = self._five
+        self._take_image(system.product(p, q))
+        left = self._step.run()
+        return self._next_direction(system) if left and system.preconditioned else left
+
+    def _take_image(self, product: Vector) -> None:
+        if product is not self._image:
+            self._image = product
+            assert self._space is not None
+            self._step.set_vector(3, product, self._space.address(product))
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        self._take_image(self._five[3])
+
+    def solve(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any = None,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 0.0,
+        maxiter: int | None = None,
+        M: Any = None,
+        callback: Callable[[Vector], object] | None = None,
+        out: Vector | None = None,
+        raise_on_failure: bool = False,
+    ) -> KrylovResult:
+        """Solve A x = b in this workspace; the parameters are those of `cg`.
+
+        Parameters
+        ----------
+        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
+            As for `cg`.
+        out : ndarray, of x's shape, optional
+            Where x is written; a fresh array by default.
+
+        Returns
+        -------
+        KrylovResult
+            As for `cg`; ``x`` is ``out`` where that is given.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As for `cg`; ValueError also if b or ``out`` does not fit.
+        """
+        watch = Watch(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)

@@ -1,0 +1,129 @@
+"""Flexible GMRES(m): the preconditioner may change from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..products import Vector
+from .gmres import Gmres
+from .result import KrylovResult
+from .space import Flag
+from .system import LinearSystem
+from .workspace_cache import solve_once
+
+
+def fgmres(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int | None = 20,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Any], object] | None = None,
+    callback_type: str | None = "pr_norm",
+    batched: str | None = None,
+    raise_on_failure: bool = False,
+) -> KrylovResult:
+    """Solve A x = b by minimising ‖b - A x‖₂ over x₀ + span(M_1 v_1, …, M_m v_m).
+
+    Parameters
+    ----------
+    A, b, x0, rtol, atol, restart, maxiter, callback, callback_type, batched, raise_on_failure
+        As for `gmres`.
+    M : as A, optional
+        The preconditioner, M_j v ≈ A⁻¹ v, applied from the right: anything that maps vectors to
+        vectors, also another Krylov method. It need not be linear, nor the same in each step.
+
+    Returns
+    -------
+    KrylovResult
+        ``x``, ``status``, ``iterations`` and more; unpacks as ``x, info``.
+
+    Raises
+    ------
+    ValueError, TypeError, RuntimeError
+        As `gmres`.
+
+    See Also
+    --------
+    gmres : For an M that is linear and always the same: half the storage.
+    Fgmres : The same with a workspace that is kept between solves.
+
+    Notes
+    -----
+    The method is that of [1]_, orthogonalised as in `gmres`.
+
+    Storage: 2 m + 3 vectors, m + 3 without M, beside b and the returned x. Each iteration applies
+    A (and M) once, each cycle A once more.
+
+    References
+    ----------
+    .. [1] Y. Saad, A flexible inner-outer preconditioned GMRES algorithm, SIAM J. Sci. Comput. 14
+       (1993).
+
+    Examples
+    --------
+    A few steps of another method are the preconditioner.
+
+    >>> import numpy as np
+    >>> from scipy.sparse.linalg import LinearOperator
+    >>> from batchkron.solvers import bicgstab, fgmres
+    >>> A = np.diag(np.arange(1.0, 41.0)) + np.eye(40, k=1)
+    >>> inner = LinearOperator((40, 40), matvec=lambda v: bicgstab(A, v, maxiter=3).x, dtype=float)
+    >>> result = fgmres(A, np.ones(40), M=inner, rtol=1e-10)
+    >>> print(result.status, result.iterations < 15)
+    converged True
+    """
+    return solve_once(
+        Fgmres,
+        A,
+        b,
+        x0,
+        batched=batched,
+        restart=20 if restart is None else restart,
+        rtol=rtol,
+        atol=atol,
+        maxiter=maxiter,
+        M=M,
+        callback=callback,
+        callback_type=callback_type,
+        raise_on_failure=raise_on_failure,
+    )
+
+
+class Fgmres(Gmres):
+    """The workspace of flexible GMRES(m), kept from solve to solve; the parameters are `Gmres`'s.
+
+    Notes
+    -----
+    Storage: 2 m + 3 vectors, m + 3 without M; otherwise as `Gmres`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import Fgmres
+    >>> print(Fgmres(2.0 * np.eye(2))(np.ones(2)).x)
+    [0.5 0.5]
+    """
+
+    def _flags(self, preconditioned: bool) -> Flag:
+        return Flag.PRECONDITIONED | Flag.FLEXIBLE if preconditioned else Flag(0)
+
+    def _allocate(self, preconditioned: bool) -> None:
+        self._x, self._work = self._vector("x"), self._vector("work")
+        self._basis = self._basis_of("basis", self.restart + 1)
+        self._slots: list[Vector] = list(self._basis)
+        self._corrected = None
+        solutions = self._basis
+        if preconditioned:
+            solutions = self._basis_of("solutions", self.restart)
+        self._solutions: list[Vector] = list(solutions)
+        self._make_passes([self._x, self._basis, self._work, None, solutions])
+
+    def _direction(self, system: LinearSystem, step: int) -> Vector:
+        system.precondition(self._slots[step], self._solutions[step])
+        return self._solutions[step]

@@ -1,0 +1,335 @@
+"""The generalised minimal residual method, restarted: GMRES(m)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..products import Vector
+from .layouts import from_systems
+from .limits import Watch
+from .method import KrylovMethod
+from .result import KrylovResult
+from .system import LinearSystem, check_count
+from .workspace_cache import solve_once
+
+_CALLBACK_TYPES = ("pr_norm", "x", "legacy")
+
+
+def gmres(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int | None = 20,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Any], object] | None = None,
+    callback_type: str | None = "pr_norm",
+    batched: str | None = None,
+    raise_on_failure: bool = False,
+) -> KrylovResult:
+    """Solve A x = b by minimising ‖b - A x‖₂ over x₀ + M K_m(A M, r₀), restarted every m steps.
+
+    Parameters
+    ----------
+    A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
+        Any square matrix, real or complex. ``matvec(x, out=None)`` is called with ``out``
+        where it has that parameter.
+    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
+        The right-hand sides.
+    x0 : array_like of b's shape, "Mb", or None
+        The initial guess; None is zero, "Mb" is M b.
+    rtol, atol : float
+        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+    restart : int or None
+        m, the inner iterations between restarts; None is 20, and N bounds it.
+    maxiter : int, optional
+        The largest number of restart cycles; 10 N by default.
+    M : as A, optional
+        The preconditioner, M ≈ A⁻¹. It is applied from the right, so that the residual which is
+        minimised is the true one. It must be linear: `fgmres` takes any.
+    callback : callable, optional
+        Called as ``callback_type`` says. On a device, each call waits for it.
+    callback_type : {"pr_norm", "x", "legacy"} or None
+        "pr_norm": with ‖r‖/‖b‖ (a float; of the first system) after each inner iteration. "x":
+        with a copy of the iterate at the end of each cycle. "legacy": as "pr_norm", and
+        ``maxiter`` counts inner iterations. None is "legacy", as in SciPy. Without a callback it
+        has no effect.
+    batched : {None, "columns", "leading"}
+        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
+        axis for each index of the leading ones; A may have matrices (..., N, N), or a
+        ``batch_shape`` of these axes. Each system stops by itself.
+    raise_on_failure : bool
+        Raise where a solve does not converge, instead of returning a status.
+
+    Returns
+    -------
+    KrylovResult
+        ``x``, ``status``, ``iterations`` and more; unpacks as ``x, info``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a tolerance is negative, or an option is unknown.
+    TypeError
+        If an operand has no product with a vector, a dtype is not a float or complex one, or
+        operands are on different devices.
+    RuntimeError
+        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+
+    See Also
+    --------
+    fgmres : For an M that changes from step to step.
+    Gmres : The same with a workspace that is kept between solves.
+
+    Notes
+    -----
+    The method is that of [1]_. The basis is orthogonalised by classical Gram-Schmidt, done
+    twice: this keeps it orthogonal to working precision unless A is numerically singular [2]_,
+    where the modified variant loses orthogonality in proportion to the condition number. The
+    second time is put off to the next step, so that the inner products of both need one pass
+    over the basis, and their corrections another [3]_; inner products are summed in double
+    precision. Singular systems break down as in [4]_: the part of the small triangular system
+    that is singular to working precision is left out, and the result is a least-squares solution
+    over the space reached.
+
+    The estimate of the residual that stops a cycle is never trusted: b - A x is computed at its
+    end and decides. An update that does not reduce it is thrown away, so that x is never worse than
+    x₀.
+
+    Storage: m + 3 vectors, m + 4 with M, beside b and the returned x. Each iteration applies A
+    (and M) once, each cycle once more.
+
+    References
+    ----------
+    .. [1] Y. Saad, M. H. Schultz, GMRES: a generalized minimal residual algorithm for solving
+       nonsymmetric linear systems, SIAM J. Sci. Stat. Comput. 7 (1986).
+    .. [2] L. Giraud, J. Langou, M. Rozložník, J. van den Eshof, Rounding error analysis of the
+       classical Gram-Schmidt orthogonalization process, Numer. Math. 101 (2005).
+    .. [3] D. Bielich, J. Langou, S. Thomas, K. Świrydowicz, I. Yamazaki, E. G. Boman, Low-synch
+       Gram-Schmidt with delayed reorthogonalization for Krylov solvers, Parallel Computing 112
+       (2022).
+    .. [4] P. N. Brown, H. F. Walker, GMRES on (nearly) singular systems, SIAM J. Matrix Anal.
+       Appl. 18 (1997).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import gmres
+    >>> x, info = gmres(np.array([[2.0, 1.0], [0.0, 4.0]]), np.array([4.0, 8.0]))
+    >>> print(x.round(12), info)
+    [1. 2.] 0
+    """
+    return solve_once(
+        Gmres,
+        A,
+        b,
+        x0,
+        batched=batched,
+        restart=20 if restart is None else restart,
+        rtol=rtol,
+        atol=atol,
+        maxiter=maxiter,
+        M=M,
+        callback=callback,
+        callback_type=callback_type,
+        raise_on_failure=raise_on_failure,
+    )
+
+
+class Gmres(KrylovMethod):
+    """The workspace of GMRES(m), kept from solve to solve.
+
+    Parameters
+    ----------
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls ``solver(b)``.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
+    restart : int or None
+        m, the inner iterations between restarts; None is 20, and N bounds it.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls ``solver(b)``.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides, as for `gmres`.
+
+    Raises
+    ------
+    ValueError
+        If ``size`` < 0 or ``restart`` < 1, or the layout is unknown.
+    TypeError
+        If one is not an integer, or the dtype is not one of the four.
+
+    Notes
+    -----
+    Storage: m + 3 vectors, m + 4 with M. It is allocated in the first solve, and again where the
+    shape of b changes. A solve allocates no vector where ``out`` is given
+    and A and M take ``out=``. One solve at a time, else RuntimeError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import Gmres
+    >>> solver = Gmres(2, restart=2)
+    >>> for scale in (1.0, 2.0):
+    ...     print(solver.solve(scale * np.eye(2), np.ones(2)).x)
+    [1. 1.]
+    [0.5 0.5]
+    """
+
+    def __init__(
+        self,
+        size: Any,
+        dtype: Any = None,
+        *,
+        restart: int | None = 20,
+        like: Any = None,
+        M: Any = None,
+        batched: str | None = None,
+    ) -> None:
+        super().__init__(size, dtype, like=like, M=M, batched=batched)
+        wanted = check_count("restart", 20 if restart is None else restart)
+        self.restart = max(min(wanted, self.size), 1)
+        self._basis_size = self._most_steps = self.restart
+
+    _measures = True
+    _never_worse = True
+
+    def _allocate(self, preconditioned: bool) -> None:
+        self._x, self._work = self._vector("x"), self._vector("work")
+        self._basis = self._basis_of("basis", self.restart + 1)
+        self._slots: list[Vector] = list(self._basis)
+        self._corrected = self._vector("corrected") if preconditioned else None
+        self._make_passes([self._x, self._basis, self._work, self._corrected])
+
+    def _make_passes(self, vectors: list[Any]) -> None:
+        step = ("GmresProject", "GmresExtend")
+        self._first = self._passes(("ScaleResidual",), [self._basis])
+        self._step = self._passes(step, vectors, columns=self.restart)
+        self._extent = self._passes(("OperatorExtent",), [self._slots[1]])
+        self._combine = self._passes(("GmresCombine",), vectors)
+        self._correct = self._passes(("GmresCorrect",), vectors)
+        self._judge = self._passes(("GmresResidual", "GmresAccept"), [*vectors, None, None][:6])
+
+    @property
+    def _solution(self) -> Vector:
+        return self._x
+
+    @property
+    def _residual(self) -> Vector:
+        return self._slots[0]
+
+    def _begin(self, system: LinearSystem) -> int:
+        return self._first.run()
+
+    def _direction(self, system: LinearSystem, step: int) -> Vector:
+        """Return M u."""
+        if self._corrected is None:
+            return self._slots[step]
+        system.precondition(self._slots[step], self._corrected)
+        return self._corrected
+
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        system.apply(self._direction(system, step), self._slots[step + 1])
+        if not self._measured:
+            self._extent.run()
+            self._measured = True
+        return self._step.steps[step]()
+
+    def _step_key(self, step: int) -> int:
+        return step
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        super().forget_operands()
+        self._judge.set_vector(5, None, 0)
+
+    def _check(self, system: LinearSystem) -> int:
+        """Form the trial solution; take it over if its residual is smaller."""
+        assert self._space is not None
+        self._combine.run()
+        if self._corrected is not None:
+            system.precondition(self._work, self._corrected)
+            self._correct.run()
+        system.apply(self._work, self._slots[0])
+        self._judge.set_vector(5, system.b, self._space.address(system.b))
+        return self._judge.run()
+
+    def solve(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any = None,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 0.0,
+        maxiter: int | None = None,
+        M: Any = None,
+        callback: Callable[[Any], object] | None = None,
+        callback_type: str | None = "pr_norm",
+        out: Vector | None = None,
+        raise_on_failure: bool = False,
+    ) -> KrylovResult:
+        """Solve A x = b in this workspace; the parameters are those of `gmres`.
+
+        Parameters
+        ----------
+        A, b, x0, rtol, atol, maxiter, M, callback, callback_type, raise_on_failure
+            As for `gmres`.
+        out : ndarray, of x's shape, optional
+            Where x is written; a fresh array by default.
+
+        Returns
+        -------
+        KrylovResult
+            As for `gmres`; ``x`` is ``out`` where that is given.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As for `gmres`; ValueError also if b or ``out`` does not fit.
+        """
+        watch = _CycleWatch(maxiter, callback, callback_type)
+        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)
+
+
+class _CycleWatch(Watch):
+    """Limits the cycles, in the legacy count the iterations, and calls back as is asked for."""
+
+    def __init__(
+        self,
+        maxiter: int | None,
+        callback: Callable[[Any], object] | None,
+        callback_type: str | None,
+    ) -> None:
+        kind = "legacy" if callback_type is None else callback_type
+        if kind not in _CALLBACK_TYPES:
+            raise ValueError(
+                f"callback_type is {callback_type!r}; expected one of {', '.join(_CALLBACK_TYPES)}."
+            )
+        super().__init__(maxiter, None if kind == "x" else callback)
+        self._at_end = callback if kind == "x" else None
+        self._legacy = callback is not None and kind == "legacy"
+
+    def begin_solve(self, size: int) -> None:
+        most = self._most(size)
+        self.most_iterations, self.most_cycles = (
+            (most, math.inf) if self._legacy else (math.inf, most)
+        )
+
+    def iteration_ended(self, estimate: float, x: Vector, batched: str | None) -> None:
+        assert self.callback is not None
+        self.callback(np.float64(estimate) / self.norm_b)
+
+    def cycle_ended(self, x: Vector, batched: str | None) -> None:
+        if self._at_end is not None:
+            self._at_end(from_systems(x, batched).copy())

@@ -1,0 +1,519 @@
+"""What all Krylov methods share: their workspace, and how a solve begins, goes on and ends."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import array_module, as_array, device_errors
+from batchkron.operators import Operator, on_device
+
+from ..products import Vector, norms_of, working_dtype
+from .layouts import as_systems, check_layout, from_systems
+from .limits import Watch
+from .residual_history import ResidualHistory
+from .result import WORST_FIRST, KrylovResult, Status
+from .space import (
+    Field,
+    Flag,
+    KrylovRecorder,
+    KrylovSpace,
+    Passes,
+    Progress,
+)
+from .system import LinearSystem, check_count, check_tolerances
+from .verified_iterates import VerifiedIterates
+
+_AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
+_AT_ONCE_OF_SMALL = 16  # of systems where looking takes as long as several of them
+_SMALL = 1 << 18  # unknowns
+_LEAST_RECORDED = 2  # of which a graph is worth its making
+_LEAST_MEASURED = {"d": 1e-140, "f": 1e-30}  # of the unit of residuals, beside √N
+
+_CONVERGED = int(Progress.CONVERGED)
+_STATUS = {
+    Progress.CONVERGED: Status.CONVERGED,
+    Progress.MAX_ITERATIONS: Status.MAX_ITERATIONS,
+    Progress.STAGNATED: Status.STAGNATED,
+    Progress.BREAKDOWN: Status.BREAKDOWN,
+    Progress.NOT_FINITE_AT_END: Status.NOT_FINITE,
+    Progress.INDEFINITE_AT_END: Status.INDEFINITE,
+    Progress.LEAST_SQUARES: Status.LEAST_SQUARES,
+}
+_BY_CODE = np.full(max(_STATUS) + 1, None)
+_BY_CODE[list(_STATUS)] = list(_STATUS.values())
+
+
+class KrylovMethod(ABC):
+    """A method with its workspace, kept from solve to solve.
+
+    Parameters
+    ----------
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls of the object with b alone.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls with b alone.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides: (N,), (N, K) or (..., N).
+
+    Raises
+    ------
+    ValueError
+        If ``size`` < 0, or a layout is unknown.
+    TypeError
+        If it is not an integer, or the dtype is not one of the four.
+    """
+
+    def __init__(
+        self,
+        size: Any,
+        dtype: Any = None,
+        *,
+        like: Any = None,
+        M: Any = None,
+        batched: str | None = None,
+    ) -> None:
+        check_layout(batched)
+        self.batched = batched
+        self._A: Any = None
+        self._M = M
+        if hasattr(size, "shape") and not np.isscalar(size):
+            self._A, size = size, size.shape[-1]
+            dtype = working_dtype(self._A) if dtype is None else dtype
+            if like is None and isinstance(self._A, Operator):
+                like = on_device(np.empty(0), self._A.device)
+            like = self._A if like is None else like
+        self.size = check_count("size", size, least=0)
+        self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
+        if self.dtype.char not in "fdFD":
+            raise TypeError(
+                f"dtype is {self.dtype}; expected float32, float64, complex64 or complex128."
+            )
+        self._arrays = array_module(like)
+        self._space: KrylovSpace | None = None
+        self._vectors: dict[str, Vector] = {}
+        self._set_up: tuple[Any, ...] = ()
+        self._recorder: KrylovRecorder | None = None
+        self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
+        self._iterations: Passes | None = None
+        self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        self._measured = False  # whether that product has been
+        self._under_way = threading.Lock()
+        self._done = 0  # iterations of the solve under way
+        self._taken = 0  # iterations that the last solve took
+        self._foreseen = 0  # that the solve under way is taken to need
+
+    # What a method says of itself.
+
+    def _flags(self, preconditioned: bool) -> Flag:
+        """Return the options of its passes."""
+        return Flag.PRECONDITIONED if preconditioned else Flag(0)
+
+    @abstractmethod
+    def _allocate(self, preconditioned: bool) -> None:
+        """Make the vectors and passes."""
+
+    @property
+    @abstractmethod
+    def _residual(self) -> Vector:
+        """The vector that the true residual is written to, when no system is running."""
+
+    @property
+    @abstractmethod
+    def _solution(self) -> Vector:
+        """The vector x."""
+
+    @abstractmethod
+    def _begin(self, system: LinearSystem) -> int:
+        """Begin from the true residual; return what the last pass did."""
+
+    @abstractmethod
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        """Do iteration ``step`` since `_begin`; return what the last pass did."""
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        """Return iterations that the device does in one launch, None where there are none."""
+        return None
+
+    def _check(self, system: LinearSystem) -> int:
+        """Compute the true residual, and what it says; return what the last pass did."""
+        system.apply(self._solution, self._residual)
+        return self._decide.run()
+
+    # A solve.
+
+    def __call__(self, b: Any, x0: Any = None, **options: Any) -> KrylovResult:
+        """Solve A x = b with the operator that the object was made with; as `solve`."""
+        if self._A is None:
+            raise TypeError(
+                f"this {type(self).__name__} was made for a size; call solve(A, b), or make it "
+                "with an operator."
+            )
+        return self.solve(self._A, b, x0, M=self._M, **options)  # type: ignore[attr-defined, no-any-return]
+
+    def _workspace(self, b: Vector, preconditioned: bool) -> KrylovSpace:
+        """Return the workspace for vectors like b, made when first needed."""
+        if b.shape[-1] != self.size:
+            raise ValueError(
+                f"b has {b.shape[-1]} elements; expected {self.size}, as the workspace has. Make "
+                f"another {type(self).__name__} for another size."
+            )
+        wanted = (b.shape, preconditioned)
+        if self._space is None or self._space.shape != b.shape:
+            self._space = KrylovSpace(self._arrays, b.shape, self.dtype, self._basis_size)
+            self._vectors.clear()
+            self._set_up = ()
+        if self._set_up != wanted:
+            self._flag = int(self._flags(preconditioned))
+            self._allocate(preconditioned)
+            vectors = [None, self._residual, self._solution]
+            self._start = self._passes(("StartExtent", "StartNorms"), vectors)
+            self._decide = self._passes(("TrueResidual",), vectors)
+            self._set_up, self._recorded = wanted, ()
+        return self._space
+
+    _basis_size = 0
+    _measures = False  # whether the first product with A says in what unit they are taken
+    _never_worse = False  # whether an iterate is taken over only if its true residual is less
+
+    def _vector(self, name: str) -> Vector:
+        """Return a vector of the workspace, which is kept as long as b has the same shape."""
+        assert self._space is not None
+        if name not in self._vectors:
+            self._vectors[name] = self._space.vector()
+        return self._vectors[name]
+
+    def _basis_of(self, name: str, slots: int) -> Vector:
+        """Return vectors (slots, ..., N) of the workspace, likewise."""
+        assert self._space is not None
+        if name not in self._vectors:
+            self._vectors[name] = self._space.basis(slots)
+        return self._vectors[name]
+
+    def _passes(self, names: tuple[str, ...], vectors: Any, columns: int = 1) -> Passes:
+        assert self._space is not None
+        return self._space.passes(names, vectors, columns=columns, flags=self._flag)
+
+    def _solve(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any,
+        M: Any,
+        tolerances: tuple[float, float],
+        watch: Watch,
+        out: Vector | None,
+        raise_on_failure: bool,
+    ) -> KrylovResult:
+        """Solve; the arguments are those of a method's own `solve`."""
+        check_tolerances(*tolerances)
+        ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with self._one_at_a_time(), device_errors(), ignored:
+            given = as_systems(b, "b", self.batched, self.dtype, self._arrays)
+            rows = self._arrays.ascontiguousarray(given)
+            if self._arrays is np and not rows.flags.aligned:
+                rows = rows.copy()
+            system = LinearSystem(A, rows, M)
+            space = self._workspace(rows, system.preconditioned)
+            self._check_out(out, np.shape(b))
+            self._prepare_recorder(space, system)
+            watch.begin_solve(self.size)
+            self._first_residual(system, x0, tolerances, watch)
+            history = ResidualHistory(space)
+            verified = VerifiedIterates(
+                space.field(Field.RESIDUAL),
+                lambda out: system.initial_guess(x0, out, self.batched),
+            )
+            watch.norm_b = float(space.field(Field.NORM_B)[0]) if watch.callback else 1.0
+            running = space.running()
+            while running:
+                self._sweep(system, watch, history)
+                space.changed()
+                running = space.running(self._check(system))
+                if running and not self._never_worse:
+                    verified.compare(self._solution, space.field(Field.RESIDUAL))
+                history.take()
+                watch.cycle_ended(self._solution, self.batched)
+            return self._result(system, history, verified, out, raise_on_failure, tolerances)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Refuse a solve while another one has the workspace."""
+        if not self._under_way.acquire(blocking=False):
+            raise RuntimeError(
+                f"this {type(self).__name__} is solving already, and has one workspace; make "
+                "another for each thread, and for solves within a product."
+            )
+        try:
+            yield
+        finally:
+            self._under_way.release()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the workspace."""
+        return 0 if self._space is None else self._space.nbytes
+
+    def forget_operands(self) -> None:
+        """Let go of the arrays of the last solve that are not the workspace's own."""
+        for passes in (self._start, self._decide):
+            passes.set_vector(0, None, 0)
+
+    def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
+        """Begin new recordings where the passes or operators are others than the last time."""
+        if not system.recordable:
+            self._recorded, self._recorder, self._iterations = (), None, None
+        elif not self._recorded or any(
+            known() is not operator
+            for known, operator in zip(self._recorded, system.operators, strict=True)
+        ):
+            self._recorded = tuple(map(_reference, system.operators))
+            self._recorder, self._costs = space.recorder(), {}
+            A, M = system.operators
+            self._iterations = None if M is not None else self._whole_iterations(A)
+
+    def _first_residual(
+        self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], watch: Watch
+    ) -> None:
+        """Write the initial guess and its residual, and set the limits of the solve."""
+        assert self._space is not None
+        if system.initial_guess(x0, self._solution, self.batched):
+            system.apply(self._solution, self._residual)
+        else:
+            self._residual.fill(0.0)
+        address = self._space.address(system.b)
+        for passes in (self._start, self._decide):
+            passes.set_vector(0, system.b, address)
+        self._start.set(
+            rtol=tolerances[0],
+            atol=tolerances[1],
+            most_iterations=watch.most_iterations,
+            most_cycles=watch.most_cycles,
+        )
+        self._measured = not self._measures
+        self._done = 0
+        # a power of two, for few graphs; others' operators may be slow
+        self._foreseen = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
+        self._start.run()
+        self._space.changed()
+
+    def _sweep(self, system: LinearSystem, watch: Watch, history: ResidualHistory) -> None:
+        """Iterate from the true residual until every system stops."""
+        assert self._space is not None
+        space, step, left = self._space, 0, self._begin(system)
+        untaken = 0
+        while True:
+            count = self._block(step, watch)
+            if untaken + count > space.rows:
+                history.take()
+                untaken = 0
+            space.changed()
+            if count >= _LEAST_RECORDED and self._iterations is not None:
+                self._iterations.set_count(count)
+                left = self._iterations.run()
+                step += count
+            elif count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
+                self._repeat(system, step, count)
+                step += count
+            else:
+                for _ in range(count):
+                    left = self._iterate(system, step)
+                    step += 1
+                    if left == 0:
+                        break
+            untaken += count
+            self._done += count
+            if watch.callback is not None and history.take():
+                watch.iteration_ended(history.latest(), self._solution, self.batched)
+            if step == self._most_steps or space.running(left) == 0:
+                break
+
+    _most_steps: int | float = math.inf
+
+    def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
+        """Do iterations on a device that have a graph from the second time on."""
+        assert self._recorder is not None
+        key = (self._step_key(step), count, self._measured)
+        applications = system.applications
+        preconditioner_applications = system.preconditioner_applications
+
+        def work() -> None:
+            for k in range(count):
+                self._iterate(system, step + k)
+
+        if self._recorder.run(key, work):
+            system.applications += self._costs[key][0]
+            system.preconditioner_applications += self._costs[key][1]
+            self._measured = True
+        else:
+            self._costs[key] = (
+                system.applications - applications,
+                system.preconditioner_applications - preconditioner_applications,
+            )
+
+    def _step_key(self, step: int) -> int:
+        """Return what iterations of the same work have in common."""
+        return step % 2
+
+    def _block(self, step: int, watch: Watch) -> int:
+        """Return how many iterations to do before looking at what became of the systems."""
+        assert self._space is not None
+        most = self._most_steps - step
+        if watch.callback is not None:
+            return 1
+        if self._arrays is np or self._iterations is not None:
+            # passes say how many systems run, or each system how many iterations it does
+            return int(min(self._space.rows, most)) if self._measured or self._arrays is np else 1
+        if self._space.systems * self.size <= _SMALL:
+            count = max(1, min(max(self._done, self._foreseen), _AT_ONCE_OF_SMALL))
+        else:
+            count = max(1, min(self._done, _AT_ONCE))
+        if step == self._done:  # more would change nothing
+            most = min(most, max(watch.most_iterations - step, 1))
+            count = int(min(count, most))
+        return int(most) if most <= 1.5 * count else count
+
+    def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
+        if out is None:
+            return
+        if as_array(out, "out", self._arrays) is not out:
+            raise TypeError(f"out is a {type(out).__name__}; expected an array.")
+        if isinstance(out, np.ndarray) and not out.flags.writeable:
+            raise ValueError("out is read-only.")
+        wanted = (self.size,) if self.batched is None else shape
+        if out.shape != wanted or out.dtype != self.dtype:
+            raise ValueError(
+                f"out has shape {out.shape} and dtype {out.dtype}; "
+                f"expected {wanted} and {self.dtype}."
+            )
+
+    def _result(
+        self,
+        system: LinearSystem,
+        history: ResidualHistory,
+        verified: VerifiedIterates,
+        out: Vector | None,
+        raise_on_failure: bool,
+        tolerances: tuple[float, float],
+    ) -> KrylovResult:
+        """Copy x out of the workspace, and say how each system ended."""
+        space = self._space
+        assert space is not None
+        progress, scalars = space.progress(), space.scalars()
+        self._taken = int(progress[1].max(initial=0))
+        residuals, restarts = scalars[:, Field.RESIDUAL].copy(), scalars[:, Field.RESTARTS]
+        self._judge_tiny(system, progress, residuals, scalars, tolerances)
+        failed = np.flatnonzero(progress[0] != _CONVERGED)
+        if failed.size:
+            self._settle(system, verified, progress, residuals, scalars)
+        x = from_systems(self._solution, self.batched)
+        if out is None:
+            target = x.copy()
+        else:
+            target = out
+            np.copyto(target, x)
+        statuses = _BY_CODE[progress[0]]
+        codes = np.flatnonzero(np.bincount(progress[0])).tolist()
+        found = {_STATUS[Progress(code)] for code in codes}
+        worst = min(found, key=WORST_FIRST.index, default=Status.CONVERGED)
+        batch = space.shape[:-1]
+        one = self.batched is None
+        norms = history.norms()
+        if failed.size:
+            norms[progress[1, failed], failed] = residuals[failed]
+        result = KrylovResult(
+            x=target,
+            status=worst,
+            residual_norm=float(residuals[0]) if one else residuals.reshape(batch),
+            residual_norms=norms[:, 0] if one else norms.reshape(len(norms), *batch),
+            iterations=int(progress[1, 0]) if one else progress[1].astype(int).reshape(batch),
+            restarts=int(restarts[0]) if one else restarts.astype(int).reshape(batch),
+            applications=system.applications + int(scalars[:, Field.PRODUCTS].max(initial=0)),
+            preconditioner_applications=system.preconditioner_applications,
+            statuses=None if one else statuses.reshape(batch),
+        )
+        if raise_on_failure and not result.converged:
+            self._raise(result, statuses, tolerances)
+        return result
+
+    def _settle(
+        self,
+        system: LinearSystem,
+        verified: VerifiedIterates,
+        progress: Any,
+        residuals: Any,
+        scalars: Any,
+    ) -> None:
+        """Take the best verified iterates for those of systems that did not converge."""
+        self._recognise(system, progress, residuals, scalars)
+        settled = progress[0] == Progress.LEAST_SQUARES if system.preconditioned else None
+        if verified.restore(self._solution, residuals, settled).any():
+            self._recognise(system, progress, residuals, scalars)
+
+    def _recognise(self, system: LinearSystem, progress: Any, residuals: Any, scalars: Any) -> None:
+        """Say of systems that did not converge what their passes could not know: nothing here."""
+        return
+
+    def _judge_tiny(
+        self,
+        system: LinearSystem,
+        progress: Any,
+        residuals: Any,
+        scalars: Any,
+        tolerances: tuple[float, float],
+    ) -> None:
+        """Measure residuals again whose squares were lost beside b or the first residual.
+
+        Such a system may have been taken for solved: it has stagnated where it is not. Without
+        iterations and with a norm of b that is zero, b is.
+        """
+        space = self._space
+        assert space is not None
+        units, given = scalars[:, Field.UNIT], scalars[:, Field.NORM_B]
+        least = _LEAST_MEASURED[self.dtype.char.lower()] * math.sqrt(max(self.size, 1))
+        lost = (residuals < least * units) & ((progress[1] > 0) | (given > 0))
+        which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
+        if not which.size:
+            return
+        left = self._residual
+        if space.systems > 1:  # those of systems that ended before are not kept
+            left = self._measured_residual(system)
+        shape, places = (space.systems, space.size), self._arrays.asarray(which)
+        residuals[which] = norms_of(left.reshape(shape)[places])
+        lengths = norms_of(system.b.reshape(shape)[places])
+        bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
+        progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED
+
+    def _measured_residual(self, system: LinearSystem) -> Vector:
+        """Return b - A x of all systems, where the passes have it."""
+        left = self._residual
+        system.apply(self._solution, left)
+        np.subtract(system.b, left, out=left)
+        return left
+
+    def _raise(self, result: KrylovResult, statuses: Any, tolerances: tuple[float, float]) -> None:
+        failed = sum(status is not Status.CONVERGED for status in statuses)
+        which = "The solve" if len(statuses) == 1 else f"{failed} of {len(statuses)} systems"
+        raise RuntimeError(
+            f"{which} stopped with status '{result.status}' after "
+            f"{np.max(result.iterations)} iterations at a residual of "
+            f"{np.max(result.residual_norm):.3e}; expected at most max(rtol ‖b‖, atol) with "
+            f"rtol = {tolerances[0]:g}, atol = {tolerances[1]:g}. {result.status.advice}"
+        )
+
+
+def _reference(operator: Any) -> Callable[[], Any]:
+    """Return what returns the operator, as long as others keep it."""
+    return (lambda: None) if operator is None else weakref.ref(operator)

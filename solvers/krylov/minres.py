@@ -1,0 +1,292 @@
+"""The minimal residual method for Hermitian operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import to_host
+
+from ..products import Vector, norms_of
+from .limits import Watch
+from .method import KrylovMethod
+from .result import KrylovResult
+from .space import Field, Flag, Progress
+from .system import LinearSystem
+from .workspace_cache import solve_once
+
+_ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero
+
+
+def minres(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callable[[Vector], object] | None = None,
+    batched: str | None = None,
+    raise_on_failure: bool = False,
+) -> KrylovResult:
+    """Solve A x = b, A Hermitian, minimising ‖b - A x‖_M over x₀ + K_k(M A, M r₀).
+
+    Parameters
+    ----------
+    A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
+        Hermitian, definite or not; that it is Hermitian is not checked.
+    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
+        The right-hand sides.
+    x0 : array_like of b's shape, "Mb", or None
+        The initial guess; None is zero, "Mb" is M b.
+    rtol, atol : float
+        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+    maxiter : int, optional
+        The largest number of iterations; 10 N by default.
+    M : as A, optional
+        The preconditioner, M ≈ |A|⁻¹, Hermitian and positive definite. The residual is minimal in
+        its norm, (r* M r)^½; the test is on the 2-norm all the same.
+    callback : callable, optional
+        Called with the iterate after each iteration: a read-only view that the next iteration
+        overwrites. On a device, each call waits for it.
+    batched : {None, "columns", "leading"}
+        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
+        axis for each index of the leading ones; A may have matrices (..., N, N), or a
+        ``batch_shape`` of these axes. Each system stops by itself.
+    raise_on_failure : bool
+        Raise where a solve does not converge, instead of returning a status.
+
+    Returns
+    -------
+    KrylovResult
+        ``x``, ``status``, ``iterations`` and more; unpacks as ``x, info``. A vector v with
+        v* M v < 0 ends a solve as ``Status.INDEFINITE``. A system without a solution ends as
+        ``Status.LEAST_SQUARES``, with ``info`` > 0.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a tolerance is negative, or a layout is unknown.
+    TypeError
+        If an operand has no product with a vector, a dtype is not a float or complex one, or
+        operands are on different devices.
+    RuntimeError
+        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+
+    See Also
+    --------
+    cg : For positive definite A: a vector or two less.
+    Minres : The same with a workspace that is kept between solves.
+
+    Notes
+    -----
+    The method is that of [1]_. Where the recursion's residual meets the tolerance, the true one
+    is computed and decides; if it is larger, the method begins again from it, as long as it
+    shrank to half since the last time. So it does where the bound of the steps' rounding,
+    ε ‖A‖ Σ ‖step‖, exceeds 32 times the recursion's residual, which then says little of b - A x.
+
+    A singular system without a solution ends as ``Status.LEAST_SQUARES`` at one of its
+    least-squares solutions. There A r = 0 (with M, where the norm of the residual is that of M,
+    A M r = 0). The recursion, which knows ‖A r‖ [2]_, stops where it is rounding beside ‖A‖ ‖r‖,
+    or below √ε ‖A‖ ‖r‖ and the next step's rounding is more than it takes off the residual; the
+    status says that ‖A r‖ ≤ 8 √ε ‖A‖ ‖r‖ was seen to hold of the true r = b - A x.
+
+    Storage: 6 vectors, 9 with M, beside b and the returned x, and one more from the first time that
+    the method begins again: of the iterates whose true residual was computed, x₀ among them, the
+    best one is returned. One product with A (and M) an iteration, and one more at the end; where
+    that is no solution, two more (and two with M) for ‖A r‖.
+
+    References
+    ----------
+    .. [1] C. C. Paige, M. A. Saunders, Solution of sparse indefinite systems of linear equations,
+       SIAM J. Numer. Anal. 12 (1975).
+    .. [2] S.-C. T. Choi, C. C. Paige, M. A. Saunders, MINRES-QLP: a Krylov subspace method for
+       indefinite or singular symmetric systems, SIAM J. Sci. Comput. 33 (2011).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import minres
+    >>> x, info = minres(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([5.0, 4.0]))
+    >>> print(x.round(6), info)
+    [1. 2.] 0
+    """
+    return solve_once(
+        Minres,
+        A,
+        b,
+        x0,
+        batched=batched,
+        rtol=rtol,
+        atol=atol,
+        maxiter=maxiter,
+        M=M,
+        callback=callback,
+        raise_on_failure=raise_on_failure,
+    )
+
+
+class Minres(KrylovMethod):
+    """The workspace of MINRES, kept from solve to solve.
+
+    Parameters
+    ----------
+    size : int, or operator of shape (N, N)
+        N, the number of unknowns; or A, for calls ``solver(b)``.
+    dtype : dtype_like, optional
+        float32, float64, complex64 or complex128: float64, or A's own, by default.
+    like : ndarray, optional
+        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
+        A is, if it is given.
+    M : operator, optional
+        The preconditioner of calls ``solver(b)``.
+    batched : {None, "columns", "leading"}
+        The layout of right-hand sides, as for `minres`.
+
+    Raises
+    ------
+    ValueError
+        If ``size`` < 0, or the layout is unknown.
+    TypeError
+        If it is not an integer, or the dtype is not one of the four.
+
+    Notes
+    -----
+    Storage: 6 vectors, 9 with M. It is allocated in the first solve, and again where the shape of b
+    changes. One solve at a time, else RuntimeError.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from batchkron.solvers import Minres
+    >>> solver = Minres(2.0 * np.eye(2))
+    >>> print(solver(np.ones(2)).x, solver(np.zeros(2)).x)
+    [0.5 0.5] [0. 0.]
+    """
+
+    _measures = True
+
+    def _flags(self, preconditioned: bool) -> Flag:
+        return super()._flags(preconditioned) | Flag.PERSISTS
+
+    def _allocate(self, preconditioned: bool) -> None:
+        names = ("x", "v", "previous", "w", "d", "d2")
+        x, v, previous, w, d, d2 = (self._vector(name) for name in names)
+        self._v, self._z = (v, previous), (v, previous)
+        self._w, self._x, self._r = w, x, v
+        if preconditioned:
+            self._z = (self._vector("z"), self._vector("next"))
+            self._r = self._vector("r")
+        # an iteration overwrites what the one before the last left
+        turns = [
+            [x, v, previous, w, d, d2, *self._z, self._r],
+            [x, previous, v, w, d2, d, *self._z[::-1], self._r],
+        ]
+        self._first = self._passes(("ScaleResidual",), [self._r])
+        self._start_v = self._passes(("MinresBegin",), turns[0])
+        self._norm = self._passes(("MinresFirst",), turns[0])
+        self._extent = self._passes(("OperatorExtent",), [w])
+        lanczos = ("MinresDiagonal", "MinresLanczos")
+        if preconditioned:
+            self._lanczos = [self._passes(lanczos, turn) for turn in turns]
+            last: tuple[str, ...] = ("MinresNorm", "MinresUpdate")
+        else:
+            last = (*lanczos, "MinresUpdate")
+        self._last = [self._passes(last, turn) for turn in turns]
+
+    @property
+    def _solution(self) -> Vector:
+        return self._x
+
+    @property
+    def _residual(self) -> Vector:
+        return self._r
+
+    def _begin(self, system: LinearSystem) -> int:
+        self._first.run()
+        self._start_v.run()
+        system.precondition(self._v[0], self._z[0])
+        return self._norm.run()
+
+    def _iterate(self, system: LinearSystem, step: int) -> int:
+        turn = step % 2
+        system.apply(self._z[turn], self._w)
+        if not self._measured:
+            self._extent.run()
+            self._measured = True
+        if system.preconditioned:
+            self._lanczos[turn].run()
+            system.precondition(self._v[1 - turn], self._z[1 - turn])
+        return self._last[turn].run()
+
+    def _recognise(self, system: LinearSystem, progress: Any, residuals: Any, scalars: Any) -> None:
+        """Say which of the systems that could not go on are at a least-squares solution."""
+        ended = np.isin(progress[0], (Progress.BREAKDOWN, Progress.STAGNATED))
+        if ended.any():
+            gradients = self._gradients(system, residuals, scalars[:, Field.OPERATOR])
+            bound = _ROUNDINGS * np.sqrt(np.finfo(self.dtype).eps)
+            optimal = gradients <= bound * scalars[:, Field.OPERATOR_NORM]
+            progress[0, ended & optimal] = Progress.LEAST_SQUARES
+
+    def _gradients(self, system: LinearSystem, residuals: Any, units: Any) -> Any:
+        """Return ‖A r‖ / ‖r‖ of each true residual in the units of products; with M, of M A."""
+        r, z, w = self._measured_residual(system), self._z[0], self._w
+        rows = (-1, system.b.shape[-1])
+
+        def scale(vectors: Vector, factors: Any) -> None:
+            given = self._arrays.asarray(factors.astype(r.real.dtype))
+            vectors.reshape(rows)[...] *= given[:, None]
+
+        scale(r, 1 / residuals)
+        system.precondition(r, z)
+        system.apply(z, w)
+        scale(w, units)
+        if not system.preconditioned:
+            return norms_of(w.reshape(rows)) / norms_of(r.reshape(rows))
+        image = self._z[1]
+        system.precondition(w, image)
+        squares = [
+            to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
+            for left, right in ((w, image), (r, z))
+        ]
+        return np.sqrt(squares[0] / squares[1])
+
+    def solve(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any = None,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 0.0,
+        maxiter: int | None = None,
+        M: Any = None,
+        callback: Callable[[Vector], object] | None = None,
+        out: Vector | None = None,
+        raise_on_failure: bool = False,
+    ) -> KrylovResult:
+        """Solve A x = b in this workspace; the parameters are those of `minres`.
+
+        Parameters
+        ----------
+        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
+            As for `minres`.
+        out : ndarray, of x's shape, optional
+            Where x is written; a fresh array by default.
+
+        Returns
+        -------
+        KrylovResult
+            As for `minres`; ``x`` is ``out`` where that is given.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As for `minres`; ValueError also if b or ``out`` does not fit.
+        """
+        watch = Watch(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)

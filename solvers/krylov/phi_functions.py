@@ -1,0 +1,247 @@
+"""φ-functions of an operator times vectors, by Arnoldi's method with adaptive substeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module, to_host
+
+from ..products import Vector, norm
+from .result import KrylovResult, Status
+
+__all__ = ["KrylovPhi"]
+
+_CHECKS = (2, 4, 6, 8, 11, 14, 18, 22, 26)
+_SAFETY = 0.8
+_MOST_SUBSTEPS = 10_000
+
+
+class KrylovPhi:
+    """Computes w(dt) of w' = A w + v_1 + t v_2 + …, w(0) = v_0, which is Σ_k dt^k φ_k(dt A) v_k.
+
+    Parameters
+    ----------
+    like : ndarray, shape (N,)
+        A vector such as those to come: NumPy's or CuPy's.
+    rtol : float
+        The error of a call, relative to the largest of ‖v_0‖ and dt^k ‖v_k‖.
+    dimension : int
+        The most Krylov vectors.
+
+    Raises
+    ------
+    ValueError
+        If the dimension is less than 2 or rtol not positive.
+
+    Notes
+    -----
+    Arnoldi's method on the augmented matrix [A, V; 0, J], whose exponential contains the
+    φ-functions, so that one space serves all of them. The space grows until the estimate
+    h β |e_mᵀ φ_1(τ H) e_1| τ of the error is small enough for the time that is left, or else the
+    largest substep τ is taken for which it is. Source: A. H. Al-Mohy, N. J. Higham, SIAM J. Sci.
+    Comput. 33 (2011), theorem 2.1, for the matrix; R. B. Sidje, Expokit, ACM Trans. Math. Softw. 24
+    (1998), for substeps and the estimate.
+
+    Storage: ``dimension`` + 2 vectors. One product with A for each Krylov vector.
+    """
+
+    def __init__(self, like: Vector, rtol: float = 1e-9, dimension: int = 30) -> None:
+        if dimension < 2:
+            raise ValueError(f"dimension is {dimension}; expected at least 2")
+        if not 0.0 < rtol < 1.0:
+            raise ValueError(f"rtol is {rtol}; expected a number between 0 and 1")
+        self._arrays = array_module(like)
+        self._dimension = min(int(dimension), like.size + 4)  # with a few augmented entries
+        self._basis = self._arrays.empty((self._dimension + 1, like.size), like.dtype)
+        self._work = self._arrays.empty(like.size, like.dtype)
+        self._rtol = max(rtol, 50 * float(np.finfo(like.dtype).eps))
+        self.applications = 0
+
+    def solve(
+        self,
+        product: Callable[[Vector, Vector], None],
+        vectors: Sequence[Vector | None],
+        dt: float,
+        out: Vector,
+    ) -> KrylovResult:
+        """Write Σ_k dt^k φ_k(dt A) v_k into ``out``.
+
+        Parameters
+        ----------
+        product : callable
+            ``product(x, out)`` writes A x into out.
+        vectors : sequence of ndarray, shape (N,), or None
+            v_0, v_1, …; None is zero.
+        dt : float
+            The time.
+        out : ndarray, shape (N,)
+            Overwritten; none of the vectors.
+
+        Returns
+        -------
+        KrylovResult
+            ``x`` is out; ``iterations`` are Krylov vectors, ``restarts`` substeps but one.
+        """
+        start, forcing = vectors[0], list(vectors[1:])
+        sizes = [0.0 if v is None else norm(v) * dt**k for k, v in enumerate(vectors)]
+        largest = max(sizes)
+        if start is None:
+            out[...] = 0
+        else:
+            np.copyto(out, start)
+        if not all(map(math.isfinite, sizes)):
+            return self._result(out, Status.NOT_FINITE, 0, 0)
+        if largest == 0.0:
+            return self._result(out, Status.CONVERGED, 0, 0)
+        scale = largest / dt  # of the augmented entries: they weigh as much as what they add
+        problem = _Augmented(product, forcing, scale, self._work)
+        return self._march(problem, out, dt, self._rtol * largest, sizes[0])
+
+    def _march(
+        self, problem: _Augmented, w: Vector, dt: float, tolerance: float, size: float
+    ) -> KrylovResult:
+        """Take substeps from 0 to dt; ``size`` is ‖w‖."""
+        done, vectors, substeps, trial = 0.0, 0, 0, dt
+        while done < dt:
+            left = dt - done
+            tail = problem.tail(done)
+            beta = math.hypot(size, float(np.linalg.norm(tail)))
+            if not math.isfinite(beta) or substeps == _MOST_SUBSTEPS:
+                status = Status.STAGNATED if math.isfinite(beta) else Status.NOT_FINITE
+                return self._result(w, status, vectors, substeps)
+            tau, coefficients = self._substep(
+                problem, w, tail, beta, min(left, trial), tolerance / dt
+            )
+            if tau <= 0.0:
+                status = Status.NOT_FINITE if math.isnan(tau) else Status.STAGNATED
+                return self._result(w, status, vectors, substeps)
+            count = len(coefficients)
+            vectors += min(count, self._dimension)
+            weights = self._arrays.asarray((beta * coefficients).astype(w.dtype))
+            np.dot(weights, self._basis[:count], out=w)
+            size = norm(w)
+            trial = 2.0 * tau
+            done = dt if tau >= left * (1.0 - 1e-12) else done + tau
+            substeps += 1
+        return self._result(w, Status.CONVERGED, vectors, substeps)
+
+    def _substep(
+        self,
+        problem: _Augmented,
+        w: Vector,
+        tail: NDArray[Any],
+        beta: float,
+        tau: float,
+        rate: float,
+    ) -> tuple[float, NDArray[Any]]:
+        """Return a substep whose error is at most rate · τ, and w(τ) / β in the basis."""
+        basis, most = self._basis, self._dimension
+        tails = np.zeros((most + 1, len(tail)), np.result_type(w.dtype, np.float64))
+        matrix = np.zeros((most + 2, most + 2), tails.dtype)
+        np.multiply(w, 1.0 / beta, out=basis[0])
+        tails[0] = tail / beta
+        for j in range(most):
+            tails[j + 1] = problem.multiply(basis[j], tails[j], basis[j + 1])
+            self.applications += 1
+            below = self._orthogonalise(j, tails, matrix)
+            if not math.isfinite(below):
+                return math.nan, np.zeros(0)
+            scale = float(np.abs(matrix[: j + 1, j]).max())
+            if below <= 100 * np.finfo(w.dtype).eps * scale:  # the space holds all that is to come
+                return tau, scipy.linalg.expm(tau * matrix[: j + 1, : j + 1])[:, 0]
+            if j + 1 in _CHECKS or j + 1 == most:
+                column, error = _evaluate(matrix, j + 1, tau, beta)
+                if error <= rate * tau:
+                    return tau, column
+        count = most
+        for _ in range(60):
+            ratio = _SAFETY * rate * tau / error if math.isfinite(error) else 0.0
+            tau *= max(0.1, min(0.9, ratio ** (1.0 / count)))
+            column, error = _evaluate(matrix, count, tau, beta)
+            if error <= rate * tau:
+                return tau, column
+        return 0.0, np.zeros(0)
+
+    def _orthogonalise(self, j: int, tails: NDArray[Any], matrix: NDArray[Any]) -> float:
+        """Make vector j + 1 orthonormal to those before it, twice; return its norm before."""
+        basis, new = self._basis, self._basis[j + 1]
+        for _ in range(2):
+            products = to_host(np.dot(basis[: j + 1].conj(), new), "products").astype(matrix.dtype)
+            products = products + tails[: j + 1].conj() @ tails[j + 1]
+            weights = self._arrays.asarray(products.astype(new.dtype))
+            np.dot(weights, basis[: j + 1], out=self._work)
+            np.subtract(new, self._work, out=new)
+            tails[j + 1] -= products @ tails[: j + 1]
+            matrix[: j + 1, j] += products
+        below = math.hypot(_plain_norm(new), float(np.linalg.norm(tails[j + 1])))
+        matrix[j + 1, j] = below
+        if below > 0.0 and math.isfinite(below):
+            np.multiply(new, 1.0 / below, out=new)
+            tails[j + 1] /= below
+        return below
+
+    def _result(self, out: Vector, status: Status, vectors: int, substeps: int) -> KrylovResult:
+        return KrylovResult(
+            x=out,
+            status=status,
+            residual_norm=float("nan"),
+            residual_norms=np.empty(0),
+            iterations=vectors,
+            restarts=max(substeps - 1, 0),
+            applications=vectors,
+            preconditioner_applications=0,
+        )
+
+
+class _Augmented:
+    """The matrix [A, V; 0, J] of w' = A w + Σ_k v_k t^(k-1)/(k-1)!, the tail on the CPU."""
+
+    def __init__(
+        self,
+        product: Callable[[Vector, Vector], None],
+        forcing: Sequence[Vector | None],
+        scale: float,
+        work: Vector,
+    ) -> None:
+        self._product, self._forcing, self._work = product, forcing, work
+        self._scale = scale
+
+    def tail(self, t: float) -> NDArray[np.float64]:
+        """Return the entries scale · t^(k-1) / (k-1)! at a time."""
+        powers = [t**k / math.factorial(k) for k in range(len(self._forcing))]
+        return self._scale * np.array(powers)
+
+    def multiply(self, x: Vector, tail: NDArray[Any], out: Vector) -> NDArray[Any]:
+        """Write A x + V tail / scale into ``out``; return J tail."""
+        self._product(x, out)
+        for vector, weight in zip(self._forcing, tail, strict=True):
+            if vector is not None and weight != 0.0:
+                number = weight.item() / self._scale
+                if out.dtype.kind != "c":
+                    number = number.real
+                np.multiply(vector, number, out=self._work)
+                np.add(out, self._work, out=out)
+        return np.concatenate([tail[:1] * 0.0, tail[:-1]])
+
+
+def _plain_norm(x: Vector) -> float:
+    """Return ‖x‖ of a vector whose squares stay in range, as those of the basis do."""
+    return math.sqrt(float(np.vdot(x, x).real))
+
+
+def _evaluate(
+    matrix: NDArray[Any], count: int, tau: float, beta: float
+) -> tuple[NDArray[Any], float]:
+    """Return exp(τ H) e_1, with the correction by the next vector, and the error's estimate."""
+    extended = np.zeros((count + 1, count + 1), matrix.dtype)
+    extended[: count + 1, :count] = matrix[: count + 1, :count]
+    with np.errstate(over="ignore", invalid="ignore"):
+        column = scipy.linalg.expm(tau * extended)[:, 0]
+    error = beta * float(abs(column[count]))
+    return column, error if math.isfinite(error) else math.inf

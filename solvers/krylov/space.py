@@ -1,0 +1,319 @@
+"""The vectors and scalars of a Krylov method, and the passes over them, wherever these are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.backends import krylov_backend
+from batchkron.backends.krylov_arguments import (
+    ARGUMENTS,
+    STATE_FIELDS,
+    Field,
+    Flag,
+    Progress,
+    Stage,
+    most_sums,
+    small_size,
+)
+from batchkron.backends.protocol import KrylovRecorder
+from batchkron.operators.kronecker_sum.operator import KroneckerSum
+from batchkron.spec.kron import Array
+
+__all__ = [
+    "Field",
+    "Flag",
+    "KrylovRecorder",
+    "KrylovSpace",
+    "Passes",
+    "Progress",
+    "place_of_work",
+]
+
+# A pass's arguments as 64-bit words: where each begins. They are set one by one, much quicker than
+# as fields of a structure.
+_WORD = {name: offset // 8 for name, (_, offset) in ARGUMENTS.fields.items()}  # type: ignore[union-attr, misc]
+_FIELDS = max(Field) + 1
+_ROWS = 512  # of the history, for one system
+_LEAST_ROWS = 64
+_HISTORY_BYTES = 8 << 20
+_BYTES_OF_A_LOOK = 32 << 10  # that a device sends as quickly as a few
+
+
+class Passes:
+    """Passes over given vectors: ``run()``, or ``steps[column]()`` of those that have columns.
+
+    Each call returns how many systems are running afterwards, -1 where that is not known without
+    waiting for a device.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[int], int],
+        records: NDArray[np.uint64],
+        vectors: Sequence[Array | None],
+        others: Sequence[Array],
+    ) -> None:
+        self._records = records  # (columns, words)
+        self._arrays, self._others = list(vectors), others  # whose addresses are in the records
+        first, size = int(records.__array_interface__["data"][0]), ARGUMENTS.itemsize
+        self.steps: list[Callable[[], int]] = [
+            partial(run, first + k * size) for k in range(len(records))
+        ]
+        self.run = self.steps[0]
+
+    def set(self, **values: float) -> None:
+        """Change arguments: ``rtol``, ``atol``, ``most_iterations``, ``most_cycles``."""
+        words = self._records.view(np.float64)
+        for name, value in values.items():
+            words[:, _WORD[name]] = value
+
+    def set_count(self, count: int) -> None:
+        """Say how many iterations a call does at most, of `KrylovSpace.iterations`."""
+        self._records[:, _WORD["column"]] = count
+
+    def set_vector(self, index: int, array: Array | None, address: int) -> None:
+        """Change a vector; None and 0 for none."""
+        self._records[:, _WORD["vectors"] + index] = address
+        self._arrays[index] = array
+
+
+def place_of_work(module: Any) -> tuple[Hashable, object]:
+    """Return what tells where work on a module's arrays is done now, and an object to hold.
+
+    As long as that is held, no other place is told the same. On the CPU nothing has to be held.
+    """
+    return krylov_backend(module).krylov_stream()
+
+
+class KrylovSpace:
+    """The space of a Krylov method for one or many systems of N unknowns.
+
+    Parameters
+    ----------
+    module : module
+        NumPy or CuPy: where the vectors are.
+    shape : tuple of int, (..., N)
+        Of the vectors; the leading axes are the systems.
+    dtype : numpy.dtype
+        Of the vectors: float32, float64, complex64 or complex128.
+    restart : int
+        m, for methods that keep a basis of m + 1 vectors.
+
+    Notes
+    -----
+    Beside vectors, which a method asks for, it keeps 32 scalars and the latest estimates of the
+    residual's norm for each system, and 2 m² + 9 m numbers where there is a basis.
+    """
+
+    def __init__(
+        self, module: Any, shape: tuple[int, ...], dtype: np.dtype[Any], restart: int = 0
+    ) -> None:
+        self._backend = krylov_backend(module)
+        self.shape, self.dtype, self.module = shape, dtype, module
+        self.systems, self.size = math.prod(shape[:-1]), shape[-1]
+        systems = max(self.systems, 1)
+        self.rows = min(_ROWS, max(_LEAST_ROWS, _HISTORY_BYTES // (8 * systems)))
+        empty, double = self._backend.empty, np.dtype(np.float64)
+        self._record = empty((self.systems * (STATE_FIELDS + 1 + self.rows),), double)
+        self._state, self._progress, self._history = self._parts_of(self._record)
+        self._at_a_look = self._record.nbytes <= _BYTES_OF_A_LOOK and module is not np
+        self._seen: tuple[Any, Any, Any] | None = None
+        self._read = self._backend.krylov_reader()
+        base: dict[str, int] = {"n": self.size, "systems": self.systems, "rows": self.rows}
+        self._kept = [self._state, self._progress, self._history]
+        self._restart = base["restart"] = restart
+        address = self._backend.address
+        if restart:
+            base["small_size"] = small_size(restart, dtype)
+            self._kept.append(empty((self.systems, base["small_size"]), double))
+            base["small"] = address(self._kept[-1])
+        parts = self._backend.krylov_parts(self.size, self.systems)
+        if parts:
+            base["parts"] = parts
+            sums = most_sums(restart, dtype)
+            self._kept.append(empty((self.systems * parts * sums,), double))
+            base["partial"] = address(self._kept[-1])
+            self._kept.append(empty((self.systems,), np.dtype(np.uint32)))
+            self._kept[-1].fill(0)
+            base["tickets"] = address(self._kept[-1])
+        for name, array in zip(("state", "progress", "history"), self._kept, strict=False):
+            base[name] = address(array)
+        self._places: dict[int, tuple[Array, int]] = {}
+        self._base = np.zeros(ARGUMENTS.itemsize // 8, np.uint64)
+        for name, value in base.items():
+            self._base[_WORD[name]] = value
+
+    def _parts_of(self, record: Any) -> tuple[Any, Any, Any]:
+        """Return state (systems, fields), progress (2, systems) and history (rows, systems)."""
+        systems = self.systems
+        state, progress = systems * STATE_FIELDS, systems * (STATE_FIELDS + 1)
+        return (
+            record[:state].reshape(systems, STATE_FIELDS),
+            record[state:progress].view(np.int32).reshape(2, systems),
+            record[progress:].reshape(self.rows, systems),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all vectors and scalars."""
+        vectors = (array for array, _ in self._places.values())
+        return sum(array.nbytes for array in (*self._kept, *vectors))
+
+    def recorder(self) -> KrylovRecorder | None:
+        """Return what repeats work on a device with the least effort; None on the CPU."""
+        return self._backend.krylov_recorder()
+
+    def vector(self) -> Array:
+        """Return a new vector (..., N), uninitialised."""
+        return self._known(self._backend.krylov_vectors(self.shape, self.dtype))
+
+    def basis(self, slots: int) -> Array:
+        """Return new vectors (slots, ..., N), uninitialised."""
+        return self._known(self._backend.krylov_vectors((slots, *self.shape), self.dtype))
+
+    def _known(self, array: Array) -> Array:
+        """Remember where an array lies: several passes ask for it."""
+        self._places[id(array)] = array, self._backend.address(array)
+        return array
+
+    def passes(
+        self,
+        names: Sequence[str],
+        vectors: Sequence[Array | None],
+        *,
+        columns: int = 1,
+        flags: int = 0,
+    ) -> Passes:
+        """Return passes over vectors.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of the passes, in csrc/cuda/krylov_*.cuh.
+        vectors : sequence of ndarray or None
+            In the order that these passes give; None for one that they do not use.
+        columns : int
+            Steps of a cycle, each of which has a call of its own.
+        flags : int
+            Of `Flag`.
+
+        Returns
+        -------
+        Passes
+        """
+        chosen = self._backend.krylov_passes(
+            tuple(names), self.dtype, self.size, self.systems, self._restart
+        )
+        return self._bound(chosen.run, vectors, columns, flags)
+
+    def _bound(
+        self,
+        run: Callable[[int], int],
+        vectors: Sequence[Array | None],
+        columns: int,
+        flags: int,
+    ) -> Passes:
+        """Return what a backend runs with the arguments that it takes."""
+        records = np.empty((columns, len(self._base)), np.uint64)
+        records[:] = self._base
+        first = _WORD["vectors"]
+        records[:, first : first + len(vectors)] = [
+            0 if v is None else self.address(v) for v in vectors
+        ]
+        records[:, _WORD["flags"]] = flags
+        if columns > 1:
+            records[:, _WORD["column"]] = np.arange(columns)
+        return Passes(run, records, vectors, self._kept)
+
+    def iterations(
+        self,
+        operator: object,
+        stages: Sequence[tuple[str, Sequence[Array]]],
+        kept: Sequence[Array],
+        *,
+        flags: int = 0,
+    ) -> Passes | None:
+        """Return whole iterations, as many as `Passes.set_count` says, in one call.
+
+        Parameters
+        ----------
+        operator : object
+            A; there are iterations for Kronecker sums of many small systems, on a device.
+        stages : sequence of (str, sequence of ndarray)
+            What an iteration does in turn: names of passes and their vectors, or ("", (x, y)) for
+            y = A x.
+        kept : sequence of ndarray
+            The vectors that go on from iteration to iteration; others in ``stages`` are scratch.
+        flags : int
+            Of `Flag`.
+
+        Returns
+        -------
+        Passes or None
+            None where there are no such iterations.
+        """
+        if not isinstance(operator, KroneckerSum) or operator.dtype != self.dtype:
+            return None
+        plan = operator.system_plan
+        if plan is None or operator.batch_shape != self.shape[:-1]:
+            return None
+        vectors = {id(vector): vector for vector in kept}
+        for _, used in stages:
+            vectors.update((id(vector), vector) for vector in used)
+        places = {key: k for k, key in enumerate(vectors)}
+        listed = tuple(
+            Stage(name, tuple(places[id(vector)] for vector in used)) for name, used in stages
+        )
+        chosen = self._backend.krylov_iterations(plan, listed, len(kept), len(vectors))
+        if chosen is None:
+            return None
+        return self._bound(chosen.run, list(kept), 1, flags)
+
+    def address(self, array: Array) -> int:
+        """Return where an array lies, for `Passes.set_vector`."""
+        place = self._places.get(id(array))
+        return self._backend.address(array) if place is None else place[1]
+
+    def running(self, known: int = -1) -> int:
+        """Return how many systems are running: what a pass returned, if that is known."""
+        return known if known >= 0 else int((self.progress()[0] == Progress.RUNNING).sum())
+
+    def changed(self) -> None:
+        """Forget what was seen of a device: passes have been launched since."""
+        self._seen = None
+
+    def progress(self) -> NDArray[np.int32]:
+        """Return `Progress` and iterations of each system, (2, systems), once they are there."""
+        return self._host(1, ...)
+
+    def field(self, field: Field) -> NDArray[np.float64]:
+        """Return a scalar of each system, (systems,), once it is there."""
+        return self._host(0, (slice(None), field))
+
+    def scalars(self) -> NDArray[np.float64]:
+        """Return those of `Field` of all systems, (systems, fields), once they are there."""
+        if self._at_a_look or self.module is np:
+            return self._host(0, (slice(None), slice(_FIELDS)))
+        together = self.module.ascontiguousarray(self._state[:, :_FIELDS])
+        return self._read(together).copy()
+
+    def history(self, rows: int) -> NDArray[np.float64]:
+        """Return the first rows of the history, (rows, systems), valid until the next call."""
+        if self._at_a_look:
+            return self._host(2, slice(rows))
+        return self._read(self._history[:rows])
+
+    def _host(self, part: int, index: Any) -> NDArray[Any]:
+        """Return some of the state, progress or history; of a device all at once, if few."""
+        if self._at_a_look:
+            if self._seen is None:
+                self._seen = self._parts_of(self.module.asnumpy(self._record))
+            return self._seen[part][index].copy()  # type: ignore[no-any-return]
+        array = (self._state, self._progress, self._history)[part][index]
+        return array.copy() if self.module is np else self.module.asnumpy(array)  # type: ignore[no-any-return]

@@ -1,0 +1,172 @@
+"""Linear systems A x = b, checked once, with their products counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from batchkron.arrays import array_module, is_plain
+from batchkron.operators import Operator
+
+from ..products import (
+    Vector,
+    allocating_product,
+    as_product,
+    is_alike,
+)
+from .layouts import as_systems
+
+
+def check_tolerances(rtol: float, atol: float) -> None:
+    """Raise ValueError unless rtol and atol are numbers ≥ 0.
+
+    Parameters
+    ----------
+    rtol, atol : float
+        The relative and the absolute tolerance.
+
+    Raises
+    ------
+    ValueError
+        If one is negative or NaN.
+    """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (isinstance(value, (int, float, np.number)) and float(value) >= 0.0):
+            raise ValueError(f"{name} is {value!r}; expected a number >= 0.")
+
+
+def check_count(name: str, value: Any, *, least: int = 1) -> int:
+    """Return ``value`` as an int ≥ ``least``.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls it.
+    value : int
+        The count.
+    least : int
+        The smallest one allowed.
+
+    Returns
+    -------
+    int
+        The count.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is below ``least``.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} is {value!r}; expected an integer >= {least}.")
+    if value < least:
+        raise ValueError(f"{name} is {value}; expected an integer >= {least}.")
+    return int(value)
+
+
+class LinearSystem:
+    """A x = b for one or many b, with its products counted: what every Krylov method shares.
+
+    Parameters
+    ----------
+    A : object
+        The operator, anything that `as_product` takes, (N, N).
+    b : ndarray, shape (..., N), C-contiguous
+        The right-hand sides; never written.
+    M : object, optional
+        The preconditioner, M ≈ A⁻¹, as A; None for the identity.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong.
+    TypeError
+        If a kind of object or a dtype is wrong.
+    """
+
+    def __init__(self, A: Any, b: Vector, M: Any) -> None:
+        self.b = b
+        self.operators = A, M
+        self.recordable = all(op is None or isinstance(op, Operator) for op in (A, M))
+        self._product = as_product(A, "A", b)
+        self._allocating = allocating_product(A, b)
+        self._precondition = None if M is None else as_product(M, "M", b)
+        self.preconditioned = M is not None
+        self.applications = 0
+        self.preconditioner_applications = 0
+
+    def apply(self, x: Vector, out: Vector) -> None:
+        """Write A x into ``out``."""
+        self.applications += 1
+        self._product(x, out)
+
+    def product(self, x: Vector, out: Vector) -> Vector:
+        """Return A x: in ``out``, or where an operator left it that makes arrays of its own.
+
+        Such an array may be x itself, and is the operator's: it may only be read.
+        """
+        if self._allocating is None:
+            self.apply(x, out)
+            return out
+        self.applications += 1
+        product = self._allocating(x)
+        if is_alike(product, out) and is_plain(product) and product.device == out.device:
+            return product
+        np.copyto(out, np.reshape(product, out.shape), casting="same_kind")
+        return out
+
+    def precondition(self, x: Vector, out: Vector) -> None:
+        """Write M x into ``out``; without M it must be x itself, and nothing is done."""
+        if self._precondition is not None:
+            self.preconditioner_applications += 1
+            self._precondition(x, out)
+
+    def initial_guess(self, x0: Any, x: Vector, batched: str | None) -> bool:
+        """Write the initial guess into ``x``.
+
+        Parameters
+        ----------
+        x0 : array_like of b's layout, "Mb", or None
+            The guess; "Mb" is M b, None is zero.
+        x : ndarray, shape (..., N)
+            Overwritten.
+        batched : {None, "columns", "leading"}
+            The layout of x0.
+
+        Returns
+        -------
+        bool
+            Whether it may be anything but zero.
+
+        Raises
+        ------
+        ValueError
+            If x0 has another shape, or is another string.
+        TypeError
+            If x0 is complex and the system is real, or x0 is not where b is.
+        """
+        if x0 is None:
+            x.fill(0.0)
+            return False
+        if isinstance(x0, str):
+            if x0 != "Mb":
+                raise ValueError(f"x0 is {x0!r}; expected an array, None or 'Mb'.")
+            if self.preconditioned:
+                self.precondition(self.b, x)
+            else:
+                np.copyto(x, self.b)
+            return True
+        guess = as_systems(x0, "x0", batched, x.dtype, array_module(x))
+        if guess.shape != x.shape:
+            raise ValueError(
+                f"x0 has shape {np.shape(x0)}; expected {_seen_shape(x, batched)}, the shape of b."
+            )
+        np.copyto(x, guess)
+        return True
+
+
+def _seen_shape(x: Vector, batched: str | None) -> tuple[int, ...]:
+    return x.shape[::-1] if batched == "columns" else x.shape
