@@ -42,13 +42,7 @@ from batchkron.backends.cuda.explicit.tiling import (
     SegmentCut,
     explicit_cut,
 )
-from batchkron.backends.cuda.general_kernel import (
-    GroupShape,
-    batch_tiling,
-    kron_groups,
-    plan_order,
-    plan_steps,
-)
+from batchkron.backends.cuda.general_kernel import batch_tiling, kron_groups
 from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
 from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
 from batchkron.backends.cuda.kron.panels import PanelGroup
@@ -70,6 +64,7 @@ from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.segmented.staged_sums import staged_tiling
 from batchkron.backends.cuda.segmented.tiling import SegmentMode, segment_tiling
+from batchkron.backends.cuda.steps import GroupShape, plan_order, plan_steps
 from batchkron.backends.krylov_arguments import Stage
 
 TABLE = Path(__file__).parent / "kernels" / "registers.json"

@@ -4,7 +4,7 @@ import ctypes
 from functools import lru_cache
 from importlib.metadata import files
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 # shared memory that a thread block may ask for, multiprocessors, and thread blocks of a cluster
 DEVICES = {"80": DeviceLimits(163 << 10, 108), "90": DeviceLimits(227 << 10, 132, 8)}

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, kron_groups
+from batchkron.backends.cuda.general_kernel import kron_groups
 from batchkron.backends.cuda.kron.choose import KronGroup, rule_groups
 from batchkron.backends.cuda.kron.registers.choose import RegisterTile
 from batchkron.backends.cuda.kron.slices import SliceTile
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import DTYPES, KRON
 from benchmarks.gpu.floors import COPY, FLOPS

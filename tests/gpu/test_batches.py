@@ -330,7 +330,7 @@ def test_nan_leaves_no_trace(cupy, rng):
 
 def test_lists_beyond_what_the_register_kernel_counts_have_another(cupy):
     from batchkron.backends.cuda.batch.single_vector import tiling_of_batch
-    from batchkron.backends.cuda.general_kernel import plan_steps
+    from batchkron.backends.cuda.steps import plan_steps
 
     dtype, ids = np.dtype(np.float64), np.zeros((1, 2), np.int32)
     steps = plan_steps((2, 2), (2, 2), (1, 0), dtype)

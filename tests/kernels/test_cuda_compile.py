@@ -31,7 +31,6 @@ from cuda_kernels import (
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
-from batchkron.backends.cuda.general_kernel import plan_steps
 from batchkron.backends.cuda.runtime.arguments import (
     batch_arguments,
     diagonal_arguments,
@@ -44,7 +43,8 @@ from batchkron.backends.cuda.runtime.arguments import (
     steps_argument,
     sum_arguments,
 )
-from batchkron.backends.cuda.runtime.program import compile_options, device_sources, has_fixed_steps
+from batchkron.backends.cuda.runtime.program import compile_options, device_sources
+from batchkron.backends.cuda.steps import has_fixed_steps, plan_steps
 from batchkron.backends.krylov_arguments import (
     ARGUMENTS,
     MOST_SUMS,

@@ -18,7 +18,7 @@ from batchkron.backends.cuda.explicit.tiling import (
     explicit_cut,
     explicit_steps,
 )
-from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 LIMITS = DeviceLimits(227 << 10, 132)
 BASE = 1 << 40

@@ -7,7 +7,6 @@ import pytest
 from nvrtc import DEVICES
 from oracle import DTYPES
 
-from batchkron.backends.cuda.general_kernel import GroupShape
 from batchkron.backends.cuda.kron.choose import rule_groups
 from batchkron.backends.cuda.kron.panels import (
     _CUTS,
@@ -18,6 +17,7 @@ from batchkron.backends.cuda.kron.panels import (
     panel_group,
     panel_knobs,
 )
+from batchkron.backends.cuda.steps import GroupShape
 
 LIMITS = DEVICES["90"]
 

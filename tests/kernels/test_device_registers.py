@@ -7,13 +7,13 @@ import pytest
 from nvrtc import DEVICES
 from oracle import DTYPES, dense_kron
 
-from batchkron.backends.cuda.general_kernel import group_shapes
 from batchkron.backends.cuda.kron.registers.choose import (
     factor_words,
     register_group,
     register_groups,
 )
 from batchkron.backends.cuda.kron.registers.passes import staged_elements
+from batchkron.backends.cuda.steps import group_shapes
 
 SHAPES = [
     ([(1, 1)], 3, 1),

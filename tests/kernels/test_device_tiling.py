@@ -12,15 +12,9 @@ from batchkron.backends.cuda.batch.matrix_units import unit_tiling
 from batchkron.backends.cuda.batch.registers import LARGEST_SHORT_ID, register_tiling
 from batchkron.backends.cuda.batch.slices import slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
-from batchkron.backends.cuda.general_kernel import (
-    MOST_FIXED_MODES,
-    DeviceLimits,
-    batch_tiling,
-    k_tile,
-    kron_groups,
-    plan_order,
-    plan_steps,
-)
+from batchkron.backends.cuda.general_kernel import batch_tiling, kron_groups
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.steps import MOST_FIXED_MODES, k_tile, plan_order, plan_steps
 
 shapes = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=6)
 dtypes = st.sampled_from([np.dtype(code) for code in "fdFD"])

@@ -13,9 +13,10 @@ from batchkron.backends.cuda.batch.programs import slice_program, unit_program, 
 from batchkron.backends.cuda.batch.registers import matrix_pitch, record_words
 from batchkron.backends.cuda.batch.slices import SliceTiling, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import UnitSliceTiling, unit_slice_tiling
-from batchkron.backends.cuda.general_kernel import DeviceLimits, plan_order, plan_steps
 from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.steps import plan_order, plan_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 LISTS = [  # rows and columns of each factor where they differ, else sizes

@@ -16,7 +16,6 @@ from batchkron.backends.cuda.batch.search_space import (
     read_batch_choice,
     written_batch_choice,
 )
-from batchkron.backends.cuda.general_kernel import plan_order, plan_steps
 from batchkron.backends.cuda.kron.fibres.choose import FibreKnobs
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.registers.choose import RegisterKnobs
@@ -32,6 +31,7 @@ from batchkron.backends.cuda.kron.search_space import (
 from batchkron.backends.cuda.kron.slices import SliceKnobs
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
+from batchkron.backends.cuda.steps import plan_order, plan_steps
 
 # factors (K, C), rows, columns, dtype
 KRON = [

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
 from batchkron.backends.cuda.runtime.cubin import Resources, resources
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.search import Kernel, RejectedError, Search

@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.hardware import power_of_two, round_up
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, power_of_two, round_up
+from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step, plan_order, plan_steps
 
-MOST_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
-_RUNTIME_TILE = 4
 _SHARED_TARGET = 96 << 10  # so that at least two thread blocks share a multiprocessor
 _WORKSPACE_TARGET = 256 << 20
 _WIDTHS = (32, 16, 8)
@@ -23,116 +22,6 @@ _NARROW_WIDTHS = (4, 2, 1)
 _COALESCED_WIDTH = 8  # narrower tiles of columns waste memory's transactions
 _TINY_BYTES = 4 << 20  # where that does not matter: the cache holds everything
 _SMALL_TEAM_BLOCK = 128
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLimits:
-    """What a device offers: bytes of shared memory of a thread block, multiprocessors.
-
-    And thread blocks of a cluster, 1 where there are none; whether matrix units of double precision
-    are as fast as ordinary cores in single precision.
-    """
-
-    shared_bytes: int
-    multiprocessors: int
-    cluster: int = 1
-    double_units: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class GroupShape:
-    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number.
-
-    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
-    """
-
-    first: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    L: int
-    R: int
-    dtype: np.dtype[np.generic]
-    products: int = 0
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return self.dtype.itemsize
-
-
-def group_shapes(
-    order: Sequence[tuple[int, int]],
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    outer: int,
-    inner: int,
-    dtype: np.dtype[np.generic],
-    products: int = 0,
-) -> Iterator[GroupShape]:
-    """Yield what each group is given where the runs of modes in ``order`` follow each other."""
-    sizes = list(inputs)
-    for low, high in order:
-        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
-        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype, products)
-        sizes[low:high] = outputs[low:high]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A single-mode multiply (L, C, R) -> (L, K, R); a thread computes ``tile`` of K at a time."""
-
-    mode: int
-    L: int
-    C: int
-    K: int
-    R: int
-    tile: int
-
-    def staged(self, itemsize: int) -> int:
-        """Return the elements of shared memory that the factor takes, padded as in the kernel."""
-        unit = 16 // itemsize
-        return round_up(self.C * round_up(self.K, self.tile), unit)
-
-    def items(self, columns: int) -> int:
-        """Return how many threads can work on it."""
-        return self.L * -(-self.K // self.tile) * self.R * columns
-
-
-def k_tile(outputs: int, dtype: np.dtype[np.generic]) -> int:
-    """Return how many results of a fibre one thread computes: fewest loads, padding counted.
-
-    A tile takes one load of x and ``tile`` loads of the factor per term of the sum.
-    """
-    most = 4 if dtype.kind == "c" else 8
-    return min(range(1, most + 1), key=lambda tile: (-(-outputs // tile) * (tile + 1), -tile))
-
-
-def plan_order(inputs: Sequence[int], outputs: Sequence[int]) -> list[int]:
-    """Return the modes in the order of least work, the last of equal ones first.
-
-    Mode a goes before mode b where 1/Q_a - 1/P_a < 1/Q_b - 1/P_b. The last modes lie together in
-    memory, so that a kernel which begins with them reads whole lines.
-    """
-
-    def growth(mode: int) -> float:
-        return 1 / max(inputs[mode], 1) - 1 / max(outputs[mode], 1)
-
-    return sorted(range(len(inputs)), key=lambda mode: (growth(mode), -mode))
-
-
-def plan_steps(
-    inputs: Sequence[int], outputs: Sequence[int], order: Sequence[int], dtype: np.dtype[np.generic]
-) -> tuple[Step, ...]:
-    """Return the steps of the modes in ``order``, all others keeping their input sizes."""
-    sizes = list(inputs)
-    fixed = len(order) <= MOST_FIXED_MODES
-    steps = []
-    for mode in order:
-        before, after = math.prod(sizes[:mode]), math.prod(sizes[mode + 1 :])
-        tile = k_tile(outputs[mode], dtype) if fixed else _RUNTIME_TILE
-        steps.append(Step(mode, before, inputs[mode], outputs[mode], after, tile))
-        sizes[mode] = outputs[mode]
-    return tuple(steps)
 
 
 @dataclass(frozen=True)

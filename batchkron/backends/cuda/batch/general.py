@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.batch.programs import batch_program
-from batchkron.backends.cuda.general_kernel import Step, Tiling, batch_tiling
+from batchkron.backends.cuda.general_kernel import Tiling, batch_tiling
 from batchkron.backends.cuda.runtime.arguments import FACTOR, STEP, batch_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -25,7 +25,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.cuda.runtime.launch import Launch, Remembered, batch_scalars
-from batchkron.backends.cuda.runtime.program import has_fixed_steps
+from batchkron.backends.cuda.steps import Step, has_fixed_steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cuda.batch.registers import record_words
-from batchkron.backends.cuda.general_kernel import DeviceLimits, Step
-from batchkron.backends.cuda.runtime.hardware import WARP, carveout
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.steps import Step
 
 _HALF = 8  # rows of a fragment; a matrix has one or two halves
 # Multiply-adds of a slice, by bytes of an element: with fewer, others were faster on an H200.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from batchkron.backends.cuda.general_kernel import Step
+from batchkron.backends.cuda.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from batchkron.backends.cuda.batch.single_vector import (
     list_records,
     tiling_of_batch,
 )
-from batchkron.backends.cuda.general_kernel import Step, plan_order, plan_steps
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -28,6 +27,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
 from batchkron.backends.cuda.runtime.launch import PlainCalls
+from batchkron.backends.cuda.steps import Step, plan_order, plan_steps
 from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 from batchkron.spec.kron import Array, BatchSpec
 

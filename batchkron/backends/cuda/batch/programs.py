@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import Step, Tiling
-from batchkron.backends.cuda.runtime.program import (
-    SCALARS,
-    Program,
-    flag,
-    steps_type,
-    template_type,
-)
+from batchkron.backends.cuda.general_kernel import Tiling
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.steps import Step, steps_type
 
 if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.cuda.batch.matrix_units import UnitTiling

@@ -11,20 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from batchkron.backends.cuda.batch.passes import (
-    BatchPass,
-    cut_steps,
-    largest_tile,
-    plan_passes,
-)
-from batchkron.backends.cuda.general_kernel import MOST_FIXED_MODES, DeviceLimits, Step
+from batchkron.backends.cuda.batch.passes import BatchPass, cut_steps, largest_tile, plan_passes
 from batchkron.backends.cuda.runtime.hardware import (
     MOST_REGISTERS,
     ON_CHIP,
     REGISTER_FILE,
+    DeviceLimits,
     carveout,
     round_up,
 )
+from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step
 
 LARGEST_SHORT_ID = 65534  # one more is an identity
 _LARGEST_SIZE = 32

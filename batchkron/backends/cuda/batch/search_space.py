@@ -21,7 +21,8 @@ from batchkron.backends.cuda.batch.registers import (
     held_sizes,
     register_tiling,
 )
-from batchkron.backends.cuda.general_kernel import DeviceLimits, Step
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.steps import Step
 from batchkron.backends.cuda.tuning.search import Kernel
 
 _BLOCKS = (32, 64, 128, 256)

@@ -22,7 +22,6 @@ from batchkron.backends.cuda.batch.registers import (
 )
 from batchkron.backends.cuda.batch.slices import SliceTiling, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import UnitSliceTiling, unit_slice_tiling
-from batchkron.backends.cuda.general_kernel import Step
 from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -36,6 +35,7 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.cuda.runtime.launch import Launch, Remembered, batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.steps import Step
 from batchkron.spec.kron import Array
 
 AnyTiling = RegisterTiling | SliceTiling | UnitTiling | UnitSliceTiling

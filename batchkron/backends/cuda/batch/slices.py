@@ -14,8 +14,8 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.passes import HeldMode, largest_tile
 from batchkron.backends.cuda.batch.registers import record_words
-from batchkron.backends.cuda.general_kernel import MOST_FIXED_MODES, DeviceLimits, Step
-from batchkron.backends.cuda.runtime.hardware import WARP, carveout
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step
 
 _LARGEST_HELD = 8  # rows and columns of a matrix that a thread takes whole
 _MOST_MULTIPLIES = 2048  # of one thread, all unrolled: a kernel compiles in a second or two

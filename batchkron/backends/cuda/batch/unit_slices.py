@@ -14,8 +14,8 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.matrix_units import may_use_units
 from batchkron.backends.cuda.batch.registers import record_words
-from batchkron.backends.cuda.general_kernel import DeviceLimits, Step
-from batchkron.backends.cuda.runtime.hardware import WARP, carveout
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.steps import Step
 
 _LEADING = (8, 12, 16)  # entries of the first mode
 _OTHERS = (12, 16)  # of the others

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
+from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN, DeviceLimits
 
 WORD_BYTES = 16
 RESULT_BYTES = 256  # results between begin at multiples, as memory of CuPy does

@@ -14,12 +14,6 @@ from itertools import combinations
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import (
-    DeviceLimits,
-    GroupShape,
-    group_shapes,
-    plan_order,
-)
 from batchkron.backends.cuda.kron.fibres.choose import FibreGroup, fibre_groups
 from batchkron.backends.cuda.kron.panels import PanelGroup, is_large, panel_group
 from batchkron.backends.cuda.kron.programs import (
@@ -30,7 +24,9 @@ from batchkron.backends.cuda.kron.programs import (
 )
 from batchkron.backends.cuda.kron.registers.choose import RegisterGroup, register_groups
 from batchkron.backends.cuda.kron.slices import SliceGroup, slice_group
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.steps import GroupShape, group_shapes, plan_order
 from batchkron.spec.kron import Precision
 
 _LEAST_SIDE, _LEAST_LONGEST = 8, 48  # of factors that panels may be better for than fibres

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape
-from batchkron.backends.cuda.runtime.hardware import resident_blocks
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
+from batchkron.backends.cuda.steps import GroupShape
 
 _SMALLEST = 16  # rows or columns of a factor: fewer would leave most of a tile empty
 _MOST_REAL = 128  # rows or columns of real factors that fibres in shared memory may be better for

@@ -10,13 +10,8 @@ import numpy as np
 
 from batchkron.backends.cuda.general_kernel import Tiling
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
-from batchkron.backends.cuda.runtime.program import (
-    SCALARS,
-    Program,
-    flag,
-    steps_type,
-    template_type,
-)
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.steps import steps_type
 
 if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.cuda.explicit.tiling import ExplicitKernel, SegmentKernel

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape, group_shapes
 from batchkron.backends.cuda.kron.choose import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.cuda.kron.fibres.choose import (
     FibreGroup,
@@ -30,13 +29,9 @@ from batchkron.backends.cuda.kron.registers.choose import (
     register_knobs,
 )
 from batchkron.backends.cuda.kron.registers.passes import cuts
-from batchkron.backends.cuda.kron.slices import (
-    SliceGroup,
-    SliceKnobs,
-    slice_group,
-    slice_knobs,
-)
-from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE
+from batchkron.backends.cuda.kron.slices import SliceGroup, SliceKnobs, slice_group, slice_knobs
+from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits
+from batchkron.backends.cuda.steps import GroupShape, group_shapes
 from batchkron.backends.cuda.tuning.search import Kernel
 from batchkron.spec.kron import Precision
 

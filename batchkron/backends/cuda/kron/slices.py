@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape
-from batchkron.backends.cuda.runtime.hardware import room_of_blocks
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, room_of_blocks
+from batchkron.backends.cuda.steps import GroupShape
 
 _THREADS = 256
 _MOST_MODES = 16

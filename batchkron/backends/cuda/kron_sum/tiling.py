@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
-from batchkron.backends.cuda.runtime.hardware import WARP
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 
 _MOST_MODES = 12
 _LEAST_ELEMENTS = 32  # fewer leave most of a warp idle: several systems then share one, in lists

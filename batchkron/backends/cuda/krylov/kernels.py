@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
 from batchkron.backends.cuda.kron_sum.tiling import SumTiling
 from batchkron.backends.cuda.krylov.programs import (
     BASIS_KERNELS,
@@ -20,6 +19,7 @@ from batchkron.backends.cuda.krylov.programs import (
     krylov_program,
     krylov_systems_program,
 )
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.krylov_arguments import MOST_SUMS, Stage
 

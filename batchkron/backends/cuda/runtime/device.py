@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import device_errors
-from batchkron.backends.cuda.general_kernel import DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel, cached_kernel
 from batchkron.backends.cuda.runtime.program import (
     Program,

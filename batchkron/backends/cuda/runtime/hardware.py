@@ -1,11 +1,8 @@
-"""What the cutting of work counts with: numbers that all devices from sm_80 on share."""
+"""What the cutting of work counts with: limits of a device, and what all from sm_80 on share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from batchkron.backends.cuda.general_kernel import DeviceLimits
+from dataclasses import dataclass
 
 WARP = 32
 REGISTER_FILE = 65536  # registers of a multiprocessor
@@ -14,6 +11,20 @@ MOST_BLOCK = 1024  # threads of a thread block
 MOST_BLOCKS_DOWN = 65535  # along the second and third axis of a grid
 ON_CHIP = 228 << 10  # bytes of a multiprocessor's shared memory, where it has most
 _RESERVED = 1024  # bytes of shared memory that a thread block takes besides its own
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a device offers: bytes of shared memory of a thread block, multiprocessors.
+
+    And thread blocks of a cluster, 1 where there are none; whether matrix units of double precision
+    are as fast as ordinary cores in single precision.
+    """
+
+    shared_bytes: int
+    multiprocessors: int
+    cluster: int = 1
+    double_units: bool = True
 
 
 def room_of_blocks(blocks: int, limits: DeviceLimits) -> int:

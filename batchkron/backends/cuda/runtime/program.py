@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import MOST_FIXED_MODES, Step
-
 SCALARS = {
     np.dtype(np.float32): "float",
     np.dtype(np.float64): "double",
@@ -97,19 +95,6 @@ def program_key(
         encoded = part.encode()
         digest.update(f"{len(encoded)}:".encode() + encoded)
     return digest.hexdigest()
-
-
-def has_fixed_steps(steps: Sequence[Step]) -> bool:
-    """Whether the sizes of the steps are compiled into the kernel."""
-    return len(steps) <= MOST_FIXED_MODES
-
-
-def steps_type(scalar: str, steps: Sequence[Step]) -> str:
-    """Return the type of the steps of a product."""
-    if not has_fixed_steps(steps):
-        return f"batchkron::RuntimeSteps<{scalar}>"
-    fixed = (f"batchkron::FixedStep<{s.L}, {s.C}, {s.K}, {s.R}, {s.tile}>" for s in steps)
-    return f"batchkron::FixedSteps<{scalar}, {', '.join(fixed)}>"
 
 
 def flag(value: bool) -> str:

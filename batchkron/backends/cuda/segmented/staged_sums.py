@@ -13,9 +13,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
 from batchkron.backends.cuda.runtime.arguments import MOST_CREW_KINDS
-from batchkron.backends.cuda.runtime.hardware import resident_blocks
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
 from batchkron.backends.cuda.segmented.tiling import EdgeTable, SegmentMode, column_pitch
 
 __all__ = [

@@ -12,9 +12,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
 from batchkron.backends.cuda.runtime.arguments import MOST_CREW_KINDS
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCK, REGISTER_FILE, WARP, power_of_two
+from batchkron.backends.cuda.runtime.hardware import (
+    MOST_BLOCK,
+    REGISTER_FILE,
+    WARP,
+    DeviceLimits,
+    power_of_two,
+)
 from batchkron.spec.kron import Array
 
 __all__ = [

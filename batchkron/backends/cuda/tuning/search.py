@@ -12,9 +12,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
 from batchkron.backends.cuda.runtime.cubin import resources
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCK, REGISTER_FILE
+from batchkron.backends.cuda.runtime.hardware import MOST_BLOCK, REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.tuning import Outcome, Tuning

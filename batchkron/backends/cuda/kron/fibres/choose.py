@@ -16,12 +16,12 @@ from itertools import permutations
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape, group_shapes
 from batchkron.backends.cuda.kron.fibres.cost import Cut, Shape, cuts_of, least_cycles
 from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_tile, layout_of
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.registers.passes import cuts
-from batchkron.backends.cuda.runtime.hardware import WARP
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.steps import GroupShape, group_shapes
 from batchkron.spec.kron import Precision
 
 _SMALLEST = 16  # the largest factor of a product has at least as many rows or columns

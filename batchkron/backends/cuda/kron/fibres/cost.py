@@ -11,9 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape
 from batchkron.backends.cuda.kron.fibres.tf32 import tf32_cut
-from batchkron.backends.cuda.runtime.hardware import MOST_REGISTERS, REGISTER_FILE, WARP
+from batchkron.backends.cuda.runtime.hardware import (
+    MOST_REGISTERS,
+    REGISTER_FILE,
+    WARP,
+    DeviceLimits,
+)
+from batchkron.backends.cuda.steps import GroupShape
 
 LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
 SECTOR = 32  # bytes, the least that is worth reading

@@ -14,16 +14,9 @@ from itertools import combinations, islice, product
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits
-from batchkron.backends.cuda.kron.fibres.cost import (
-    LANES,
-    RING,
-    Cut,
-    Shape,
-    writes_to_array,
-)
+from batchkron.backends.cuda.kron.fibres.cost import LANES, RING, Cut, Shape, writes_to_array
 from batchkron.backends.cuda.kron.registers.passes import access_lengths, strides_of
-from batchkron.backends.cuda.runtime.hardware import WARP
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.spec.kron import Array
 
 _BARRIERS = 16  # bytes of a stage of a ring: it is full, it is read

@@ -14,7 +14,6 @@ from itertools import permutations
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape, group_shapes
 from batchkron.backends.cuda.kron.registers.passes import (
     RegisterPass,
     TilePlanner,
@@ -27,8 +26,10 @@ from batchkron.backends.cuda.runtime.hardware import (
     MOST_REGISTERS,
     REGISTER_FILE,
     WARP,
+    DeviceLimits,
     resident_blocks,
 )
+from batchkron.backends.cuda.steps import GroupShape, group_shapes
 from batchkron.spec.kron import Array
 
 LARGEST_FACTOR = 16

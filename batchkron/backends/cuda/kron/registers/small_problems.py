@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 
-from batchkron.backends.cuda.general_kernel import DeviceLimits, GroupShape, group_shapes
 from batchkron.backends.cuda.kron.registers.choose import (
     RegisterGroup,
     slices_to_spread,
@@ -22,7 +21,8 @@ from batchkron.backends.cuda.kron.registers.choose import (
     usual_planner,
 )
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, cuts
-from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, resident_blocks
+from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
+from batchkron.backends.cuda.steps import GroupShape, group_shapes
 
 _LEAST_THREADS, _MOST_THREADS = 128, 512  # of a thread block, the only one of its multiprocessor
 _HELD = (16, 32)  # elements that a thread may hold, beside the usual ones
