@@ -20,7 +20,7 @@ import numpy as np
 
 from batchkron.backends.cuda.general_kernel import kron_groups
 from batchkron.backends.cuda.kron.choose import KronGroup, rule_groups
-from batchkron.backends.cuda.kron.registers.choose import RegisterTile
+from batchkron.backends.cuda.kron.registers.tile import RegisterTile
 from batchkron.backends.cuda.kron.slices import SliceTile
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.cpu.shapes import KronMatmul

@@ -7,12 +7,9 @@ import pytest
 from nvrtc import DEVICES
 from oracle import DTYPES, dense_kron
 
-from batchkron.backends.cuda.kron.registers.choose import (
-    factor_words,
-    register_group,
-    register_groups,
-)
+from batchkron.backends.cuda.kron.registers.choose import register_groups
 from batchkron.backends.cuda.kron.registers.passes import staged_elements
+from batchkron.backends.cuda.kron.registers.tile import factor_words, register_group
 from batchkron.backends.cuda.steps import group_shapes
 
 SHAPES = [

@@ -18,7 +18,7 @@ from batchkron.backends.cuda.batch.search_space import (
 )
 from batchkron.backends.cuda.kron.fibres.choose import FibreKnobs
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
-from batchkron.backends.cuda.kron.registers.choose import RegisterKnobs
+from batchkron.backends.cuda.kron.registers.tile import RegisterKnobs
 from batchkron.backends.cuda.kron.search_space import (
     GroupChoice,
     KronCase,

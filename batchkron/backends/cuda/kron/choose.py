@@ -22,7 +22,8 @@ from batchkron.backends.cuda.kron.programs import (
     panel_program,
     register_program,
 )
-from batchkron.backends.cuda.kron.registers.choose import RegisterGroup, register_groups
+from batchkron.backends.cuda.kron.registers.choose import register_groups
+from batchkron.backends.cuda.kron.registers.tile import RegisterGroup
 from batchkron.backends.cuda.kron.slices import SliceGroup, slice_group
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program

@@ -15,16 +15,13 @@ from batchkron.backends.cuda.general_kernel import Group, kron_groups
 from batchkron.backends.cuda.kron.choose import KronGroup, kron_group_program, rule_groups
 from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
 from batchkron.backends.cuda.kron.programs import group_program, register_program
-from batchkron.backends.cuda.kron.registers.choose import (
+from batchkron.backends.cuda.kron.registers.tile import (
     LARGEST_FACTOR,
     RegisterGroup,
     RegisterTile,
     factor_words,
 )
-from batchkron.backends.cuda.runtime.arguments import (
-    group_arguments,
-    kron_arguments,
-)
+from batchkron.backends.cuda.runtime.arguments import group_arguments, kron_arguments
 from batchkron.backends.cuda.runtime.device import (
     ConstantKernel,
     DeviceArray,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a process loads the modules of the kernels that it uses
     from batchkron.backends.cuda.explicit.tiling import ExplicitKernel, SegmentKernel
     from batchkron.backends.cuda.kron.fibres.layout import FibrePass, FibreTile
     from batchkron.backends.cuda.kron.panels import PanelTile
-    from batchkron.backends.cuda.kron.registers.choose import RegisterTile
+    from batchkron.backends.cuda.kron.registers.tile import RegisterTile
     from batchkron.backends.cuda.kron.slices import SliceTile
 
 

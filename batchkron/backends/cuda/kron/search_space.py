@@ -23,12 +23,12 @@ from batchkron.backends.cuda.kron.fibres.choose import (
 )
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.panels import PanelKnobs, panel_group, panel_knobs
-from batchkron.backends.cuda.kron.registers.choose import (
+from batchkron.backends.cuda.kron.registers.passes import cuts
+from batchkron.backends.cuda.kron.registers.tile import (
     RegisterKnobs,
     register_group,
     register_knobs,
 )
-from batchkron.backends.cuda.kron.registers.passes import cuts
 from batchkron.backends.cuda.kron.slices import SliceGroup, SliceKnobs, slice_group, slice_knobs
 from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.steps import GroupShape, group_shapes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from batchkron.backends.cuda.kron.choose import KronGroup, kron_group_program
-from batchkron.backends.cuda.kron.registers.choose import RegisterGroup, factor_words
+from batchkron.backends.cuda.kron.registers.tile import RegisterGroup, factor_words
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
     KronChoice,

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 
-from batchkron.backends.cuda.kron.registers.choose import (
+from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, cuts
+from batchkron.backends.cuda.kron.registers.tile import (
     RegisterGroup,
     slices_to_spread,
     tile_of,
     tiles_of,
     usual_planner,
 )
-from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, cuts
 from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.steps import GroupShape, group_shapes
 
