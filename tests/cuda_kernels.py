@@ -23,47 +23,38 @@ import numpy as np
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
-from batchkron.backends.cuda.batch.matrix_units import unit_tiling
-from batchkron.backends.cuda.batch.programs import (
-    batch_program,
-    register_batch_program,
-    segmented_program,
-    slice_program,
-    staged_sums_program,
-    unit_program,
-    unit_slice_program,
-)
-from batchkron.backends.cuda.batch.registers import register_tiling
-from batchkron.backends.cuda.batch.slices import slice_tiling
-from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
+from batchkron.backends.cuda.batch.matrix_units import unit_program, unit_tiling
+from batchkron.backends.cuda.batch.registers import register_batch_program, register_tiling
+from batchkron.backends.cuda.batch.slices import slice_program, slice_tiling
+from batchkron.backends.cuda.batch.unit_slices import unit_slice_program, unit_slice_tiling
 from batchkron.backends.cuda.explicit.tiling import (
     DeviceMatrix,
     ExplicitKnobs,
     SegmentCut,
     explicit_cut,
-)
-from batchkron.backends.cuda.general_kernel import batch_tiling, kron_groups
-from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
-from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
-from batchkron.backends.cuda.kron.panels import PanelGroup
-from batchkron.backends.cuda.kron.programs import (
-    diagonal_program,
     explicit_program,
-    fibre_program,
-    group_program,
-    kron_slices_program,
-    register_program,
     segments_program,
 )
+from batchkron.backends.cuda.general_kernel import (
+    batch_program,
+    batch_tiling,
+    diagonal_program,
+    group_program,
+    kron_groups,
+)
+from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
+from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
+from batchkron.backends.cuda.kron.fibres.layout import fibre_program
+from batchkron.backends.cuda.kron.panels import PanelGroup
 from batchkron.backends.cuda.kron.registers.choose import register_groups
-from batchkron.backends.cuda.kron.slices import slice_group
-from batchkron.backends.cuda.kron_sum.tiling import sum_tiling
+from batchkron.backends.cuda.kron.registers.tile import register_program
+from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group
+from batchkron.backends.cuda.kron_sum.tiling import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
-from batchkron.backends.cuda.krylov.programs import sum_program
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
-from batchkron.backends.cuda.segmented.staged_sums import staged_tiling
-from batchkron.backends.cuda.segmented.tiling import SegmentMode, segment_tiling
+from batchkron.backends.cuda.segmented.staged_sums import staged_sums_program, staged_tiling
+from batchkron.backends.cuda.segmented.tiling import SegmentMode, segment_tiling, segmented_program
 from batchkron.backends.cuda.steps import GroupShape, plan_order, plan_steps
 from batchkron.backends.krylov_arguments import Stage
 

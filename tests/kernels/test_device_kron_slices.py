@@ -8,9 +8,14 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron.choose import rule_groups
 from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
-from batchkron.backends.cuda.kron.programs import kron_slices_program
 from batchkron.backends.cuda.kron.registers.tile import RegisterGroup
-from batchkron.backends.cuda.kron.slices import SliceGroup, SliceKnobs, slice_group, slice_knobs
+from batchkron.backends.cuda.kron.slices import (
+    SliceGroup,
+    SliceKnobs,
+    kron_slices_program,
+    slice_group,
+    slice_knobs,
+)
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import GroupShape
 

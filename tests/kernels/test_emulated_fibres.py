@@ -12,8 +12,7 @@ from emulation import COPIES, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron.fibres.cost import RING, Shape, cuts_of
-from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_tile
-from batchkron.backends.cuda.kron.programs import fibre_program
+from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_program, fibre_tile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 DRAWN = [*(("90", seed) for seed in range(5)), ("80", 5)]  # capability, seed

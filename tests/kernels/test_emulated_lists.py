@@ -8,11 +8,14 @@ import pytest
 from emulation import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_tiling
-from batchkron.backends.cuda.batch.programs import slice_program, unit_program, unit_slice_program
+from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_program, unit_tiling
 from batchkron.backends.cuda.batch.registers import matrix_pitch, record_words
-from batchkron.backends.cuda.batch.slices import SliceTiling, slice_tiling
-from batchkron.backends.cuda.batch.unit_slices import UnitSliceTiling, unit_slice_tiling
+from batchkron.backends.cuda.batch.slices import SliceTiling, slice_program, slice_tiling
+from batchkron.backends.cuda.batch.unit_slices import (
+    UnitSliceTiling,
+    unit_slice_program,
+    unit_slice_tiling,
+)
 from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program

@@ -8,8 +8,7 @@ from emulated_kron import KronLaunch, run, run_often
 from emulation import COPIES, compiled, mistake
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.kron.programs import kron_slices_program
-from batchkron.backends.cuda.kron.slices import slice_group, slice_knobs
+from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group, slice_knobs
 from batchkron.backends.cuda.steps import GroupShape
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")

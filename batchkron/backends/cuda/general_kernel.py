@@ -1,4 +1,4 @@
-"""How work is cut for a device: which modes go together, tiles, threads, shared memory.
+"""The kernels for products of any sizes: which modes go together, tiles, threads, shared memory.
 
 Pure arithmetic on sizes, without any device: the kernels' contracts are in ``csrc/cuda``.
 """
@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, power_of_two, round_up
-from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step, plan_order, plan_steps
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step, plan_order, plan_steps, steps_type
 
 _SHARED_TARGET = 96 << 10  # so that at least two thread blocks share a multiprocessor
 _WORKSPACE_TARGET = 256 << 20
@@ -274,3 +275,47 @@ def _group_tiling(
     width = min(widths[0], _WIDTHS[-1])
     choice = tiling(width, True, False)
     return choice if choice.shared_bytes <= target else tiling(width, False, False)
+
+
+def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> Program:
+    """Return the kernel of a batch list."""
+    scalar = SCALARS[dtype]
+    return Program(
+        "batched_kron.cuh",
+        template_type(
+            "batched_kron",
+            scalar,
+            steps_type(scalar, tiling.steps),
+            tiling.width,
+            tiling.threads,
+            flag(owner),
+            flag(tiling.staged),
+            flag(tiling.in_shared),
+        ),
+    )
+
+
+def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
+    """Return the kernel of products with diagonal matrices."""
+    options = SCALARS[dtype], threads, flag(repeated)
+    return Program("diagonal.cuh", template_type("diagonal_multiply", *options))
+
+
+def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
+    """Return the kernel of one pass of a Kron-Matmul."""
+    scalar = SCALARS[dtype]
+    return Program(
+        "kron_group.cuh",
+        template_type(
+            "kron_group",
+            scalar,
+            steps_type(scalar, tiling.steps),
+            tiling.input_size,
+            tiling.output_size,
+            tiling.width,
+            tiling.row_length,
+            tiling.threads,
+            flag(tiling.staged),
+            flag(tiling.in_shared),
+        ),
+    )

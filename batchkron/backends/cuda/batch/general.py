@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.programs import batch_program
-from batchkron.backends.cuda.general_kernel import Tiling, batch_tiling
+from batchkron.backends.cuda.general_kernel import Tiling, batch_program, batch_tiling
 from batchkron.backends.cuda.runtime.arguments import FACTOR, STEP, batch_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,

@@ -14,6 +14,7 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.registers import record_words
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
 _HALF = 8  # rows of a fragment; a matrix has one or two halves
@@ -195,3 +196,36 @@ def _crew(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
     while 2 * crew <= most and crew * warps * outputs < wanted:
         crew *= 2
     return crew
+
+
+def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
+    """Return the kernel of a batch list of single vectors on matrix units of double precision."""
+    elements = (step.C * step.K for step in tiling.steps)
+    leading = (
+        "batchkron::NoMode" if s is None else template_type("UnitMode", s, tiling.steps[s].C)
+        for s in (tiling.split, tiling.lanes)
+    )
+    matrices = (unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast))
+    return Program(
+        "batched_units.cuh",
+        template_type(
+            "batched_units",
+            SCALARS[dtype],
+            template_type("UnitLayout", *elements),
+            template_type("UnitCut", tiling.crew, tiling.outputs, tiling.chunk),
+            flag(tiling.short_ids),
+            *leading,
+            *matrices,
+        ),
+    )
+
+
+def unit_matrix_type(
+    dtype: np.dtype[np.generic], steps: Sequence[Step], modes: Sequence[int]
+) -> str:
+    """Return the type of a matrix of one or two modes."""
+    if len(modes) == 2:
+        return template_type("PairedModes", SCALARS[dtype], *modes)
+    (mode,) = modes
+    C, K = steps[mode].C, steps[mode].K
+    return template_type("WideMode" if K > 8 else "NarrowMode", SCALARS[dtype], mode, C, K)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from batchkron.backends.cuda.runtime.program import template_type
 from batchkron.backends.cuda.steps import Step
 
 
@@ -128,3 +129,9 @@ def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
     for mode in range(len(sizes)):
         after = math.prod(sizes[mode + 1 :])
         yield after // run * (run + gap) if gap and mode < border else after
+
+
+def held_modes_type(held: Sequence[HeldMode]) -> str:
+    """Return the type of the modes that a thread holds."""
+    modes = (template_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in held)
+    return template_type("HeldModes", *modes)

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from batchkron.backends.cuda.batch.passes import BatchPass, cut_steps, largest_tile, plan_passes
+import numpy as np
+
+from batchkron.backends.cuda.batch.passes import (
+    BatchPass,
+    cut_steps,
+    held_modes_type,
+    largest_tile,
+    plan_passes,
+)
 from batchkron.backends.cuda.runtime.hardware import (
     MOST_REGISTERS,
     ON_CHIP,
@@ -20,6 +28,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     carveout,
     round_up,
 )
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step
 
 LARGEST_SHORT_ID = 65534  # one more is an identity
@@ -363,3 +372,41 @@ def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: Device
     mean = max(1, products // max(1, outputs))
     choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew < 2 * mean)]
     return choices[-1] if tiling.outputs == 1 else 1
+
+
+def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
+    """Return the kernel of a batch list of single vectors whose blocks fit in registers."""
+    elements = (step.C * step.K for step in tiling.steps)
+    sizes = tiling.input_size, tiling.output_size, tiling.run, tiling.gap, tiling.area
+    layout = template_type("BlockLayout", *sizes, *elements)
+    cut = template_type(
+        "RegisterCut",
+        tiling.team,
+        tiling.crew,
+        tiling.cluster,
+        tiling.block,
+        tiling.stages,
+        tiling.pitch,
+        tiling.exchange,
+    )
+    flags = flag(tiling.short_ids), flag(tiling.identities)
+    passes = map(_batch_pass, tiling.passes)
+    return Program(
+        "batched_registers.cuh",
+        template_type(
+            "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers",
+            SCALARS[dtype],
+            layout,
+            cut,
+            tiling.least_blocks,
+            *flags,
+            *passes,
+        ),
+    )
+
+
+def _batch_pass(one: BatchPass) -> str:
+    spread = (template_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
+    return template_type(
+        "RegisterPass", held_modes_type(one.held), template_type("SpreadModes", *spread)
+    )

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.programs import register_batch_program
 from batchkron.backends.cuda.batch.registers import (
     RegisterTiling,
     crews_of,
     held_sizes,
+    register_batch_program,
     register_tiling,
 )
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits

@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_tiling
-from batchkron.backends.cuda.batch.programs import (
-    register_batch_program,
-    slice_program,
-    unit_program,
-    unit_slice_program,
-)
+from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_program, unit_tiling
 from batchkron.backends.cuda.batch.registers import (
     LARGEST_SHORT_ID,
     RegisterTiling,
     record_words,
+    register_batch_program,
     register_tiling,
 )
-from batchkron.backends.cuda.batch.slices import SliceTiling, slice_tiling
-from batchkron.backends.cuda.batch.unit_slices import UnitSliceTiling, unit_slice_tiling
+from batchkron.backends.cuda.batch.slices import SliceTiling, slice_program, slice_tiling
+from batchkron.backends.cuda.batch.unit_slices import (
+    UnitSliceTiling,
+    unit_slice_program,
+    unit_slice_tiling,
+)
 from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,

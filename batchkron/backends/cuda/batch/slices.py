@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.passes import HeldMode, largest_tile
+from batchkron.backends.cuda.batch.passes import HeldMode, held_modes_type, largest_tile
 from batchkron.backends.cuda.batch.registers import record_words
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step
 
 _LARGEST_HELD = 8  # rows and columns of a matrix that a thread takes whole
@@ -299,3 +300,29 @@ def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
 def _word_bytes(count: int, itemsize: int) -> int:
     """Return how many bytes of so many neighbouring elements a thread loads at a time."""
     return math.gcd(16, count * itemsize)
+
+
+def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
+    """Return the kernel of a batch list of single vectors whose blocks are cut into slices."""
+    split = tiling.steps[tiling.split]
+    elements = (step.C * step.K for step in tiling.steps)
+    sizes = tiling.split, split.C, split.K, tiling.parts, *tiling.slice_sizes, *tiling.run_sizes
+    cut = tiling.warps, tiling.outputs, tiling.batch, flag(tiling.slots > 0)
+    exchanged, stride = [], tiling.parts
+    for s in tiling.exchanged:
+        stride //= tiling.steps[s].C
+        exchanged.append(template_type("ExchangedMode", s, tiling.steps[s].C, stride))
+    return Program(
+        "batched_slices.cuh",
+        template_type(
+            "batched_slices",
+            SCALARS[dtype],
+            template_type("BlockSlices", *sizes, *elements),
+            template_type("SliceCut", *cut),
+            tiling.least_blocks,
+            flag(tiling.short_ids),
+            flag(tiling.identities),
+            held_modes_type(tiling.held),
+            template_type("ExchangedModes", *exchanged),
+        ),
+    )

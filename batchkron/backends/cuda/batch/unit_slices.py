@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.matrix_units import may_use_units
+from batchkron.backends.cuda.batch.matrix_units import may_use_units, unit_matrix_type
 from batchkron.backends.cuda.batch.registers import record_words
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
 _LEADING = (8, 12, 16)  # entries of the first mode
@@ -117,3 +118,24 @@ def _share(sizes: Sequence[int], itemsize: int) -> tuple[int, int]:
     if elements >= 3072:
         return 4, 2
     return (6, 2) if sizes[0] == 12 and itemsize == 8 else (4, 3)
+
+
+def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> Program:
+    """Return the kernel of a batch list whose products warps share on matrix units."""
+    elements = (step.C * step.K for step in tiling.steps)
+    return Program(
+        "batched_unit_slices.cuh",
+        template_type(
+            "batched_unit_slices",
+            SCALARS[dtype],
+            template_type("UnitLayout", *elements),
+            tiling.warps,
+            tiling.blocks,
+            flag(tiling.short_ids),
+            template_type("UnitMode", tiling.leading, tiling.steps[tiling.leading].C),
+            *(
+                unit_matrix_type(dtype, tiling.steps, (mode,))
+                for mode in (tiling.slow, tiling.fast)
+            ),
+        ),
+    )

@@ -16,9 +16,10 @@ from batchkron.backends.cuda.explicit.tiling import (
     ExplicitKnobs,
     SegmentCut,
     explicit_cut,
+    explicit_program,
     explicit_steps,
+    segments_program,
 )
-from batchkron.backends.cuda.kron.programs import explicit_program, segments_program
 from batchkron.backends.cuda.runtime.arguments import explicit_arguments, segments_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN, DeviceLimits
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
 WORD_BYTES = 16
 RESULT_BYTES = 256  # results between begin at multiples, as memory of CuPy does
@@ -385,3 +386,21 @@ def explicit_steps(
 
     product(0, len(shapes))
     return tuple(steps), end
+
+
+def explicit_program(dtype: np.dtype[np.generic], kernel: ExplicitKernel) -> Program:
+    """Return the kernel of the explicit product in bands."""
+    word = kernel.elements, kernel.bytes, kernel.entries
+    offset = "batchkron::Index" if kernel.wide else "unsigned"
+    share = kernel.threads, kernel.words, kernel.batch, flag(kernel.streaming)
+    return Program(
+        "explicit_kron.cuh", template_type("explicit_kron", SCALARS[dtype], *word, offset, *share)
+    )
+
+
+def segments_program(dtype: np.dtype[np.generic], kernel: SegmentKernel) -> Program:
+    """Return the kernel of the explicit product in segments."""
+    word = kernel.elements, kernel.bytes, kernel.threads, flag(kernel.streaming)
+    return Program(
+        "explicit_segments.cuh", template_type("explicit_segments", SCALARS[dtype], *word)
+    )

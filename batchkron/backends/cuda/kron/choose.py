@@ -15,16 +15,11 @@ from itertools import combinations
 import numpy as np
 
 from batchkron.backends.cuda.kron.fibres.choose import FibreGroup, fibre_groups
-from batchkron.backends.cuda.kron.panels import PanelGroup, is_large, panel_group
-from batchkron.backends.cuda.kron.programs import (
-    fibre_program,
-    kron_slices_program,
-    panel_program,
-    register_program,
-)
+from batchkron.backends.cuda.kron.fibres.layout import fibre_program
+from batchkron.backends.cuda.kron.panels import PanelGroup, is_large, panel_group, panel_program
 from batchkron.backends.cuda.kron.registers.choose import register_groups
-from batchkron.backends.cuda.kron.registers.tile import RegisterGroup
-from batchkron.backends.cuda.kron.slices import SliceGroup, slice_group
+from batchkron.backends.cuda.kron.registers.tile import RegisterGroup, register_program
+from batchkron.backends.cuda.kron.slices import SliceGroup, kron_slices_program, slice_group
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import GroupShape, group_shapes, plan_order

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import GroupShape
 
 _SMALLEST = 16  # rows or columns of a factor: fewer would leave most of a tile empty
@@ -192,3 +193,16 @@ def panel_knobs(part: GroupShape) -> list[PanelKnobs]:
 
 def _tiles(fibres: int, K: int, cut: PanelCut) -> int:
     return -(-fibres // cut.fibres) * -(-K // cut.results)
+
+
+def panel_program(tile: PanelTile) -> Program:
+    """Return the kernel of one large factor."""
+    cut = tile.cut
+    sizes = tile.C, tile.K, flag(tile.along), cut.fibres, cut.results, cut.depth
+    share = cut.rows, cut.columns, cut.threads, cut.stages, cut.blocks
+    return Program(
+        "kron_panels.cuh",
+        template_type(
+            "kron_panels", SCALARS[tile.dtype], template_type("PanelCut", *sizes, *share)
+        ),
+    )

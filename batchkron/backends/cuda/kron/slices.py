@@ -13,13 +13,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, room_of_blocks
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import GroupShape
 
 _THREADS = 256
 _MOST_MODES = 16
 _MOST_SLOTS = 6
 _BLOCKS, _FEW_SLOTS = 2, 3  # thread blocks of a multiprocessor, and slots, where slices are tiles
+_LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +220,22 @@ def _runs(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int, .
         found.append(sizes[low:high])
         high = low
     return (sizes[:high], *reversed(found))
+
+
+def kron_slices_program(dtype: np.dtype[np.generic], tile: SliceTile) -> Program:
+    """Return the kernel of neighbouring factors whose tiles come slice by slice."""
+
+    def one(sizes: Sequence[int]) -> str:
+        return template_type("Composite", *sizes)
+
+    eights = len(tile.outer) > 1
+    if tile.columns > 1:
+        inner = template_type("InnerColumns", *map(one, tile.inner)) if tile.inner else _LINES
+    else:
+        inner = template_type("InnerEights" if eights else "InnerSixteens", *map(one, tile.inner))
+    outer = template_type("OuterEights" if eights else "OuterSixteen", *map(one, tile.outer))
+    modes = one(tile.lead) if tile.lead else _NO_LEAD, outer, inner
+    return Program(
+        "kron_slices.cuh",
+        template_type("kron_slices", SCALARS[dtype], *modes, tile.slots, tile.held),
+    )

@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 
 _MOST_MODES = 12
 _LEAST_ELEMENTS = 32  # fewer leave most of a warp idle: several systems then share one, in lists
@@ -48,3 +51,15 @@ def sum_tiling(sizes: Sequence[int], itemsize: int, limits: DeviceLimits) -> Sum
 
 def _warps(size: int, held: int) -> int:
     return min(_MOST_THREADS, -(-size // (held * WARP)) * WARP)
+
+
+def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
+    """Return how a thread block applies the Kronecker sum of a system."""
+    return template_type("SystemSum", SCALARS[dtype], tiling.threads, *tiling.sizes)
+
+
+def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
+    """Return the kernel of Kronecker sums of many systems."""
+    return Program(
+        "kron_sum.cuh", template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling))
+    )

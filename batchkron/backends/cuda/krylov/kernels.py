@@ -12,15 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.kron_sum.tiling import SumTiling
-from batchkron.backends.cuda.krylov.programs import (
-    BASIS_KERNELS,
-    basis_program,
-    krylov_program,
-    krylov_systems_program,
-)
+from batchkron.backends.cuda.kron_sum.tiling import SumTiling, system_sum_type
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.krylov_arguments import MOST_SUMS, Stage
 
 _SMALL = 8192  # unknowns for which one block is quicker than several kernels
@@ -30,6 +24,12 @@ _BLOCKS_PER_PROCESSOR = 4
 _HELD = 4  # kHeld of krylov_basis.cuh; kRow is _PART_THREADS
 # Threads over the basis where a multiprocessor has one block at most: all its registers.
 _PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
+BASIS_KERNELS = {  # of the passes of GMRES over its basis
+    ("GmresProject",): "krylov_project",
+    ("GmresExtend",): "krylov_extend",
+    ("GmresProject", "GmresExtend"): "krylov_step",
+    ("GmresCombine",): "krylov_combine",
+}
 _OF_BASIS = {name for names in BASIS_KERNELS for name in names}
 _HELD_REGISTERS = 128  # for vectors of a system; a product needs as many again
 
@@ -161,3 +161,41 @@ def _groups(names: Sequence[str], whole: bool) -> list[list[str]]:
         else:
             groups.append([name])
     return groups
+
+
+def krylov_program(
+    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, whole: bool
+) -> Program:
+    """Return the kernel of passes of a Krylov method over single elements.
+
+    Several at once where a thread block owns a system (``whole``), else one.
+    """
+    scalar = SCALARS[dtype]
+    passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
+    kernel = "krylov_whole" if whole else "krylov_part"
+    return Program("krylov_passes.cuh", template_type(kernel, scalar, threads, *passes))
+
+
+def basis_program(
+    dtype: np.dtype[np.generic], names: Sequence[str], threads: int, staged: bool
+) -> Program:
+    """Return the kernel of passes of ``BASIS_KERNELS``; ``staged`` matters to all but the last."""
+    kernel = BASIS_KERNELS[tuple(names)]
+    options = [] if kernel == "krylov_combine" else [flag(staged)]
+    return Program("krylov_basis.cuh", template_type(kernel, SCALARS[dtype], threads, *options))
+
+
+def krylov_systems_program(
+    dtype: np.dtype[np.generic], tiling: SumTiling, stages: Sequence[Stage], kept: int, count: int
+) -> Program:
+    """Return the kernel of whole iterations of a method with ``count`` vectors."""
+    scalar = SCALARS[dtype]
+    types = []
+    for stage in stages:
+        if stage.name:
+            one = f"batchkron::device::{stage.name}<{scalar}>"
+            types.append(template_type("device::Do", one, *stage.vectors))
+        else:
+            types.append(template_type("device::Product", *stage.vectors))
+    of = scalar, system_sum_type(dtype, tiling), kept, count
+    return Program("krylov_systems.cuh", template_type("krylov_systems", *of, *types))

@@ -1,4 +1,4 @@
-"""The device templates, and what a specialisation of one is; each family has a module of names.
+"""The device templates, and what a specialisation of one is; each family says which it compiles.
 
 A program is a header of ``csrc/cuda`` and a name expression in C++; NVRTC compiles it for the exact
 shape. Nothing here needs a device.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.programs import segmented_program, staged_sums_program
 from batchkron.backends.cuda.runtime.arguments import segmented_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -31,6 +30,7 @@ from batchkron.backends.cuda.segmented.staged_sums import (
     MOST_CHILDREN,
     StagedTiling,
     staged_loads,
+    staged_sums_program,
     staged_tiling,
 )
 from batchkron.backends.cuda.segmented.tiling import (
@@ -42,6 +42,7 @@ from batchkron.backends.cuda.segmented.tiling import (
     laid_out_matrices,
     matrix_words,
     segment_tiling,
+    segmented_program,
 )
 from batchkron.spec.kron import Array
 from batchkron.spec.segmented import SegmentedSpec

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cuda.runtime.arguments import MOST_CREW_KINDS
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.tiling import EdgeTable, SegmentMode, column_pitch
 
 __all__ = [
@@ -263,3 +264,12 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
     starts = np.zeros(nodes * len(counts) + 1, np.int64)
     np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])
     return StagedLoads(starts, loads)
+
+
+def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Program:
+    """Return the kernel of such sums whose blocks are staged in shared memory."""
+    numbers = tiling.team, tiling.teams, tiling.slots, tiling.blocks, tiling.column
+    cut = template_type("StagedCut", *numbers, flag(tiling.between))
+    bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
+    name = template_type("staged_sums", SCALARS[dtype], cut, *bundles)
+    return Program("staged_sums.cuh", name)

@@ -20,6 +20,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
     power_of_two,
 )
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.spec.kron import Array
 
 __all__ = [
@@ -355,3 +356,17 @@ def edge_table(
 
 def _columns(one: EdgeList) -> tuple[_Ids, ...]:
     return one.outputs(), np.full(len(one.children), one.mode), one.children, one.words
+
+
+def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Program:
+    """Return the kernel of mode multiplies that are summed over lists of edges."""
+    cut = template_type(
+        "SegmentCut", tiling.team, tiling.teams, tiling.width, flag(tiling.in_shared)
+    )
+    modes = (
+        template_type("SegmentMode", mode.L, mode.C, mode.K, mode.R, mode.items, mode.tile)
+        for mode in tiling.modes
+    )
+    return Program(
+        "segmented_multiply.cuh", template_type("segmented_multiply", SCALARS[dtype], cut, *modes)
+    )

@@ -17,6 +17,7 @@ import numpy as np
 from batchkron.backends.cuda.kron.fibres.cost import LANES, RING, Cut, Shape, writes_to_array
 from batchkron.backends.cuda.kron.registers.passes import access_lengths, strides_of
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.spec.kron import Array
 
 _BARRIERS = 16  # bytes of a stage of a ring: it is full, it is read
@@ -249,3 +250,34 @@ def _direct(shape: Shape, cut: Cut) -> tuple[int, tuple[tuple[int, int], ...]]:
     rows.append((cut.slices, math.prod(sizes)))
     direct = writes_to_array(shape, cut.columns, cut.fragments[-1].along)
     return strides[mode] if direct else 0, tuple(rows)
+
+
+def _axes_type(axes: Sequence[tuple[int, int]]) -> str:
+    return template_type(
+        "TileAxes", *(template_type("TileAxis", size, stride) for size, stride in axes)
+    )
+
+
+def _fibre_pass(one: FibrePass) -> str:
+    if one.products:
+        shape = one.C, one.K, one.stride, one.rows, one.across, flag(one.along)
+        return template_type("Tf32Pass", *shape, one.split, one.products, _axes_type(one.fibres))
+    sizes = one.C, one.K, one.stride, one.rows, one.columns, one.across
+    return template_type("FibrePass", *sizes, flag(one.along), one.split, _axes_type(one.fibres))
+
+
+def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
+    """Return the kernel of neighbouring factors whose fibres are multiplied in place."""
+    shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
+    room = (tile.buffer, tile.threads, tile.teams, tile.stages)
+    axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
+    direct = template_type("DirectTarget", tile.step, _axes_type(tile.rows))
+    return Program(
+        "kron_fibres.cuh",
+        template_type(
+            "kron_fibres",
+            SCALARS[dtype],
+            template_type("FibreTile", *shape, *room, *axes, direct),
+            *map(_fibre_pass, tile.passes),
+        ),
+    )

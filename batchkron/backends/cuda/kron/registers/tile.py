@@ -22,6 +22,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
     resident_blocks,
 )
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import GroupShape
 from batchkron.spec.kron import Array
 
@@ -300,3 +301,42 @@ def _columns(R: int, column_bytes: int, itemsize: int, limits: DeviceLimits) -> 
         return 1
     widths = [w for w in (32, 16, 8, 4, 2) if w * itemsize >= _SECTOR and w <= R] or [min(R, 8)]
     return next((w for w in widths if w * column_bytes <= limits.shared_bytes // 2), widths[-1])
+
+
+def _pass_type(one: RegisterPass) -> str:
+    registers = (
+        f"batchkron::RegisterAxis<{a.factor}, {a.C}, {a.K}, {a.from_}, {a.to}>"
+        for a in one.registers
+    )
+    threads = (
+        f"batchkron::ThreadAxis<{a.size}, {a.bound}, {a.from_}, {a.to}>" for a in one.threads
+    )
+    return (
+        f"batchkron::Pass<batchkron::RegisterAxes<{', '.join(registers)}>, "
+        f"batchkron::ThreadAxes<{', '.join(threads)}>>"
+    )
+
+
+def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program:
+    """Return the kernel of neighbouring small factors that go through registers."""
+    scalar = SCALARS[dtype]
+    sizes = (
+        f"batchkron::FactorSize<{C}, {K}>" for C, K in zip(tile.inputs, tile.outputs, strict=True)
+    )
+    constants, kind = 0, "Shared"
+    if tile.constant:
+        constants, kind = staged_elements(tile.inputs, tile.outputs, dtype.itemsize), "Constant"
+    shape = (tile.slices, tile.columns, tile.R, math.prod(tile.inputs), math.prod(tile.outputs))
+    room = (tile.buffer, tile.buffers, tile.threads, tile.blocks)
+    return Program(
+        "kron_registers.cuh",
+        template_type(
+            "kron_registers",
+            scalar,
+            f"batchkron::RegisterTile<{', '.join(map(str, shape + room))}>",
+            f"batchkron::{kind}Factors<{scalar}, {', '.join(sizes)}>",
+            *map(_pass_type, tile.passes),
+        ),
+        constants,
+        scalar,
+    )
