@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,25 @@ LAYERS = {
     "batchkron.solvers": 4,
     "batchkron.problems": 4,
     "batchkron.cli": 5,
+}
+# of backends/cuda: they import runtime/device, or a module that does; all others plan without CuPy
+NEEDS_A_DEVICE = {
+    "backend",
+    "batch.general",
+    "batch.plan",
+    "batch.single_vector",
+    "batch.tuned",
+    "diagonal",
+    "explicit.plan",
+    "kron.plan",
+    "kron.tuned",
+    "kron_sum.plan",
+    "krylov.passes",
+    "runtime.device",
+    "runtime.launch",
+    "segmented.plan",
+    "tuning.compiler_process",
+    "tuning.trials",
 }
 
 
@@ -94,6 +115,65 @@ def test_only_one_module_imports_cupy():
         if any(n.split(".")[0] == "cupy" for n in imports_of(path, m))
     ]
     assert users == ["batchkron.backends.cuda.runtime.device"]
+
+
+def lifted(module, name):
+    """An import as an edge between siblings, below the lowest folder that holds both modules."""
+    one, other = module.split("."), name.split(".")
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return ".".join(one[: same + 1]), ".".join(other[: same + 1])
+
+
+def sibling_imports(folder):
+    """The imports between files and sub-folders of each folder in a package, wherever they stand.
+
+    An ``__init__`` is its folder's face: it stands above all that the folder holds. LAYERS says
+    where the public names of batchkron itself stand.
+    """
+    edges = {}
+    for module, path in MODULES.items():
+        if f"{module}.".startswith(f"{folder}."):
+            for name in set(imports_of(path, module)):
+                if f"{name}.".startswith(f"{folder}.") and name not in (module, "batchkron"):
+                    one, other = lifted(module, name)
+                    edges.setdefault(one, {})[other] = f"{module} imports {name}"
+    return edges
+
+
+@pytest.mark.parametrize(
+    "folder", ["batchkron.backends", "batchkron.functions", "batchkron.solvers", "batchkron.spec"]
+)
+def test_no_import_circles(folder):
+    edges = sibling_imports(folder)
+    faces = [
+        line
+        for one, below in edges.items()
+        for other, line in below.items()
+        if one.startswith(f"{other}.")
+    ]
+    assert not faces, "a folder's __init__ is above what it holds"
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        ring = error.args[1]  # each is imported by the next
+        circle = [edges[one][other] for other, one in pairwise(ring)]
+        pytest.fail("\n".join(circle))
+
+
+def test_planners_need_no_cupy():
+    cuda = [m for m in MODULES if m.startswith("batchkron.backends.cuda")]
+    above = {"batchkron.backends.cuda.runtime.device"}
+    while more := {m for m in cuda if above.intersection(imports_of(MODULES[m], m))} - above:
+        above |= more
+    assert {m.removeprefix("batchkron.backends.cuda.") for m in above} == NEEDS_A_DEVICE
+    script = (
+        "import importlib, sys\n"
+        "sys.modules['cupy'] = None  # as if it were not installed\n"
+        f"for name in {sorted(set(cuda) - above)}:\n"
+        "    importlib.import_module(name)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
 def test_importing_batchkron_loads_nothing_heavy():

@@ -98,7 +98,7 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
     Parameters
     ----------
     key : str
-        Hash of everything that decides the result, see `device_programs.program_key`.
+        Hash of everything that decides the result, see `program.program_key`.
     compile_kernel : callable
         Called on a miss.
     """

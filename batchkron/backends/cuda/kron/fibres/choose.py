@@ -2,8 +2,8 @@
 
 A group of neighbouring modes is one kernel, ``csrc/cuda/kron_fibres.cuh``: single precision on
 ordinary cores, or on matrix units where asked for, double precision on matrix units. Tiles, teams
-and fibres of a warp are those of the least estimated time (``device_fibre_times``), with few bank
-conflicts (``device_fibre_layouts``). Pure arithmetic on sizes, without any device.
+and fibres of a warp are those of the least estimated time (``cost``), with few bank
+conflicts (``layout``). Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations

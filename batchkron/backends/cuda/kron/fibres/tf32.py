@@ -19,7 +19,7 @@ _OTHER_REGISTERS = 52  # for parts of factors, addresses
 
 # Estimated times, in cycles of a multiprocessor of an H200: its units do 318 TFLOP/s, the others
 # are counts of instructions, not fitted to measured kernels.
-_SCALE = 0.75  # makes them comparable with the fitted ones of device_fibre_times
+_SCALE = 0.75  # makes them comparable with the fitted ones of `cost`
 _CYCLES = 6  # of a multiply-add of 16 x 8 x 8 on a quarter of the matrix units
 _CHAIN = 35  # until a sum takes the next one
 _SPLIT = 3  # instructions of a number's two parts
