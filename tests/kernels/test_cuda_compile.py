@@ -31,20 +31,18 @@ from cuda_kernels import (
 from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
-from batchkron.backends.cuda.runtime.arguments import (
+from batchkron.backends.cuda.batch.registers import register_batch_arguments
+from batchkron.backends.cuda.explicit.tiling import explicit_arguments, segments_arguments
+from batchkron.backends.cuda.general_kernel import (
     batch_arguments,
     diagonal_arguments,
-    explicit_arguments,
     group_arguments,
-    kron_arguments,
-    register_batch_arguments,
-    segmented_arguments,
-    segments_arguments,
-    steps_argument,
-    sum_arguments,
 )
+from batchkron.backends.cuda.kron.choose import kron_arguments
+from batchkron.backends.cuda.kron_sum.tiling import sum_arguments
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
-from batchkron.backends.cuda.steps import has_fixed_steps, plan_steps
+from batchkron.backends.cuda.segmented.tiling import segmented_arguments
+from batchkron.backends.cuda.steps import has_fixed_steps, plan_steps, steps_argument
 from batchkron.backends.krylov_arguments import (
     ARGUMENTS,
     MOST_SUMS,

@@ -9,14 +9,17 @@ from emulation import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_program, unit_tiling
-from batchkron.backends.cuda.batch.registers import matrix_pitch, record_words
+from batchkron.backends.cuda.batch.registers import (
+    matrix_pitch,
+    record_words,
+    register_batch_arguments,
+)
 from batchkron.backends.cuda.batch.slices import SliceTiling, slice_program, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import (
     UnitSliceTiling,
     unit_slice_program,
     unit_slice_tiling,
 )
-from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import plan_order, plan_steps

@@ -8,13 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, power_of_two, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step, plan_order, plan_steps, steps_type
+from batchkron.backends.cuda.steps import (
+    MOST_FIXED_MODES,
+    Step,
+    plan_order,
+    plan_steps,
+    steps_argument,
+    steps_type,
+)
 
 _SHARED_TARGET = 96 << 10  # so that at least two thread blocks share a multiprocessor
 _WORKSPACE_TARGET = 256 << 20
@@ -319,3 +328,33 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
             flag(tiling.in_shared),
         ),
     )
+
+
+@cache
+def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[Any]:
+    """Return BatchArguments for products of ``modes`` factors."""
+    pointers = pointer_fields(
+        "x", "y", "workspace", "ids", "inputs", "outputs", "starts", "weights"
+    )
+    sizes = size_fields("products", "outer", "inner", "num_inputs", "num_outputs", "input_size")
+    sizes += size_fields("output_size", "systems", "weight_system", "staged", "buffer", "team")
+    steps = ("steps", steps_argument(modes, fixed))
+    return np.dtype(
+        [*pointers, steps, *sizes, *size_fields("accumulate"), ("alpha", dtype)], align=True
+    )
+
+
+@cache
+def diagonal_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return DiagonalArguments."""
+    sizes = size_fields("count", "period", "inner", "scaled", "accumulate")
+    return np.dtype([*pointer_fields("x", "y", "d"), *sizes, ("alpha", dtype)], align=True)
+
+
+@cache
+def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return GroupArguments for ``modes`` factors."""
+    pointers = pointer_fields("x", "y", "previous", "workspace")
+    steps = ("steps", steps_argument(modes, True))
+    sizes = size_fields("columns", "R", "input_size", "output_size", "staged", "buffer")
+    return np.dtype([*pointers, steps, *sizes, ("alpha", dtype), ("beta", dtype)], align=True)

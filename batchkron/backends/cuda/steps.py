@@ -8,13 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import round_up
 
 MOST_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
 _RUNTIME_TILE = 4
+# RuntimeStep
+STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +129,11 @@ def steps_type(scalar: str, steps: Sequence[Step]) -> str:
         return f"batchkron::RuntimeSteps<{scalar}>"
     fixed = (f"batchkron::FixedStep<{s.L}, {s.C}, {s.K}, {s.R}, {s.tile}>" for s in steps)
     return f"batchkron::FixedSteps<{scalar}, {', '.join(fixed)}>"
+
+
+@cache
+def steps_argument(modes: int, fixed: bool) -> np.dtype[Any]:
+    """Return FixedSteps of ``modes`` steps, or RuntimeSteps."""
+    if fixed:
+        return np.dtype([("factors", FACTOR, (modes,))])
+    return np.dtype([*pointer_fields("steps", "factors"), *size_fields("count")])

@@ -9,8 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import Tiling, batch_program, batch_tiling
-from batchkron.backends.cuda.runtime.arguments import FACTOR, STEP, batch_arguments
+from batchkron.backends.cuda.general_kernel import (
+    Tiling,
+    batch_arguments,
+    batch_program,
+    batch_tiling,
+)
+from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -24,7 +29,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
 from batchkron.backends.cuda.runtime.launch import Launch, Remembered, batch_scalars
-from batchkron.backends.cuda.steps import Step, has_fixed_steps
+from batchkron.backends.cuda.steps import STEP, Step, has_fixed_steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from batchkron.backends.cuda.batch.passes import (
     largest_tile,
     plan_passes,
 )
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
     MOST_REGISTERS,
     ON_CHIP,
@@ -410,3 +412,13 @@ def _batch_pass(one: BatchPass) -> str:
     return template_type(
         "RegisterPass", held_modes_type(one.held), template_type("SpreadModes", *spread)
     )
+
+
+@cache
+def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return RegisterBatchArguments for products of ``modes`` factors."""
+    pointers = pointer_fields("x", "y", "list", "starts", "weights", "unit_weights")
+    pool = np.dtype([*pointer_fields("data"), *size_fields("system")])
+    sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
+    fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
+    return np.dtype([*fixed, *size_fields("accumulate"), ("alpha", dtype)], align=True)

@@ -12,6 +12,7 @@ from batchkron.backends.cuda.batch.registers import (
     LARGEST_SHORT_ID,
     RegisterTiling,
     record_words,
+    register_batch_arguments,
     register_batch_program,
     register_tiling,
 )
@@ -21,7 +22,6 @@ from batchkron.backends.cuda.batch.unit_slices import (
     unit_slice_program,
     unit_slice_tiling,
 )
-from batchkron.backends.cuda.runtime.arguments import register_batch_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,

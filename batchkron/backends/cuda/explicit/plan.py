@@ -15,12 +15,13 @@ from batchkron.backends.cuda.explicit.tiling import (
     DeviceMatrix,
     ExplicitKnobs,
     SegmentCut,
+    explicit_arguments,
     explicit_cut,
     explicit_program,
     explicit_steps,
+    segments_arguments,
     segments_program,
 )
-from batchkron.backends.cuda.runtime.arguments import explicit_arguments, segments_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,

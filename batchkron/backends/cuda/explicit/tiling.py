@@ -12,9 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
@@ -404,3 +407,22 @@ def segments_program(dtype: np.dtype[np.generic], kernel: SegmentKernel) -> Prog
     return Program(
         "explicit_segments.cuh", template_type("explicit_segments", SCALARS[dtype], *word)
     )
+
+
+_LAYOUT = np.dtype(size_fields("rows", "columns", "row", "column"))
+_PRODUCT = [*pointer_fields("a_data", "b_data", "out"), ("a", _LAYOUT), ("b", _LAYOUT)]
+
+
+@cache
+def explicit_arguments() -> np.dtype[Any]:
+    """Return ExplicitKronArguments."""
+    sizes = size_fields("b_slices", "a_slice", "b_slice", "total", "words", "a_band", "out_band")
+    sizes += size_fields("whole", "rest", "repeats", "groups", "parts")
+    reciprocals = [(f"over_{name}", "u4") for name in ("columns", "b_rows", "b_columns")]
+    return np.dtype([*_PRODUCT, *sizes, *reciprocals], align=True)
+
+
+@cache
+def segments_arguments() -> np.dtype[Any]:
+    """Return ExplicitSegmentsArguments."""
+    return np.dtype([*_PRODUCT, *size_fields("chunks", "entries", "groups")])

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from batchkron.backends.cuda.kron.panels import PanelGroup, is_large, panel_grou
 from batchkron.backends.cuda.kron.registers.choose import register_groups
 from batchkron.backends.cuda.kron.registers.tile import RegisterGroup, register_program
 from batchkron.backends.cuda.kron.slices import SliceGroup, kron_slices_program, slice_group
+from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import GroupShape, group_shapes, plan_order
@@ -209,3 +211,13 @@ def kron_group_program(group: KronGroup, dtype: np.dtype[np.generic]) -> Program
     if isinstance(group, SliceGroup):
         return kron_slices_program(dtype, group.tile)
     return register_program(dtype, group.tile)
+
+
+@cache
+def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return KronArguments for ``modes`` factors."""
+    pointers = pointer_fields("x", "y", "previous")
+    factors = ("factors", FACTOR, (modes,))
+    return np.dtype(
+        [*pointers, factors, *size_fields("L", "R"), ("alpha", dtype), ("beta", dtype)], align=True
+    )

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import Group, group_program, kron_groups
-from batchkron.backends.cuda.kron.choose import KronGroup, kron_group_program, rule_groups
+from batchkron.backends.cuda.general_kernel import (
+    Group,
+    group_arguments,
+    group_program,
+    kron_groups,
+)
+from batchkron.backends.cuda.kron.choose import (
+    KronGroup,
+    kron_arguments,
+    kron_group_program,
+    rule_groups,
+)
 from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
 from batchkron.backends.cuda.kron.registers.tile import (
     LARGEST_FACTOR,
@@ -21,7 +31,6 @@ from batchkron.backends.cuda.kron.registers.tile import (
     factor_words,
     register_program,
 )
-from batchkron.backends.cuda.runtime.arguments import group_arguments, kron_arguments
 from batchkron.backends.cuda.runtime.device import (
     ConstantKernel,
     DeviceArray,

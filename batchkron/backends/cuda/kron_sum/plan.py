@@ -8,8 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from batchkron.backends.cuda.batch.plan import batch_plan
-from batchkron.backends.cuda.kron_sum.tiling import sum_program, sum_tiling
-from batchkron.backends.cuda.runtime.arguments import sum_arguments, sum_factors
+from batchkron.backends.cuda.kron_sum.tiling import (
+    sum_arguments,
+    sum_factors,
+    sum_program,
+    sum_tiling,
+)
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,

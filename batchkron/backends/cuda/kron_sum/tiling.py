@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 
@@ -63,3 +66,17 @@ def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
     return Program(
         "kron_sum.cuh", template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling))
     )
+
+
+@cache
+def sum_factors(modes: int) -> np.dtype[Any]:
+    """Return SumFactors of ``modes`` modes."""
+    return np.dtype([("data", "u8", (modes,)), ("system", "i8", (modes,))])
+
+
+@cache
+def sum_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return SumArguments of ``modes`` modes."""
+    factors = ("factors", sum_factors(modes))
+    sizes = size_fields("systems", "inner", "accumulate")
+    return np.dtype([*pointer_fields("x", "y"), factors, *sizes, ("alpha", dtype)], align=True)

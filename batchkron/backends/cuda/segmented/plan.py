@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import segmented_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -42,6 +41,7 @@ from batchkron.backends.cuda.segmented.tiling import (
     laid_out_matrices,
     matrix_words,
     segment_tiling,
+    segmented_arguments,
     segmented_program,
 )
 from batchkron.spec.kron import Array

@@ -13,10 +13,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.runtime.arguments import MOST_CREW_KINDS
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.segmented.tiling import EdgeTable, SegmentMode, column_pitch
+from batchkron.backends.cuda.segmented.tiling import (
+    MOST_CREW_KINDS,
+    EdgeTable,
+    SegmentMode,
+    column_pitch,
+)
 
 __all__ = [
     "MOST_CHILDREN",

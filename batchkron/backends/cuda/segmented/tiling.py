@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.runtime.arguments import MOST_CREW_KINDS
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
     MOST_BLOCK,
     REGISTER_FILE,
@@ -33,11 +34,14 @@ __all__ = [
     "laid_out_matrices",
     "matrix_words",
     "segment_tiling",
+    "segmented_arguments",
+    "segmented_program",
 ]
 
 _Ids: TypeAlias = NDArray[np.int64]
 
 WORD = 16  # bytes; matrices begin at multiples
+MOST_CREW_KINDS = 5  # crews of up to 16 teams that add up one node
 MOST_BLOCKS = 2**31 - 1  # of the inputs, and of the outputs, that edges and nodes number
 _RESULT_REGISTERS = 20  # of a thread, for its sums
 _MOST_ITEMS = 4
@@ -370,3 +374,13 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
     return Program(
         "segmented_multiply.cuh", template_type("segmented_multiply", SCALARS[dtype], cut, *modes)
     )
+
+
+@cache
+def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return SegmentedArguments."""
+    pointers = pointer_fields("x", "y", "scratch", "starts", "edges", "targets", "matrices")
+    sizes = size_fields("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
+    crews = "crews", np.int64, (MOST_CREW_KINDS,)
+    fields = [*pointers, *size_fields("nodes"), crews, *sizes, ("alpha", dtype)]
+    return np.dtype(fields, align=True)
