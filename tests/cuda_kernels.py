@@ -27,6 +27,7 @@ from batchkron.backends.cuda.batch.matrix_units import unit_program, unit_tiling
 from batchkron.backends.cuda.batch.registers import register_batch_program, register_tiling
 from batchkron.backends.cuda.batch.slices import slice_program, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_program, unit_slice_tiling
+from batchkron.backends.cuda.diagonal.kernel import diagonal_program
 from batchkron.backends.cuda.explicit.tiling import (
     DeviceMatrix,
     ExplicitKnobs,
@@ -38,7 +39,6 @@ from batchkron.backends.cuda.explicit.tiling import (
 from batchkron.backends.cuda.general_kernel import (
     batch_program,
     batch_tiling,
-    diagonal_program,
     group_program,
     kron_groups,
 )

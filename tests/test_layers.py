@@ -33,7 +33,7 @@ NEEDS_A_DEVICE = {
     "batch.plan",
     "batch.single_vector",
     "batch.tuned",
-    "diagonal",
+    "diagonal.plan",
     "explicit.plan",
     "kron.plan",
     "kron.tuned",

@@ -32,12 +32,9 @@ from nvrtc import DEVICES, compile_program
 from oracle import DTYPES
 
 from batchkron.backends.cuda.batch.registers import register_batch_arguments
+from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.tiling import explicit_arguments, segments_arguments
-from batchkron.backends.cuda.general_kernel import (
-    batch_arguments,
-    diagonal_arguments,
-    group_arguments,
-)
+from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.kron.choose import kron_arguments
 from batchkron.backends.cuda.kron_sum.tiling import sum_arguments
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources

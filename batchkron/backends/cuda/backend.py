@@ -27,7 +27,7 @@ from batchkron.spec.sweeps import SweepList
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.batch.plan import BatchPlan
-    from batchkron.backends.cuda.diagonal import DiagonalProduct
+    from batchkron.backends.cuda.diagonal.plan import DiagonalProduct
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
     from batchkron.backends.cuda.krylov.passes import Iterations, Passes, Reader, Recorder
     from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan
@@ -120,7 +120,7 @@ def check_capture(
 
 def diagonal_product(entries: DeviceArray) -> DiagonalProduct:
     """Return the product with diagonal matrices of entries (systems…, N) on the device."""
-    from batchkron.backends.cuda import diagonal
+    from batchkron.backends.cuda.diagonal import plan as diagonal
 
     return diagonal.diagonal_product(entries)
 

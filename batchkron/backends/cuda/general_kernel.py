@@ -304,12 +304,6 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
     )
 
 
-def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
-    """Return the kernel of products with diagonal matrices."""
-    options = SCALARS[dtype], threads, flag(repeated)
-    return Program("diagonal.cuh", template_type("diagonal_multiply", *options))
-
-
 def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     """Return the kernel of one pass of a Kron-Matmul."""
     scalar = SCALARS[dtype]
@@ -342,13 +336,6 @@ def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[A
     return np.dtype(
         [*pointers, steps, *sizes, *size_fields("accumulate"), ("alpha", dtype)], align=True
     )
-
-
-@cache
-def diagonal_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return DiagonalArguments."""
-    sizes = size_fields("count", "period", "inner", "scaled", "accumulate")
-    return np.dtype([*pointer_fields("x", "y", "d"), *sizes, ("alpha", dtype)], align=True)
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import diagonal_arguments, diagonal_program
+from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments, diagonal_program
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,

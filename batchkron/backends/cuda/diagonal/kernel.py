@@ -1,0 +1,24 @@
+"""The kernel of products with diagonal matrices, ``csrc/cuda/diagonal.cuh``, and its arguments."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+
+
+def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
+    """Return the kernel of products with diagonal matrices."""
+    options = SCALARS[dtype], threads, flag(repeated)
+    return Program("diagonal.cuh", template_type("diagonal_multiply", *options))
+
+
+@cache
+def diagonal_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return DiagonalArguments."""
+    sizes = size_fields("count", "period", "inner", "scaled", "accumulate")
+    return np.dtype([*pointer_fields("x", "y", "d"), *sizes, ("alpha", dtype)], align=True)
