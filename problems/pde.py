@@ -27,7 +27,6 @@ from .discretization.multiwavelets import check_degree
 from .discretization.outflow import OutflowWarning, values_given_at_outflow
 from .discretization.parts import ExactSolution, OperatorTerm, SeparableVector
 from .discretization.projection import sample
-from .discretization.quadrature import Function
 from .discretization.resolve_term import (
     ResolvedTerm,
     chain_conditions,
@@ -53,6 +52,7 @@ from .statement.arguments import (
 )
 from .statement.axis import Axis
 from .statement.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
+from .statement.coefficients import Function
 from .statement.descriptions import pde_text
 from .statement.frozen import Frozen
 from .statement.separable import Field, Separable, separable_parts

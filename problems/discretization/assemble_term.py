@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from ..statement.separable import Separable, separable_parts
 from .boundary_terms import (
     SIDES,
@@ -33,7 +34,6 @@ from .mode_operator import ModeOperator
 from .multiwavelets import to_hierarchical, to_nodal
 from .parts import OperatorTerm, SeparableVector
 from .projection import differentiate, sample
-from .quadrature import Function
 from .resolve_term import (
     EdgeDatum,
     ResolvedFactor,

@@ -9,10 +9,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..grids.levels import check_level
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from .dg_matrices import NodalMatrix, block_diagonal
-from .multiwavelets import check_degree, check_level, legendre_values
-from .quadrature import Function, evaluate
+from .multiwavelets import check_degree, legendre_values
+from .quadrature import evaluate
 
 __all__ = ["SIDES", "Side", "boundary_penalty_matrix", "edge_data", "penalty_data", "value_at_end"]
 

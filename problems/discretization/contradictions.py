@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from ..statement.axis import Axis
 from ..statement.boundary import Condition, Dirichlet, Inflow, Neumann, NoFlux
+from ..statement.coefficients import Function
 from ..statement.separable import Separable, separable_parts
 from ..statement.terms import Term, TermFactor
 from .boundary_terms import Side
 from .projection import differentiate, sample_points
-from .quadrature import Function
 
 if TYPE_CHECKING:
     from ..pde import PDE

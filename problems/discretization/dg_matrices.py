@@ -15,22 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
+from ..grids.levels import check_level
 from ..statement.axis import Axis
+from ..statement.boundary import EdgeKind
+from ..statement.coefficients import FLUX_SIGNS, Flux, Function
 from .multiwavelets import (
     check_degree,
-    check_level,
     legendre_derivatives,
     legendre_values,
 )
-from .quadrature import Function, cell_points, evaluate, gauss_rule
+from .quadrature import cell_points, evaluate, gauss_rule
 
 NodalMatrix: TypeAlias = "csr_array[Any, Any]"
-Flux: TypeAlias = Literal["upwind", "central", "downwind"]
 Trace: TypeAlias = Flux | Literal["left", "right"]
-EdgeKind: TypeAlias = Literal["periodic", "dirichlet", "neumann"]
 Edges: TypeAlias = tuple[EdgeKind, EdgeKind]
 
-FLUX_SIGNS: dict[str, float] = {"upwind": -1.0, "central": 0.0, "downwind": 1.0}
 OPPOSITE_TRACES: dict[Trace, Trace] = {
     "upwind": "downwind",
     "central": "central",

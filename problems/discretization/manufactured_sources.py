@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from ..statement.separable import Separable
 from ..statement.terms import Term, TermFactor
 from ..statement.time import constant
@@ -19,7 +20,6 @@ from .projection import (
     remainder_gram,
     sample,
 )
-from .quadrature import Function
 from .resolve_term import ResolvedFactor
 from .space import Space
 from .volume_element import VolumeElement

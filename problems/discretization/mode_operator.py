@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array, kron, vstack
 
-from .multiwavelets import check_degree, check_level, filters
+from ..grids.levels import check_level
+from .multiwavelets import check_degree, filters
 
 DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
 _PORTIONS = 16  # of rows that an operator is transformed in, for less memory at once

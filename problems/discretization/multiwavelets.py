@@ -20,11 +20,12 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 
+from ..grids.levels import check_level
 from ..statement.axis import Axis
+from ..statement.number_checks import check_integer
 
 BASIS_ID = "alpert-parity-1"
 MAX_DEGREE = 32
-MAX_LEVEL = 30
 
 
 class Filters(NamedTuple):
@@ -50,28 +51,7 @@ def check_degree(degree: int) -> int:
     ValueError
         If it is not in 0 … ``MAX_DEGREE``.
     """
-    return _check_integer("degree", degree, MAX_DEGREE)
-
-
-def check_level(level: int) -> int:
-    """Return the level as an int.
-
-    Raises
-    ------
-    TypeError
-        If it is no integer.
-    ValueError
-        If it is not in 0 … ``MAX_LEVEL``.
-    """
-    return _check_integer("level", level, MAX_LEVEL)
-
-
-def _check_integer(name: str, value: int, largest: int) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TypeError(f"{name} is {type(value).__name__}; expected an integer")
-    if not 0 <= value <= largest:
-        raise ValueError(f"{name} is {value}; expected 0 … {largest}")
-    return int(value)
+    return check_integer("degree", degree, MAX_DEGREE)
 
 
 def legendre_values(points: ArrayLike, degree: int, width: float = 2.0) -> NDArray[np.float64]:

@@ -11,15 +11,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..grids.levels import check_level
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from .multiwavelets import (
     check_degree,
-    check_level,
     legendre_derivatives,
     legendre_values,
     to_hierarchical,
 )
-from .quadrature import Function, cell_points, evaluate, gauss_rule
+from .quadrature import cell_points, evaluate, gauss_rule
 
 _FEWEST_NODES = 24  # per cell
 _NODES_OF_AN_AXIS = 96  # at least, on a grid of few cells

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from ..statement.number_checks import is_number
-
-Function: TypeAlias = Callable[[NDArray[np.float64]], Any] | float
-"""A function of one coordinate, called once with an array of points, or a constant."""
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..statement.axis import Axis
-from ..statement.boundary import Condition, Dirichlet, Inflow, Neumann, NoFlux, Periodic
+from ..statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
+from ..statement.coefficients import Function
 from ..statement.separable import Field
 from ..statement.terms import Term, TermFactor
 from ..statement.time import TimeFunction
@@ -22,12 +23,11 @@ from .boundary_terms import SIDES, Side, value_at_end
 from .dg_matrices import (
     OPPOSITE_TRACES,
     PERIODIC,
-    EdgeKind,
     Edges,
     Trace,
 )
 from .projection import node_values
-from .quadrature import Function, evaluate
+from .quadrature import evaluate
 from .space import Space
 
 __all__ = [

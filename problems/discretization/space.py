@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ..statement.axis import Axis
 from ..statement.boundary import Condition
+from ..statement.coefficients import Function
 from ..statement.separable import Separable
 from .projection import project
-from .quadrature import Function
 from .volume_element import VolumeElement
 
 __all__ = ["Space"]

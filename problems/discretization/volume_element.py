@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from .dg_matrices import NodalMatrix, block_diagonal, mass_blocks
 from .multiwavelets import to_hierarchical, to_nodal
 from .projection import project, project_samples, sample
-from .quadrature import Function, cell_points, evaluate
+from .quadrature import cell_points, evaluate
 
 __all__ = ["VolumeElement"]
 

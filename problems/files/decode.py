@@ -23,7 +23,8 @@ from batchkron.storage.schema import (
 )
 
 from ..discretization.mode_operator import ModeOperator
-from ..discretization.multiwavelets import BASIS_ID, check_degree, check_level, filters
+from ..discretization.multiwavelets import BASIS_ID, check_degree, filters
+from ..grids.levels import check_level
 from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
 from ..semidiscrete.checks import check_mass
 from ..semidiscrete.problem import (

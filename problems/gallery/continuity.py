@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import time
-from ..discretization.quadrature import Function
 from ..pde import PDE
 from ..statement.axis import Axis
+from ..statement.coefficients import Function
 from ..statement.separable import Separable
 from ..statement.terms import div
 from .entry import GalleryEntry

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import time
-from ..discretization.quadrature import Function
 from ..pde import PDE
 from ..statement.axis import Axis
 from ..statement.boundary import Dirichlet, Neumann
+from ..statement.coefficients import Function
 from ..statement.separable import Separable
 from ..statement.terms import laplacian
 from .entry import GalleryEntry

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..discretization.multiwavelets import check_level
 from ..statement.descriptions import grid_text
+from .levels import check_level
 
 GridKind: TypeAlias = Literal["sparse", "full", "mixed", "custom"]
 GRID_KINDS = ("sparse", "full", "mixed", "custom")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..discretization.quadrature import Function
 from .axis import Axis
 from .boundary import FROM_EXACT
+from .coefficients import Function
 from .function_checks import check_function
 from .number_checks import is_number
 from .separable import Field, Separable, separable_parts

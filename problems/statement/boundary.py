@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..discretization.dg_matrices import EdgeKind
 from .axis import Axis
 from .separable import Field, Separable, SeparableSum, separable_parts
 
@@ -14,6 +13,7 @@ __all__ = [
     "Boundary",
     "Condition",
     "Dirichlet",
+    "EdgeKind",
     "Inflow",
     "Neumann",
     "NoFlux",
@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 FROM_EXACT = "from exact"
+
+EdgeKind: TypeAlias = Literal["periodic", "dirichlet", "neumann"]
+"""What a first derivative does at an end: it wraps, or drops or keeps the trace from inside."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import sys
 from numbers import Real
 from typing import TypeGuard
 
-__all__ = ["finite_number", "is_number"]
+import numpy as np
+
+__all__ = ["check_integer", "finite_number", "is_number"]
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -22,3 +24,12 @@ def finite_number(name: str, value: float) -> float:
         came = value if isinstance(value, float) else "an integer beyond it"
         raise ValueError(f"{name} must be finite and within float64's range, got {came}")
     return float(value)
+
+
+def check_integer(name: str, value: int, largest: int) -> int:
+    """Return an integer of 0 … largest as an int, or raise what is wrong with `name`."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise TypeError(f"{name} is {type(value).__name__}; expected an integer")
+    if not 0 <= value <= largest:
+        raise ValueError(f"{name} is {value}; expected 0 … {largest}")
+    return int(value)

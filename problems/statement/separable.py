@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..discretization.quadrature import Function
 from .axis import Axis
+from .coefficients import Function
 from .frozen import Frozen
 from .function_checks import check_function
 from .number_checks import is_number

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from ..discretization.dg_matrices import FLUX_SIGNS, Flux
-from ..discretization.quadrature import Function
 from .axis import Axis
 from .boundary import Boundary, Condition, parse_ends
+from .coefficients import FLUX_SIGNS, Flux, Function
 from .descriptions import term_text
 from .function_checks import check_function
 from .number_checks import is_number

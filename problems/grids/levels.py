@@ -1,0 +1,22 @@
+"""Levels: how often an axis is halved."""
+
+from __future__ import annotations
+
+from ..statement.number_checks import check_integer
+
+__all__ = ["MAX_LEVEL", "check_level"]
+
+MAX_LEVEL = 30  # 2^30 finest cells along an axis
+
+
+def check_level(level: int) -> int:
+    """Return the level as an int.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If it is not in 0 … ``MAX_LEVEL``.
+    """
+    return check_integer("level", level, MAX_LEVEL)
