@@ -53,7 +53,7 @@ from .statement.arguments import (
 from .statement.axis import Axis
 from .statement.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
 from .statement.coefficients import Function
-from .statement.descriptions import pde_text
+from .statement.text import pde_text
 from .statement.frozen import Frozen
 from .statement.separable import Field, Separable, separable_parts
 from .statement.terms import Term

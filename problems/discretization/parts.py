@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statement.descriptions import count, time_text
+from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
 from .mode_operator import ModeOperator
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..statement.descriptions import grid_text
+from ..statement.text import grid_text
 from .levels import check_level
 
 GridKind: TypeAlias = Literal["sparse", "full", "mixed", "custom"]

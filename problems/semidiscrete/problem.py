@@ -25,7 +25,7 @@ from ..discretization.parts import (
 )
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
-from ..statement.descriptions import problem_rows, problem_text, rows_text
+from ..statement.text import problem_rows, problem_text, rows_text
 from .checks import (
     check_axes,
     check_masses,

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from .axis import Axis
 from .boundary import Boundary, Condition, parse_ends
 from .coefficients import FLUX_SIGNS, Flux, Function
-from .descriptions import term_text
+from .text import term_text
 from .function_checks import check_function
 from .number_checks import is_number
 from .time import TimeFunction, constant
