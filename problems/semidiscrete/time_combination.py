@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron import linear_combination
-from batchkron.arrays import array_module
+from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import on_device
 
 from ..discretization.parts import SeparableVector
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time_functions import TimeFunction, split_number
-from .workspace import Workspace
 
 __all__ = ["TimeCombination", "kron_on_grid"]
 
@@ -80,7 +78,6 @@ class TimeCombination:
             (function, on_device(vector, device)) for function, vector in collected.items()
         )
         self.size = grid.num_cells * n**grid.dimensions
-        self._workspace = Workspace()
 
     def evaluate(self, t: float, out: NDArray[np.float64]) -> NDArray[np.float64]:
         """Overwrite `out` with Σ_g f_g(t) v_g; allocates nothing after a thread's first call.
@@ -100,10 +97,8 @@ class TimeCombination:
         if not self._parts:
             out[...] = 0.0
             return out
-        several = len(self._parts) > 1 and array_module(out) is not np
         return linear_combination(
             [function(t) for function, _ in self._parts],
             [vector for _, vector in self._parts],
             out,
-            scratch=self._workspace.array(out.shape, like=out) if several else None,
         )
