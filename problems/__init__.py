@@ -13,13 +13,13 @@ from .discretization.parts import (
 )
 from .files.asgard.file import load_asgard
 from .files.asgard.state import AsgardField, AsgardState
-from .files.problem_file import load_problem, save_problem
 from .gallery import make
 from .grids.choice import Mixed
 from .grids.sparse_grid import SparseGrid
 from .pde import PDE
 from .semidiscrete.exact_function import ExactFunction
 from .semidiscrete.problem import Problem
+from .semidiscrete.problem_file import load_problem, save_problem
 from .statement.axis import Axis
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from .statement.separable import Separable, SeparableSum

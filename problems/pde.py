@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from .discretization.parts import ExactSolution, OperatorTerm, SeparableVector
 from .discretization.projection import sample
 from .discretization.resolve_term import (
     ResolvedTerm,
-    chain_conditions,
     chain_traces,
     resolve,
 )
@@ -51,18 +49,18 @@ from .statement.arguments import (
     volumes_of,
 )
 from .statement.axis import Axis
-from .statement.boundary import Boundary, Condition, Inflow, Neumann, parse_boundary
+from .statement.boundary import Boundary, parse_boundary
 from .statement.coefficients import Function
-from .statement.text import pde_text
 from .statement.frozen import Frozen
-from .statement.separable import Field, Separable, separable_parts
+from .statement.separable import Field
+from .statement.statement import Statement, check_statement
 from .statement.terms import Term
 
 __all__ = ["PDE"]
 
 
-@dataclass(frozen=True, init=False, eq=False)
-class PDE:
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class PDE(Statement):
     """The initial value problem f_t = Σ terms(f) + Σ sources on a box, as a value.
 
     Parameters
@@ -105,24 +103,12 @@ class PDE:
     Examples
     --------
     >>> import numpy as np
-    >>> from batchkron.problems.statement.terms import div
+    >>> from batchkron.problems import Axis, Separable, div
     >>> x = Axis("x", 0, 1)
     >>> pde = PDE([x], div(x, -1.0), boundary="periodic", initial=Separable(x=np.cos))
     >>> pde.discretize(level=3, degree=2).unknowns
     24
     """
-
-    axes: tuple[Axis, ...]
-    terms: tuple[Term, ...]
-    boundary: Mapping[Axis, tuple[Condition, Condition]]
-    initial: tuple[Separable, ...] | None
-    sources: tuple[Separable, ...] | str
-    exact: tuple[Separable, ...]
-    exact_function: Callable[..., Any] | None
-    name: str
-    units: Mapping[str, str]
-    t0: float
-    volume: Mapping[Axis, Function]
 
     def __init__(
         self,
@@ -155,7 +141,7 @@ class PDE:
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
-        _check_pde(self)
+        check_statement(self)
         check_periodic_coefficients(self)
 
     def discretize(
@@ -245,9 +231,6 @@ class PDE:
         problem.check_interval(self.t0, problem.stepper.until)
         return problem
 
-    def __repr__(self) -> str:
-        return f"<{pde_text(self)}>"
-
     def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> Space:
         if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):
             raise ValueError(f"boundary_penalty must be at least 0, got {boundary_penalty!r}")
@@ -307,50 +290,6 @@ class PDE:
         return TimeCombination(parts, grid, n).evaluate(self.t0, vector)
 
 
-def _check_pde(pde: PDE) -> None:
-    """Check what the parts of a PDE ask of each other."""
-    if not isinstance(pde.name, str) or not pde.name:
-        raise TypeError(f"name must be a string that is not empty, got {pde.name!r}")
-    if not isinstance(pde.t0, Real) or not math.isfinite(pde.t0):
-        raise ValueError(f"t0 must be a finite number, got {pde.t0!r}")
-    object.__setattr__(pde, "t0", float(pde.t0))
-    own = [factor for term in pde.terms for factor in term.factors if factor.boundary is not None]
-    ends = [*pde.boundary.items(), *((factor.axis, factor.boundary) for factor in own)]
-    for axis, conditions in ends:
-        for side, condition in zip(("left", "right"), conditions or (), strict=True):
-            data = getattr(condition, "data", 0.0)
-            where = f"the data at the {side} end of axis {axis.name!r}"
-            if isinstance(data, str) and not pde.exact:
-                raise ValueError(f"{where} is {data!r}, which needs exact=Separable(...)")
-            if not isinstance(data, str):
-                separable_parts(where, data, pde.axes)
-    _check_slopes(pde)
-    _check_inflow(pde)
-
-
-def _check_inflow(pde: PDE) -> None:
-    """Refuse Inflow for terms of more than one derivative: it says nothing about their flux."""
-    for term in pde.terms:
-        derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
-        if len(derivatives) < 2:
-            continue
-        chain = " @ ".join(f"{factor.kind}({factor.axis.name})" for factor in derivatives)
-        for factor in derivatives:
-            name = factor.axis.name
-            along = [other for other in derivatives if other.axis == factor.axis]
-            ends = factor.boundary
-            if ends is None:
-                ends = chain_conditions(pde.boundary[factor.axis], along[0].boundary)
-            if any(isinstance(condition, Inflow) for condition in ends):
-                raise ValueError(
-                    f"the term {chain} meets the condition Inflow at an end of axis {name!r}, "
-                    "which says what first derivatives take there, and nothing about second ones; "
-                    f"give the chain its own condition: div({name}, boundary=NoFlux()) @ "
-                    f"grad({name}) where nothing may pass, or div({name}, boundary=Neumann()) @ "
-                    f"grad({name}, boundary=Dirichlet(data)) where the value is given"
-                )
-
-
 def _check_coefficients(terms: Sequence[Term], space: Space) -> None:
     """Refuse coefficients that are not finite, unless a volume element makes up for it."""
     for term in terms:
@@ -358,19 +297,3 @@ def _check_coefficients(terms: Sequence[Term], space: Space) -> None:
             if callable(factor.coefficient):
                 coefficient = space.coefficient(factor.coefficient, factor.axis)
                 sample(coefficient, factor.axis, space.level(factor.axis), space.degree)
-
-
-def _check_slopes(pde: PDE) -> None:
-    """Refuse Neumann data along axes without a second derivative, where nothing would use it."""
-    for axis, conditions in pde.boundary.items():
-        kinds = [
-            [factor.kind for factor in term.factors if factor.axis == axis] for term in pde.terms
-        ]
-        if any("div" in kind and "grad" in kind for kind in kinds):
-            continue
-        for condition in conditions:
-            if isinstance(condition, Neumann) and condition.data != 0.0:
-                raise ValueError(
-                    f"axis {axis.name!r} has Neumann data but no second derivative div @ grad that "
-                    "could take it; an outflow end is Neumann() without data"
-                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,10 @@ from ..statement.axis import Axis
 from ..statement.boundary import Condition, Dirichlet, Inflow, Neumann, NoFlux
 from ..statement.coefficients import Function
 from ..statement.separable import Separable, separable_parts
+from ..statement.statement import Statement
 from ..statement.terms import Term, TermFactor
 from .boundary_terms import Side
 from .projection import differentiate, sample_points
-
-if TYPE_CHECKING:
-    from ..pde import PDE
 
 __all__ = ["check_periodic_coefficients", "contradictions_of_exact", "times_until"]
 
@@ -40,14 +38,14 @@ _SIDES: tuple[Side, Side] = ("left", "right")
 Values = NDArray[np.float64]
 
 
-def check_periodic_coefficients(pde: PDE) -> None:
+def check_periodic_coefficients(pde: Statement) -> None:
     """Refuse coefficients of derivatives that differ at the two ends of a periodic axis.
 
     These are one edge: two fluxes through it would make or destroy what flows.
 
     Parameters
     ----------
-    pde : PDE
+    pde : Statement
         With axes, terms, boundary and volume elements.
 
     Raises
@@ -76,12 +74,14 @@ def check_periodic_coefficients(pde: PDE) -> None:
                 )
 
 
-def contradictions_of_exact(pde: PDE, times: Sequence[float], later: Sequence[float]) -> list[str]:
+def contradictions_of_exact(
+    pde: Statement, times: Sequence[float], later: Sequence[float]
+) -> list[str]:
     """Return what the exact solution contradicts at the ends of the axes.
 
     Parameters
     ----------
-    pde : PDE
+    pde : Statement
         With an exact solution, or none.
     times : sequence of float
         Times at which values that are far off are refused.
@@ -134,7 +134,7 @@ def times_until(t0: float, until: float) -> tuple[float, ...]:
     return (*(t0 + (until - t0) * float(share) for share in shares), until)
 
 
-def _initial_far_from_exact(pde: PDE) -> Iterator[str]:
+def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
     """Yield a text if the initial state is far from exact at t0, as samples tell."""
     if pde.initial is None:
         return
@@ -169,7 +169,7 @@ class _Mismatch(NamedTuple):
     advice: str
 
 
-def _mismatches(pde: PDE, axis: Axis, t: float) -> Iterator[_Mismatch]:
+def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
     """Yield what contradicts the conditions at the ends of one axis, at one time."""
     values = _exact_on_lines(pde, axis, t, sample_points(axis, _LEVEL, 0))
     if values is None or not _acts_along(pde, axis):
@@ -205,7 +205,9 @@ def _mismatches(pde: PDE, axis: Axis, t: float) -> Iterator[_Mismatch]:
             yield from _fluxes(pde, axis, k, values, size, t, where)
 
 
-def _jumps(pde: PDE, axis: Axis, values: Values, size: float, t: float) -> Iterator[_Mismatch]:
+def _jumps(
+    pde: Statement, axis: Axis, values: Values, size: float, t: float
+) -> Iterator[_Mismatch]:
     """Yield jumps of exact, or of its slope, where a periodic axis closes."""
     advice = (
         "The run goes to another solution; give the axis other conditions, or an exact solution "
@@ -240,7 +242,7 @@ def _jumps(pde: PDE, axis: Axis, values: Values, size: float, t: float) -> Itera
         yield _Mismatch((axis, "kink"), relative, False, text, advice)
 
 
-def _goes_round(pde: PDE, axis: Axis, size: float, t: float) -> bool:
+def _goes_round(pde: Statement, axis: Axis, size: float, t: float) -> bool:
     """Return whether a formula that jumps at the ends goes on with the axis's period.
 
     So does a wave with a jump just there, as sign(sin x): rounding decides what it is at the ends.
@@ -256,7 +258,7 @@ def _goes_round(pde: PDE, axis: Axis, size: float, t: float) -> bool:
 
 
 def _fluxes(
-    pde: PDE, axis: Axis, k: int, values: Values, size: float, t: float, where: str
+    pde: Statement, axis: Axis, k: int, values: Values, size: float, t: float, where: str
 ) -> Iterator[_Mismatch]:
     """Yield the flux of exact that the conditions at a Neumann end leave out.
 
@@ -315,7 +317,7 @@ def _fluxes(
 
 
 def _coefficient(
-    pde: PDE, term: Term, div: TermFactor, inner: TermFactor, side: Side, t: float
+    pde: Statement, term: Term, div: TermFactor, inner: TermFactor, side: Side, t: float
 ) -> Values | None:
     """Return what multiplies the derivative or value inside a div, at an end; None if unknown."""
     end = np.full(_LINES, div.axis.lower if side == "left" else div.axis.upper)
@@ -338,7 +340,7 @@ def _coefficient(
     return number
 
 
-def _acts_along(pde: PDE, axis: Axis) -> bool:
+def _acts_along(pde: Statement, axis: Axis) -> bool:
     """Return whether a derivative along the axis has a coefficient that is not zero at its ends."""
     return any(
         factor.axis == axis
@@ -349,7 +351,7 @@ def _acts_along(pde: PDE, axis: Axis) -> bool:
     )
 
 
-def _has_second(pde: PDE, axis: Axis) -> bool:
+def _has_second(pde: Statement, axis: Axis) -> bool:
     """Return whether a term has two derivatives, one of them along the axis."""
     for term in pde.terms:
         derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
@@ -359,7 +361,7 @@ def _has_second(pde: PDE, axis: Axis) -> bool:
 
 
 def _values_used(
-    pde: PDE, axis: Axis, side: Side
+    pde: Statement, axis: Axis, side: Side
 ) -> Iterator[tuple[Dirichlet | Inflow, NDArray[np.bool_]]]:
     """Yield conditions whose value a term takes at an end, and the lines on which it does.
 
@@ -406,7 +408,7 @@ def _values_used(
                 yield condition, used
 
 
-def _has_given_flux(pde: PDE, axis: Axis, side: Side) -> bool:
+def _has_given_flux(pde: Statement, axis: Axis, side: Side) -> bool:
     """Return whether second derivatives along an axis have a flux, not a value, at an end."""
     for term in pde.terms:
         chain = [f for f in term.factors if f.kind in ("div", "grad")]
@@ -418,7 +420,7 @@ def _has_given_flux(pde: PDE, axis: Axis, side: Side) -> bool:
     return False
 
 
-def _edge(pde: PDE, factor: TermFactor, side: Side) -> float:
+def _edge(pde: Statement, factor: TermFactor, side: Side) -> float:
     """Return a factor's coefficient times the volume element at an end.
 
     0 if it is not finite, or not larger than rounding makes it: sin π is no flow.
@@ -432,7 +434,7 @@ def _edge(pde: PDE, factor: TermFactor, side: Side) -> float:
     return value if np.isfinite(value) and abs(value) > _FLOWLESS * size else 0.0
 
 
-def _own_data(pde: PDE, condition: Condition, axis: Axis, side: Side, t: float) -> Values:
+def _own_data(pde: Statement, condition: Condition, axis: Axis, side: Side, t: float) -> Values:
     data = getattr(condition, "data", 0.0)
     if isinstance(data, str):
         end = np.full(_LINES, axis.lower if side == "left" else axis.upper)
@@ -441,7 +443,7 @@ def _own_data(pde: PDE, condition: Condition, axis: Axis, side: Side, t: float) 
     return _data(pde, data, axis, side, t, slope=False)
 
 
-def _data(pde: PDE, data: Any, axis: Axis, side: Side, t: float, *, slope: bool) -> Values:
+def _data(pde: Statement, data: Any, axis: Axis, side: Side, t: float, *, slope: bool) -> Values:
     """Return boundary data at an end, on all lines; NaN where it cannot be evaluated."""
     places = _places(pde)
     k = _SIDES.index(side)
@@ -486,7 +488,9 @@ def _slope_at_end(
     return fine, np.abs(fine - coarse)
 
 
-def _slope_across(pde: PDE, axis: Axis, side: Side, other: Axis, t: float) -> tuple[Values, Values]:
+def _slope_across(
+    pde: Statement, axis: Axis, side: Side, other: Axis, t: float
+) -> tuple[Values, Values]:
     """Return ∂f/∂(other) of exact at an end of an axis, on all lines, and how far it may be off."""
     places = _places(pde)
     places[axis] = np.full(_LINES, axis.lower if side == "left" else axis.upper)
@@ -501,7 +505,7 @@ def _slope_across(pde: PDE, axis: Axis, side: Side, other: Axis, t: float) -> tu
     return np.asarray((4.0 * fine - coarse) / 3.0), np.abs(fine - coarse)
 
 
-def _places(pde: PDE) -> dict[Axis, Values]:
+def _places(pde: Statement) -> dict[Axis, Values]:
     """Return coordinates inside the box, the same at every call."""
     shares = np.random.default_rng(29).uniform(0.1, 0.9, (len(pde.axes), _LINES))
     return {
@@ -509,7 +513,7 @@ def _places(pde: PDE) -> dict[Axis, Values]:
     }
 
 
-def _exact_on_lines(pde: PDE, axis: Axis, t: float, line: Values) -> Values | None:
+def _exact_on_lines(pde: Statement, axis: Axis, t: float, line: Values) -> Values | None:
     """Return exact along an axis: (lines, cells, points of a cell); None if it cannot be called."""
     points = {other: np.repeat(places, line.size) for other, places in _places(pde).items()}
     points[axis] = np.tile(line.ravel(), _LINES)
@@ -517,7 +521,7 @@ def _exact_on_lines(pde: PDE, axis: Axis, t: float, line: Values) -> Values | No
     return None if values is None else values.reshape(_LINES, *line.shape)
 
 
-def _exact_at(pde: PDE, points: dict[Axis, Values], t: float) -> Values | None:
+def _exact_at(pde: Statement, points: dict[Axis, Values], t: float) -> Values | None:
     """Return the exact solution at points, one array per axis; None if it cannot be called."""
     if pde.exact_function is not None:
         function = pde.exact_function

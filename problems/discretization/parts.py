@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,18 @@ from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
 from .mode_operator import ModeOperator
 
-__all__ = ["ExactSolution", "OperatorTerm", "SeparableVector", "StepperSettings"]
+__all__ = [
+    "ExactSolution",
+    "Masses",
+    "OperatorTerm",
+    "SeparableVector",
+    "StepperSettings",
+    "check_mass",
+    "read_only",
+]
+
+Masses: TypeAlias = tuple[NDArray[np.float64] | None, ...]
+"""Per axis the mass blocks, or None where the volume element is 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +196,31 @@ def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float6
     copy = np.array(given, dtype=np.float64, order="C")
     copy.flags.writeable = False
     return copy
+
+
+def check_mass(name: str, mass: object, level: int, n: int) -> NDArray[np.float64]:
+    """Return the mass blocks of one axis, read-only; refuse others than positive definite ones.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    blocks = read_only(name, mass, dimensions=3)
+    expected = (1 << level, n, n)
+    if blocks.shape != expected:
+        raise ValueError(
+            f"{name} has shape {blocks.shape}; expected {expected}: a block for each finest cell "
+            f"of level {level}"
+        )
+    size = np.abs(blocks).max(axis=(1, 2), keepdims=True)
+    skew = np.abs(blocks - blocks.transpose(0, 2, 1)) > 1e-12 * size
+    wrong = np.flatnonzero(skew.any(axis=(1, 2)) | (np.linalg.eigvalsh(blocks)[:, 0] <= 0.0))
+    if wrong.size:
+        raise ValueError(
+            f"{name}[{wrong[0]}] is not symmetric and positive definite; expected ∫ φ_i φ_j dV "
+            "with dV > 0"
+        )
+    return blocks
 
 
 def _check_time(function: object) -> None:

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..statement.axis import Axis
-from ..statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
+from ..statement.boundary import (
+    Condition,
+    Dirichlet,
+    EdgeKind,
+    Inflow,
+    Neumann,
+    NoFlux,
+    Periodic,
+    chain_conditions,
+)
 from ..statement.coefficients import Function
 from ..statement.separable import Field
 from ..statement.terms import Term, TermFactor
@@ -35,7 +44,6 @@ __all__ = [
     "ResolvedFactor",
     "ResolvedTerm",
     "Traces",
-    "chain_conditions",
     "chain_traces",
     "coefficient_along",
     "outward_speed",
@@ -318,30 +326,6 @@ def _resolve_axis(
             )
         )
     return result
-
-
-def chain_conditions(
-    ends: tuple[Condition, Condition], own: tuple[Condition, Condition] | None
-) -> tuple[Condition, Condition]:
-    """Return the conditions of a chain div @ grad.
-
-    Parameters
-    ----------
-    ends : (condition, condition)
-        The PDE's.
-    own : (condition, condition) or None
-        Those of the chain's div, if it has its own.
-
-    Returns
-    -------
-    (condition, condition)
-        The PDE's, but NoFlux where div says so: what it lets through is the chain's flux.
-    """
-    first, last = own or (None, None)
-    return (
-        first if isinstance(first, NoFlux) else ends[0],
-        last if isinstance(last, NoFlux) else ends[1],
-    )
 
 
 def _chain_fluxes(

@@ -1,4 +1,4 @@
-"""From the content of a problem file, which nobody vouches for, to the problem."""
+"""From the document of a problem file, which nobody vouches for, to the problem's content."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from batchkron.storage.schema import (
 
 from ..discretization.mode_operator import ModeOperator
 from ..discretization.multiwavelets import BASIS_ID, check_degree, filters
-from ..grids.levels import check_level
-from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
-from ..semidiscrete.checks import check_mass
-from ..semidiscrete.problem import (
+from ..discretization.parts import (
     ExactSolution,
+    Masses,
     OperatorTerm,
-    Problem,
     SeparableVector,
     StepperSettings,
+    check_mass,
 )
+from ..grids.levels import check_level
+from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
 from ..statement.axis import Axis
 from ..statement.time import TimeFunction, from_json
+from .content import ProblemContent
 from .schema import ATTRIBUTES, check_counts, problem_fields
 
 __all__ = ["decode_problem"]
@@ -43,8 +44,8 @@ __all__ = ["decode_problem"]
 _FILTER_TOLERANCE = 1e-12
 
 
-def decode_problem(document: Document) -> Problem:
-    """Check the content of a problem file and return the problem.
+def decode_problem(document: Document) -> ProblemContent:
+    """Check the document of a problem file and return the problem's content.
 
     Parameters
     ----------
@@ -53,7 +54,8 @@ def decode_problem(document: Document) -> Problem:
 
     Returns
     -------
-    Problem
+    ProblemContent
+        Each part is sound; whether they fit together is checked by `Problem`.
 
     Raises
     ------
@@ -78,14 +80,14 @@ def decode_problem(document: Document) -> Problem:
         )
     json_of(document, "provenance/file", dict)
     with refusing("the problem"):
-        return Problem(
-            texts_of(document, "name")[0],
-            axes,
-            degree,
-            grid,
-            terms,
-            sources,
-            array_of(document, "initial"),
+        return ProblemContent(
+            name=texts_of(document, "name")[0],
+            axes=axes,
+            degree=degree,
+            grid=grid,
+            terms=terms,
+            sources=sources,
+            initial=array_of(document, "initial"),
             exact=exact,
             t0=number_of(document, "t0"),
             stepper=stepper,
@@ -243,9 +245,7 @@ def _decode_exact(document: Document, dimensions: int) -> ExactSolution | None:
         )
 
 
-def _decode_masses(
-    document: Document, grid: SparseGrid, n: int
-) -> tuple[NDArray[np.float64] | None, ...]:
+def _decode_masses(document: Document, grid: SparseGrid, n: int) -> Masses:
     masses: list[NDArray[np.float64] | None] = []
     for k, level in enumerate(grid.levels):
         path = f"masses/axis_{k}"

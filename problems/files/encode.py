@@ -1,14 +1,14 @@
-"""From a problem to the content of its file."""
+"""From a problem's content to the document of its file, and the hash that tells problems apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import to_host
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value
 from batchkron.storage.formats import FORMAT_VERSION
@@ -16,30 +16,27 @@ from batchkron.storage.provenance import writer_provenance
 
 from ..discretization.mode_operator import ModeOperator
 from ..discretization.multiwavelets import BASIS_ID, filters
-from ..semidiscrete.problem import ExactSolution, OperatorTerm, Problem, SeparableVector
+from ..discretization.parts import OperatorTerm, SeparableVector
+from .content import ProblemContent
 from .schema import FORMAT, check_counts
 
-__all__ = ["EXPLICIT", "encode_problem"]
+__all__ = ["encode_problem", "problem_hash"]
 
-EXPLICIT = "sources/explicit"
-"""The dataset that a file has, and its hash, but the hash of its problem leaves out."""
-
-IDENTITY = -1
-"""Stands for the identity among the operators of a term."""
+_EXPLICIT = "sources/explicit"  # in a file and its hash; the hash of its problem leaves it out
+_IDENTITY = -1  # stands for the identity among the operators of a term
 
 
-def encode_problem(problem: Problem) -> Document:
-    """Return the content of a problem's file.
+def encode_problem(content: ProblemContent) -> Document:
+    """Return the document of a problem's file.
 
     Parameters
     ----------
-    problem : Problem
+    content : ProblemContent
 
     Returns
     -------
     Document
-        Each distinct 1-D operator once, in the order in which the terms first name it. An exact
-        solution that is a function is left out.
+        Each distinct 1-D operator once, in the order in which the terms first name it.
 
     Raises
     ------
@@ -47,55 +44,76 @@ def encode_problem(problem: Problem) -> Document:
         If units or provenance are not plain JSON data, or there are more terms, sources or parts
         than a file may have.
     """
-    grid, n = problem.grid, problem.degree + 1
-    parts = problem.exact.parts if isinstance(problem.exact, ExactSolution) else ()
-    check_counts(len(problem.terms), len(problem.sources), len(parts), grid.dimensions)
+    grid, n = content.grid, content.degree + 1
+    parts = () if content.exact is None else content.exact.parts
+    check_counts(len(content.terms), len(content.sources), len(parts), grid.dimensions)
     datasets: dict[str, Value] = {
-        "name": (problem.name,),
-        "axes/name": tuple(axis.name for axis in problem.axes),
-        "axes/lower": np.array([axis.lower for axis in problem.axes], dtype=np.float64),
-        "axes/upper": np.array([axis.upper for axis in problem.axes], dtype=np.float64),
-        "basis/filters": np.stack(filters(problem.degree)),
+        "name": (content.name,),
+        "axes/name": tuple(axis.name for axis in content.axes),
+        "axes/lower": np.array([axis.lower for axis in content.axes], dtype=np.float64),
+        "axes/upper": np.array([axis.upper for axis in content.axes], dtype=np.float64),
+        "basis/filters": np.stack(filters(content.degree)),
         "grid/kind": (grid.kind,),
         "grid/levels": np.array(grid.levels, dtype=np.int64),
         "grid/cells": grid.cells,
-        **_encode_terms(problem.terms, grid.dimensions, n),
-        **_encode_vectors("sources", problem.sources, [n << level for level in grid.levels]),
-        "initial": to_host(problem.initial, "initial"),
-        "stepper/method": (problem.stepper.method,),
-        "stepper/dt": np.array([problem.stepper.dt]),
-        "stepper/until": np.array([problem.stepper.until]),
-        "units": (strict_json.dumps(_checked_units(problem.units)),),
-        "provenance/problem": (strict_json.dumps(dict(problem.provenance)),),
+        **_encode_terms(content.terms, grid.dimensions, n),
+        **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
+        "initial": content.initial,
+        "stepper/method": (content.stepper.method,),
+        "stepper/dt": np.array([content.stepper.dt]),
+        "stepper/until": np.array([content.stepper.until]),
+        "units": (strict_json.dumps(_checked_units(content.units)),),
+        "provenance/problem": (strict_json.dumps(dict(content.provenance)),),
         "provenance/file": (strict_json.dumps(writer_provenance()),),
     }
-    explicit = np.array([source.explicit for source in problem.sources], dtype=np.int64)
+    explicit = np.array([source.explicit for source in content.sources], dtype=np.int64)
     if explicit.any():  # else the file, and its hash, are those of versions without this dataset
-        datasets[EXPLICIT] = explicit
-    for k, mass in enumerate(problem.masses):
+        datasets[_EXPLICIT] = explicit
+    for k, mass in enumerate(content.masses):
         if mass is not None:
             datasets[f"masses/axis_{k}"] = mass
-    if isinstance(problem.exact, ExactSolution):
+    if content.exact is not None:
         sizes = [n << level for level in grid.levels]
-        datasets |= _encode_vectors("exact", problem.exact.parts, sizes)
-        datasets["exact/remainders"] = problem.exact.remainders
+        datasets |= _encode_vectors("exact", content.exact.parts, sizes)
+        datasets["exact/remainders"] = content.exact.remainders
     return Document(
         {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "basis_id": BASIS_ID,
-            "degree": problem.degree,
-            "t0": problem.t0,
+            "degree": content.degree,
+            "t0": content.t0,
         },
         datasets,
     )
+
+
+def problem_hash(content: ProblemContent) -> str:
+    """Return the SHA-256 (hexadecimal) of a problem's content, as its file has it.
+
+    Parameters
+    ----------
+    content : ProblemContent
+
+    Returns
+    -------
+    str
+        The same before saving and after loading. Provenance does not count, and neither does which
+        sources are explicit: A(t) u + s(t) is the same, and so are checkpoints of versions that
+        did not tell sources apart.
+    """
+    document = encode_problem(content)
+    if _EXPLICIT in document.datasets:
+        kept = {path: value for path, value in document.datasets.items() if path != _EXPLICIT}
+        document = replace(document, datasets=kept)
+    return document.content_hash
 
 
 def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dict[str, Value]:
     """Lay the terms out as numbers of operators, and the distinct operators one by one."""
     numbers: dict[tuple[Any, ...], int] = {}
     distinct: list[ModeOperator] = []
-    table = np.full((len(terms), dimensions), IDENTITY, dtype=np.int64)
+    table = np.full((len(terms), dimensions), _IDENTITY, dtype=np.int64)
     for t, term in enumerate(terms):
         for k, mode in enumerate(term.modes):
             if mode is None:

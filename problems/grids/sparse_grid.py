@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..statement.text import grid_text
+from ..statement.text import count
 from .levels import check_level
 
 GridKind: TypeAlias = Literal["sparse", "full", "mixed", "custom"]
@@ -372,9 +372,9 @@ def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
     ways = {budget: 1}  # cells along the axes so far, by what is left of the budget
     for limit, cost in zip(limits, costs, strict=True):
         more: Counter[int] = Counter()
-        for left, count in ways.items():
+        for left, number in ways.items():
             for level in range(min(limit, left // cost if cost else limit) + 1):
-                more[left - cost * level] += count * (1 << max(level - 1, 0))
+                more[left - cost * level] += number * (1 << max(level - 1, 0))
         ways = more
     return sum(ways.values())
 
@@ -399,6 +399,12 @@ def _cells_within(
         cells = np.column_stack((np.repeat(cells, counts, axis=0), new))
         left = np.repeat(left, counts) - cost * levels_of_cells(new)
     return cells
+
+
+def grid_text(grid: SparseGrid) -> str:
+    """Return kind, finest levels and number of cells of a grid, in a line."""
+    levels = ", ".join(map(str, grid.levels))
+    return f"{grid.kind}, finest levels {levels}, {count(grid.num_cells, 'cell')}"
 
 
 def _check_levels(levels: Sequence[int]) -> tuple[int, ...]:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.parts import OperatorTerm, SeparableVector, read_only
+from ..discretization.parts import Masses, OperatorTerm, SeparableVector, check_mass
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.time import TimeFunction
 
 __all__ = [
     "check_axes",
-    "check_mass",
     "check_masses",
     "check_terms",
     "check_times",
@@ -46,9 +45,7 @@ def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
         )
 
 
-def check_masses(
-    masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int
-) -> tuple[NDArray[np.float64] | None, ...]:
+def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int) -> Masses:
     """Return mass blocks per axis, None where there are none; see `check_mass`.
 
     Raises
@@ -63,31 +60,6 @@ def check_masses(
         None if mass is None else check_mass(f"masses[{k}]", mass, grid.levels[k], n)
         for k, mass in enumerate(masses)
     )
-
-
-def check_mass(name: str, mass: object, level: int, n: int) -> NDArray[np.float64]:
-    """Return the mass blocks of one axis, read-only; refuse others than positive definite ones.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    blocks = read_only(name, mass, dimensions=3)
-    expected = (1 << level, n, n)
-    if blocks.shape != expected:
-        raise ValueError(
-            f"{name} has shape {blocks.shape}; expected {expected}: a block for each finest cell "
-            f"of level {level}"
-        )
-    size = np.abs(blocks).max(axis=(1, 2), keepdims=True)
-    skew = np.abs(blocks - blocks.transpose(0, 2, 1)) > 1e-12 * size
-    wrong = np.flatnonzero(skew.any(axis=(1, 2)) | (np.linalg.eigvalsh(blocks)[:, 0] <= 0.0))
-    if wrong.size:
-        raise ValueError(
-            f"{name}[{wrong[0]}] is not symmetric and positive definite; expected ∫ φ_i φ_j dV "
-            "with dV > 0"
-        )
-    return blocks
 
 
 def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None:

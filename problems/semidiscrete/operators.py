@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -32,6 +34,7 @@ __all__ = [
     "TermGroup",
     "choose_form",
     "group_terms",
+    "operator_sum",
     "validate_groups",
 ]
 
@@ -192,6 +195,26 @@ def _listed(
     sizes = (degree + 1,) * grid.dimensions
     operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells))
     return operator
+
+
+def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:
+    """Return Σ time(t) · operator at one time.
+
+    Parameters
+    ----------
+    groups : sequence of TermGroup
+        As `group_terms` returns them.
+    t : float
+        Time.
+
+    Returns
+    -------
+    Operator
+        The very object of the group if none depends on time: constant terms are one group.
+    """
+    if all(group.time.is_constant for group in groups):
+        return groups[0].operator
+    return reduce(add, [group.time(t) * group.operator for group in groups])
 
 
 def validate_groups(

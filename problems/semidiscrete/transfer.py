@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,7 @@ from batchkron.operators import SparseGridOperator
 
 from ..grids.sparse_grid import SparseGrid
 from .operators import TermGroup
-
-if TYPE_CHECKING:
-    from .problem import Problem
+from .system import SemidiscreteSystem
 
 __all__ = ["carried_over", "check_levels", "take_operators"]
 
@@ -59,7 +56,7 @@ def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> ND
     return np.where(places[:, None] < 0, 0.0, blocks[places]).reshape(-1)
 
 
-def take_operators(moved: Problem, problem: Problem) -> None:
+def take_operators(moved: SemidiscreteSystem, problem: SemidiscreteSystem) -> None:
     """Give a problem the operators of the same one on another grid, where these can be moved.
 
     Others are assembled from the problem's terms when they are needed.

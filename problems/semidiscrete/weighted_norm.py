@@ -19,15 +19,12 @@ from scipy.sparse import csr_array, vstack
 from ..discretization.dg_matrices import NodalMatrix, block_diagonal
 from ..discretization.mode_operator import ModeOperator, sparse_transform
 from ..discretization.multiwavelets import filters
-from ..discretization.parts import OperatorTerm, SeparableVector
+from ..discretization.parts import Masses, OperatorTerm, SeparableVector
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time import constant
 from .operators import group_terms
 
-__all__ = ["Masses", "OrthonormalCoordinates", "orthonormal_transform"]
-
-Masses = tuple[NDArray[np.float64] | None, ...]
-"""Per axis the mass blocks, or None where the volume element is 1."""
+__all__ = ["OrthonormalCoordinates", "orthonormal_transform"]
 
 
 def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:

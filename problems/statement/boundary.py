@@ -18,6 +18,8 @@ __all__ = [
     "Neumann",
     "NoFlux",
     "Periodic",
+    "chain_conditions",
+    "ends_text",
     "parse_boundary",
 ]
 
@@ -231,6 +233,35 @@ def parse_ends(
         if axes is not None and data != FROM_EXACT:
             separable_parts(f"the data at the {end} end of axis {axis.name!r}", data, axes)
     return left, right
+
+
+def chain_conditions(
+    ends: tuple[Condition, Condition], own: tuple[Condition, Condition] | None
+) -> tuple[Condition, Condition]:
+    """Return the conditions of a chain div @ grad.
+
+    Parameters
+    ----------
+    ends : (condition, condition)
+        The PDE's.
+    own : (condition, condition) or None
+        Those of the chain's div, if it has its own.
+
+    Returns
+    -------
+    (condition, condition)
+        The PDE's, but NoFlux where div says so: what it lets through is the chain's flux.
+    """
+    first, last = own or (None, None)
+    return (
+        first if isinstance(first, NoFlux) else ends[0],
+        last if isinstance(last, NoFlux) else ends[1],
+    )
+
+
+def ends_text(ends: Sequence[Condition]) -> str:
+    """Return the kinds of condition at the two ends of an axis."""
+    return " and ".join(dict.fromkeys(type(condition).__name__ for condition in ends))
 
 
 def _parse_condition(value: object, axis: Axis) -> Condition:

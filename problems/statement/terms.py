@@ -7,14 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .axis import Axis
-from .boundary import Boundary, Condition, parse_ends
+from .boundary import Boundary, Condition, ends_text, parse_ends
 from .coefficients import FLUX_SIGNS, Flux, Function
-from .text import term_text
 from .function_checks import check_function
 from .number_checks import is_number
+from .text import time_text
 from .time import TimeFunction, constant
 
-__all__ = ["Term", "TermFactor", "div", "flatten_terms", "grad", "laplacian", "mass", "penalty"]
+__all__ = [
+    "Term",
+    "TermFactor",
+    "div",
+    "flatten_terms",
+    "grad",
+    "laplacian",
+    "mass",
+    "penalty",
+    "term_text",
+]
 
 FactorKind: TypeAlias = Literal["div", "grad", "penalty", "mass"]
 
@@ -346,3 +356,27 @@ def _check_coefficient(kind: str, axis: Axis, coefficient: object) -> None:
         coefficient,
         f"For a product g(x) h(y) use others, as in {kind}(x, g, others={{y: h}})",
     )
+
+
+def term_text(term: Term) -> str:
+    """Return a term as one would write it, in a line."""
+    front = [] if term.scale == 1.0 else [f"{term.scale:.6g}"]
+    if not term.time.is_constant:
+        front.append(time_text(term.time))
+    elif (value := term.time(0.0)) != 1.0:
+        front.append(f"{value:.6g}")
+    return " * ".join([*front, " @ ".join(_factor_text(factor) for factor in term.factors)])
+
+
+def _factor_text(factor: TermFactor) -> str:
+    words = [factor.axis.name]
+    g = factor.coefficient
+    if is_number(g):
+        words += [f"{g:.6g}"] * (g != 1.0)
+    else:
+        words.append(getattr(g, "__name__", type(g).__name__))
+    if factor.flux not in (None, "upwind"):
+        words.append(f"flux={factor.flux!r}")
+    if factor.boundary is not None:
+        words.append(f"boundary={ends_text(factor.boundary)!r}")
+    return f"{factor.kind}({', '.join(words)})"

@@ -19,6 +19,7 @@ from batchkron.problems import (
 )
 from batchkron.problems.files.asgard.file import load_asgard
 from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.semidiscrete.value import content_of
 from batchkron.storage import Checkpoint, Document, ResultFile, load_checkpoint, load_result
 from batchkron.storage import results as states
 from batchkron.storage.writer import file_image
@@ -51,11 +52,11 @@ class Sample:
 def all_samples():
     """The samples, each with its share of the files."""
     rng = np.random.default_rng(11)
-    rich = _undated(encode_problem(_rich_problem(rng)))
+    rich = _undated(encode_problem(content_of(_rich_problem(rng))))
     return {
         _sample("problem", rich): 0.3,
         Sample("relaid problem", rich, _relaid(rich)): 0.2,
-        _sample("bare problem", encode_problem(_bare_problem(rng))): 0.1,
+        _sample("bare problem", encode_problem(content_of(_bare_problem(rng)))): 0.1,
         _sample("result", states._encode("batchkron-result", _result(rng))): 0.1,
         _sample("checkpoint", states._encode("batchkron-checkpoint", _checkpoint(rng))): 0.2,
         _asgard_sample("layout090_continuity_2d_adaptive.h5"): 0.05,

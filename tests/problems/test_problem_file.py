@@ -25,6 +25,7 @@ from batchkron.problems import (
     time,
 )
 from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.semidiscrete.value import content_of
 from batchkron.storage import (
     Checkpoint,
     ResultFile,
@@ -472,7 +473,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_file_that_lies_is_refused(problem, path, lie):
     change, expected = LIES[lie]
-    write_unchecked(path, change(encode_problem(problem)))
+    write_unchecked(path, change(encode_problem(content_of(problem))))
     with pytest.raises(ProblemFileError, match=expected) as caught:
         load_problem(path)
     assert str(caught.value).startswith(str(path))

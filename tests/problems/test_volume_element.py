@@ -30,6 +30,7 @@ from batchkron.problems import (
 from batchkron.problems.discretization.multiwavelets import hierarchical_transform
 from batchkron.problems.discretization.volume_element import VolumeElement
 from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.semidiscrete.value import content_of
 from batchkron.problems.semidiscrete.weighted_norm import orthonormal_transform
 from batchkron.solvers import evolve
 from batchkron.storage import Document, write_document
@@ -573,7 +574,7 @@ def test_values_cannot_be_written_to(problem):
     ],
 )
 def test_files_with_wrong_mass_blocks_are_refused(problem, tmp_path, change, text):
-    document = encode_problem(problem)
+    document = encode_problem(content_of(problem))
     datasets = {**document.datasets}
     datasets["masses/axis_1"] = np.ascontiguousarray(change(datasets["masses/axis_1"]))
     write_document(tmp_path / "bad.h5", Document(document.attributes, datasets))

@@ -12,6 +12,7 @@ from fuzzing import watch
 from batchkron import ProblemFileError
 from batchkron.problems import load_problem, make, save_problem
 from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.semidiscrete.value import content_of
 from batchkron.storage import ResultFile, load_result, save_result
 from batchkron.storage import results as states
 
@@ -23,7 +24,7 @@ BYTES = 1 << 30
 
 @pytest.fixture
 def document():
-    return encode_problem(make("continuity-2d", level=3, degree=1))
+    return encode_problem(content_of(make("continuity-2d", level=3, degree=1)))
 
 
 def many_operators(document, count):

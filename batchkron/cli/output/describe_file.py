@@ -10,7 +10,8 @@ from typing import Any
 from batchkron.cli.commands.list_and_make import added_cells
 from batchkron.cli.output.text import number, plural
 from batchkron.problems import Problem
-from batchkron.problems.statement.text import named_values, problem_rows, size_of_state
+from batchkron.problems.semidiscrete.description import problem_rows
+from batchkron.problems.statement.text import named_values, size_of_state
 from batchkron.storage import Checkpoint, ResultFile, read_file
 from batchkron.storage.schema import json_of
 

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...discretization.evaluation import evaluate_on_grid
 from ...grids.sparse_grid import SparseGrid
-from ...semidiscrete.evaluation import evaluate_on_grid
 from ...statement.axis import Axis
 
 __all__ = ["AsgardField", "AsgardLayout", "AsgardState"]

@@ -1,9 +1,8 @@
-"""Problem files: saving, loading, and the hash that tells problems apart."""
+"""Problem files: saving and loading."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,12 +10,13 @@ from batchkron.operators import on_device
 from batchkron.storage import read_file, write_document
 from batchkron.storage.file_errors import refusing
 
-from ..semidiscrete.problem import Problem
-from .decode import decode_problem
-from .encode import EXPLICIT, encode_problem
-from .schema import FORMAT
+from ..files.decode import decode_problem
+from ..files.encode import encode_problem
+from ..files.schema import FORMAT
+from .problem import Problem
+from .value import content_of
 
-__all__ = ["load_problem", "problem_hash", "save_problem"]
+__all__ = ["load_problem", "save_problem"]
 
 
 def save_problem(
@@ -48,7 +48,7 @@ def save_problem(
             f"problem is {type(problem).__name__}; expected a Problem, such as "
             f"PDE(...).discretize(...) returns"
         )
-    write_document(path, encode_problem(problem), overwrite=overwrite)
+    write_document(path, encode_problem(content_of(problem)), overwrite=overwrite)
 
 
 def load_problem(
@@ -87,25 +87,7 @@ def load_problem(
     on_device(np.zeros(0), device)  # refuses before anything is read
     document = read_file(path, FORMAT, trusted=trusted)
     with refusing(os.fspath(path)):
-        return decode_problem(document).to(device)
-
-
-def problem_hash(problem: Problem) -> str:
-    """Return the SHA-256 (hexadecimal) of a problem's content, as its file has it.
-
-    Parameters
-    ----------
-    problem : Problem
-
-    Returns
-    -------
-    str
-        The same before saving and after loading. Provenance does not count, and neither does which
-        sources are explicit: A(t) u + s(t) is the same, and so are checkpoints of versions that
-        did not tell sources apart.
-    """
-    document = encode_problem(problem)
-    if EXPLICIT in document.datasets:
-        kept = {path: value for path, value in document.datasets.items() if path != EXPLICIT}
-        document = replace(document, datasets=kept)
-    return document.content_hash
+        content = decode_problem(document)
+        with refusing("the problem"):
+            problem = Problem(**vars(content))
+        return problem.to(device)

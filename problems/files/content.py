@@ -1,0 +1,44 @@
+"""What a problem file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..discretization.parts import (
+    ExactSolution,
+    Masses,
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+)
+from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis
+
+__all__ = ["ProblemContent"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProblemContent:
+    """Everything that a problem consists of, by the names of its arguments.
+
+    `batchkron.problems.Problem` says what each is, and checks that they fit together.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    degree: int
+    grid: SparseGrid
+    terms: tuple[OperatorTerm, ...]
+    sources: tuple[SeparableVector, ...]
+    initial: NDArray[np.float64]
+    exact: ExactSolution | None
+    t0: float
+    stepper: StepperSettings
+    units: Mapping[str, str]
+    masses: Masses
+    provenance: Mapping[str, Any]

@@ -1,0 +1,107 @@
+"""What a problem says of itself: four lines for its repr, rows for `describe`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..discretization.mode_operator import ModeOperator
+from ..grids.sparse_grid import grid_text
+from ..statement.text import axes_text, count, named_values, size_of_state
+from .value import ProblemValue
+
+__all__ = ["problem_rows", "problem_text"]
+
+_TERMS_SHOWN = 12  # of a description
+
+
+def problem_text(problem: ProblemValue) -> str:
+    """Return a problem's size and settings in four lines."""
+    stepper = problem.stepper
+    terms = f"{count(len(problem.terms), 'term')}, {_steadiness(problem.is_constant)}"
+    exact = "not known" if problem.exact is None else "known"
+    return "\n".join(
+        [
+            f"Problem {problem.name!r}: {count(problem.unknowns, 'unknown')}, degree "
+            f"{problem.degree}, grid {grid_text(problem.grid)}",
+            f"  {axes_text(problem.axes)}",
+            f"  {terms}; sources: {_sources_text(problem)}; exact solution: {exact}",
+            f"  {stepper.method}, dt = {stepper.dt:.4g}, from {problem.t0:.6g} to "
+            f"{stepper.until:.6g}; operators: {problem.form} on {problem.device}",
+        ]
+    )
+
+
+def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
+    """Describe a problem in rows of a name and a text of one or more lines.
+
+    Parameters
+    ----------
+    problem : ProblemValue
+
+    Yields
+    ------
+    tuple of (str, str)
+    """
+    yield "name", problem.name
+    yield (
+        "axes",
+        "\n".join(
+            f"{axis.name} from {axis.lower:.6g} to {axis.upper:.6g}{_unit(problem, axis.name)}"
+            for axis in problem.axes
+        ),
+    )
+    yield "grid", grid_text(problem.grid)
+    yield "degree", str(problem.degree)
+    yield "unknowns", str(problem.unknowns)
+    yield "terms", _terms_text(problem)
+    yield "sources", _sources_text(problem)
+    yield "initial state", size_of_state(problem.initial)
+    yield "exact solution", _exact_text(problem)
+    stepper = problem.stepper
+    yield "time", f"from {problem.t0:.6g} to {stepper.until:.6g}{_unit(problem, 't')}"
+    yield "stepper", f"{stepper.method}, dt = {stepper.dt:.4g}"
+    if problem.provenance:
+        yield "provenance", named_values(problem.provenance)
+
+
+def _unit(problem: ProblemValue, quantity: str) -> str:
+    unit = problem.units.get(quantity)
+    return f" {unit}" if unit else ""
+
+
+def _steadiness(is_constant: bool) -> str:
+    return "constant in time" if is_constant else "varying in time"
+
+
+def _terms_text(problem: ProblemValue) -> str:
+    """Say how many terms there are, and which axes each acts on."""
+    lines = [f"{len(problem.terms)}, {_steadiness(problem.is_constant)}"]
+    for term in problem.terms[:_TERMS_SHOWN]:
+        steady = "" if term.time.is_constant else ", varying in time"
+        lines.append(f"{_modes_text(problem, term.modes)}{steady}")
+    if len(problem.terms) > _TERMS_SHOWN:
+        lines.append(f"… and {len(problem.terms) - _TERMS_SHOWN} more")
+    return "\n".join(lines)
+
+
+def _modes_text(problem: ProblemValue, modes: Sequence[ModeOperator | None]) -> str:
+    acting = [
+        f"{axis.name} ({count(mode.rows.size, 'block')})"
+        for axis, mode in zip(problem.axes, modes, strict=True)
+        if mode is not None
+    ]
+    return f"acts on {', '.join(acting)}" if acting else "the identity"
+
+
+def _sources_text(problem: ProblemValue) -> str:
+    if not problem.sources:
+        return "none"
+    steady = all(source.time.is_constant for source in problem.sources)
+    return f"{len(problem.sources)}, {_steadiness(steady)}"
+
+
+def _exact_text(problem: ProblemValue) -> str:
+    if problem.exact is None:
+        return "not known"
+    parts = getattr(problem.exact, "parts", None)
+    return "known, a function" if parts is None else f"known, {count(len(parts), 'separable part')}"

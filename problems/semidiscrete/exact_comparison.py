@@ -1,0 +1,104 @@
+"""A problem's states against its exact solution."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.operators import on_device
+
+from .exact_function import ExactFunction, FunctionOnGrid
+from .exact_separable import SeparableSolution
+from .value import ProblemValue
+
+__all__ = ["ExactComparison"]
+
+
+class ExactComparison(ProblemValue):
+    """The exact solution on a problem's grid, and errors of states."""
+
+    def exact_coefficients(self, t: float) -> NDArray[np.float64] | None:
+        """Return the exact solution's projection on the grid, or None if it is not known.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        ndarray, shape (N,), float64, or None
+        """
+        return None if self.exact is None else on_device(self._known.coefficients(t), self.device)
+
+    def l2_error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return the true L2 error ‖u - f(t)‖ against the exact solution, ‖f‖² = ∫ f² dV.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            State.
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
+            In the unit of f times the square root of the domain's volume.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+
+        Notes
+        -----
+        ‖u - Pf‖² plus what the grid leaves out of f, summed directly; with volume elements in
+        coordinates that are orthonormal, see `weighted_norm`. By quadrature
+        against an `ExactFunction`. Computed on the CPU, wherever the state is.
+        """
+        return self._known.error(self._on_host(u), t)
+
+    def l2_norm_exact(self, t: float) -> float:
+        """Return the L2 norm ‖f(t)‖ of the exact solution.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+        """
+        return self._known.norm(t)
+
+    def relative_error(self, u: NDArray[np.float64], t: float) -> float:
+        """Return ‖u - f(t)‖ / ‖f(t)‖; inf where f(t) vanishes and u does not, 0 where both do.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            Coefficients of a state.
+        t : float
+            Its time.
+
+        Raises
+        ------
+        ValueError
+            If the exact solution is not known.
+        """
+        error, norm = self.l2_error(u, t), self.l2_norm_exact(t)
+        if norm == 0.0:
+            return math.inf if error > 0.0 else 0.0
+        return error / norm
+
+    @cached_property
+    def _known(self) -> SeparableSolution | FunctionOnGrid:
+        """The exact solution with its projections on the grid."""
+        if self.exact is None:
+            raise ValueError(
+                f"the exact solution of {self.name!r} is not known; give PDE(..., exact=...) one"
+            )
+        if isinstance(self.exact, ExactFunction):
+            return self.exact.on(self.grid)
+        return SeparableSolution(self.exact, self.masses, self.grid, self.degree)

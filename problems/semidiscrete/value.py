@@ -1,0 +1,168 @@
+"""What a discretized problem is: its parts as one checked value, and their hash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import to_host
+from batchkron.operators import on_device
+
+from ..discretization.multiwavelets import check_degree
+from ..discretization.parts import (
+    ExactSolution,
+    Masses,
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+    read_only,
+)
+from ..files.content import ProblemContent
+from ..files.encode import problem_hash
+from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis
+from .checks import check_axes, check_masses, check_terms, check_times, check_vectors
+from .exact_function import ExactFunction
+from .operators import choose_form
+from .vector_checks import check_content
+
+__all__ = ["ProblemValue", "content_of"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProblemValue:
+    """The parts of a discretized problem.
+
+    `batchkron.problems.Problem` says what each of them is.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    degree: int
+    grid: SparseGrid
+    terms: tuple[OperatorTerm, ...]
+    sources: tuple[SeparableVector, ...]
+    initial: NDArray[np.float64]
+    exact: ExactSolution | ExactFunction | None = field(default=None, kw_only=True)
+    t0: float = field(default=0.0, kw_only=True)
+    stepper: StepperSettings = field(kw_only=True)
+    units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    masses: Masses = field(default=(), kw_only=True)
+    provenance: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    device: str = field(default="cpu", kw_only=True)
+    form: str = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("axes", "terms", "sources", "masses"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "degree", check_degree(self.degree))
+        initial = read_only("initial", to_host(self.initial, "initial"), dimensions=1)
+        object.__setattr__(self, "initial", on_device(initial, self.device))
+        for name in ("units", "provenance"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+        self._check()
+        choose_form(self.form, self.device, self.unknowns)
+        object.__setattr__(self, "t0", float(self.t0))
+
+    def _check(self) -> None:
+        """Check that axes, grid, terms, sources, initial and exact fit together."""
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name must be a string that is not empty, got {self.name!r}")
+        if not isinstance(self.stepper, StepperSettings):
+            raise TypeError(f"stepper must be StepperSettings, got {type(self.stepper).__name__}")
+        if not math.isfinite(self.t0):
+            raise ValueError(f"t0 must be finite, got {self.t0!r}")
+        n, grid = self.degree + 1, self.grid
+        check_axes(self.axes, grid)
+        expected = (grid.num_cells * n**grid.dimensions,)
+        if self.initial.shape != expected:
+            raise ValueError(
+                f"initial has shape {self.initial.shape}; expected {expected} for "
+                f"{grid.num_cells} blocks of {n}**{grid.dimensions} coefficients"
+            )
+        masses = check_masses(self.masses, grid, n)
+        object.__setattr__(self, "masses", masses)
+        check_terms(self.terms, grid, n)
+        check_vectors("sources", self.sources, grid, n)
+        if isinstance(self.exact, ExactSolution):
+            check_vectors("exact.parts", self.exact.parts, grid, n)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone; operators are assembled anew where they are needed."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    def check_interval(self, t0: float, until: float) -> None:
+        """Check that the functions of time can be used from t0 to ``until``.
+
+        Parameters
+        ----------
+        t0, until : float
+            The run's beginning and end.
+
+        Raises
+        ------
+        ValueError
+            If a tabulated function does not reach that far, or a term that takes traces from one
+            side gets a negative coefficient on the way, and would grow without bound.
+        """
+        check_times(self.terms, self.sources, t0, until)
+
+    @property
+    def unknowns(self) -> int:
+        """Number N of coefficients."""
+        return self.initial.size
+
+    @property
+    def block_size(self) -> int:
+        """Number n^d of coefficients of one block."""
+        return int((self.degree + 1) ** len(self.axes))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the operator A does not depend on time."""
+        return all(term.time.is_constant for term in self.terms)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 (hexadecimal) of the content, the same before saving and after loading."""
+        return problem_hash(content_of(self))
+
+    def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a state as a NumPy array."""
+        check_content("u", u, self.initial.shape)
+        return to_host(u, "u")
+
+
+def content_of(problem: ProblemValue) -> ProblemContent:
+    """Return what a file holds of a problem: all but device, form and an exact function.
+
+    Parameters
+    ----------
+    problem : ProblemValue
+
+    Returns
+    -------
+    ProblemContent
+        Its arrays are NumPy's.
+    """
+    return ProblemContent(
+        name=problem.name,
+        axes=problem.axes,
+        degree=problem.degree,
+        grid=problem.grid,
+        terms=problem.terms,
+        sources=problem.sources,
+        initial=to_host(problem.initial, "initial"),
+        exact=problem.exact if isinstance(problem.exact, ExactSolution) else None,
+        t0=problem.t0,
+        stepper=problem.stepper,
+        units=problem.units,
+        masses=problem.masses,
+        provenance=problem.provenance,
+    )

@@ -1,0 +1,117 @@
+"""What a PDE states, as one value, and whether its parts agree with each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from .axis import Axis
+from .boundary import Condition, Inflow, Neumann, chain_conditions, ends_text
+from .coefficients import Function
+from .separable import Separable, separable_parts
+from .terms import Term, term_text
+from .text import axes_text, count
+
+__all__ = ["Statement", "check_statement"]
+
+_TERMS_SHOWN = 4  # by a repr
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Statement:
+    """The parts of an initial value problem f_t = Σ terms(f) + Σ sources on a box.
+
+    `batchkron.problems.PDE` makes them of its arguments, and says what each is.
+    """
+
+    axes: tuple[Axis, ...]
+    terms: tuple[Term, ...]
+    boundary: Mapping[Axis, tuple[Condition, Condition]]
+    initial: tuple[Separable, ...] | None
+    sources: tuple[Separable, ...] | str
+    exact: tuple[Separable, ...]
+    exact_function: Callable[..., Any] | None
+    name: str
+    units: Mapping[str, str]
+    t0: float
+    volume: Mapping[Axis, Function]
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{axis.name} {ends_text(both)}" for axis, both in self.boundary.items())
+        terms = [term_text(term) for term in self.terms[:_TERMS_SHOWN]]
+        if len(self.terms) > _TERMS_SHOWN:
+            terms.append(f"… {count(len(self.terms) - _TERMS_SHOWN, 'more term')}")
+        sources = self.sources if isinstance(self.sources, str) else str(len(self.sources))
+        known = "known" if self.exact or self.exact_function is not None else "not known"
+        text = "\n".join(
+            [
+                f"PDE {self.name!r}: {axes_text(self.axes)}",
+                f"  boundary: {ends}",
+                "  f_t = " + "\n        + ".join(terms or ["0"]),
+                f"  sources: {sources}; exact solution: {known}; t0 = {self.t0:.6g}",
+            ]
+        )
+        return f"<{text}>"
+
+
+def check_statement(pde: Statement) -> None:
+    """Check what the parts of a PDE ask of each other."""
+    if not isinstance(pde.name, str) or not pde.name:
+        raise TypeError(f"name must be a string that is not empty, got {pde.name!r}")
+    if not isinstance(pde.t0, Real) or not math.isfinite(pde.t0):
+        raise ValueError(f"t0 must be a finite number, got {pde.t0!r}")
+    object.__setattr__(pde, "t0", float(pde.t0))
+    own = [factor for term in pde.terms for factor in term.factors if factor.boundary is not None]
+    ends = [*pde.boundary.items(), *((factor.axis, factor.boundary) for factor in own)]
+    for axis, conditions in ends:
+        for side, condition in zip(("left", "right"), conditions or (), strict=True):
+            data = getattr(condition, "data", 0.0)
+            where = f"the data at the {side} end of axis {axis.name!r}"
+            if isinstance(data, str) and not pde.exact:
+                raise ValueError(f"{where} is {data!r}, which needs exact=Separable(...)")
+            if not isinstance(data, str):
+                separable_parts(where, data, pde.axes)
+    _check_slopes(pde)
+    _check_inflow(pde)
+
+
+def _check_inflow(pde: Statement) -> None:
+    """Refuse Inflow for terms of more than one derivative: it says nothing about their flux."""
+    for term in pde.terms:
+        derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+        if len(derivatives) < 2:
+            continue
+        chain = " @ ".join(f"{factor.kind}({factor.axis.name})" for factor in derivatives)
+        for factor in derivatives:
+            name = factor.axis.name
+            along = [other for other in derivatives if other.axis == factor.axis]
+            ends = factor.boundary
+            if ends is None:
+                ends = chain_conditions(pde.boundary[factor.axis], along[0].boundary)
+            if any(isinstance(condition, Inflow) for condition in ends):
+                raise ValueError(
+                    f"the term {chain} meets the condition Inflow at an end of axis {name!r}, "
+                    "which says what first derivatives take there, and nothing about second ones; "
+                    f"give the chain its own condition: div({name}, boundary=NoFlux()) @ "
+                    f"grad({name}) where nothing may pass, or div({name}, boundary=Neumann()) @ "
+                    f"grad({name}, boundary=Dirichlet(data)) where the value is given"
+                )
+
+
+def _check_slopes(pde: Statement) -> None:
+    """Refuse Neumann data along axes without a second derivative, where nothing would use it."""
+    for axis, conditions in pde.boundary.items():
+        kinds = [
+            [factor.kind for factor in term.factors if factor.axis == axis] for term in pde.terms
+        ]
+        if any("div" in kind and "grad" in kind for kind in kinds):
+            continue
+        for condition in conditions:
+            if isinstance(condition, Neumann) and condition.data != 0.0:
+                raise ValueError(
+                    f"axis {axis.name!r} has Neumann data but no second derivative div @ grad that "
+                    "could take it; an outflow end is Neumann() without data"
+                )
