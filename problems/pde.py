@@ -26,13 +26,10 @@ from .discretization.multiwavelets import check_degree
 from .discretization.outflow import OutflowWarning, values_given_at_outflow
 from .discretization.parts import ExactSolution, OperatorTerm, SeparableVector
 from .discretization.projection import sample
-from .discretization.resolve_term import (
-    ResolvedTerm,
-    chain_traces,
-    resolve,
-)
+from .discretization.resolve_term import ResolvedTerm, resolve
 from .discretization.size_check import check_size
 from .discretization.space import Space
+from .discretization.traces import chain_traces
 from .discretization.volume_element import VolumeElement
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid

@@ -29,17 +29,13 @@ from .dg_matrices import (
     mass_matrix,
     penalty_matrix,
 )
+from .edge_conditions import EdgeDatum
 from .manufactured_sources import project_applied
 from .mode_operator import ModeOperator
 from .multiwavelets import to_hierarchical, to_nodal
 from .parts import OperatorTerm, SeparableVector
 from .projection import differentiate, sample
-from .resolve_term import (
-    EdgeDatum,
-    ResolvedFactor,
-    ResolvedTerm,
-    coefficient_along,
-)
+from .resolve_term import ResolvedFactor, ResolvedTerm, coefficient_along
 from .space import Space
 
 __all__ = ["assemble_term", "boundary_sources"]

@@ -1,80 +1,30 @@
-"""The choices that a term leaves open: fluxes, conditions at the ends, direction of upwinding."""
+"""A term with nothing left open: fluxes, conditions at the ends, direction of upwinding."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..statement.axis import Axis
-from ..statement.boundary import (
-    Condition,
-    Dirichlet,
-    EdgeKind,
-    Inflow,
-    Neumann,
-    NoFlux,
-    Periodic,
-    chain_conditions,
-)
+from ..statement.boundary import Periodic, chain_conditions
 from ..statement.coefficients import Function
-from ..statement.separable import Field
 from ..statement.terms import Term, TermFactor
 from ..statement.time import TimeFunction
 from ..statement.time_functions import split_number
 from .boundary_terms import SIDES, Side, value_at_end
-from .dg_matrices import (
-    OPPOSITE_TRACES,
-    PERIODIC,
-    Edges,
-    Trace,
-)
-from .projection import node_values
+from .dg_matrices import PERIODIC, Edges, Trace
+from .edge_conditions import EdgeData, chain_ends, mixed_ends, own_ends, single_ends
 from .quadrature import evaluate
 from .space import Space
+from .traces import Traces, chain_fluxes, coefficient_sign, is_mixed
 
-__all__ = [
-    "EdgeDatum",
-    "ResolvedFactor",
-    "ResolvedTerm",
-    "Traces",
-    "chain_traces",
-    "coefficient_along",
-    "outward_speed",
-    "resolve",
-]
-
-Traces: TypeAlias = Mapping[Axis, Trace]
-"""The trace that div takes in all chains along an axis; grad takes the opposite one."""
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeDatum:
-    """What is given at an end where a factor drops the trace from inside.
-
-    Attributes
-    ----------
-    data : float, Separable, SeparableSum or "from exact"
-        The function given there.
-    slope : bool
-        Whether it is ∂f/∂x, to be multiplied by the coefficients inside the div; else f.
-    at_inflow : bool
-        Whether it is given only if f flows in there.
-    inner : bool
-        Whether it is what the factors along other axes make of the exact solution: the share of a
-        mixed derivative in the flux through the end.
-    """
-
-    data: Field | str
-    slope: bool
-    at_inflow: bool = False
-    inner: bool = False
+__all__ = ["ResolvedFactor", "ResolvedTerm", "coefficient_along", "outward_speed", "resolve"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +49,7 @@ class ResolvedFactor:
     coefficient: Function
     flux: Trace = "upwind"
     edges: Edges = PERIODIC
-    data: tuple[EdgeDatum | None, EdgeDatum | None] = (None, None)
+    data: EdgeData = (None, None)
     ends_by_sign: bool = False
 
     @property
@@ -119,106 +69,6 @@ class ResolvedTerm:
     def along(self, axis: Axis) -> tuple[ResolvedFactor, ...]:
         """Return the factors along one axis, in their order."""
         return tuple(factor for factor in self.factors if factor.axis == axis)
-
-
-def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
-    """Return the trace that div takes along the axes that have mixed second derivatives.
-
-    With the same discrete gradient G_i in all chains along axis i, and -G_iᵀ as div, the sum of
-    div_i K_ij G_j is -Gᵀ K G: no eigenvalue is positive where K is positive definite.
-
-    Parameters
-    ----------
-    terms : sequence of Term
-        All terms of the PDE.
-    space : Space
-        Axes, levels and degree.
-
-    Returns
-    -------
-    dict of Axis to {"left", "right", "central"}
-        "right" where no factor of the axis names a flux.
-
-    Raises
-    ------
-    ValueError
-        If factors name fluxes that lead to different traces, or to one that changes its side with
-        the sign of the coefficient.
-    """
-    for k, term in enumerate(terms):
-        _check_partner(k, term, space)
-    chains = [chain for term in terms for chain in _chains(term)]
-    mixed = {factor.axis for chain in chains for factor in chain if chain[0].axis != chain[1].axis}
-    found: dict[Axis, dict[Trace, str]] = {axis: {} for axis in mixed}
-    for chain in chains:
-        for factor in chain:
-            if factor.axis in mixed and factor.flux is not None:
-                trace = _side(factor, space)
-                words = f"{factor.kind}(..., flux={factor.flux!r})"
-                trace = trace if factor.kind == "div" else OPPOSITE_TRACES[trace]
-                found[factor.axis].setdefault(trace, words)
-    for axis, traces in found.items():
-        if len(traces) > 1:
-            raise ValueError(
-                f"axis {axis.name!r} has a mixed derivative div @ grad, so all its chains must "
-                f"take their traces from the same side; {' and '.join(traces.values())} do not. "
-                "Leave flux= out of the chains along this axis"
-            )
-    return {axis: next(iter(traces), "right") for axis, traces in found.items()}
-
-
-def _check_partner(k: int, term: Term, space: Space) -> None:
-    """Warn of a mixed derivative whose factors are not minus adjoint to those of other chains."""
-    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
-    axes = list(dict.fromkeys(factor.axis for factor in derivatives))
-    kind = derivatives[0].kind if derivatives else "mass"
-    same = all(factor.kind == kind for factor in derivatives) and kind in ("div", "grad")
-    walled = any(not isinstance(space.boundary[axis][0], Periodic) for axis in axes)
-    if len(derivatives) == len(axes) == 2 and same and walled:
-        first, second = (axis.name for axis in axes)
-        warnings.warn(
-            f"terms[{k}] is a mixed derivative {kind}({first}) @ {kind}({second}), which may grow "
-            f"at ends that are not periodic, even where the matrix of diffusion is positive "
-            f"definite; write div({first}) @ grad({second})",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _chains(term: Term) -> list[tuple[TermFactor, TermFactor]]:
-    """Return the pairs (div, grad) of a term: along one axis, or the one of a mixed derivative."""
-    derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
-    if _is_mixed(term.factors):
-        div, grad = sorted(derivatives, key=lambda factor: factor.kind)
-        return [(div, grad)]
-    found = []
-    for axis in dict.fromkeys(factor.axis for factor in derivatives):
-        along = [factor for factor in derivatives if factor.axis == axis]
-        if [factor.kind for factor in along] == ["div", "grad"]:
-            found.append((along[0], along[1]))
-    return found
-
-
-def _is_mixed(factors: Sequence[TermFactor]) -> bool:
-    """Return whether the derivatives are one div and one grad, along different axes."""
-    derivatives = [factor for factor in factors if factor.kind != "mass"]
-    kinds = {factor.kind for factor in derivatives}
-    axes = {factor.axis for factor in derivatives}
-    return len(derivatives) == len(axes) == 2 and kinds == {"div", "grad"}
-
-
-def _side(factor: TermFactor, space: Space) -> Trace:
-    """Return the side of a factor's own flux, by the sign of its own coefficient."""
-    if factor.flux == "central":
-        return "central"
-    sign = _sign(factor.coefficient, factor.axis, space)
-    if sign == 0.0:
-        raise ValueError(
-            f"{factor.kind} along {factor.axis.name!r} has flux={factor.flux!r} and a coefficient "
-            "that changes sign, in an axis with a mixed derivative div @ grad, where all traces "
-            "must be from the same side; leave flux= out"
-        )
-    return "right" if (factor.flux == "upwind") == (sign > 0.0) else "left"
 
 
 def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...]:
@@ -247,7 +97,7 @@ def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...
     """
     factors, scale, time = _without_numbers(term)
     resolved: dict[int, ResolvedFactor] = {}
-    mixed = _is_mixed(factors)
+    mixed = is_mixed(factors)
     for axis in space.axes:
         places = [k for k, factor in enumerate(factors) if factor.axis == axis]
         along = _resolve_axis([factors[k] for k in places], axis, space, traces, mixed)
@@ -288,7 +138,7 @@ def _resolve_axis(
     is_chain = kinds == ["div", "grad"]
     fluxes: dict[int, Trace] = {}
     if is_chain or mixed:
-        fluxes = _chain_fluxes(derivatives, axis, space, traces)
+        fluxes = chain_fluxes(derivatives, axis, space, traces)
     left, right = space.boundary[axis]
     periodic = isinstance(left, Periodic)
     if is_chain:
@@ -310,13 +160,13 @@ def _resolve_axis(
             continue
         if ends is not None:
             is_inner = factor in derivatives[1:] or (mixed and factor.kind == "grad")
-            edges, data = _own_ends(factor.kind, axis, ends, periodic, is_inner)
+            edges, data = own_ends(factor.kind, axis, ends, periodic, is_inner)
         elif is_chain and factor.kind != "penalty":
-            edges, data = _chain_ends(factor.kind, (left, right))
+            edges, data = chain_ends(factor.kind, (left, right))
         elif mixed:
-            edges, data = _mixed_ends(factor.kind, (left, right))
+            edges, data = mixed_ends(factor.kind, (left, right))
         else:
-            edges, data = _single_ends((left, right))
+            edges, data = single_ends((left, right))
         if factor.kind == "penalty":
             data = (None, None)  # at the ends of an axis there is no jump
         by_sign = any(datum is not None and datum.at_inflow for datum in data)
@@ -326,124 +176,6 @@ def _resolve_axis(
             )
         )
     return result
-
-
-def _chain_fluxes(
-    derivatives: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces
-) -> dict[int, Trace]:
-    """Return the fluxes of div and grad along one axis, by identity: traces from opposite sides.
-
-    Without a flux of theirs the side does not depend on the coefficients' signs, so that chains
-    add up to one with the sum of the coefficients.
-    """
-    own = {factor.kind: factor for factor in derivatives}
-    if axis in traces or all(factor.flux is None for factor in derivatives):
-        side = traces.get(axis, "right")
-        sides = {"div": side, "grad": OPPOSITE_TRACES[side]}
-        return {id(factor): sides[factor.kind] for factor in derivatives}
-    div, grad = own["div"], own["grad"]
-    same_sign = _sign(div.coefficient, axis, space) * _sign(grad.coefficient, axis, space) >= 0
-    inner = grad.flux or _facing(div.flux, same_sign)
-    outer = div.flux or _facing(grad.flux, same_sign)
-    if inner != _facing(outer, same_sign):
-        raise ValueError(
-            f"the chain div @ grad along {axis.name!r} has flux {outer!r} in div and "
-            f"{inner!r} in grad, which take traces from the same side; leave grad's out, or "
-            f"give {_facing(outer, same_sign)!r}"
-        )
-    return {id(div): outer, id(grad): inner}
-
-
-def _facing(flux: Trace | None, same_sign: bool) -> Trace:
-    """Return the flux whose trace is from the other side than that of a factor's flux."""
-    assert flux is not None
-    return OPPOSITE_TRACES[flux] if same_sign else flux
-
-
-Data = tuple[EdgeDatum | None, EdgeDatum | None]
-
-
-def _chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Data]:
-    """Return what div or grad of a chain takes where the PDE's conditions are given.
-
-    Dirichlet: grad takes the value, div the trace from inside. Neumann: grad takes the trace
-    from inside, div the slope. NoFlux is Neumann without a slope.
-    """
-    edges: list[EdgeKind] = []
-    data: list[EdgeDatum | None] = []
-    for condition in ends:
-        if isinstance(condition, Periodic):
-            edges.append("periodic")
-            data.append(None)
-        elif isinstance(condition, Dirichlet) == (kind == "grad"):
-            edges.append("dirichlet")
-            data.append(
-                None
-                if isinstance(condition, NoFlux)
-                else EdgeDatum(condition.data, slope=isinstance(condition, Neumann))
-            )
-        else:
-            edges.append("neumann")
-            data.append(None)
-    return (edges[0], edges[1]), (data[0], data[1])
-
-
-def _mixed_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Data]:
-    """Return what div or grad of a mixed derivative takes: what it takes in a chain of its axis.
-
-    The share of a mixed derivative in the flux through a Neumann end is zero, so that the
-    condition is of the co-normal derivative; with an exact solution it is taken from there.
-    """
-    edges, data = _chain_ends(kind, ends)
-    if kind == "grad":
-        return edges, data
-    shares = [
-        EdgeDatum(datum.data, slope=False, inner=True)
-        if datum is not None and isinstance(datum.data, str)
-        else None
-        for datum in data
-    ]
-    return edges, (shares[0], shares[1])
-
-
-def _single_ends(ends: tuple[Condition, Condition], is_inner: bool = False) -> tuple[Edges, Data]:
-    """Return what a first derivative alone takes: Neumann is outflow, whatever its slope.
-
-    Inner derivatives are those that another one is applied to: what passes through an end is the
-    outer one's flux, which is the one that NoFlux closes.
-    """
-    edges: list[EdgeKind] = []
-    data: list[EdgeDatum | None] = []
-    for condition in ends:
-        if isinstance(condition, (Dirichlet, Inflow)):
-            edges.append("dirichlet")
-            at_inflow = isinstance(condition, Inflow)
-            data.append(EdgeDatum(condition.data, slope=False, at_inflow=at_inflow))
-        elif isinstance(condition, NoFlux):
-            edges.append("neumann" if is_inner else "dirichlet")
-            data.append(None)
-        else:
-            edges.append(condition.kind)
-            data.append(None)
-    return (edges[0], edges[1]), (data[0], data[1])
-
-
-def _own_ends(
-    kind: str, axis: Axis, ends: tuple[Condition, Condition], periodic: bool, is_inner: bool
-) -> tuple[Edges, Data]:
-    """Return a factor's own conditions, taken as they are."""
-    if isinstance(ends[0], Periodic) != periodic:
-        raise ValueError(
-            f"{kind} along {axis.name!r} has its own boundary {ends[0].kind!r}, but the PDE's "
-            f"axis is {'' if periodic else 'not '}periodic; both must agree"
-        )
-    for condition in ends:
-        if isinstance(condition, Neumann) and condition.data != 0.0:
-            raise ValueError(
-                f"{kind} along {axis.name!r} has its own boundary, which cannot be Neumann with "
-                "data; where it takes the trace from inside, write Neumann() without data"
-            )
-    return _single_ends(ends, is_inner)
 
 
 def _with_free_outflow(term: ResolvedTerm, space: Space) -> ResolvedTerm:
@@ -514,7 +246,7 @@ def _split_by_sign(
         if factor.kind != "mass":
             options.append([(factor, 1.0)])
             continue
-        sign = _sign(factor.coefficient, factor.axis, space)
+        sign = coefficient_sign(factor.coefficient, factor.axis, space)
         signs = (1.0, -1.0) if sign == 0.0 else (sign,)
         options.append(
             [(replace(factor, coefficient=_part(factor.coefficient, s)), s) for s in signs]
@@ -531,14 +263,6 @@ def _split_by_sign(
         factors[place] = replace(upwinded, coefficient=scaled)
         result.append(ResolvedTerm(tuple(factors), 1.0, term.time))
     return tuple(result)
-
-
-def _sign(coefficient: Function, axis: Axis, space: Space) -> float:
-    """Return 1 where a coefficient is never negative, -1 where never positive, else 0."""
-    values = node_values(coefficient, axis, space.level(axis), space.degree)
-    if np.all(values >= 0.0):
-        return 1.0
-    return -1.0 if np.all(values <= 0.0) else 0.0
 
 
 def _part(coefficient: Function, sign: float) -> Function:

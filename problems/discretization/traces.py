@@ -1,0 +1,166 @@
+"""Which side of an edge the chains div @ grad take their traces from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..statement.axis import Axis
+from ..statement.boundary import Periodic
+from ..statement.coefficients import Function
+from ..statement.terms import Term, TermFactor
+from .dg_matrices import OPPOSITE_TRACES, Trace
+from .projection import node_values
+from .space import Space
+
+__all__ = ["Traces", "chain_fluxes", "chain_traces", "coefficient_sign", "is_mixed"]
+
+Traces: TypeAlias = Mapping[Axis, Trace]
+"""The trace that div takes in all chains along an axis; grad takes the opposite one."""
+
+
+def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
+    """Return the trace that div takes along the axes that have mixed second derivatives.
+
+    With the same discrete gradient G_i in all chains along axis i, and -G_iᵀ as div, the sum of
+    div_i K_ij G_j is -Gᵀ K G: no eigenvalue is positive where K is positive definite.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        All terms of the PDE.
+    space : Space
+        Axes, levels and degree.
+
+    Returns
+    -------
+    dict of Axis to {"left", "right", "central"}
+        "right" where no factor of the axis names a flux.
+
+    Raises
+    ------
+    ValueError
+        If factors name fluxes that lead to different traces, or to one that changes its side with
+        the sign of the coefficient.
+    """
+    for k, term in enumerate(terms):
+        _check_partner(k, term, space)
+    chains = [chain for term in terms for chain in _chains(term)]
+    mixed = {factor.axis for chain in chains for factor in chain if chain[0].axis != chain[1].axis}
+    found: dict[Axis, dict[Trace, str]] = {axis: {} for axis in mixed}
+    for chain in chains:
+        for factor in chain:
+            if factor.axis in mixed and factor.flux is not None:
+                trace = _side(factor, space)
+                words = f"{factor.kind}(..., flux={factor.flux!r})"
+                trace = trace if factor.kind == "div" else OPPOSITE_TRACES[trace]
+                found[factor.axis].setdefault(trace, words)
+    for axis, traces in found.items():
+        if len(traces) > 1:
+            raise ValueError(
+                f"axis {axis.name!r} has a mixed derivative div @ grad, so all its chains must "
+                f"take their traces from the same side; {' and '.join(traces.values())} do not. "
+                "Leave flux= out of the chains along this axis"
+            )
+    return {axis: next(iter(traces), "right") for axis, traces in found.items()}
+
+
+def _check_partner(k: int, term: Term, space: Space) -> None:
+    """Warn of a mixed derivative whose factors are not minus adjoint to those of other chains."""
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    axes = list(dict.fromkeys(factor.axis for factor in derivatives))
+    kind = derivatives[0].kind if derivatives else "mass"
+    same = all(factor.kind == kind for factor in derivatives) and kind in ("div", "grad")
+    walled = any(not isinstance(space.boundary[axis][0], Periodic) for axis in axes)
+    if len(derivatives) == len(axes) == 2 and same and walled:
+        first, second = (axis.name for axis in axes)
+        warnings.warn(
+            f"terms[{k}] is a mixed derivative {kind}({first}) @ {kind}({second}), which may grow "
+            f"at ends that are not periodic, even where the matrix of diffusion is positive "
+            f"definite; write div({first}) @ grad({second})",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _chains(term: Term) -> list[tuple[TermFactor, TermFactor]]:
+    """Return the pairs (div, grad) of a term: along one axis, or the one of a mixed derivative."""
+    derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+    if is_mixed(term.factors):
+        div, grad = sorted(derivatives, key=lambda factor: factor.kind)
+        return [(div, grad)]
+    found = []
+    for axis in dict.fromkeys(factor.axis for factor in derivatives):
+        along = [factor for factor in derivatives if factor.axis == axis]
+        if [factor.kind for factor in along] == ["div", "grad"]:
+            found.append((along[0], along[1]))
+    return found
+
+
+def is_mixed(factors: Sequence[TermFactor]) -> bool:
+    """Return whether the derivatives are one div and one grad, along different axes."""
+    derivatives = [factor for factor in factors if factor.kind != "mass"]
+    kinds = {factor.kind for factor in derivatives}
+    axes = {factor.axis for factor in derivatives}
+    return len(derivatives) == len(axes) == 2 and kinds == {"div", "grad"}
+
+
+def _side(factor: TermFactor, space: Space) -> Trace:
+    """Return the side of a factor's own flux, by the sign of its own coefficient."""
+    if factor.flux == "central":
+        return "central"
+    sign = coefficient_sign(factor.coefficient, factor.axis, space)
+    if sign == 0.0:
+        raise ValueError(
+            f"{factor.kind} along {factor.axis.name!r} has flux={factor.flux!r} and a coefficient "
+            "that changes sign, in an axis with a mixed derivative div @ grad, where all traces "
+            "must be from the same side; leave flux= out"
+        )
+    return "right" if (factor.flux == "upwind") == (sign > 0.0) else "left"
+
+
+def chain_fluxes(
+    derivatives: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces
+) -> dict[int, Trace]:
+    """Return the fluxes of div and grad along one axis, by identity: traces from opposite sides.
+
+    Without a flux of theirs the side does not depend on the coefficients' signs, so that chains
+    add up to one with the sum of the coefficients.
+    """
+    own = {factor.kind: factor for factor in derivatives}
+    if axis in traces or all(factor.flux is None for factor in derivatives):
+        side = traces.get(axis, "right")
+        sides = {"div": side, "grad": OPPOSITE_TRACES[side]}
+        return {id(factor): sides[factor.kind] for factor in derivatives}
+    div, grad = own["div"], own["grad"]
+    same_sign = (
+        coefficient_sign(div.coefficient, axis, space)
+        * coefficient_sign(grad.coefficient, axis, space)
+        >= 0
+    )
+    inner = grad.flux or _facing(div.flux, same_sign)
+    outer = div.flux or _facing(grad.flux, same_sign)
+    if inner != _facing(outer, same_sign):
+        raise ValueError(
+            f"the chain div @ grad along {axis.name!r} has flux {outer!r} in div and "
+            f"{inner!r} in grad, which take traces from the same side; leave grad's out, or "
+            f"give {_facing(outer, same_sign)!r}"
+        )
+    return {id(div): outer, id(grad): inner}
+
+
+def _facing(flux: Trace | None, same_sign: bool) -> Trace:
+    """Return the flux whose trace is from the other side than that of a factor's flux."""
+    assert flux is not None
+    return OPPOSITE_TRACES[flux] if same_sign else flux
+
+
+def coefficient_sign(coefficient: Function, axis: Axis, space: Space) -> float:
+    """Return 1 where a coefficient is never negative, -1 where never positive, else 0."""
+    values = node_values(coefficient, axis, space.level(axis), space.degree)
+    if np.all(values >= 0.0):
+        return 1.0
+    return -1.0 if np.all(values <= 0.0) else 0.0
