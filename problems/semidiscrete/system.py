@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.operators import Operator, ValidationReport
 
+from ..discretization.parts import OperatorTerm
 from .operators import (
     OperatorForm,
     TermGroup,
@@ -27,35 +29,6 @@ __all__ = ["SemidiscreteSystem"]
 
 class SemidiscreteSystem(ProblemValue):
     """What time steppers use of a problem: A(t), its implicit part, and A(t) u + s(t)."""
-
-    @property
-    def _form(self) -> OperatorForm:
-        return choose_form(self.form, self.device, self.unknowns)
-
-    @cached_property
-    def _groups(self) -> tuple[TermGroup, ...]:
-        groups = group_terms(self.terms, self.grid, self.degree, self._form)
-        return tuple(group.to(self.device) for group in groups)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether `rhs` is A(t) u + s(t) by construction: not where a subclass writes its own."""
-        return type(self).rhs is SemidiscreteSystem.rhs
-
-    @property
-    def num_added_cells(self) -> int:
-        """Cells beside the grid that sweeps pass through, see `batchkron.SparseGridOperator`.
-
-        Of several operators, one for each function of time, that of the one that has most; 0 for
-        other forms.
-
-        Raises
-        ------
-        ValueError
-            If there are too many for sweeps.
-        """
-        counts = (getattr(group.operator, "num_added_cells", 0) for group in self._groups)
-        return max(counts, default=0)
 
     @property
     def operator(self) -> Operator:
@@ -107,32 +80,44 @@ class SemidiscreteSystem(ProblemValue):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
 
-    def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
-        """Overwrite `out` with what IMEX methods add to the implicit operator's product.
+    @property
+    def num_added_cells(self) -> int:
+        """Cells beside the grid that sweeps pass through, see `batchkron.SparseGridOperator`.
 
-        That is s(t) without the sources that are marked as ``explicit``, which are the boundary
-        data, and the parts of manufactured sources, of terms with one-sided traces.
-
-        Parameters
-        ----------
-        t : float
-            Time.
-        out : ndarray, shape (N,), float64, C-contiguous
-            Overwritten.
+        Of several operators, one for each function of time, that of the one that has most; 0 for
+        other forms.
 
         Raises
         ------
-        TypeError, ValueError
-            For another dtype, shape or layout.
+        ValueError
+            If there are too many for sweeps.
         """
-        check_vector("out", out, self.initial, is_output=True)
-        self._implicit_sources.evaluate(t, out)
+        counts = (getattr(group.operator, "num_added_cells", 0) for group in self._groups)
+        return max(counts, default=0)
 
-    @cached_property
-    def _implicit_groups(self) -> tuple[TermGroup, ...]:
-        kept = [term for term in self.terms if not term.one_sided]
-        groups = group_terms(kept, self.grid, self.degree, self._form)
-        return tuple(group.to(self.device) for group in groups)
+    def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
+        """Compare the operator's blocks with dense Kronecker products.
+
+        As `batchkron.BatchedKron.validate`: one vector and several, `accumulate`, the transpose.
+
+        Parameters
+        ----------
+        samples : int, optional
+            How many output blocks of every group of terms to check; all by default.
+        seed : int
+            Of the random vectors and of the choice of blocks.
+
+        Returns
+        -------
+        ValidationReport
+            The worst over all groups of terms.
+
+        Raises
+        ------
+        ValueError
+            If ``samples`` is less than 1.
+        """
+        return validate_groups(self._groups, samples, seed)
 
     def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Overwrite `out` with A(t) u + s(t); allocates nothing after a thread's first call.
@@ -175,10 +160,6 @@ class SemidiscreteSystem(ProblemValue):
         self._check_pair(u, out)
         self._accumulate(t, u, out)
 
-    def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        for group in self._groups:
-            group.accumulate(t, u, out)
-
     def source(self, t: float, out: NDArray[np.float64]) -> None:
         """Overwrite `out` with s(t), sources and boundary data together.
 
@@ -197,29 +178,49 @@ class SemidiscreteSystem(ProblemValue):
         check_vector("out", out, self.initial, is_output=True)
         self._sources.evaluate(t, out)
 
-    def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
-        """Compare the operator's blocks with dense Kronecker products.
+    def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
+        """Overwrite `out` with what IMEX methods add to the implicit operator's product.
 
-        As `batchkron.BatchedKron.validate`: one vector and several, `accumulate`, the transpose.
+        That is s(t) without the sources that are marked as ``explicit``, which are the boundary
+        data, and the parts of manufactured sources, of terms with one-sided traces.
 
         Parameters
         ----------
-        samples : int, optional
-            How many output blocks of every group of terms to check; all by default.
-        seed : int
-            Of the random vectors and of the choice of blocks.
-
-        Returns
-        -------
-        ValidationReport
-            The worst over all groups of terms.
+        t : float
+            Time.
+        out : ndarray, shape (N,), float64, C-contiguous
+            Overwritten.
 
         Raises
         ------
-        ValueError
-            If ``samples`` is less than 1.
+        TypeError, ValueError
+            For another dtype, shape or layout.
         """
-        return validate_groups(self._groups, samples, seed)
+        check_vector("out", out, self.initial, is_output=True)
+        self._implicit_sources.evaluate(t, out)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether `rhs` is A(t) u + s(t) by construction: not where a subclass writes its own."""
+        return type(self).rhs is SemidiscreteSystem.rhs
+
+    # What the methods above are made of, assembled when it is first needed.
+
+    @property
+    def _form(self) -> OperatorForm:
+        return choose_form(self.form, self.device, self.unknowns)
+
+    @cached_property
+    def _groups(self) -> tuple[TermGroup, ...]:
+        return self._assembled(self.terms)
+
+    @cached_property
+    def _implicit_groups(self) -> tuple[TermGroup, ...]:
+        return self._assembled([term for term in self.terms if not term.one_sided])
+
+    def _assembled(self, terms: Sequence[OperatorTerm]) -> tuple[TermGroup, ...]:
+        groups = group_terms(terms, self.grid, self.degree, self._form)
+        return tuple(group.to(self.device) for group in groups)
 
     @cached_property
     def _sources(self) -> TimeCombination:
@@ -231,6 +232,10 @@ class SemidiscreteSystem(ProblemValue):
         if len(kept) == len(self.sources):
             return self._sources
         return TimeCombination(kept, self.grid, self.degree + 1, self.device)
+
+    def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+        for group in self._groups:
+            group.accumulate(t, u, out)
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         check_vector("u", u, self.initial)
