@@ -23,14 +23,20 @@ from batchkron.storage.document import (
 from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import LOADERS
 from batchkron.storage.guarded_reader import (
-    Limits,
     Watcher,
     check_signature,
     decode_text,
     open_regular,
     refusing_names,
 )
-from batchkron.storage.inspection import DatasetEntry, Walk, check_chunks, check_layout, check_link
+from batchkron.storage.inspection import (
+    DatasetEntry,
+    Limits,
+    Walk,
+    check_chunks,
+    check_layout,
+    check_link,
+)
 
 MAXIMUM_OBJECTS = 4096
 """How many members the root group, and each group that is read, may have."""

@@ -26,29 +26,10 @@ from batchkron.storage.document import (
 )
 from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import FOREIGN_HINT, find_format_fault
-from batchkron.storage.inspection import DatasetEntry, survey, type_kind
+from batchkron.storage.inspection import DatasetEntry, Limits, survey, type_kind
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MAXIMUM_ATTRIBUTES = 64
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How large the content of a file may be.
-
-    Attributes
-    ----------
-    content_bytes : int
-        Size of all datasets together in memory, as declared, before any is read.
-    objects : int
-        Groups and datasets.
-    depth : int
-        Nesting of groups.
-    """
-
-    content_bytes: int
-    objects: int = 256
-    depth: int = 4
 
 
 @dataclass(frozen=True)

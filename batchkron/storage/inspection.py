@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
@@ -14,15 +14,31 @@ from batchkron.storage.content_limits import value_memory_bytes
 from batchkron.storage.document import MAXIMUM_PADDED_BYTES, MAXIMUM_TEXTS, check_name
 from batchkron.storage.file_errors import translated
 
-if TYPE_CHECKING:
-    from batchkron.storage.guarded_reader import Limits
-
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}
 _NUMBERS = {"int64": h5t.STD_I64LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IEEE_F64LE}
 _MAXIMUM_DIMENSIONS = 8
 _MAXIMUM_CHUNKS = 1 << 20
 _LARGEST_RATIO = 1100  # deflate's own limit is 1032
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large the content of a file may be.
+
+    Attributes
+    ----------
+    content_bytes : int
+        Size of all datasets together in memory, as declared, before any is read.
+    objects : int
+        Groups and datasets.
+    depth : int
+        Nesting of groups.
+    """
+
+    content_bytes: int
+    objects: int = 256
+    depth: int = 4
 
 
 @dataclass(frozen=True)

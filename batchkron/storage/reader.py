@@ -19,12 +19,8 @@ from batchkron.errors import ProblemFileError
 from batchkron.storage.content_limits import MAX_CONTENT_BYTES, content_limit, solid_bytes
 from batchkron.storage.document import Attribute, Document
 from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
-from batchkron.storage.guarded_reader import (
-    Limits,
-    open_regular,
-    read_attributes_guarded,
-    read_guarded,
-)
+from batchkron.storage.guarded_reader import open_regular, read_attributes_guarded, read_guarded
+from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import decode_header, encode_header, read_document
 
 _STARTUP_SECONDS = 300.0  # on the clock: h5py may come over a slow network

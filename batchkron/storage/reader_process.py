@@ -26,7 +26,8 @@ if __name__ == "__main__":
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import Document
 from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
-from batchkron.storage.guarded_reader import Limits, Watcher, read_attributes_guarded, read_guarded
+from batchkron.storage.guarded_reader import Watcher, read_attributes_guarded, read_guarded
+from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import (
     array_bytes,
     decode_header,
