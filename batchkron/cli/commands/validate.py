@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options, operator_option
-from batchkron.cli.commands.list_and_make import added_cells, describe_size
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import usage_errors
+from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import printable, table
 
 __all__ = ["validate"]

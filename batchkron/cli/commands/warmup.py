@@ -6,9 +6,9 @@ import click
 
 from batchkron.backends.cuda.runtime.kernel_cache import is_kept, private_folder, recorded_kernels
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options
-from batchkron.cli.commands.list_and_make import describe_size
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
+from batchkron.cli.output.problem_size import describe_size
 from batchkron.cli.output.text import plural, printable, table
 from batchkron.cli.running.warm_step import rehearse
 from batchkron.solvers import steppers

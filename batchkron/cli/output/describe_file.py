@@ -7,7 +7,7 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-from batchkron.cli.commands.list_and_make import added_cells
+from batchkron.cli.output.problem_size import added_cells
 from batchkron.cli.output.text import number, plural
 from batchkron.problems import Problem
 from batchkron.problems.semidiscrete.description import problem_rows

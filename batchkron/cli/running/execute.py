@@ -8,11 +8,11 @@ from pathlib import Path
 import batchkron
 from batchkron.arrays import to_host
 from batchkron.cli.arguments.problem import ProblemArgument
-from batchkron.cli.commands.list_and_make import describe_size
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, describe_system_error, usage_errors
 from batchkron.cli.output.figures import require_plotting, save_figure
 from batchkron.cli.output.printing import print_line
+from batchkron.cli.output.problem_size import describe_size
 from batchkron.cli.output.text import number, one_line, printable
 from batchkron.cli.running.clock import TimedProblem
 from batchkron.cli.running.emergency_checkpoint import StateKeeper

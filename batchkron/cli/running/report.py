@@ -9,7 +9,7 @@ import numpy as np
 
 import batchkron
 from batchkron.arrays import to_host
-from batchkron.cli.commands.list_and_make import added_cells, describe_size
+from batchkron.cli.output.problem_size import added_cells, describe_size
 from batchkron.cli.output.text import finite, number
 from batchkron.cli.running.clock import KernelClock
 from batchkron.cli.running.files import RunFiles

@@ -1,0 +1,53 @@
+"""How large a problem is, in words."""
+
+from __future__ import annotations
+
+from batchkron.cli.output.text import plural
+from batchkron.problems import Problem
+
+__all__ = ["added_cells", "describe_size"]
+
+
+def added_cells(problem: Problem) -> list[tuple[str, str]]:
+    """Return a row about the cells beside the grid that sweeps pass through, if there are any.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    list of tuple of (str, str)
+    """
+    try:
+        count = problem.num_added_cells
+    except ValueError as error:
+        return [("added cells", str(error))]
+    return [("added cells", f"{count}, which sweeps pass through beside the grid's")] * (count > 0)
+
+
+def describe_size(problem: Problem) -> str:
+    """Return unknowns, grid and degree of a problem, in a line.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from batchkron.problems import gallery
+    >>> print(describe_size(gallery.make("continuity-2d", level=6, degree=2)))
+    2304 unknowns in 256 cells of a sparse grid, level 6, degree 2
+    """
+    levels = problem.grid.levels
+    level = (
+        f"level {levels[0]}" if len(set(levels)) == 1 else f"levels {', '.join(map(str, levels))}"
+    )
+    return (
+        f"{plural(problem.unknowns, 'unknown')} in {plural(problem.grid.num_cells, 'cell')} of a "
+        f"{problem.grid.kind} grid, {level}, degree {problem.degree}"
+    )
