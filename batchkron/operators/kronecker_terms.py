@@ -6,16 +6,32 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators.couplings import levels_of
-from batchkron.operators.sparse_grid.spec import Blocks
+from batchkron.operators.couplings import Ids, levels_of
 from batchkron.spec.kron import Array
 
-__all__ = ["Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]
+__all__ = ["Blocks", "Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"]
+
+
+class Blocks(Protocol):
+    """A 1-D operator as blocks of connected cells, such as `batchkron.problems.ModeOperator`."""
+
+    @property
+    def rows(self) -> Ids:
+        """1-D index of the output cell of each block, (count,)."""
+
+    @property
+    def columns(self) -> Ids:
+        """1-D index of the input cell of each block, (count,)."""
+
+    @property
+    def blocks(self) -> Array:
+        """The blocks, (count, n, n)."""
+
 
 Factor: TypeAlias = Any
 """A 1-D matrix, (n, n) or as `Blocks`; None is the identity."""

@@ -13,14 +13,14 @@ from batchkron.arrays import to_host
 from batchkron.backends import building_on
 from batchkron.operators.base import Operator
 from batchkron.operators.block_operator import BlockOperator
-from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.kronecker_terms import Blocks, KroneckerTerm, KroneckerTerms
 from batchkron.operators.sparse_grid.added_cells import extended
 from batchkron.operators.sparse_grid.fibre_profiles import Profiles
 from batchkron.operators.sparse_grid.order import Cells, Word, words
 from batchkron.operators.sparse_grid.program import SweepProgram
 from batchkron.operators.sparse_grid.rows import diagonal, rows_as_products
 from batchkron.operators.sparse_grid.schedule import Stage, Unions, needed_sweeps, passed
-from batchkron.operators.sparse_grid.spec import Blocks, SweepSpec, checked_cells, sweep_spec
+from batchkron.operators.sparse_grid.spec import SweepSpec, checked_cells, sweep_spec
 from batchkron.operators.validation import (
     ValidationReport,
     chosen_blocks,

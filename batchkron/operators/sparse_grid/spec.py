@@ -5,34 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.operators.couplings import Connections, Ids
+from batchkron.operators.kronecker_terms import Blocks
 from batchkron.spec.kron import Array, compute_dtype, read_only_copies
 
-__all__ = ["BlockMatrix", "Blocks", "SweepSpec", "checked_cells", "sweep_spec"]
+__all__ = ["BlockMatrix", "SweepSpec", "checked_cells", "sweep_spec"]
 
 _MOST_CELLS = 1 << 52  # beyond, levels are not exact
-
-
-class Blocks(Protocol):
-    """A 1-D operator as blocks of connected cells, such as `batchkron.problems.ModeOperator`."""
-
-    @property
-    def rows(self) -> Ids:
-        """1-D index of the output cell of each block, (count,)."""
-
-    @property
-    def columns(self) -> Ids:
-        """1-D index of the input cell of each block, (count,)."""
-
-    @property
-    def blocks(self) -> Array:
-        """The blocks, (count, n, n)."""
 
 
 class BlockMatrix(NamedTuple):
