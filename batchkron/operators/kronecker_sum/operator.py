@@ -14,6 +14,7 @@ from batchkron.backends import Backend, KronProduct, SumPlan, backend_for
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import (
@@ -257,9 +258,7 @@ class KroneckerSum(ValuedOperator):
         array([0.632121, 0.432332])
         """
         self._refuse_batch("phi_apply")
-        from batchkron.operators.kronecker_sum.exponential import SumPropagator
-
-        return SumPropagator(self.factors, t, self.device).apply(vectors)
+        return PhiFunctions(self, self.factors, t, self.device).apply(vectors)
 
     def logdet(self) -> Any:
         """Return the logarithm of the determinant, the sum of the eigenvalues' logarithms.
