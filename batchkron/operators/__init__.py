@@ -1,7 +1,6 @@
 """Linear operators with Kronecker structure."""
 
-from batchkron.operators.algebra import Identity
-from batchkron.operators.base import Operator
+from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.diagonal import Diagonal
 from batchkron.operators.kronecker_product import KroneckerProduct

@@ -1,22 +1,126 @@
-"""Sums, multiples and compositions of operators, evaluated lazily."""
+"""Operators, and their sums, multiples and compositions, evaluated lazily."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from batchkron.arrays import as_array, is_scalar, refuse_masked
 from batchkron.backends import Backend, building_on
-from batchkron.operators.base import Operator
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
+from batchkron.operators.linear_operator import Scalar, Vectors
+from batchkron.operators.scipy_protocol import SciPyOperator
 from batchkron.operators.workspace import Workspace
 from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
 
 _ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines
+
+
+class Operator(SciPyOperator["Operator"]):
+    """A linear operator y = A x on flat vectors.
+
+    A `scipy.sparse.linalg.LinearOperator`, so that it goes into SciPy's functions unchanged;
+    every product is computed by batchkron, with ``out=`` where the caller brings the memory.
+    Sums, products and multiples of operators are operators again. A copy, or what comes from a
+    pickle, has values of its own, which a copy of the transpose beside it does not share.
+
+    Attributes
+    ----------
+    shape : tuple of int, (M, N)
+    dtype : numpy.dtype
+        Of the matrix entries. A product is computed in `numpy.result_type` of it and the vector's
+        dtype; for vectors of higher precision the operator keeps a second, converted copy.
+    batch_shape : tuple of int
+        () for one system. Otherwise the operator is many independent systems of one structure,
+        and `apply` takes vectors with these axes before the last ones.
+    """
+
+    @overload
+    def __add__(self, other: Operator) -> Operator: ...
+    @overload
+    def __add__(self, other: object) -> Any: ...
+    def __add__(self, other: object) -> Any:
+        if isinstance(other, Operator):
+            return SumOperator([self, other])
+        return super().__add__(other)
+
+    @overload
+    def __sub__(self, other: Operator) -> Operator: ...
+    @overload
+    def __sub__(self, other: object) -> Any: ...
+    def __sub__(self, other: object) -> Any:
+        if isinstance(other, Operator):
+            return self + (-other)
+        return super().__sub__(other)
+
+    def __neg__(self) -> Operator:
+        return self._scaled(-1)
+
+    @overload
+    def __rmul__(self, other: Scalar) -> Operator: ...
+    @overload
+    def __rmul__(self, other: Vectors) -> Array: ...
+    @overload
+    def __rmul__(self, other: object) -> Any: ...
+    def __rmul__(self, other: object) -> Any:
+        if is_scalar(other):
+            return self._scaled(other)
+        refuse_masked(other, "x")
+        rows = self.shape[0]
+        self._refuse_stack(other, f"({rows},) or (K, {rows})", "T.apply")
+        if self.device == "cpu" and not hasattr(other, "__cuda_array_interface__"):
+            return super().__rmul__(other)
+        array = as_array(cast(Array, other), "x", self._arrays)
+        return self.T.matvec(array) if array.ndim == 1 else self.T.matmat(array.T).T
+
+    def __truediv__(self, other: object) -> Operator:
+        if not is_scalar(other):
+            raise ValueError(
+                f"Can only divide a linear operator by a scalar, not by a {type(other).__name__}"
+            )
+        return self._scaled(1 / as_scalar(other, "the divisor"))
+
+    def __pow__(self, exponent: int | np.integer[Any]) -> Operator:
+        if isinstance(exponent, (int, np.integer)) and exponent >= 0:
+            return PowerOperator(self, int(exponent))
+        return NotImplemented
+
+    @overload
+    def dot(self, x: Operator | Scalar) -> Operator: ...
+    @overload
+    def dot(self, x: Vectors) -> Array: ...
+    @overload
+    def dot(self, x: object) -> Any: ...
+    def dot(self, x: object) -> Any:
+        """Compute A x for a vector or matrix, or form the operator A x for an operator or number.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, K); or an operator, or a number
+
+        Returns
+        -------
+        ndarray or Operator
+        """
+        if isinstance(x, Operator):
+            return ComposedOperator(self, x)
+        if is_scalar(x):
+            return self._scaled(x)
+        refuse_masked(x, "x")
+        columns = self.shape[1]
+        self._refuse_stack(x, f"({columns},) or ({columns}, K)", "apply")
+        if self.device == "cpu" and not hasattr(x, "__cuda_array_interface__"):
+            return super().dot(x)
+        array = as_array(cast(Array, x), "x", self._arrays)
+        return self.matvec(array) if array.ndim == 1 else self.matmat(array)
+
+    def _scaled(self, scalar: Any) -> Operator:
+        return ScaledOperator(scalar, self)
 
 
 class Identity(Operator):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import as_array
-from batchkron.operators.base import ValuedOperator
+from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import Array
 
 

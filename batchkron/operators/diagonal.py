@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
-from batchkron.operators.base import Operator
+from batchkron.operators.algebra import Operator
 from batchkron.operators.workspace import Workspace
 from batchkron.spec.kron import Array, check_dtype
 

@@ -15,7 +15,7 @@ from batchkron.arrays import as_array, is_scalar
 from batchkron.spec.kron import Array, as_scalar, compute_dtype
 
 if TYPE_CHECKING:
-    from batchkron.operators.base import Operator
+    from batchkron.operators.algebra import Operator
 
 
 def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:

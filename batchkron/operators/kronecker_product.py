@@ -14,8 +14,8 @@ from batchkron.arrays import array_module, to_host
 from batchkron.backends import BatchPlan, KronProduct, backend_for, tuned_plans, tuning_for
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
-from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
+from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import one_product_spec
 from batchkron.spec.kron import (
     Array,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import to_host
-from batchkron.operators.base import Operator
+from batchkron.operators.algebra import Operator
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.spec.kron import Array, BatchSpec
 

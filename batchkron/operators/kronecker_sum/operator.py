@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from batchkron.arrays import array_module, to_host
 from batchkron.backends import Backend, KronProduct, SumPlan, backend_for
 from batchkron.operators import factor_by_factor as direct
-from batchkron.operators.base import ValuedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 from batchkron.operators.kronecker_terms import KroneckerTerms, sum_terms
+from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import (
     Array,

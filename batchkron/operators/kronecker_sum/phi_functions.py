@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from batchkron.arrays import array_module
-from batchkron.operators.base import Operator
+from batchkron.operators.algebra import Operator
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.spec.kron import Array, compute_dtype
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.backends import building_on
-from batchkron.operators.base import Operator
+from batchkron.operators.algebra import Operator
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import Blocks, KroneckerTerm, KroneckerTerms
 from batchkron.operators.sparse_grid.added_cells import extended

@@ -1,0 +1,157 @@
+"""SciPy's protocol of linear operators, and what its matrices offer besides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+
+from batchkron.arrays import as_array
+from batchkron.operators.conversions import ConvertibleOperator
+from batchkron.spec.kron import Array
+
+__all__ = ["SciPyOperator"]
+
+Related = TypeVar("Related", bound="SciPyOperator[Any]")
+
+_PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
+
+
+class SciPyOperator(ConvertibleOperator[Related]):
+    """An operator with every product that `scipy.sparse.linalg.LinearOperator` has.
+
+    Each is overridden, so SciPy's own conversions and checks are never on the way.
+    """
+
+    def matvec(self, x: ArrayLike, out: Array | None = None) -> Array:
+        """Compute A x.
+
+        Parameters
+        ----------
+        x : array_like, (N,) or (N, 1)
+        out : ndarray, (M,) or (M, 1), optional
+            Where the result is written; with it, nothing is allocated.
+
+        Returns
+        -------
+        ndarray, (M,) or (M, 1)
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, or ``out`` overlaps x or itself, or is read-only.
+        TypeError
+            If x is on another device, an array is masked, or ``out`` has another dtype than the
+            result.
+        """
+        plain = self._apply_plain
+        if out is not None and plain is not None and getattr(x, "ndim", 0) == 1 and plain(x, out):
+            return out
+        vector = as_array(x, "x", self._arrays)
+        self._refuse_batch("matvec")
+        rows, columns = self.shape
+        if vector.shape == (columns,):
+            return self._dispatch(vector, out, (rows,), 1, 1)
+        if vector.shape == (columns, 1):
+            return self._dispatch(vector, out, (rows, 1), 1, 1)
+        raise ValueError(
+            f"x has shape {vector.shape}; expected ({columns},) or ({columns}, 1), because the "
+            f"operator has shape {self.shape}"
+        )
+
+    def matmat(self, X: ArrayLike, out: Array | None = None) -> Array:
+        """Compute A X for the columns of X.
+
+        Parameters
+        ----------
+        X : array_like, (N, K)
+        out : ndarray, (M, K), optional
+            Where the result is written.
+
+        Returns
+        -------
+        ndarray, (M, K)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `matvec`.
+        """
+        if issparse(X):
+            raise TypeError(
+                "Unable to multiply a LinearOperator with a sparse matrix. Use X.toarray()."
+            )
+        matrix = as_array(X, "X", self._arrays)
+        self._refuse_batch("matmat")
+        rows, columns = self.shape
+        if matrix.ndim != 2 or matrix.shape[0] != columns:
+            raise ValueError(
+                f"X has shape {matrix.shape}; expected ({columns}, K), because the operator has "
+                f"shape {self.shape}"
+            )
+        count = matrix.shape[1]
+        if out is None and matrix.flags.f_contiguous and not matrix.flags.c_contiguous:
+            return self._dispatch(matrix.T, None, (count, rows), count, 1).T
+        return self._dispatch(matrix, out, (rows, count), 1, count)
+
+    def rmatvec(self, x: ArrayLike, out: Array | None = None) -> Array:
+        """Compute A^H x for x (M,) or (M, 1), into ``out`` of N entries if given; see `matvec`."""
+        return self.H.matvec(x, out)
+
+    def rmatmat(self, X: ArrayLike, out: Array | None = None) -> Array:
+        """Compute A^H X for X (M, K), into ``out`` (N, K) if given; see `matmat`."""
+        return self.H.matmat(X, out)
+
+    def _matvec(self, x: Array) -> Array:
+        return self.matvec(x)
+
+    def _matmat(self, X: Array) -> Array:
+        return self.matmat(X)
+
+    def _refuse_stack(self, x: object, expected: str, name: str) -> None:
+        """NumPy multiplies stacks of matrices, SciPy's operators one; `apply` takes any number."""
+        shape = x.shape if hasattr(x, "shape") else np.shape(cast(ArrayLike, x))
+        if len(shape) > 2:
+            vectors = (self if name == "apply" else self.T)._shape_of_vectors()
+            raise ValueError(
+                f"the operand of @ has shape {shape}; expected {expected}, because the operator "
+                f"has shape {self.shape}. For stacks use {name}, which takes {vectors}"
+            )
+
+    def to_dense(self) -> Array:
+        """Return the matrix itself, (M, N), by applying the operator to the identity."""
+        return self.matmat(self._arrays.eye(self.shape[1], dtype=self.dtype))
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (min(M, N),)."""
+        self._refuse_batch("diagonal")
+        size = min(self.shape)
+        result: Array = self._arrays.empty(size, self.dtype)
+        for start in range(0, size, _PANEL):
+            columns = self._arrays.arange(start, min(start + _PANEL, size))
+            panel = self._arrays.zeros((self.shape[1], len(columns)), self.dtype)
+            panel[columns, columns - start] = 1
+            result[columns] = self.matmat(panel)[columns, columns - start]
+        return result
+
+    def trace(self) -> Any:
+        """Return the sum of the diagonal.
+
+        Raises
+        ------
+        ValueError
+            If the operator is not square.
+        """
+        self._refuse_non_square("trace")
+        return self.diagonal().sum(-1)
+
+    if not TYPE_CHECKING:  # a method of this name would make it an ArrayLike to type checkers
+
+        def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+            """Refuse to be taken for an array, which would be one of a single object."""
+            raise TypeError(
+                f"a {type(self).__name__} is a linear operator, not an array; to_dense() returns "
+                f"its matrix, of shape {self.shape}"
+            )
