@@ -1,11 +1,13 @@
 """Imports go down only, and importing batchkron loads nothing heavy."""
 
 import ast
+import runpy
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise, takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,17 +16,17 @@ ROOT = Path(__file__).parents[1]
 # a module may import from layers below its own, and from its own package
 LAYERS = {
     "batchkron.errors": 0,
-    "batchkron.arrays": 0,
     "batchkron._core": 0,
-    "batchkron.spec": 1,
-    "batchkron.backends": 1,
-    "batchkron.storage": 1,
-    "batchkron.functions": 2,
-    "batchkron.operators": 3,
-    "batchkron": 3,  # the public names, as solvers and problems see them
-    "batchkron.solvers": 4,
-    "batchkron.problems": 4,
-    "batchkron.cli": 5,
+    "batchkron.arrays": 1,
+    "batchkron.spec": 2,
+    "batchkron.storage": 2,
+    "batchkron.backends": 3,
+    "batchkron.functions": 4,
+    "batchkron.operators": 5,
+    "batchkron": 5,  # the public names, as solvers and problems see them
+    "batchkron.solvers": 6,
+    "batchkron.problems": 6,
+    "batchkron.cli": 7,
 }
 # of backends/cuda: they import runtime/device, or a module that does; all others plan without CuPy
 NEEDS_A_DEVICE = {
@@ -46,19 +48,9 @@ NEEDS_A_DEVICE = {
     "tuning.trials",
 }
 
-
-def module_files():
-    for folder, package in [
-        ("batchkron", "batchkron"),
-        ("solvers", "batchkron.solvers"),
-        ("problems", "batchkron.problems"),
-    ]:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            yield path, ".".join([package, *[part for part in parts if part != "__init__"]])
-
-
-MODULES = {module: path for path, module in module_files()}
+READ = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "imports.py")))
+MODULES = READ.python_modules()
+IMPORTS = READ.python_imports(MODULES)
 
 
 def unit_of(module):
@@ -69,51 +61,59 @@ def unit_of(module):
     return ".".join(parts)
 
 
-def imports_of(path, module):
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level == 0:
-                source = str(node.module)
-            else:
-                above = package[: len(package) - node.level + 1]
-                source = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                full = f"{source}.{alias.name}"
-                yield full if full in MODULES else source
+def imports_of(module):
+    """What a module imports, of batchkron and others."""
+    return READ.imports_of(MODULES[module], module, MODULES)
 
 
-@pytest.mark.parametrize(
-    ("path", "module"), list(module_files()), ids=lambda value: str(value)[-60:]
-)
-def test_imports_go_down(path, module):
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down(module):
     own = unit_of(module)
     if module == "batchkron":
         return  # re-exports the public names
-    for name in imports_of(path, module):
+    for name in imports_of(module):
         if not name.startswith("batchkron") or (target := unit_of(name)) == own:
             continue
-        allowed = LAYERS[target] < LAYERS[own] or (LAYERS[target] == LAYERS[own] <= 1)
-        assert allowed, f"{module} imports {name}, which is not below it"
+        assert LAYERS[target] < LAYERS[own], f"{module} imports {name}, which is not below it"
         if own in ("batchkron.solvers", "batchkron.problems"):
             places = ("batchkron.backends.cpu", "batchkron.backends.cuda")
             assert not name.startswith(places), f"{module} imports a backend"
             assert target not in ("batchkron.solvers", "batchkron.problems")
 
 
+def test_nobody_imports_the_face_of_its_own_folder():
+    """A folder's ``__init__`` is above its contents."""
+    faults = [
+        f"{module} imports {other}"
+        for module, imported in IMPORTS.items()
+        for other in imported
+        if other.endswith(".__init__") and other != "batchkron.__init__"  # see LAYERS
+        if module.startswith(other.removesuffix("__init__"))
+    ]
+    assert not faults
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_are_relative_where_the_folder_is_installed_elsewhere(module):
+    """solvers/ is installed as batchkron.solvers: editors follow only relative imports there."""
+    places = ("batchkron.solvers", "batchkron.problems")
+    home = next((place for place in places if f"{module}.".startswith(f"{place}.")), None)
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom):
+            if home is None:
+                assert node.level == 0, f"{module}, line {node.lineno}: a relative import"
+            else:
+                own = f"{node.module}.".startswith(f"{home}.")
+                assert node.level or not own, f"{module}, line {node.lineno}: an absolute import"
+
+
 def test_only_native_imports_the_compiled_module():
-    users = [m for m, path in MODULES.items() if "batchkron._core" in set(imports_of(path, m))]
+    users = [m for m in MODULES if "batchkron._core" in set(imports_of(m))]
     assert users == ["batchkron.backends.cpu.native"]
 
 
 def test_only_one_module_imports_cupy():
-    users = [
-        m
-        for m, path in MODULES.items()
-        if any(n.split(".")[0] == "cupy" for n in imports_of(path, m))
-    ]
+    users = [m for m in MODULES if any(n.split(".")[0] == "cupy" for n in imports_of(m))]
     assert users == ["batchkron.backends.cuda.runtime.device"]
 
 
