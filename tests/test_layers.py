@@ -184,3 +184,11 @@ def test_importing_batchkron_loads_nothing_heavy():
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_picture_of_the_structure_is_up_to_date(tmp_path):
+    pictures = ROOT / "docs" / "pictures"
+    drawn = tmp_path / "structure.svg"
+    subprocess.run([sys.executable, str(pictures / "draw_structure.py"), str(drawn)], check=True)
+    same = drawn.read_text() == (pictures / "structure.svg").read_text()
+    assert same, "folders or their imports have changed: run docs/pictures/draw_structure.py"
