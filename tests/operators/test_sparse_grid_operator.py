@@ -15,6 +15,7 @@ from sweep_oracle import apply_term, as_dict, levels_of, operator_of, restricted
 import batchkron as bk
 from batchkron.problems import SparseGrid
 from batchkron.problems.discretization.mode_operator import ModeOperator
+from batchkron.problems.grids.sparse_grid import levels_of_cells
 
 
 def dense_sum(cells, terms, sizes, coefficients=None):
@@ -235,7 +236,7 @@ def test_nothing_gives_zero(rng):
 
 def test_levels_are_those_of_the_grid():
     cells = np.arange(70)
-    np.testing.assert_array_equal(levels_of(cells), bk.problems.grid.levels_of_cells(cells))
+    np.testing.assert_array_equal(levels_of(cells), levels_of_cells(cells))
 
 
 OPERATOR = SimpleNamespace(rows=[0, 1], columns=[0, 1], blocks=np.ones((2, 2, 2)))
