@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import threadpoolctl
-from oracle import DTYPES
+from dense_oracle import DTYPES
 
 import batchkron as bk
 from batchkron.solvers import free_workspaces

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from oracle import dense_kron, factors_of, random_array, sizes
+from dense_oracle import dense_kron, factors_of, random_array, sizes
 
 import batchkron as bk
 from batchkron.backends.cuda.explicit.tiling import ExplicitKnobs, explicit_steps

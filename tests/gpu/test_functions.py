@@ -4,7 +4,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from oracle import dense_kron, factors_of, random_array, rounding_bound, sizes
+from dense_oracle import dense_kron, factors_of, random_array, rounding_bound, sizes
 
 import batchkron as bk
 from batchkron.backends.cuda.kron import panels as device_panels

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from oracle import dense_kron, random_array
+from dense_oracle import dense_kron, random_array
 
 import batchkron as bk
 

@@ -4,7 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
-from oracle import random_array
+from dense_oracle import random_array
 from tf32_oracle import U, tf32_bound
 
 import batchkron as bk

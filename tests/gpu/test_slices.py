@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from oracle import factors_of, random_array
+from dense_oracle import factors_of, random_array
 
 import batchkron as bk
 from batchkron.backends.cuda.kron.choose import rule_groups

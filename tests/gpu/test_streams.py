@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from oracle import random_array
+from dense_oracle import random_array
 
 import batchkron as bk
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracle import random_array
+from dense_oracle import random_array
 
 import batchkron as bk
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from oracle import random_array
+from dense_oracle import random_array
 
 import batchkron as bk
 from batchkron.problems import SparseGrid, gallery, make

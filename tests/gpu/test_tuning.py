@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from oracle import random_array
+from dense_oracle import random_array
 
 import batchkron as bk
 from batchkron.backends import Tuning, tuned_plans

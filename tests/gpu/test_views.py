@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from oracle import random_array
+from dense_oracle import random_array
 
 import batchkron as bk
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse.linalg as spla
-from oracle import dense_kron, poisoned, random_array
+from dense_oracle import dense_kron, poisoned, random_array
 
 import batchkron as bk
 

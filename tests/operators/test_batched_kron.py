@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from dense_oracle import dense_kron, poisoned, random_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import dense_kron, poisoned, random_array
 
 import batchkron as bk
 

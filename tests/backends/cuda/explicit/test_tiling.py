@@ -1,0 +1,183 @@
+"""The cutting of explicit products: every element is written once, by offsets that fit."""
+
+import math
+
+import numpy as np
+import pytest
+from dense_oracle import DTYPES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchkron.backends.cuda.explicit.tiling import (
+    RESULT_BYTES,
+    DeviceMatrix,
+    ExplicitCut,
+    ExplicitKnobs,
+    SegmentCut,
+    balanced_split,
+    explicit_cut,
+    explicit_steps,
+)
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+
+LIMITS = DeviceLimits(227 << 10, 132)
+BASE = 1 << 40
+
+sizes = st.one_of(st.integers(1, 9), st.integers(1, 5000))
+knobs = st.builds(
+    ExplicitKnobs,
+    threads=st.sampled_from([32, 256]),
+    words=st.integers(1, 3),
+    batch=st.integers(1, 4),
+    repeats=st.sampled_from([1, 4, 16, 1000]),
+    segments=st.sampled_from([None, False, True]),
+)
+
+
+def matrix(rows, columns, dtype):
+    return DeviceMatrix(BASE, rows, columns, columns, 1)
+
+
+def check_bands(cut, a, b, out, dtype):
+    """Bands, groups and words cover a slice; all that is held is at the same place of a word."""
+    kernel, block = cut.kernel, cut.b.rows * cut.a.columns * cut.b.columns
+    assert cut.slices * cut.total == a.rows * a.columns * b.rows * b.columns
+    assert cut.whole * cut.out_band + cut.rest == cut.a.rows * block
+    assert cut.out_band == cut.band * block
+    assert cut.out_band % kernel.elements == 0
+    assert 0 <= cut.rest < cut.out_band
+    bands = cut.whole + (cut.rest > 0)
+    assert (cut.groups - 1) * cut.repeats < bands <= cut.groups * cut.repeats
+    across, down = cut.grid
+    chunk = kernel.threads * kernel.words
+    words = cut.words if cut.whole else -(-cut.rest // kernel.elements)
+    assert (across - 1) * chunk < words <= across * chunk
+    assert 1 <= down <= 65535
+    assert cut.repeats % kernel.batch == 0
+    if not kernel.wide:
+        assert cut.out_band + (chunk + 2) * kernel.elements < 2**31
+        assert cut.b.reach < 2**31
+    begins = {(out // dtype.itemsize + z * cut.total) % kernel.elements for z in range(4)}
+    begins = begins if cut.slices > 1 else {out // dtype.itemsize % kernel.elements}
+    for begin in begins:
+        head = -begin % kernel.elements
+        check_entries(kernel, cut.b.columns, head)
+
+
+def check_entries(kernel, width, head):
+    """No word has elements of more rows of b than the kernel has entries of a for."""
+    for word in range(min(1000, 4 * width)):
+        first = head + word * kernel.elements
+        rows = len({(first + t) // width for t in range(kernel.elements)})
+        assert rows <= kernel.entries
+    if kernel.entries == 2 and kernel.elements == 4:
+        assert width >= 2
+
+
+def check_segments(cut, a, b):
+    kernel = cut.kernel
+    assert b.columns >= kernel.elements
+    assert cut.chunks * kernel.threads * kernel.elements >= b.columns + kernel.elements - 1
+    entries = a.rows * a.columns
+    assert (cut.groups - 1) * cut.entries < entries <= cut.groups * cut.entries
+    across, down = cut.grid
+    assert across == cut.chunks * b.rows
+    assert 1 <= down <= 65535
+
+
+@settings(deadline=None, max_examples=300)
+@given(sizes, sizes, sizes, sizes, st.sampled_from(DTYPES), st.integers(0, 3), knobs)
+def test_every_element_is_written_once(p, q, r, s, name, offset, chosen):
+    dtype = np.dtype(name)
+    a, b = matrix(p, q, dtype), matrix(r, s, dtype)
+    out = BASE + offset * dtype.itemsize
+    cut = explicit_cut(a, b, out, dtype, LIMITS, chosen)
+    if isinstance(cut, SegmentCut):
+        check_segments(cut, a, b)
+    else:
+        check_bands(cut, a, b, out, dtype)
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128"])
+def test_complex_numbers_may_begin_between_their_multiples(name):
+    dtype = np.dtype(name)
+    a, b = matrix(40, 30, dtype), matrix(20, 10, dtype)
+    for segments in (False, True):
+        chosen = ExplicitKnobs(segments=segments)
+        kernel = explicit_cut(a, b, BASE + dtype.itemsize // 2, dtype, LIMITS, chosen).kernel
+        assert (kernel.elements, kernel.bytes) == (1, dtype.itemsize // 2)
+
+
+def test_few_rows_of_a_are_cut_into_segments_or_slices():
+    dtype = np.dtype("f4")
+
+    def cut(a, b):
+        return explicit_cut(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype, LIMITS)
+
+    assert isinstance(cut((3, 3), (2001, 2001)), SegmentCut)
+    assert isinstance(cut((3, 3), (2000, 2000)), ExplicitCut), "rows of whole words"
+    across = cut((1, 5000), (65, 129))
+    assert isinstance(across, ExplicitCut)
+    assert across.slices == 65
+    flat = cut((2, 50_000), (3, 3))
+    assert isinstance(flat, ExplicitCut)
+    assert (flat.slices, flat.a.columns, flat.b.rows) == (6, 1, 1)
+    assert flat.whole + 1 >= 8
+    for a, b in [((4096, 4096), (2, 2)), ((1024, 1024), (32, 32)), ((64, 64), (512, 512))]:
+        bands = cut(a, b)
+        assert isinstance(bands, ExplicitCut)
+        assert bands.slices == 1
+        assert bands.kernel.entries == 1 + (b == (2, 2))
+
+
+def test_products_beyond_32_bits_are_wide():
+    dtype = np.dtype("f4")
+    large, one = matrix(60_000, 40_000, dtype), matrix(1, 1, dtype)
+    bands = ExplicitKnobs(segments=False)
+    assert explicit_cut(one, large, BASE, dtype, LIMITS, bands).kernel.wide
+    strided = DeviceMatrix(BASE, 10, 10, -(2**30), 1)
+    assert explicit_cut(matrix(9, 9, dtype), strided, BASE, dtype, LIMITS).kernel.wide
+    assert not explicit_cut(
+        matrix(900, 900, dtype), matrix(90, 90, dtype), BASE, dtype, LIMITS
+    ).kernel.wide
+
+
+@given(st.lists(st.integers(1, 100), min_size=2, max_size=8))
+def test_factors_are_split_where_both_parts_are_small(factors):
+    split = balanced_split(factors)
+    assert 0 < split < len(factors)
+    total = math.prod(factors[:split]) + math.prod(factors[split:])
+    right_first = factors[0] + math.prod(factors[1:])
+    assert total <= right_first
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=9),
+    st.sampled_from([4, 8, 16]),
+)
+def test_steps_multiply_all_factors_in_order(shapes, itemsize):
+    """Each result is read once, from memory of its own."""
+    steps, end = explicit_steps(shapes, itemsize)
+    assert len(steps) == len(shapes) - 1
+    factors = [[k] for k in range(len(shapes))]
+    sizes = list(shapes)
+    for step in steps:
+        factors.append(factors[step.left] + factors[step.right])
+        (p, q), (r, s) = sizes[step.left], sizes[step.right]
+        assert (step.rows, step.columns) == (p * r, q * s)
+        sizes.append((step.rows, step.columns))
+    assert factors[-1] == list(range(len(shapes)))
+    read = sorted(place for step in steps for place in (step.left, step.right))
+    assert read == list(range(2 * len(steps)))
+    ends = [step.offset + step.rows * step.columns * itemsize for step in steps[:-1]]
+    begins = [*[step.offset for step in steps[:-1]], end]
+    assert begins[0] == 0
+    for last, begin in zip(ends, begins[1:], strict=True):
+        assert last <= begin < last + RESULT_BYTES
+        assert begin % RESULT_BYTES == 0
+
+
+def test_four_factors_of_one_size_are_two_pairs():
+    steps, end = explicit_steps([(8, 8)] * 4, 8)
+    assert [(step.left, step.right) for step in steps] == [(0, 1), (2, 3), (4, 5)]
+    assert end == 2 * 64**2 * 8

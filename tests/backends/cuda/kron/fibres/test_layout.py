@@ -1,0 +1,145 @@
+"""Fibres multiplied in place: each pass over a tile is carried out here as the kernel would."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from dense_oracle import dense_kron
+from nvrtc import DEVICES
+
+from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
+
+SHAPES = [
+    ([(16, 16)] * 4, 300, 1),
+    ([(32, 32)] * 2, 40, 1),
+    ([(8, 8), (12, 4), (8, 8)], 9, 3),
+    ([(32, 32)] * 3, 5, 1),
+    ([(64, 64)] * 2, 1024, 1),
+    ([(128, 128)] * 2, 7, 1),
+    ([(17, 23)], 3, 1),
+    ([(17, 23)], 3, 5),
+    ([(20, 24), (2, 3), (28, 20)], 100, 1),
+    ([(3, 3), (40, 33), (5, 5)], 4, 37),
+    ([(50, 52), (20, 65)], 1, 1),
+    ([(1, 100), (100, 1)], 9, 2),
+    ([(2, 3), (3, 2), (2, 2), (5, 4), (2, 3), (16, 17)], 21, 1),
+]
+
+
+def places(axes):
+    """The place of every entry of a tile's axes, the first one fastest."""
+    grids = np.indices([size for size, _ in reversed(axes)]).reshape(len(axes), -1)
+    strides = [stride for _, stride in reversed(axes)]
+    return (grids * np.reshape(strides, (-1, 1))).sum(axis=0)
+
+
+def carried_out(tile, factors, x):
+    """The passes on one tile x, its entries in the order of memory."""
+    buffer = np.full(tile.buffer, np.nan)
+    first = places(tile.inputs)
+    assert len(np.unique(first)) == first.size
+    assert first.max() < tile.buffer
+    buffer[first] = x
+    for one, factor in zip(tile.passes, factors, strict=True):
+        fibres = places(one.fibres)
+        reads = fibres[:, None] + one.stride * np.arange(one.C)
+        writes = fibres[:, None] + one.stride * np.arange(one.K)
+        assert len(np.unique(reads)) == reads.size, "fibres do not overlap"
+        assert len(np.unique(writes)) == writes.size
+        assert writes.max() < tile.buffer
+        buffer[writes] = buffer[reads] @ factor.T
+        stale = np.setdiff1d(reads, writes)
+        buffer[stale] = np.nan
+    return buffer[places(tile.outputs)]
+
+
+def check_direct_target(tile):
+    """The last pass writes to the array what would lie at these places of the tile."""
+    last = tile.passes[-1]
+    of_tile = places(last.fibres)[:, None] + last.stride * np.arange(last.K)
+    rows = places(tile.rows)[:, None] + tile.step * np.arange(last.K)
+    column = np.arange(tile.columns)[:, None]
+    of_array = (rows[:, None] * tile.columns + column).reshape(-1, last.K)
+    assert np.array_equal(places(tile.outputs)[of_array], of_tile)
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("shapes", "outer", "inner"), SHAPES, ids=str)
+def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
+    outputs, inputs = (tuple(shape[axis] for shape in shapes) for axis in (0, 1))
+    limits, rng = DEVICES[capability], np.random.default_rng(len(shapes))
+    groups = fibre_groups(inputs, outputs, outer, inner, np.dtype(dtype), limits)
+    if max(inputs + outputs) < 16 and dtype == np.float32:
+        assert groups is None
+        return
+    assert sorted(mode for group in groups for mode in group.tile.modes) == list(range(len(shapes)))
+    sizes = list(inputs)
+    for group in groups:
+        tile = group.tile
+        low, high = min(tile.modes), max(tile.modes) + 1
+        assert (
+            outer * math.prod(sizes[:low]),
+            math.prod(sizes[high:]) * inner,
+        ) == (group.L, group.R)
+        sizes[low:high] = outputs[low:high]
+        assert tile.shared_bytes <= limits.shared_bytes
+        assert tile.threads * tile.teams <= 1024
+        assert tile.slices == 1 or tile.columns == group.R
+        if tile.step:
+            check_direct_target(tile)
+        factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
+        x = rng.standard_normal((tile.slices, tile.input_size, tile.columns))
+        in_order = [factor for _, factor in sorted(zip(tile.modes, factors, strict=True))]
+        expected = dense_kron(*in_order) @ x
+        np.testing.assert_allclose(
+            carried_out(tile, factors, x.ravel()), expected.ravel(), atol=1e-10
+        )
+        for one in tile.passes:
+            if one.across > 1 or one.along:
+                together = one.stride if one.along else one.fibres[0][1]
+                assert together == 1
+                rest = [stride for _, stride in one.fibres] if one.along else [one.stride]
+                rest += [stride for _, stride in one.fibres[1:]]
+                assert all(stride % tile.word == 0 for stride in rest), "words are aligned"
+
+
+@pytest.mark.parametrize("inner", [1, 128])
+def test_reads_of_a_shared_factors_fibres_have_no_conflicts(inner):
+    """Results go to the array: in shared memory only what is read counts."""
+    (group,) = fibre_groups((128,), (128,), 4096, inner, np.dtype("f8"), DEVICES["90"])
+    (one,) = group.tile.passes
+    assert one.split > 0
+    assert group.tile.step > 0
+    lane = np.arange(16)  # read together: words of eight bytes
+    place = places(one.fibres)[lane // 4] + one.stride * (lane % 4)
+    assert len(np.unique(place % 16)) == 16
+
+
+def test_small_complex_and_many_factors_have_other_kernels():
+    limits = next(iter(DEVICES.values()))
+    for sizes, dtype in [
+        ((8,) * 3, "f4"),
+        ((8, 9), "f8"),
+        ((32, 32), "c16"),
+        ((2,) * 9 + (16,), "f4"),
+    ]:
+        assert fibre_groups(sizes, sizes, 4, 1, np.dtype(dtype), limits) is None
+    huge = (2000, 2000)
+    assert fibre_groups(huge, huge, 4, 1, np.dtype("f8"), limits) is None
+
+
+def test_a_warp_that_looks_for_many_places_has_others_beside_it():
+    """Places in a tile of odd sizes take longer than multiply-adds do: each warp has few fibres."""
+    for sizes in (5, 5, 2, 25), (25, 2, 5, 5):
+        (group,) = fibre_groups(sizes, sizes, 1, 1, np.dtype("f8"), DEVICES["90"])
+        assert group.tile.threads >= 384
+
+
+def test_tiles_of_many_small_modes_are_found_quickly():
+    """A tile of four modes has hundreds of layouts, and the best one is looked for many times."""
+    inputs, outputs = (2, 3, 2, 3, 2, 16), (3, 2, 3, 2, 3, 17)
+    begin = time.process_time()
+    assert fibre_groups(inputs, outputs, 99, 1, np.dtype("f4"), DEVICES["90"]) is not None
+    assert time.process_time() - begin < 4

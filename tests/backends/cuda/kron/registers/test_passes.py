@@ -1,0 +1,171 @@
+"""The passes of small factors through registers: each is carried out here as the kernel would."""
+
+import math
+
+import numpy as np
+import pytest
+from dense_oracle import DTYPES, dense_kron
+from nvrtc import DEVICES
+
+from batchkron.backends.cuda.kron.registers.choose import register_groups
+from batchkron.backends.cuda.kron.registers.passes import staged_elements
+from batchkron.backends.cuda.kron.registers.tile import factor_words, register_group
+from batchkron.backends.cuda.steps import group_shapes
+
+SHAPES = [
+    ([(1, 1)], 3, 1),
+    ([(5, 3)], 40, 7),
+    ([(2, 2)] * 9, 20, 1),
+    ([(4, 4)] * 5, 3, 1),
+    ([(3, 2), (2, 4), (5, 5)], 11, 1),
+    ([(3, 2), (2, 4), (5, 5)], 2, 37),
+    ([(16, 16)] * 2, 70, 1),
+    ([(7, 7)] * 3, 2, 33),
+    ([(8, 8)] * 4, 300, 1),
+    ([(16, 5), (6, 16), (9, 9)], 4, 1),
+    ([(3, 1), (4, 1), (8, 5), (4, 3), (5, 1), (4, 5)], 100, 7),
+]
+
+
+def offsets(sizes, strides):
+    """All offsets of axes, the first one slowest."""
+    if not sizes:
+        return np.zeros(1, int)
+    grids = np.indices(sizes).reshape(len(sizes), -1)
+    return (grids * np.reshape(strides, (-1, 1))).sum(axis=0)
+
+
+def places(one, in_memory, R, which):
+    """Offsets (threads, registers) where a pass reads ("from_") or writes ("to")."""
+    size = "C" if which == "from_" else "K"
+    axes = one.threads[::-1]  # the first one fastest
+    strides = [getattr(axis, which) * (R if in_memory and axis.bound != 2 else 1) for axis in axes]
+    threads = offsets([axis.size for axis in axes], strides)
+    registers = offsets(
+        [getattr(axis, size) for axis in one.registers],
+        [getattr(axis, which) * (R if in_memory else 1) for axis in one.registers],
+    )
+    return threads[:, None] + registers
+
+
+def carried_out(tile, factors, x):
+    """The tile's passes on one tile x (slices, inputs, columns)."""
+    place = x.ravel()
+    for number, one in enumerate(tile.passes):
+        first, last = number == 0, number == len(tile.passes) - 1
+        reads = places(one, first, tile.columns, "from_")
+        assert len(np.unique(reads)) == reads.size, "elements are read once"
+        blocks = place[reads].reshape(-1, *(axis.C for axis in one.registers))
+        for k, axis in enumerate(one.registers):
+            if axis.factor >= 0:
+                blocks = np.moveaxis(
+                    np.tensordot(factors[axis.factor], blocks, (1, k + 1)), 0, k + 1
+                )
+        writes = places(one, last, tile.columns, "to")
+        size = tile.slices * math.prod(tile.outputs) * tile.columns if last else tile.buffer
+        assert len(np.unique(writes)) == writes.size <= size
+        place = np.full(size, np.nan, x.dtype)
+        place[writes.ravel()] = blocks.reshape(-1)
+    return place.reshape(tile.slices, -1, tile.columns)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("capability", DEVICES)
+@pytest.mark.parametrize("index", range(len(SHAPES)))
+def test_passes_apply_the_product(index, capability, constant):
+    shapes, outer, inner = SHAPES[index]
+    dtype = np.dtype(DTYPES[index % len(DTYPES)])
+    outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
+    limits, rng = DEVICES[capability], np.random.default_rng(index)
+    groups = register_groups(tuple(inputs), tuple(outputs), outer, inner, dtype, constant, limits)
+    assert sorted(mode for group in groups for mode in group.tile.modes) == list(range(len(shapes)))
+    for group in groups:
+        tile = group.tile
+        factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
+        x = rng.standard_normal((tile.slices, math.prod(tile.inputs), tile.columns))
+        result = carried_out(tile, factors, x)
+        np.testing.assert_allclose(result, dense_kron(*factors) @ x, rtol=1e-11, atol=1e-11)
+        assert tile.shared_bytes <= limits.shared_bytes
+        assert tile.blocks * tile.threads <= 2048
+        in_shared = tile.buffers * tile.buffer
+        if not tile.constant:
+            in_shared += staged_elements(tile.inputs, tile.outputs, dtype.itemsize)
+        assert tile.shared_bytes == in_shared * dtype.itemsize
+
+
+def test_each_pass_of_square_factors_stays_in_place():
+    (group,) = register_groups((8,) * 4, (8,) * 4, 64, 1, np.dtype("f4"), True, DEVICES["90"])
+    assert group.tile.buffers == 1
+    for one in group.tile.passes[1:-1]:
+        assert all(axis.from_ == axis.to for axis in (*one.registers, *one.threads))
+
+
+def test_large_factors_and_many_modes_are_left_to_other_kernels():
+    limits = DEVICES["90"]
+    for sizes in ((17, 2), (2,) * 13):
+        assert register_groups(sizes, sizes, 5, 1, np.dtype("f8"), False, limits) is None
+
+
+def test_groups_are_few_and_cover_large_rows():
+    groups = register_groups((8,) * 6, (8,) * 6, 64, 1, np.dtype("f4"), True, DEVICES["90"])
+    assert len(groups) == 2
+    assert all(group.elements == 64 * 8**6 for group in groups)
+
+
+def test_words_of_factors_are_padded_rows_of_inputs(dtype):
+    factors = [np.arange(6, dtype=dtype).reshape(3, 2), np.ones((1, 4), dtype)]
+    words = factor_words(factors)
+    pack = 16 // dtype.itemsize
+    stride = -(-3 // pack) * pack
+    assert words.dtype == dtype
+    assert len(words) == staged_elements((2, 4), (3, 1), dtype.itemsize)
+    np.testing.assert_array_equal(words[:3], factors[0][:, 0])
+    np.testing.assert_array_equal(words[stride : stride + 3], factors[0][:, 1])
+
+
+def groups_of(sizes, rows, dtype, limits=DEVICES["90"]):
+    return register_groups(sizes, sizes, rows, 1, np.dtype(dtype), True, limits)
+
+
+def test_small_tiles_become_one_where_there_are_more_than_multiprocessors():
+    (group,) = groups_of((8,) * 3, 156, "f4")
+    assert (group.tile.slices, group.tiles()) == (2, 78)
+    (group,) = groups_of((8,) * 3, 132, "f4")
+    assert (group.tile.slices, group.tiles()) == (1, 132)
+    (group,) = groups_of((4,) * 6, 200, "f8")  # too many elements for one multiprocessor
+    assert (group.tile.slices, group.tiles()) == (1, 200)
+
+
+def test_few_tiles_take_few_passes_and_threads_that_have_work():
+    (group,) = groups_of((2,) * 11, 1, "f4")
+    assert len(group.tile.passes) == 3, "of up to 16 elements, not four of 8"
+    (group,) = groups_of((2,) * 9, 20, "f4")
+    assert group.tile.threads == 128, "64 have work"
+
+
+def test_tiles_in_many_rounds_are_no_choice():
+    (group,) = groups_of((5,) * 6, 64, "f4")
+    assert group.tiles() == 64
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("capability", DEVICES)
+def test_few_tiles_are_what_their_knobs_make(capability, dtype):
+    limits = DEVICES[capability]
+    for inputs, outputs in [
+        ((2,) * 10, (2,) * 10),
+        ((4,) * 5, (4,) * 5),
+        ((8,) * 5, (8,) * 5),
+        ((10, 11), (9, 10)),
+        ((16,) * 3, (16,) * 3),
+    ]:
+        for rows in (1, 64, 200):
+            sizes = inputs, outputs, rows, 1, np.dtype(dtype)
+            groups = register_groups(*sizes, True, limits)
+            order = [(min(g.tile.modes), max(g.tile.modes) + 1) for g in groups]
+            for group, part in zip(groups, group_shapes(order, *sizes), strict=True):
+                assert register_group(part, group.knobs, part.R, True, limits) == group
+                tile = group.tile
+                held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in tile.passes)
+                words = held * np.dtype(dtype).itemsize // 4
+                assert words + 32 <= 65536 // (tile.threads * tile.blocks), "no registers are left"

@@ -1,0 +1,118 @@
+"""`kron_slices` itself, lane by lane on the CPU: bits of a few tiles of each kind, and mistakes."""
+
+import sys
+
+import numpy as np
+import pytest
+from emulator.host_compiler import COPIES, compiled, mistake
+from emulator.kron_matmul import KronLaunch, run, run_often
+from nvrtc import DEVICES
+
+from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group, slice_knobs
+from batchkron.backends.cuda.steps import GroupShape
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
+SHAPES = [  # sizes of the modes, L, R, dtype
+    ((8,) * 5, 3, 1, "f8"),
+    ((2, 2, 8, 4, 2, 8, 8), 3, 1, "f8"),
+    ((6, 16, 16, 16), 3, 1, "f8"),
+    ((4,) * 7, 4, 1, "f8"),
+    ((2,) * 14, 3, 1, "f8"),
+    ((4, 8, 8), 2, 128, "f8"),
+    ((16, 4, 4, 2, 8), 1, 24, "f8"),
+    ((8,) * 5, 3, 1, "f4"),
+    ((4, 4, 2, 8, 16, 16), 2, 1, "f4"),
+    ((8, 16, 16, 16), 3, 1, "f4"),
+    ((8,) * 4, 7, 1, "f4"),
+    ((16,) * 3, 7, 1, "f4"),
+]
+
+
+def part_of(shape):
+    """Return a group of as many tiles as kernels are made for."""
+    sizes, _, R, dtype = shape
+    return GroupShape(0, sizes, sizes, 1000, R, np.dtype(dtype))
+
+
+def kernel_of(shape, knobs=None, capability="90"):
+    """Return how a shape is launched, and its program; None where no tile fits."""
+    part = part_of(shape)
+    group = slice_group(part, DEVICES[capability], knobs)
+    if group is None:
+        return None
+    sizes = part.inputs, part.outputs, shape[1], part.R, part.dtype
+    launch = KronLaunch(*sizes, group.tile.modes, group.tile.threads, group.tile.shared_bytes)
+    return launch, kron_slices_program(part.dtype, group.tile)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capability", "most"), [("90", len(SHAPES)), ("80", 3)])
+def test_kernels_give_the_bits_of_the_definition(capability, most, tmp_path):
+    found = [kernel_of(shape, capability=capability) for shape in SHAPES]
+    found = [one for one in found if one is not None][:most]
+    launches = compiled([program for _, program in found], tmp_path, int(capability) * 10)
+    rng = np.random.default_rng(0)
+    for (case, _), launch in zip(found, launches, strict=True):
+        for copies in COPIES:
+            run(case, launch, copies, rng)
+        run(case, launch, "at random", rng, alpha=2, previous="other")
+        run(case, launch, "at random", rng, previous="y")
+        run(case, launch, "late", rng, alpha=2.0**-90, powers=(80, -60))  # one after another
+
+
+def test_other_knobs_give_the_same_bits(tmp_path):
+    given = [
+        (SHAPES[n], knobs)
+        for n in (0, 8)
+        for knobs in slice_knobs(part_of(SHAPES[n]), DEVICES["90"])
+    ]
+    found = [kernel_of(shape, knobs) for shape, knobs in given]
+    launches = compiled([program for _, program in found], tmp_path)
+    rng = np.random.default_rng(1)
+    for (case, _), launch in zip(found, launches, strict=True):
+        run(case, launch, "at random", rng)
+
+
+MISTAKES = {
+    "a slice is not waited for": (0, "kron_slices.cuh", "wait_for_copies<slots - 2>();", ";"),
+    "a tile's first slice is not waited for": (
+        0,
+        "kron_slices.cuh",
+        "wait_for_copies<slots - 1>();",
+        ";",
+    ),
+    "a slice is overwritten while others read it": (
+        0,
+        "kron_slices.cuh",
+        "__syncthreads();\n      if (!first) ask();",
+        "if (!first) ask();",
+    ),
+    "inner modes begin before outer ones end": (
+        7,
+        "kron_slices.cuh",
+        "outer.run(here, middle, warp, lane);\n      __syncthreads();",
+        "outer.run(here, middle, warp, lane);",
+    ),
+    "earlier kernels are not waited for": (
+        0,
+        "launch_order.cuh",
+        "#if __CUDA_ARCH__ >= 900",
+        "#if __CUDA_ARCH__ >= 9000",
+    ),
+    "a word is written where an element begins": (
+        0,
+        "kron_slices.cuh",
+        "reinterpret_cast<unsigned long long>(first) % 16 == 0",
+        "true",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_seen(name, tmp_path):
+    index, *made = MISTAKES[name]
+    case, program = kernel_of(SHAPES[index])
+    (launch,) = compiled([program], tmp_path, change=mistake(*made))
+    rng = np.random.default_rng(0)
+    with pytest.raises(AssertionError):
+        run_often(case, launch, rng)

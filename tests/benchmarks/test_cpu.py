@@ -1,0 +1,59 @@
+"""The CPU benchmark runs from the command to the file, also where no peer is installed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def smallest_run(tmp_path_factory):
+    """What the smallest cell prints and writes, without any peer."""
+    path = tmp_path_factory.mktemp("benchmark") / "times.json"
+    # the command is started from the root of the source, as its README says
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-m", "benchmarks.cpu", "--quick", "--threads", "1", "--peers"]
+    command += ["--regime", "tiny-cubes", "--shape", "1: 2^3", "--rounds", "1", "--turn", "1"]
+    command += ["--memory", "0.1", "--json", str(path)]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout, json.loads(path.read_text())
+
+
+def test_our_times_are_measured_in_both_dtypes(smallest_run):
+    _, record = smallest_run
+    assert [cell["dtype"] for cell in record["cells"]] == ["float64", "float32"]
+    for cell in record["cells"]:
+        ours = [result for result in cell["results"] if result["kind"] == "times"]
+        assert [result["name"] for result in ours] == ["batchkron"]
+        assert 0 < ours[0]["least"] <= ours[0]["median"] < 1
+
+
+def test_missing_peers_are_named_and_meet_nothing(smallest_run):
+    printed, record = smallest_run
+    for cell in record["cells"]:
+        absent = {result["name"] for result in cell["results"] if result["kind"] == "absent"}
+        assert absent == {"NumPy", "opt_einsum", "FastKron"}
+    assert all(v["ratio"]["value"] is None and v["met"] is not True for v in record["verdicts"])
+    assert "FastKron was not measured: left out by --peers" in printed
+
+
+def test_ceilings_and_versions_are_in_the_file(smallest_run):
+    printed, record = smallest_run
+    for name in (
+        "fma float64",
+        "fma float32",
+        "gemm float64",
+        "gemm float32",
+        "bandwidth",
+        "write",
+    ):
+        assert record["ceilings"]["1"][name] > 0
+    assert record["machine"]["batchkron"]
+    assert record["settings"]["seed"]
+    assert "## Summary" in printed

@@ -1,0 +1,67 @@
+"""The examples in the README and in docs/ run, and print what they say."""
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.gpu] if path.name == "gpu.md" else [])
+        for path in DOCUMENTS
+    ],
+    ids=lambda path: path.name,
+)
+def test_examples_print_what_they_say(path, tmp_path, monkeypatch):
+    """All ``pycon`` blocks of one document, one after another, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    blocks = FENCE.findall(path.read_text())
+    assert path.read_text().count("```pycon") == len(blocks)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
+    output: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=output.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+def test_the_readme_has_examples():
+    assert FENCE.search((ROOT / "README.md").read_text())
+
+
+def test_links_lead_somewhere():
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_pictures_are_those_that_the_script_draws(tmp_path):
+    folder = ROOT / "docs" / "pictures"
+    copy = tmp_path / "draw.py"
+    copy.write_text((folder / "draw.py").read_text())
+    subprocess.run([sys.executable, str(copy)], check=True)
+    drawn = {path.name: path.read_bytes() for path in tmp_path.glob("*.svg")}
+    assert drawn == {path.name: path.read_bytes() for path in folder.glob("sweeps-*.svg")}
+    assert len(drawn) == 3
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.name
+)
+def test_pictures_are_small_readable_in_the_dark_and_used(path):
+    drawn = path.read_text()
+    assert len(drawn.encode()) < 15_000
+    assert "prefers-color-scheme: dark" in drawn
+    tags = {element.tag.split("}")[1] for element in ElementTree.fromstring(drawn).iter()}
+    assert {"title", "text"} <= tags, "what it shows, and texts that can be searched"
+    assert not tags & {"image", "script", "foreignObject"}
+    assert any(f"pictures/{path.name})" in document.read_text() for document in DOCUMENTS)

@@ -1,0 +1,195 @@
+"""Imports go down only, in no circle, and importing batchkron loads nothing heavy."""
+
+import ast
+import runpy
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# a module may import from layers below its own, and from its own package
+LAYERS = {
+    "batchkron.errors": 0,
+    "batchkron._core": 0,
+    "batchkron.arrays": 1,
+    "batchkron.spec": 2,
+    "batchkron.storage": 2,
+    "batchkron.backends": 3,
+    "batchkron.functions": 4,
+    "batchkron.operators": 5,
+    "batchkron": 5,  # the public names, as solvers and problems see them
+    "batchkron.solvers": 6,
+    "batchkron.problems": 6,
+    "batchkron.cli": 7,
+}
+
+# of backends/cuda: they import runtime/device, or a module that does; all others plan without CuPy
+NEEDS_A_DEVICE = {
+    "backend",
+    "batch.general",
+    "batch.plan",
+    "batch.single_vector",
+    "batch.tuned",
+    "diagonal.plan",
+    "explicit.plan",
+    "kron.plan",
+    "kron.tuned",
+    "kron_sum.plan",
+    "krylov.passes",
+    "runtime.device",
+    "runtime.launch",
+    "segmented.plan",
+    "tuning.compiler_process",
+    "tuning.trials",
+}
+
+READ = SimpleNamespace(**runpy.run_path(str(ROOT / ".ci" / "imports.py")))
+MODULES = READ.python_modules()
+IMPORTS = READ.python_imports(MODULES)
+INCLUDES = READ.csrc_includes()
+
+
+def unit_of(module):
+    """The longest prefix of the module's name that has a layer."""
+    parts = module.split(".")
+    while parts and ".".join(parts) not in LAYERS:
+        parts.pop()
+    return ".".join(parts)
+
+
+def imports_of(module):
+    """What a module imports, of batchkron and others."""
+    return READ.imports_of(MODULES[module], module, MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down(module):
+    own = unit_of(module)
+    if module == "batchkron":
+        return  # re-exports the public names
+    for name in imports_of(module):
+        if not name.startswith("batchkron") or (target := unit_of(name)) == own:
+            continue
+        assert LAYERS[target] < LAYERS[own], f"{module} imports {name}, which is not below it"
+        if own in ("batchkron.solvers", "batchkron.problems"):
+            places = ("batchkron.backends.cpu", "batchkron.backends.cuda")
+            assert not name.startswith(places), f"{module} imports a backend"
+            assert target not in ("batchkron.solvers", "batchkron.problems")
+
+
+def folders(files):
+    """All folders of dotted names."""
+    return sorted({file[:end] for file in files for end, at in enumerate(file) if at == "."})
+
+
+def shortest_circle(edges):
+    """The edges of the shortest circle of a graph, or none."""
+    after = {}
+    for a, b in edges:
+        after.setdefault(a, []).append(b)
+    circles = []
+    for start in after:
+        ways, queue = {start: [start]}, deque([start])
+        while queue:
+            for b in after.get(here := queue.popleft(), ()):
+                if b == start:
+                    circles.append(ways[here])
+                elif b not in ways:
+                    ways[b] = [*ways[here], b]
+                    queue.append(b)
+    if not circles:
+        return []
+    circle = min(circles, key=len)
+    return list(zip(circle, [*circle[1:], circle[0]], strict=True))
+
+
+@pytest.mark.parametrize("folder", folders([*IMPORTS, *INCLUDES]))
+def test_no_circle_of_files_or_folders(folder):
+    """Imports at any place count, and each joins the files or folders of one folder."""
+    edges = READ.siblings(folder, INCLUDES if folder.startswith("csrc") else IMPORTS)
+    lines = [
+        f"  {a} -> {b}: {edges[a, b][0]} imports {edges[a, b][1]}"
+        for a, b in shortest_circle(edges)
+    ]
+    assert not lines, "\n".join([f"a circle in {folder}:", *lines])
+
+
+def test_circles_are_found():
+    edges = dict.fromkeys([("a", "b"), ("b", "c"), ("c", "d"), ("d", "b"), ("d", "a")])
+    assert sorted(shortest_circle(edges)) == [("b", "c"), ("c", "d"), ("d", "b")]
+    assert shortest_circle({("a", "b"): None, ("a", "c"): None, ("b", "c"): None}) == []
+
+
+def test_nobody_imports_the_face_of_its_own_folder():
+    """A folder's ``__init__`` is above its contents."""
+    faults = [
+        f"{module} imports {other}"
+        for module, imported in IMPORTS.items()
+        for other in imported
+        if other.endswith(".__init__") and other != "batchkron.__init__"  # see LAYERS
+        if module.startswith(other.removesuffix("__init__"))
+    ]
+    assert not faults
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_are_relative_where_the_folder_is_installed_elsewhere(module):
+    """solvers/ is installed as batchkron.solvers: editors follow only relative imports there."""
+    places = ("batchkron.solvers", "batchkron.problems")
+    home = next((place for place in places if f"{module}.".startswith(f"{place}.")), None)
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom):
+            if home is None:
+                assert node.level == 0, f"{module}, line {node.lineno}: a relative import"
+            else:
+                own = f"{node.module}.".startswith(f"{home}.")
+                assert node.level or not own, f"{module}, line {node.lineno}: an absolute import"
+
+
+def test_only_native_imports_the_compiled_module():
+    users = [m for m in MODULES if "batchkron._core" in set(imports_of(m))]
+    assert users == ["batchkron.backends.cpu.native"]
+
+
+def test_only_one_module_imports_cupy():
+    users = [m for m in MODULES if any(n.split(".")[0] == "cupy" for n in imports_of(m))]
+    assert users == ["batchkron.backends.cuda.runtime.device"]
+
+
+def test_planners_need_no_cupy():
+    cuda = [m for m in MODULES if m.startswith("batchkron.backends.cuda")]
+    above = {"batchkron.backends.cuda.runtime.device"}
+    while more := {m for m in cuda if above.intersection(imports_of(m))} - above:
+        above |= more
+    assert {m.removeprefix("batchkron.backends.cuda.") for m in above} == NEEDS_A_DEVICE
+    script = (
+        "import importlib, sys\n"
+        "sys.modules['cupy'] = None  # as if it were not installed\n"
+        f"for name in {sorted(set(cuda) - above)}:\n"
+        "    importlib.import_module(name)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_importing_batchkron_loads_nothing_heavy():
+    script = (
+        "import sys, batchkron, batchkron.solvers, batchkron.problems\n"
+        "heavy = {'cupy', 'torch', 'mpi4py', 'matplotlib', 'click', 'tqdm'}\n"
+        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_picture_of_the_structure_is_up_to_date(tmp_path):
+    pictures = ROOT / "docs" / "pictures"
+    drawn = tmp_path / "structure.svg"
+    subprocess.run([sys.executable, str(pictures / "draw_structure.py"), str(drawn)], check=True)
+    same = drawn.read_text() == (pictures / "structure.svg").read_text()
+    assert same, "folders or their imports have changed: run docs/pictures/draw_structure.py"

@@ -1,0 +1,1 @@
+"""Runs device kernels on the CPU, lane by lane, from the templates that a device compiles."""
