@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).parents[1] / ".ci" / "same_bits"
+TOOL = Path(__file__).parents[2] / ".ci" / "same_bits"
 
 
 def run(*options):
