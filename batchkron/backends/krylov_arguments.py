@@ -1,4 +1,7 @@
-"""What the passes of Krylov methods are given: the layout of ``KrylovArguments`` of krylov.cuh."""
+"""What the passes of Krylov methods are given.
+
+The layout is that of ``KrylovArguments`` in ``csrc/krylov/common.hpp``.
+"""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/complex.hpp"
-#include "engine/kernel_table.hpp"
 #include "engine/pack.hpp"
+#include "simd/common/scalar.hpp"
+#include "simd/kron/table.hpp"
 
 namespace pybind11::detail {
 // batchkron's complex number has the layout and the NumPy dtype of std::complex.

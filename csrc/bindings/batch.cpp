@@ -5,7 +5,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
-#include "engine/batch_plan.hpp"
+#include "engine/batch/plan.hpp"
 
 namespace batchkron {
 namespace {

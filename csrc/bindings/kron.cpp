@@ -3,7 +3,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
-#include "engine/kron_plan.hpp"
+#include "engine/kron/plan.hpp"
 
 namespace batchkron {
 namespace {

@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.hpp"
-#include "engine/krylov_run.hpp"
+#include "engine/krylov/run.hpp"
 
 namespace batchkron {
 

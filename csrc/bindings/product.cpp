@@ -7,7 +7,7 @@
 
 #include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
-#include "engine/kron_plan.hpp"
+#include "engine/kron/plan.hpp"
 
 namespace batchkron {
 namespace {

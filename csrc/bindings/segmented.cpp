@@ -4,7 +4,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
-#include "engine/segmented_multiply.hpp"
+#include "engine/segmented/multiply.hpp"
 
 namespace batchkron {
 namespace {

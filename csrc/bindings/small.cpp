@@ -4,8 +4,8 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
-#include "engine/batched_gemm.hpp"
-#include "engine/explicit_kron.hpp"
+#include "engine/batch/gemm.hpp"
+#include "engine/kron/explicit_product.hpp"
 #include "engine/vector_sum.hpp"
 
 namespace batchkron {

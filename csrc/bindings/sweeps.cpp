@@ -6,7 +6,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
-#include "engine/sweep_plan.hpp"
+#include "engine/sweeps/plan.hpp"
 
 namespace batchkron {
 namespace {

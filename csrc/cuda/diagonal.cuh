@@ -5,8 +5,8 @@
 // `repeated`, inner is 1 and period is count. Elements need their own alignment only.
 #pragma once
 
-#include "launch_order.cuh"
-#include "scalar.cuh"
+#include "cuda/common/launch_order.cuh"
+#include "cuda/common/scalar.cuh"
 
 namespace batchkron {
 

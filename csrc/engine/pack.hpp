@@ -1,7 +1,7 @@
-// Factors in the layout that the kernels read (contract: kernel_table.hpp).
+// Factors in the layout that the kernels read (contract: simd/kron/table.hpp).
 #pragma once
 
-#include "engine/kernel_table.hpp"
+#include "simd/kron/table.hpp"
 
 namespace batchkron {
 

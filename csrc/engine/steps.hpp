@@ -4,7 +4,7 @@
 #include <new>
 #include <vector>
 
-#include "engine/step.hpp"
+#include "simd/common/step.hpp"
 
 namespace batchkron {
 

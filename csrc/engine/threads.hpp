@@ -1,7 +1,7 @@
 // The number of threads, and how work is spread over them.
 #pragma once
 
-#include "engine/kernel_table.hpp"
+#include "simd/kron/table.hpp"
 
 namespace batchkron {
 

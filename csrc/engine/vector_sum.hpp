@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/threads.hpp"
-#include "engine/vector_sum_table.hpp"
+#include "simd/vector_sums/table.hpp"
 
 namespace batchkron {
 

@@ -195,7 +195,7 @@ class KrylovSpace:
         Parameters
         ----------
         names : sequence of str
-            Of the passes, in csrc/cuda/krylov_*.cuh.
+            Of the passes, in csrc/krylov.
         vectors : sequence of ndarray or None
             In the order that these passes give; None for one that they do not use.
         columns : int

@@ -280,16 +280,19 @@ def systems(rng, dtype, small):
 
 # what each part runs, and the templates that it must have reached
 PARTS = {
-    "registers": (registers, {"kron_registers.cuh"}),
-    "fibres": (fibres, {"kron_fibres.cuh"}),
-    "slices": (slices, {"kron_slices.cuh"}),
-    "panels": (panels, {"kron_panels.cuh"}),
-    "modes": (modes, {"kron_group.cuh"}),
-    "batches": (batches, {"batched_kron.cuh", "batched_registers.cuh", "batched_slices.cuh"}),
-    "systems": (systems, {"kron_sum.cuh", "krylov_systems.cuh"}),
-    "units": (units, {"batched_units.cuh", "batched_unit_slices.cuh"}),
-    "segmented": (segmented, {"segmented_multiply.cuh", "staged_sums.cuh"}),
-    "explicit": (explicit, {"explicit_kron.cuh", "explicit_segments.cuh"}),
+    "registers": (registers, {"cuda/kron/registers/kernel.cuh"}),
+    "fibres": (fibres, {"cuda/kron/fibres/kernel.cuh"}),
+    "slices": (slices, {"cuda/kron/slices.cuh"}),
+    "panels": (panels, {"cuda/kron/panels.cuh"}),
+    "modes": (modes, {"cuda/kron/general.cuh"}),
+    "batches": (
+        batches,
+        {"cuda/batch/general.cuh", "cuda/batch/registers.cuh", "cuda/batch/slices.cuh"},
+    ),
+    "systems": (systems, {"cuda/kron_sum/systems.cuh", "cuda/krylov/systems.cuh"}),
+    "units": (units, {"cuda/batch/matrix_units.cuh", "cuda/batch/unit_slices.cuh"}),
+    "segmented": (segmented, {"cuda/segmented/general.cuh", "cuda/segmented/staged.cuh"}),
+    "explicit": (explicit, {"cuda/explicit/bands.cuh", "cuda/explicit/segments.cuh"}),
 }
 
 

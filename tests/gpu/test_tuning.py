@@ -210,7 +210,9 @@ def test_programs_are_compiled_by_other_processes(cupy):
     from batchkron.backends.cuda.tuning.compilers import Compilers
 
     with Compilers(options_for(0), 2) as compilers:
-        wrong = [compilers.submit(Program("scalar.cuh", f"nothing<{k}>")) for k in range(3)]
+        wrong = [
+            compilers.submit(Program("cuda/common/scalar.cuh", f"nothing<{k}>")) for k in range(3)
+        ]
         for future in wrong:
             with pytest.raises(RejectedError):
                 future.result(120)

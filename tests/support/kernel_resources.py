@@ -154,6 +154,23 @@ SLICED = [  # sizes of the modes, columns, dtype
 ]
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
+TEMPLATES = {  # the kernel that a header defines
+    "cuda/batch/general.cuh": "batched_kron",
+    "cuda/batch/matrix_units.cuh": "batched_units",
+    "cuda/batch/registers.cuh": "batched_registers",
+    "cuda/batch/slices.cuh": "batched_slices",
+    "cuda/batch/unit_slices.cuh": "batched_unit_slices",
+    "cuda/explicit/bands.cuh": "explicit_kron",
+    "cuda/explicit/segments.cuh": "explicit_segments",
+    "cuda/kron/fibres/kernel.cuh": "kron_fibres",
+    "cuda/kron/general.cuh": "kron_group",
+    "cuda/kron/panels.cuh": "kron_panels",
+    "cuda/kron/registers/kernel.cuh": "kron_registers",
+    "cuda/kron/slices.cuh": "kron_slices",
+    "cuda/segmented/general.cuh": "segmented_multiply",
+    "cuda/segmented/staged.cuh": "staged_sums",
+}
+
 # factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; the dtypes take turns
 SHAPES = [
     ([(1, 1)], 1, 1),
@@ -451,7 +468,8 @@ def systems_kernels(dtype, capability):
 
 def rows_of(kernels):
     """Kernels as the table has them."""
-    return [[k.header.removesuffix(".cuh"), k.registers, k.stack] for k in kernels]
+    names = [k.header.removeprefix("cuda/").removesuffix(".cuh") for k in kernels]
+    return [[name, k.registers, k.stack] for name, k in zip(names, kernels, strict=True)]
 
 
 def all_kernels(capability):

@@ -187,7 +187,7 @@ def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPass
 def krylov_passes(
     names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
 ) -> KrylovPasses:
-    """Return passes of a Krylov method by their names in csrc/cuda/krylov_*.cuh."""
+    """Return passes of a Krylov method by their names in csrc/krylov."""
     return _krylov_sequence(names, dtype)
 
 

@@ -290,7 +290,7 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
     """Return the kernel of a batch list."""
     scalar = SCALARS[dtype]
     return Program(
-        "batched_kron.cuh",
+        "cuda/batch/general.cuh",
         template_type(
             "batched_kron",
             scalar,
@@ -308,7 +308,7 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     """Return the kernel of one pass of a Kron-Matmul."""
     scalar = SCALARS[dtype]
     return Program(
-        "kron_group.cuh",
+        "cuda/kron/general.cuh",
         template_type(
             "kron_group",
             scalar,

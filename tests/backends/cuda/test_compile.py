@@ -71,7 +71,7 @@ AGAIN = "if this is meant, write the table again: python tests/support/kernel_re
 @pytest.mark.parametrize("index", range(len(SHAPES)), ids=label_of)
 def test_templates_compile(index, capability):
     for kernel in kernels_of(index, capability):
-        assert kernel.header.removesuffix(".cuh") in kernel.name
+        assert cuda_kernels.TEMPLATES[kernel.header] in kernel.name
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -86,7 +86,7 @@ def test_kernels_take_no_more_registers_than_before(index, capability, table):
 @pytest.mark.parametrize("capability", DEVICES)
 def test_explicit_products_compile(dtype, capability):
     for kernel in explicit_kernels(dtype, capability):
-        assert kernel.header.removesuffix(".cuh") in kernel.name
+        assert cuda_kernels.TEMPLATES[kernel.header] in kernel.name
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -146,7 +146,7 @@ def test_whole_iterations_of_many_systems_compile(dtype, capability):
 def test_sums_over_edges_compile_and_take_no_more_registers(dtype, capability, table):
     kernels = segmented_kernels(dtype, capability)
     for kernel in kernels:
-        assert kernel.header.removesuffix(".cuh") in kernel.name
+        assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
     grown = list(growth(kernels, table[f"{kernel_resources.SEGMENTED} {dtype}"]))
     assert not grown, "\n".join([*grown, AGAIN])
 
@@ -212,7 +212,10 @@ def test_spilled_registers_are_seen_in_the_machine_code():
 
 def test_a_kernel_that_grows_is_named():
     before = [["kron_group", 40, 0]]
-    same, larger = Kernel("kron_group.cuh", "f", 48, 0), Kernel("kron_group.cuh", "f", 49, 8)
+    same, larger = (
+        Kernel("cuda/kron/general.cuh", "f", 48, 0),
+        Kernel("cuda/kron/general.cuh", "f", 49, 8),
+    )
     assert not list(growth([same], before))
     registers, stack = growth([larger], before)
     assert "49 registers, 40" in registers
@@ -270,7 +273,7 @@ def test_krylov_methods_are_described_as_in_the_kernels(dtype):
         words = member.name.title().split("_")
         return names.get(member.name, "k" + "".join(words))
 
-    lines = ['#include "krylov_gmres.cuh"', "using namespace batchkron::device;"]
+    lines = ['#include "krylov/gmres.hpp"', "using namespace batchkron::device;"]
     for member in [*Progress, *Field, *Flag]:
         lines.append(f"static_assert({constant(member)} == {int(member)});")
     sizes = {"kStateFields": STATE_FIELDS, "kMostSums": MOST_SUMS, "kVectors": MOST_VECTORS}

@@ -131,7 +131,9 @@ def compiled(programs, folder, architecture=900, change=lambda name, text: text)
         what went wrong, "" if nothing did.
     """
     for name, text in device_sources().items():
-        (folder / name).write_text(translated(change(name, text)))
+        header = folder / name
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(translated(change(name, text)))
     lines = [
         f"#define __CUDA_ARCH__ {architecture}",
         '#include "instructions.hpp"',

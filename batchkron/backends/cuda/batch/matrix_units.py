@@ -1,7 +1,7 @@
 """How products of a batch list of real elements are cut for matrix units of double precision.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batched_units.cuh``.
+``csrc/cuda/batch/matrix_units.cuh``.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
     )
     matrices = (unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast))
     return Program(
-        "batched_units.cuh",
+        "cuda/batch/matrix_units.cuh",
         template_type(
             "batched_units",
             SCALARS[dtype],

@@ -1,7 +1,7 @@
 """The passes of a product over a block in registers: which modes go together, where elements lie.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batched_registers.cuh``.
+``csrc/cuda/batch/registers.cuh``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a product of a batch list is cut into what threads hold in registers.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batched_registers.cuh``.
+``csrc/cuda/batch/registers.cuh``.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
     flags = flag(tiling.short_ids), flag(tiling.identities)
     passes = map(_batch_pass, tiling.passes)
     return Program(
-        "batched_registers.cuh",
+        "cuda/batch/registers.cuh",
         template_type(
             "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers",
             SCALARS[dtype],

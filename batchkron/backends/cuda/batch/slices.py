@@ -1,7 +1,7 @@
 """How products of a batch list are cut into slices that threads hold, without shared memory.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batched_slices.cuh``.
+``csrc/cuda/batch/slices.cuh``.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
         stride //= tiling.steps[s].C
         exchanged.append(template_type("ExchangedMode", s, tiling.steps[s].C, stride))
     return Program(
-        "batched_slices.cuh",
+        "cuda/batch/slices.cuh",
         template_type(
             "batched_slices",
             SCALARS[dtype],

@@ -1,7 +1,7 @@
 """How products of a batch list of real elements are cut where warps share one on matrix units.
 
 Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batched_unit_slices.cuh``.
+``csrc/cuda/batch/unit_slices.cuh``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> 
     """Return the kernel of a batch list whose products warps share on matrix units."""
     elements = (step.C * step.K for step in tiling.steps)
     return Program(
-        "batched_unit_slices.cuh",
+        "cuda/batch/unit_slices.cuh",
         template_type(
             "batched_unit_slices",
             SCALARS[dtype],

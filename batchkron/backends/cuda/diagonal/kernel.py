@@ -14,7 +14,7 @@ from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, temp
 def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
     """Return the kernel of products with diagonal matrices."""
     options = SCALARS[dtype], threads, flag(repeated)
-    return Program("diagonal.cuh", template_type("diagonal_multiply", *options))
+    return Program("cuda/diagonal.cuh", template_type("diagonal_multiply", *options))
 
 
 @cache

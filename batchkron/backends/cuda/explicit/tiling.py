@@ -397,7 +397,7 @@ def explicit_program(dtype: np.dtype[np.generic], kernel: ExplicitKernel) -> Pro
     offset = "batchkron::Index" if kernel.wide else "unsigned"
     share = kernel.threads, kernel.words, kernel.batch, flag(kernel.streaming)
     return Program(
-        "explicit_kron.cuh", template_type("explicit_kron", SCALARS[dtype], *word, offset, *share)
+        "cuda/explicit/bands.cuh", template_type("explicit_kron", SCALARS[dtype], *word, offset, *share)
     )
 
 
@@ -405,7 +405,7 @@ def segments_program(dtype: np.dtype[np.generic], kernel: SegmentKernel) -> Prog
     """Return the kernel of the explicit product in segments."""
     word = kernel.elements, kernel.bytes, kernel.threads, flag(kernel.streaming)
     return Program(
-        "explicit_segments.cuh", template_type("explicit_segments", SCALARS[dtype], *word)
+        "cuda/explicit/segments.cuh", template_type("explicit_segments", SCALARS[dtype], *word)
     )
 
 

@@ -1,6 +1,6 @@
 """How one factor that is too large for shared memory is cut: panels of it and of the fibres.
 
-Its kernel is ``csrc/cuda/kron_panels.cuh``: single precision and complex numbers on ordinary cores,
+Its kernel is ``csrc/cuda/kron/panels.cuh``: single precision and complex numbers on ordinary cores,
 double precision on matrix units. Pure arithmetic on sizes, without any device.
 """
 
@@ -201,7 +201,7 @@ def panel_program(tile: PanelTile) -> Program:
     sizes = tile.C, tile.K, flag(tile.along), cut.fibres, cut.results, cut.depth
     share = cut.rows, cut.columns, cut.threads, cut.stages, cut.blocks
     return Program(
-        "kron_panels.cuh",
+        "cuda/kron/panels.cuh",
         template_type(
             "kron_panels", SCALARS[tile.dtype], template_type("PanelCut", *sizes, *share)
         ),

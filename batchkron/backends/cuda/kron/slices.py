@@ -2,7 +2,7 @@
 
 A tile has the first mode of a group, the lead, and slices along it. A slice is multiplied along all
 other modes, and threads keep its results until the last slice has come, see
-``csrc/cuda/kron_slices.cuh``. In single precision slices may be tiles, too, without a lead. Modes
+``csrc/cuda/kron/slices.cuh``. In single precision slices may be tiles, too, without a lead. Modes
 that are neighbours stand for one of 8 or 16 where their sizes multiply to that. Pure arithmetic on
 sizes, without any device.
 """
@@ -236,6 +236,6 @@ def kron_slices_program(dtype: np.dtype[np.generic], tile: SliceTile) -> Program
     outer = template_type("OuterEights" if eights else "OuterSixteen", *map(one, tile.outer))
     modes = one(tile.lead) if tile.lead else _NO_LEAD, outer, inner
     return Program(
-        "kron_slices.cuh",
+        "cuda/kron/slices.cuh",
         template_type("kron_slices", SCALARS[dtype], *modes, tile.slots, tile.held),
     )

@@ -64,7 +64,7 @@ def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
 def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
     """Return the kernel of Kronecker sums of many systems."""
     return Program(
-        "kron_sum.cuh", template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling))
+        "cuda/kron_sum/systems.cuh", template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling))
     )
 
 

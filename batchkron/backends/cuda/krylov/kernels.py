@@ -21,7 +21,7 @@ _SMALL = 8192  # unknowns for which one block is quicker than several kernels
 _PART_THREADS = 256
 _LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
 _BLOCKS_PER_PROCESSOR = 4
-_HELD = 4  # kHeld of krylov_basis.cuh; kRow is _PART_THREADS
+_HELD = 4  # kHeld of cuda/krylov/basis.cuh; kRow is _PART_THREADS
 # Threads over the basis where a multiprocessor has one block at most: all its registers.
 _PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
 BASIS_KERNELS = {  # of the passes of GMRES over its basis
@@ -173,7 +173,7 @@ def krylov_program(
     scalar = SCALARS[dtype]
     passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
     kernel = "krylov_whole" if whole else "krylov_part"
-    return Program("krylov_passes.cuh", template_type(kernel, scalar, threads, *passes))
+    return Program("cuda/krylov/passes.cuh", template_type(kernel, scalar, threads, *passes))
 
 
 def basis_program(
@@ -182,7 +182,7 @@ def basis_program(
     """Return the kernel of passes of ``BASIS_KERNELS``; ``staged`` matters to all but the last."""
     kernel = BASIS_KERNELS[tuple(names)]
     options = [] if kernel == "krylov_combine" else [flag(staged)]
-    return Program("krylov_basis.cuh", template_type(kernel, SCALARS[dtype], threads, *options))
+    return Program("cuda/krylov/basis.cuh", template_type(kernel, SCALARS[dtype], threads, *options))
 
 
 def krylov_systems_program(
@@ -198,4 +198,4 @@ def krylov_systems_program(
         else:
             types.append(template_type("device::Product", *stage.vectors))
     of = scalar, system_sum_type(dtype, tiling), kept, count
-    return Program("krylov_systems.cuh", template_type("krylov_systems", *of, *types))
+    return Program("cuda/krylov/systems.cuh", template_type("krylov_systems", *of, *types))

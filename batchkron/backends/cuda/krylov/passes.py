@@ -102,7 +102,7 @@ def _passes_on(
 def krylov_passes(
     names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
 ) -> Passes:
-    """Return passes by their names in csrc/cuda/krylov_*.cuh."""
+    """Return passes by their names in csrc/krylov."""
     return _passes_on(current_device(), names, dtype, n, systems, restart)
 
 

@@ -41,7 +41,7 @@ class Launch(DeviceLaunch):
     A call brings the stream as of `ready_stream`, the addresses that the arguments begin with, and
     the scalars that they end with, if there are any. Threads may share it. Where the device and its
     driver can, the kernel is sent to the device while those before it on the stream end, and
-    waits there (csrc/cuda/launch_order.cuh).
+    waits there (csrc/cuda/common/launch_order.cuh).
     """
 
     def __init__(

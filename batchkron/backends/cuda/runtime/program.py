@@ -1,13 +1,14 @@
 """The device templates, and what a specialisation of one is; each family says which it compiles.
 
 A program is a header of ``csrc/cuda`` and a name expression in C++; NVRTC compiles it for the exact
-shape. Nothing here needs a device.
+shape. Headers have the names by which they include each other: their paths below ``csrc``. Nothing
+here needs a device.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -15,6 +16,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import numpy as np
+
+_FOLDERS = ("cuda", "krylov")  # of csrc, that the device's compiler reads
 
 SCALARS = {
     np.dtype(np.float32): "float",
@@ -43,20 +46,30 @@ class Program:
         if not self.constants:
             return include
         return (
-            '#include "scalar.cuh"\n'
+            '#include "cuda/common/scalar.cuh"\n'
             f"#define BATCHKRON_SCALAR {self.scalar}\n"
             f"#define BATCHKRON_CONSTANTS {self.constants}\n{include}"
         )
 
 
 def _sources_folder() -> Traversable:
-    """Return the folder of the templates.
+    """Return the folder ``csrc``.
 
-    Wheels hold it as ``batchkron/cuda``. An editable install leaves files where they are in the
-    source tree: ``csrc/cuda`` beside the package.
+    Wheels hold what the device needs of it as ``batchkron/csrc``. An editable install leaves files
+    where they are in the source tree: ``csrc`` beside the package.
     """
-    packaged = files("batchkron") / "cuda"
-    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "csrc" / "cuda"
+    packaged = files("batchkron") / "csrc"
+    return packaged if packaged.is_dir() else Path(__file__).parents[4] / "csrc"
+
+
+def _headers(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of every header below a folder."""
+    for entry in folder.iterdir():
+        name = f"{path}/{entry.name}"
+        if entry.is_dir():
+            yield from _headers(entry, name)
+        elif name.endswith((".cuh", ".hpp")):
+            yield name, entry.read_text()
 
 
 @lru_cache(maxsize=1)
@@ -68,11 +81,12 @@ def device_sources() -> Mapping[str, str]:
     FileNotFoundError
         If the installation lacks them.
     """
-    folder = _sources_folder()
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".cuh")]
+    csrc = _sources_folder()
+    folders = [name for name in _FOLDERS if (csrc / name).is_dir()]
+    found = [header for name in folders for header in _headers(csrc / name, name)]
     if not found:
-        raise FileNotFoundError(f"{folder} holds no device templates; install batchkron again")
-    return {entry.name: entry.read_text() for entry in sorted(found, key=lambda e: e.name)}
+        raise FileNotFoundError(f"{csrc} holds no device templates; install batchkron again")
+    return dict(sorted(found))
 
 
 def compile_options(compute_capability: str) -> tuple[str, ...]:

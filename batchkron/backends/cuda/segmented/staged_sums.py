@@ -1,6 +1,6 @@
 """How sums over edges are cut where children are staged in shared memory, and their loads.
 
-Pure arithmetic, without any device: ``csrc/cuda/staged_sums.cuh`` has the kernel's contract.
+Pure arithmetic, without any device: ``csrc/cuda/segmented/staged.cuh`` has the kernel's contract.
 """
 
 from __future__ import annotations
@@ -276,4 +276,4 @@ def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Pr
     cut = template_type("StagedCut", *numbers, flag(tiling.between))
     bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
     name = template_type("staged_sums", SCALARS[dtype], cut, *bundles)
-    return Program("staged_sums.cuh", name)
+    return Program("cuda/segmented/staged.cuh", name)

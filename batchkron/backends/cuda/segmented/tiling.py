@@ -1,6 +1,6 @@
 """How sums of mode multiplies over lists of edges are cut for a device, and their tables.
 
-Pure arithmetic, without any device: ``csrc/cuda/segmented_multiply.cuh`` has the kernel's contract.
+Pure arithmetic, without any device: ``csrc/cuda/segmented/general.cuh`` has the kernel's contract.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
         for mode in tiling.modes
     )
     return Program(
-        "segmented_multiply.cuh", template_type("segmented_multiply", SCALARS[dtype], cut, *modes)
+        "cuda/segmented/general.cuh", template_type("segmented_multiply", SCALARS[dtype], cut, *modes)
     )
 
 

@@ -250,47 +250,47 @@ def run_often(case, launch, rng, **options):
 MISTAKES = {
     "infinities meet the padding": (
         (7, 7),
-        ("unit_multiply.cuh", "lane)) first[i] = 0;", "lane)) first[i] += 0;"),
+        ("cuda/batch/unit_multiply.cuh", "lane)) first[i] = 0;", "lane)) first[i] += 0;"),
         {"infinite": "factor"},
     ),
     "an infinite weight meets the padding": (
         (7, 7),
-        ("unit_multiply.cuh", "if (Rows::has_step(s, lane)) slow", "slow"),
+        ("cuda/batch/unit_multiply.cuh", "if (Rows::has_step(s, lane)) slow", "slow"),
         {"weighted": True, "infinite": "weight"},
     ),
     "an infinite share meets the padding": (
         (2, 3, 8, 7),
-        ("unit_multiply.cuh", "Columns::has_step(s, lane) ? sum : 0", "sum"),
+        ("cuda/batch/unit_multiply.cuh", "Columns::has_step(s, lane) ? sum : 0", "sum"),
         {"infinite": "factor"},
     ),
     "a slice is not waited for": (
         (12, 12, 12),
-        ("batched_unit_slices.cuh", "__syncthreads();  // others read", "// others read"),
+        ("cuda/batch/unit_slices.cuh", "__syncthreads();  // others read", "// others read"),
         {},
     ),
     "matrices are overwritten while others read them": (
         (12, 12, 12),
-        ("batched_unit_slices.cuh", "round % 3", "round % 2"),
+        ("cuda/batch/unit_slices.cuh", "round % 3", "round % 2"),
         {"weighted": True},
     ),
     "sums of the lanes beyond a power of two are lost": (
         (3, 3, 3, 3),
-        ("batched_slices.cuh", "if (place < lanes - whole) sums[i] =", "if (false) sums[i] ="),
+        ("cuda/batch/slices.cuh", "if (place < lanes - whole) sums[i] =", "if (false) sums[i] ="),
         {},
     ),
     "lanes beyond a power of two write": (
         (3, 3, 3, 3),
-        ("batched_slices.cuh", "if (whole * parts < 32 && place >= whole) end = 0;", ""),
+        ("cuda/batch/slices.cuh", "if (whole * parts < 32 && place >= whole) end = 0;", ""),
         {},
     ),
     "lanes that are left over write": (
         (2, 7, 7),
-        ("batched_slices.cuh", "if (whole * parts < 32 &&", "if (whole < lanes &&"),
+        ("cuda/batch/slices.cuh", "if (whole * parts < 32 &&", "if (whole < lanes &&"),
         {},
     ),
     "results are placed as if the first mode were split": (
         (3, 3, 3),
-        ("batched_slices.cuh", "(r / to * K + k)", "(k * (output / to) + r / to)"),
+        ("cuda/batch/slices.cuh", "(r / to * K + k)", "(k * (output / to) + r / to)"),
         {},
     ),
 }
@@ -301,7 +301,7 @@ def test_mistakes_are_seen(name, tmp_path):
     sizes, made, options = MISTAKES[name]
     factors = [n if isinstance(n, tuple) else (n, n) for n in sizes]
     what = factors, np.dtype(np.float64), 4, 36, True
-    case = sliced_case(*what, True) if made[0] == "batched_slices.cuh" else case_of(*what)
+    case = sliced_case(*what, True) if made[0] == "cuda/batch/slices.cuh" else case_of(*what)
     (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):

@@ -74,34 +74,34 @@ def test_other_knobs_give_the_same_bits(tmp_path):
 
 
 MISTAKES = {
-    "a slice is not waited for": (0, "kron_slices.cuh", "wait_for_copies<slots - 2>();", ";"),
+    "a slice is not waited for": (0, "cuda/kron/slices.cuh", "wait_for_copies<slots - 2>();", ";"),
     "a tile's first slice is not waited for": (
         0,
-        "kron_slices.cuh",
+        "cuda/kron/slices.cuh",
         "wait_for_copies<slots - 1>();",
         ";",
     ),
     "a slice is overwritten while others read it": (
         0,
-        "kron_slices.cuh",
+        "cuda/kron/slices.cuh",
         "__syncthreads();\n      if (!first) ask();",
         "if (!first) ask();",
     ),
     "inner modes begin before outer ones end": (
         7,
-        "kron_slices.cuh",
+        "cuda/kron/slices.cuh",
         "outer.run(here, middle, warp, lane);\n      __syncthreads();",
         "outer.run(here, middle, warp, lane);",
     ),
     "earlier kernels are not waited for": (
         0,
-        "launch_order.cuh",
+        "cuda/common/launch_order.cuh",
         "#if __CUDA_ARCH__ >= 900",
         "#if __CUDA_ARCH__ >= 9000",
     ),
     "a word is written where an element begins": (
         0,
-        "kron_slices.cuh",
+        "cuda/kron/slices.cuh",
         "reinterpret_cast<unsigned long long>(first) % 16 == 0",
         "true",
     ),

@@ -1,7 +1,7 @@
 """Ways to multiply the fibres of tiles in place, and the estimated cycles of each.
 
 A way is the size of a tile, the warps that share it and what a warp takes of its fibres, see
-``csrc/cuda/kron_fibres.cuh``. Pure arithmetic on sizes, without any device.
+``csrc/cuda/kron/fibres/kernel.cuh``. Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations

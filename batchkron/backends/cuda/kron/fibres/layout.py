@@ -1,7 +1,7 @@
 """Where a tile of a Kron-Matmul of large factors lies in shared memory.
 
 Strides are those with the fewest bank conflicts over all passes of the tile; with them, a tile is
-all that ``csrc/cuda/kron_fibres.cuh`` is compiled for. Pure arithmetic on sizes.
+all that ``csrc/cuda/kron/fibres/kernel.cuh`` is compiled for. Pure arithmetic on sizes.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
     direct = template_type("DirectTarget", tile.step, _axes_type(tile.rows))
     return Program(
-        "kron_fibres.cuh",
+        "cuda/kron/fibres/kernel.cuh",
         template_type(
             "kron_fibres",
             SCALARS[dtype],

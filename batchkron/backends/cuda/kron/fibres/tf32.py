@@ -1,6 +1,6 @@
 """What multiplying fibres of single precision costs on matrix units, whose operands have 11 bits.
 
-See ``csrc/cuda/tf32_multiply.cuh``. Pure arithmetic on sizes, without any device.
+See ``csrc/cuda/kron/fibres/tf32.cuh``. Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations

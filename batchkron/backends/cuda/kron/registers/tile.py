@@ -1,7 +1,7 @@
 """The kernel of neighbouring small factors that go through registers, and what it is compiled for.
 
 Its tile, the elements that a thread holds, threads, thread blocks: by rule, or with given knobs.
-The kernel is ``csrc/cuda/kron_registers.cuh``. Pure arithmetic on sizes, without any device.
+The kernel is ``csrc/cuda/kron/registers/kernel.cuh``. Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program
     shape = (tile.slices, tile.columns, tile.R, math.prod(tile.inputs), math.prod(tile.outputs))
     room = (tile.buffer, tile.buffers, tile.threads, tile.blocks)
     return Program(
-        "kron_registers.cuh",
+        "cuda/kron/registers/kernel.cuh",
         template_type(
             "kron_registers",
             scalar,

@@ -101,39 +101,43 @@ def one_mode(size, L, R, itemsize=4, **wanted):
 MISTAKES = {
     "a tile is not waited for": (
         one_mode(32, 40, 1, stages=2, slices=4, teams=2, warps=2),
-        ("kron_fibres.cuh", "wait_for_copies<Tile::stages - 1>();", ""),
+        ("cuda/kron/fibres/kernel.cuh", "wait_for_copies<Tile::stages - 1>();", ""),
     ),
     "a tile is overwritten while others read it": (
         one_mode(32, 200, 1, stages=1, slices=16, teams=1, warps=8),
         (
-            "kron_fibres.cuh",
+            "cuda/kron/fibres/kernel.cuh",
             "const auto refill = [&] {\n        sync_team(team);",
             "const auto refill = [&] {",
         ),
     ),
     "a piece is asked for before it is read": (
         one_mode(64, 300, 1, stages=1, warps=1, slices=32, teams=4),
-        ("fibre_refill.cuh", "+ begin * entry;", "+ (begin + piece) % Last::C * entry;"),
+        ("cuda/kron/fibres/refill.cuh", "+ begin * entry;", "+ (begin + piece) % Last::C * entry;"),
     ),
     "rows beyond the last one are read": (
         one_mode(64, 70, 1, stages=1, warps=1, slices=32, teams=4),
-        ("kron_fibres.cuh", "if (i * jump < left) use", "use"),
+        ("cuda/kron/fibres/kernel.cuh", "if (i * jump < left) use", "use"),
     ),
     "a word is written where an element begins": (
         one_mode(16, 30, 1, stages=1, warps=1, slices=8, teams=4),
-        ("kron_fibres.cuh", "reinterpret_cast<unsigned long long>(first) % bytes == 0", "true"),
+        (
+            "cuda/kron/fibres/kernel.cuh",
+            "reinterpret_cast<unsigned long long>(first) % bytes == 0",
+            "true",
+        ),
     ),
     "some lanes are left out of a shuffle": (
         one_mode(16, 30, 1, stages=1, warps=1, slices=8, teams=4),
         (
-            "fibre_multiply.cuh",
+            "cuda/kron/fibres/multiply.cuh",
             "Reader reader(tile",
             "if (lane == 3) __syncwarp();\n    Reader reader(tile",
         ),
     ),
     "a ring's tile is not waited for": (
         one_mode(128, 90, 1, itemsize=8, stages=RING, slices=8),
-        ("kron_fibres.cuh", "full[stage].wait(n / stages);", ""),
+        ("cuda/kron/fibres/kernel.cuh", "full[stage].wait(n / stages);", ""),
     ),
 }
 

@@ -1,0 +1,97 @@
+// y[outputs[b]] += alpha weights[b] (A_1b x ... x A_db) x[inputs[b]] over a batch list.
+#pragma once
+
+#include "cuda/common/launch_order.cuh"
+#include "cuda/common/mode_multiply.cuh"
+#include "cuda/common/team.cuh"
+
+namespace batchkron {
+
+// x is (outer, num_inputs, input_size, inner) and y likewise, contiguous; entry e of outer is of
+// system e mod systems. ids is (products, steps), -1 for an identity; weights is (systems or 1,
+// products) or null for ones. owner: products are sorted by output, those of output o begin at
+// starts[o], and y is overwritten unless `accumulate`. Otherwise outputs[b] is added to.
+template <class T, class Steps>
+struct BatchArguments {
+  const T* x;
+  T* y;
+  T* workspace;  // of buffers that do not fit in shared memory, for each thread block
+  const int* ids;
+  const Index* inputs;
+  const Index* outputs;
+  const Index* starts;
+  const T* weights;
+  Steps steps;
+  Index products, outer, inner, num_inputs, num_outputs, input_size, output_size;
+  Index systems, weight_system;
+  Index staged;  // elements of shared memory for factors, before the buffers
+  Index buffer;  // elements of one buffer
+  Index team;    // elements of shared memory of one team
+  Index accumulate;
+  T alpha;
+};
+
+// One team evaluates a product in two buffers of (block, `width` entries of inner). atomic: one
+// product a team at a time, added atomically. owner: one output a team at a time, its products
+// summed in their order in a third buffer, the same bits from run to run.
+template <class T, class Steps, int width, int threads, bool owner, bool is_staged, bool in_shared>
+__global__ void __launch_bounds__(Team<threads>::block)
+    batched_kron(const BatchArguments<T, Steps> a) {
+  wait_for_earlier_kernels();
+  using Size = typename Choice<in_shared, int, Index>::Type;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  const Team<threads> team;
+  T* const staged = reinterpret_cast<T*>(shared_memory) + team.index() * a.team;
+  const Index block = blockIdx.x + Index(gridDim.x) * blockIdx.y;
+  constexpr int count = owner ? 3 : 2;
+  T* const buffers = in_shared ? staged + a.staged : a.workspace + block * count * a.buffer;
+  T* const sum = buffers + 2 * a.buffer;
+
+  // each thread keeps to one column w of its team's tiles, and to the same rows m
+  const int w = team.rank() % width, first_row = team.rank() / width, rows = team.size / width;
+  const Index tiles = (a.inner + width - 1) / width;
+  const Index units = owner ? a.num_outputs : a.products;
+  for (Index slab = blockIdx.y; slab < a.outer * tiles; slab += gridDim.y) {
+    const Index e = slab / tiles, column = slab % tiles * width + w, system = e % a.systems;
+    const bool inside = column < a.inner;
+    for (Index unit = Index(blockIdx.x) * team.count + team.index(); unit < units;
+         unit += Index(gridDim.x) * team.count) {
+      const Index begin = owner ? a.starts[unit] : unit;
+      const Index end = owner ? a.starts[unit + 1] : unit + 1;
+      const Index output = owner ? unit : a.outputs[unit];
+      T* const target = a.y + (e * a.num_outputs + output) * a.output_size * a.inner + column;
+      for (Index b = begin; b < end; ++b) {
+        const int* const ids = a.ids + b * a.steps.count;
+        const T* const source =
+            a.x + (e * a.num_inputs + a.inputs[b]) * a.input_size * a.inner + column;
+        team.sync();  // the buffers are free again
+        if constexpr (is_staged)
+          stage_factors<Size>(a.steps, ids, system, staged, team.rank(), team.size);
+        for (Size m = first_row; m < a.input_size; m += rows)
+          buffers[m * width + w] = inside ? source[m * a.inner] : T{};
+        team.sync();
+        const T* const result = run_steps<is_staged, Size>(
+            a.steps, ids, system, staged, Size(width), buffers, buffers + a.buffer, team);
+        const T weight =
+            a.weights ? multiply(a.alpha, a.weights[system * a.weight_system + b]) : a.alpha;
+        for (Size m = first_row; m < a.output_size; m += rows) {
+          const Size i = m * width + w;
+          const T previous = owner && b > begin ? sum[i] : T{};
+          const T value = multiply_add(previous, weight, result[i]);
+          if (owner)
+            sum[i] = value;
+          else if (inside)
+            atomic_add(target + m * a.inner, value);
+        }
+      }
+      if (owner && inside)
+        for (Size m = first_row; m < a.output_size; m += rows) {
+          const T value = end > begin ? sum[m * width + w] : T{};
+          T* const element = target + m * a.inner;
+          *element = a.accumulate ? multiply_add(*element, T{1}, value) : value;
+        }
+    }
+  }
+}
+
+}  // namespace batchkron

@@ -1,0 +1,424 @@
+// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]], single vectors, blocks
+// and sums in registers.
+#pragma once
+
+#include "cuda/batch/held_modes.cuh"
+#include "cuda/batch/list.cuh"
+#include "cuda/common/asynchronous_copy.cuh"
+#include "cuda/common/cluster.cuh"
+#include "cuda/common/launch_order.cuh"
+
+namespace batchkron {
+
+// One pass: thread `rank` of a team reads items rank, rank + team, ... of the block, multiplies them
+// along the held modes and writes them back.
+template <class Held_, class Spread_>
+struct RegisterPass {
+  using Held = Held_;
+  using Spread = Spread_;
+};
+
+// The parts of a product in shared memory, in elements: the block, `gap` elements of padding after
+// each `run` of it, then the matrices. `elements` are those of each step's matrix. A block that is
+// no whole number of 16-byte words is copied with the rest of its first and last one.
+template <int input_, int output_, int run_, int gap_, int area_, int... elements>
+struct BlockLayout {
+  static constexpr int input = input_, output = output_, run = run_, gap = gap_, area = area_;
+  static constexpr int steps = int(sizeof...(elements));
+
+  template <class T>
+  static constexpr bool whole_words() {
+    return input * int(sizeof(T)) % 16 == 0;
+  }
+  template <class T>
+  static constexpr int block_chunks() {
+    constexpr int bytes = input * int(sizeof(T)), unit = bytes % 8 ? 4 : bytes % 16 ? 8 : 16;
+    return (bytes + 16 - unit + 15) / 16;
+  }
+
+  static constexpr int matrix(int s) {
+    constexpr int sizes[] = {elements...};
+    return sizes[s];
+  }
+  template <class T>
+  static constexpr int chunks(int s) {
+    return (matrix(s) * int(sizeof(T)) + 15) / 16;
+  }
+  template <class T>
+  static constexpr int factor(int s) {
+    int offset = area;
+    for (int i = 0; i < s; ++i) offset += chunks<T>(i) * 16 / int(sizeof(T));
+    return offset;
+  }
+};
+
+// The factors of one product as its passes read them.
+template <class T, class Layout, class Record, bool identities>
+struct StagedFactors {
+  const T* product;
+  const int* record;
+
+  template <int s>
+  __device__ const T* at() const {
+    return product + Layout::template factor<T>(s);
+  }
+  template <int s>
+  __device__ bool skips() const {
+    return identities && Record::id(record, s) < 0;
+  }
+};
+
+// Applies all passes to the block in `from`; the last result goes to `use`. `to` is another buffer,
+// or `from` where each item's results take its inputs' places, and `other` the one to write to
+// after that.
+template <class T, int team, class Factors, class Pass, class... Rest, class Sync, class Use>
+__device__ void run_register_passes(const Factors& factors, T* from, T* to, T* other, int rank,
+                                    Sync sync, Use use) {
+  using Held = typename Pass::Held;
+  using Spread = typename Pass::Spread;
+  constexpr int items = (Spread::size + team - 1) / team;
+  T registers[items * Held::inputs];
+#pragma unroll
+  for (int i = 0; i < items; ++i)
+    if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size) {
+      load_held<T, Held, Spread>(from, rank + i * team, registers + i * Held::inputs);
+    } else {
+#pragma unroll
+      for (int j = 0; j < Held::inputs; ++j) registers[i * Held::inputs + j] = T{};
+    }
+  multiply_held<T, items>(factors, registers, Held{}, [&](const T* results) {
+    if constexpr (sizeof...(Rest) == 0) {
+      use(results);
+    } else {
+#pragma unroll
+      for (int i = 0; i < items; ++i)
+        if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size)
+          store_held<T, Held, Spread>(to, rank + i * team, results + i * Held::outputs);
+    }
+  });
+  if constexpr (sizeof...(Rest) > 0) {
+    sync();
+    run_register_passes<T, team, Factors, Rest...>(factors, to, other, to, rank, sync, use);
+  }
+}
+
+// The last of the passes, which writes the output block.
+template <class Pass, class... Rest>
+struct LastPass {
+  using Type = typename LastPass<Rest...>::Type;
+};
+template <class Pass>
+struct LastPass<Pass> {
+  using Type = Pass;
+};
+
+// How threads are cut: `team` of them evaluate a product; `crew` teams of each thread block of a
+// cluster share the products of one output; `group` threads, a warp or one larger team, copy
+// together. `stages` products of a team are on their way at a time. `pitch`: bytes of one product in
+// shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
+template <int team_, int crew_, int cluster_, int block_, int stages_, int pitch_, int exchange_>
+struct RegisterCut {
+  static constexpr int team = team_, crew = crew_, cluster = cluster_, block = block_;
+  static constexpr int stages = stages_;
+  static constexpr int pitch = pitch_, exchange = exchange_;
+  static constexpr int group = team <= 32 ? 32 : block;
+  static constexpr int products = group / team;  // of a group at a time
+  static constexpr int groups = block / group;
+  static constexpr int teams = groups * products;
+  static constexpr int outputs = teams / crew;  // of a thread block at a time
+  static constexpr bool crew_in_group = products % crew == 0;
+  static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes of teams
+
+  __device__ static void sync_group() {
+    if constexpr (group == 32)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+  // Without the lanes that have no team: they read nothing that others overwrite.
+  __device__ static void sync_teams() {
+    if constexpr (group == 32)
+      __syncwarp(working);
+    else
+      __syncthreads();
+  }
+  __device__ static void sync_crew() {
+    if constexpr (crew_in_group)
+      sync_group();
+    else
+      __syncthreads();
+  }
+};
+
+// Shared memory of one group, and the copies into it. A slot is a team's place in its group.
+template <class T, class Layout, class Cut, class Record>
+struct GroupMemory {
+  static constexpr int slots = Cut::stages > 2 ? 8 : 4;  // of the list's records
+  static_assert(Cut::stages >= 2 && Cut::stages <= 4, "records live for 2 stages - 1 rounds");
+  static constexpr int exchange =
+      (Cut::exchange * int(sizeof(T)) + 15) / 16 * 16;
+  static constexpr int entry = Record::words * 4 + int(sizeof(T));  // with the weight
+  static constexpr int lists = (Cut::products * slots * entry + 15) / 16 * 16;
+  static constexpr int bytes = lists + Cut::products * (Cut::stages * Cut::pitch + exchange);
+  unsigned char* base;
+
+  __device__ int* record(int round, int slot) const {
+    return reinterpret_cast<int*>(base) + (round % slots * Cut::products + slot) * Record::words;
+  }
+  __device__ T* weight(int round, int slot) const {
+    return reinterpret_cast<T*>(base + Cut::products * slots * Record::words * 4) +
+           round % slots * Cut::products + slot;
+  }
+  __device__ T* product(int round, int slot) const {
+    return reinterpret_cast<T*>(base + lists +
+                                (round % Cut::stages * Cut::products + slot) * Cut::pitch);
+  }
+  __device__ T* buffer(int slot) const {
+    return reinterpret_cast<T*>(base + lists + Cut::products * Cut::stages * Cut::pitch +
+                                slot * exchange);
+  }
+  // Bytes of a block's first word that are not the block's.
+  __device__ static unsigned shift(const T* block) {
+    return Layout::template whole_words<T>()
+               ? 0
+               : unsigned(reinterpret_cast<unsigned long long>(block)) % 16;
+  }
+
+  // Begins to copy the blocks and matrices of a round, whose records are there. x ends at `end`.
+  template <int steps>
+  __device__ void copy_products(int round, const T* x, const T* end, const Pool<T> (&pools)[steps],
+                                Index system, int lane) const {
+    constexpr int chunks = Layout::template block_chunks<T>();
+    each_slot<chunks>(lane, [&](int slot, auto thread) {
+      const int input = Record::input(record(round, slot));
+      if (input < 0) return;
+      unsigned char* const target = reinterpret_cast<unsigned char*>(product(round, slot));
+      const T* const block = x + Index(input) * Layout::input;
+      const unsigned char* const source =
+          reinterpret_cast<const unsigned char*>(block) - shift(block);
+      const Index all = reinterpret_cast<const unsigned char*>(end) - source;
+      const int rest = int(all < chunks * 16 ? all : chunks * 16);
+      thread.template each<chunks>([&](int i) {
+        if constexpr (Layout::template whole_words<T>()) {
+          constexpr int run = Layout::run * int(sizeof(T)), gap = Layout::gap * int(sizeof(T));
+          copy_asynchronously<16, false>(target + i * 16 + i * 16 / run * gap, source + i * 16);
+        } else if (i * 16 < rest) {
+          const int left = rest - i * 16;
+          copy_asynchronously_first<16>(target + i * 16, source + i * 16, left < 16 ? left : 16);
+        }
+      });
+    });
+    copy_matrices<0>(round, pools, system, lane);
+  }
+
+ private:
+  // How many threads copy one of `chunks` chunks together: few copies, and few products in each.
+  static constexpr int sharing(int chunks) {
+    int best = 1;
+    long long least = 1ll << 60;
+    for (int threads = 1; threads <= Cut::group; threads *= 2) {
+      const int at_once = Cut::group / threads;
+      const long long copies = 1ll * ((Cut::products + at_once - 1) / at_once) *
+                               ((chunks + threads - 1) / threads);
+      const long long cost = copies * (8 + (at_once < Cut::products ? at_once : Cut::products));
+      if (cost <= least) best = threads, least = cost;
+    }
+    return best;
+  }
+  // The chunks that one of `threads` threads copies.
+  template <int threads>
+  struct Share {
+    int first;
+
+    template <int chunks, class Copy>
+    __device__ void each(Copy copy) const {
+#pragma unroll 8
+      for (int i = 0; i < chunks; i += threads)
+        if (i + threads <= chunks || first + i < chunks) copy(first + i);
+    }
+  };
+  // Calls copy(slot, share) for every product that the thread copies chunks of.
+  template <int chunks, class Copy>
+  __device__ static void each_slot(int lane, Copy copy) {
+    constexpr int threads = sharing(chunks), at_once = Cut::group / threads;
+#pragma unroll 8
+    for (int i = 0; i < Cut::products; i += at_once) {
+      const int slot = i + lane / threads;
+      if ((i + at_once <= Cut::products || slot < Cut::products) && lane < at_once * threads)
+        copy(slot, Share<threads>{lane % threads});
+    }
+  }
+  template <int s, int steps>
+  __device__ void copy_matrices(int round, const Pool<T> (&pools)[steps], Index system,
+                                int lane) const {
+    if constexpr (s < steps) {
+      constexpr int chunks = Layout::template chunks<T>(s), pitch = matrix_pitch<T>(Layout::matrix(s));
+      const unsigned char* const pool =
+          reinterpret_cast<const unsigned char*>(pools[s].data + system * pools[s].system);
+      each_slot<chunks>(lane, [&](int slot, auto thread) {
+        const int* const entry = record(round, slot);
+        const int id = Record::id(entry, s);
+        if (Record::input(entry) < 0 || id < 0) return;
+        unsigned char* const target =
+            reinterpret_cast<unsigned char*>(product(round, slot) + Layout::template factor<T>(s));
+        const unsigned char* const source = pool + Index(id) * pitch;
+        thread.template each<chunks>(
+            [&](int i) { copy_asynchronously<16, true>(target + i * 16, source + i * 16); });
+      });
+      copy_matrices<s + 1>(round, pools, system, lane);
+    }
+  }
+};
+
+// The crews of a cluster's blocks compute one output: their teams take the products in turn, each
+// adds its own in their order in registers, and the sums are added in the order of the teams, then
+// of the blocks: the same bits from run to run. Copies run ahead of the arithmetic by `stages` - 1
+// rounds, those of the list by twice that.
+template <class T, class Layout, class Cut, bool short_ids, bool identities, class... Pass>
+__device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) {
+  using Record = ListRecord<Layout::steps, short_ids>;
+  using Memory = GroupMemory<T, Layout, Cut, Record>;
+  using Last = typename LastPass<Pass...>::Type;
+  constexpr int team = Cut::team, crew = Cut::crew, ahead = Cut::stages - 1;
+  constexpr int sharing = crew * Cut::cluster;  // teams of an output
+  constexpr int items = (Last::Spread::size + team - 1) / team, held = Last::Held::outputs;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+
+  const int lane = threadIdx.x % Cut::group, group = threadIdx.x / Cut::group;
+  const bool idle = Cut::products * team < Cut::group && lane >= Cut::products * team;
+  const int slot = idle ? 0 : lane / team, rank = lane % team;
+  const int place = group * Cut::products + slot, member = place % crew;
+  const Memory memory{shared_memory + group * Memory::bytes};
+  const int peer = blockIdx.x % Cut::cluster;
+  const Index output = Index(blockIdx.x / Cut::cluster) * Cut::outputs + place / crew;
+  const bool active = !idle && place / crew < Cut::outputs && output < a.num_outputs;
+  const Index begin = active ? a.starts[output] + peer * crew + member : 0;
+  const Index count = active ? a.starts[output + 1] - begin : 0;
+  int rounds = count > 0 ? int((count + sharing - 1) / sharing) : 0;
+  if constexpr (Cut::group == 32) rounds = int(__reduce_max_sync(0xffffffffu, unsigned(rounds)));
+  const bool weighted = !*a.unit_weights;
+
+  for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
+    const Index system = e % a.systems;
+    const T* const x = a.x + e * a.num_inputs * Layout::input;
+    const T* const end = x + a.num_inputs * Layout::input;
+    const auto copy_list = [&](int round) {
+      if (idle || round >= rounds) return;
+      int* const target = memory.record(round, slot);
+      const Index b = begin + Index(round) * sharing;
+      if (Index(round) * sharing < count) {
+        constexpr int bytes = Record::words == 2 ? 8 : 16, copies = Record::words * 4 / bytes;
+        for (int i = rank; i < copies; i += team)
+          copy_asynchronously<bytes, false>(target + i * (bytes / 4),
+                                            a.list + b * Record::words + i * (bytes / 4));
+        if (weighted && rank == 0)
+          copy_asynchronously<int(sizeof(T)), false>(
+              memory.weight(round, slot), a.weights + system * a.weight_system + b);
+      } else if (rank == 0) {
+        target[0] = -1;
+      }
+    };
+
+    T sums[items * held] = {};
+    for (int round = 0; round < ahead; ++round) copy_list(round);
+    commit_copies();
+    wait_for_copies<0>();
+    Cut::sync_group();
+    for (int round = 0; round < ahead; ++round) {
+      if (round < rounds) memory.copy_products(round, x, end, a.pools, system, lane);
+      copy_list(round + ahead);
+      commit_copies();
+    }
+    for (int round = 0; round < rounds; ++round) {
+      wait_for_copies<ahead - 1>();
+      Cut::sync_group();  // copies are there, and what they will overwrite has been read
+      if (round + ahead < rounds) memory.copy_products(round + ahead, x, end, a.pools, system, lane);
+      copy_list(round + 2 * ahead);
+      commit_copies();
+
+      const bool valid = Index(round) * sharing < count;
+      T* const product = memory.product(round, slot);
+      const int input = Record::input(memory.record(round, slot));
+      T* const block = product + Memory::shift(x + Index(input) * Layout::input) / sizeof(T);
+      T* const buffer = Cut::exchange ? memory.buffer(slot) : block;
+      T* const other = Cut::exchange ? product : block;
+      using Factors = StagedFactors<T, Layout, Record, identities>;
+      const Factors factors{product, memory.record(round, slot)};
+      const T weight = weighted && valid ? *memory.weight(round, slot) : FromReal<T>::make(1);
+      if (idle) continue;
+      run_register_passes<T, team, Factors, Pass...>(
+          factors, block, buffer, other, rank, [] { Cut::sync_teams(); },
+          [&](const T* results) {
+            if (valid) {
+#pragma unroll
+              for (int i = 0; i < items * held; ++i)
+                sums[i] = multiply_add(sums[i], weight, results[i]);
+            }
+          });
+    }
+
+    // the teams' sums go through their first products' memory
+    wait_for_copies<0>();
+    Cut::sync_group();
+    if (!idle) {
+#pragma unroll
+      for (int i = 0; i < items; ++i)
+        if ((i + 1) * team <= Last::Spread::size || rank + i * team < Last::Spread::size)
+          store_held<T, typename Last::Held, typename Last::Spread>(
+              memory.product(0, slot), rank + i * team, sums + i * held);
+    }
+    Cut::sync_crew();
+    const int first = place - member;
+    const auto part_of = [&](int other) {
+      const Memory its{shared_memory + other / Cut::products * Memory::bytes};
+      return its.product(0, other % Cut::products);
+    };
+    T* const target = a.y + (e * a.num_outputs + output) * Layout::output;
+    const auto write = [&](int i, T sum) {
+      sum = multiply(a.alpha, sum);
+      target[i] = a.accumulate ? add(target[i], sum) : sum;
+    };
+    if (active)
+      for (int i = member * team + rank; i < Layout::output; i += crew * team) {
+        T sum = part_of(first)[i];
+        for (int other = first + 1; other < first + crew; ++other) sum = add(sum, part_of(other)[i]);
+        if constexpr (Cut::cluster == 1)
+          write(i, sum);
+        else
+          part_of(first)[i] = sum;
+      }
+    if constexpr (Cut::cluster > 1) {
+      sync_cluster();
+      if (active)
+        for (int i = (peer * crew + member) * team + rank; i < Layout::output; i += sharing * team) {
+          T sum = *of_block(part_of(first) + i, 0);
+#pragma unroll
+          for (int other = 1; other < Cut::cluster; ++other)
+            sum = add(sum, *of_block(part_of(first) + i, other));
+          write(i, sum);
+        }
+      sync_cluster();  // others have read the sums
+    } else {
+      Cut::sync_crew();
+    }
+  }
+}
+
+template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
+          class... Pass>
+__global__ void __launch_bounds__(Cut::block, least_blocks)
+    batched_registers(const RegisterBatchArguments<T, Layout::steps> a) {
+  wait_for_earlier_kernels();
+  add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
+}
+
+// The same with several blocks for an output.
+template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
+          class... Pass>
+__global__ void BATCHKRON_CLUSTER(Cut::cluster) __launch_bounds__(Cut::block, least_blocks)
+    batched_registers_cluster(const RegisterBatchArguments<T, Layout::steps> a) {
+  wait_for_earlier_kernels();
+  add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
+}
+
+}  // namespace batchkron

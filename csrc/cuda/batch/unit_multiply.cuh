@@ -1,0 +1,306 @@
+// What batch lists on the matrix units of double precision share: matrices of one or two modes as
+// fragments, and the multiply of slices by two of them. Elements of single precision are converted as
+// they are multiplied.
+#pragma once
+
+#include "cuda/batch/list.cuh"
+#include "cuda/common/matrix_units.cuh"
+
+namespace batchkron {
+
+// A lane's place in fragments, see `UnitEntries`.
+struct UnitLane {
+  int row, column;
+};
+
+// How the n entries of a mode are numbered in fragments, which are filled up with zeros. As columns of
+// a matrix they are steps of four, in pairs: a lane has entries 2 `column` and + 1 of each eight, of a
+// single last step one each. As columns of other fragments each eight is one, in which up to four that
+// remain come twice: so results of those are columns of a matrix as they lie in the lanes.
+template <int n>
+struct UnitEntries {
+  static_assert(n <= 16, "one or two eights");
+  static constexpr int steps = (n + 3) / 4, eights = (n + 7) / 8;
+
+  static constexpr bool is_single(int s) { return steps % 2 == 1 && s == steps - 1; }
+  static constexpr bool is_half(int eight) { return is_single(2 * eight); }
+  // Whether all lanes have an entry in eight i.
+  static constexpr bool is_whole(int i) { return n % 4 == 0 || i < n / 8; }
+
+  __device__ static int at_step(int s, UnitLane lane) {
+    return s / 2 * 8 + (is_single(s) ? lane.column : 2 * lane.column + s % 2);
+  }
+  __device__ static int in_eight(int i, UnitLane lane) {
+    return i * 8 + (is_half(i) ? lane.row / 2 : lane.row);
+  }
+  __device__ static bool has_step(int s, UnitLane lane) {
+    return is_whole(s / 2) || at_step(s, lane) < n;
+  }
+  __device__ static bool has_eight(int i, UnitLane lane) {
+    return is_whole(i) || in_eight(i, lane) < n;
+  }
+};
+
+// One mode of up to 8 results as a matrix. entry(h, s): of the result that row `row` of half h stands
+// for, and of the lane's entry of step s. Rows beyond the results have the last one's.
+template <class T, int step_, int C, int K>
+struct NarrowMode {
+  using Entries = UnitEntries<C>;
+  static constexpr int step = step_, inputs = C, outputs = K, halves = 1;
+  T entries[Entries::steps];
+
+  template <class Factors>
+  __device__ void load(const Factors& factors, UnitLane lane) {
+    const T* const source = factors.template at<step>();
+#pragma unroll
+    for (int s = 0; s < Entries::steps; ++s) {
+      entries[s] = 0;
+      if (Entries::has_step(s, lane))
+        entries[s] = source[Entries::at_step(s, lane) * K + (lane.row < K ? lane.row : K - 1)];
+    }
+  }
+  __device__ double entry(int, int s) const { return entries[s]; }
+  __device__ static int result(int, int row) { return row; }
+  __device__ static bool has(int, int row) { return row < K; }
+};
+
+// One mode of 9 to 16 results; half h has results 2 row + h.
+template <class T, int step_, int C, int K>
+struct WideMode {
+  using Entries = UnitEntries<C>;
+  static constexpr int step = step_, inputs = C, outputs = K, halves = 2;
+  T entries[Entries::steps][2];
+
+  template <class Factors>
+  __device__ void load(const Factors& factors, UnitLane lane) {
+    load(factors.template at<step>(), K, lane);
+  }
+  // From a matrix whose entries are `pitch` elements apart.
+  __device__ void load(const T* matrix, int pitch, UnitLane lane) {
+#pragma unroll
+    for (int s = 0; s < Entries::steps; ++s) {
+      entries[s][0] = entries[s][1] = 0;
+      if (!Entries::has_step(s, lane)) continue;
+      const T* const entry = matrix + Entries::at_step(s, lane) * pitch;
+      if constexpr (K % 2 == 0) {
+        load_elements<2>(entry + (2 * lane.row < K ? 2 * lane.row : K - 2), entries[s]);
+      } else {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          entries[s][h] = entry[2 * lane.row + h < K ? 2 * lane.row + h : K - 1];
+      }
+    }
+  }
+  __device__ double entry(int h, int s) const { return entries[s][h]; }
+  __device__ static int result(int h, int row) { return 2 * row + h; }
+  __device__ static bool has(int h, int row) { return 2 * row + h < K; }
+};
+
+// Two modes of 4 as one matrix of 16; half h has results 2 row + h.
+template <class T, int slow, int fast>
+struct PairedModes {
+  static constexpr int inputs = 16, outputs = 16, halves = 2;
+  T outer[2], inner[2][2];
+
+  template <class Factors>
+  __device__ void load(const Factors& factors, UnitLane lane) {
+    const T* const a = factors.template at<slow>();
+    const T* const b = factors.template at<fast>();
+#pragma unroll
+    for (int j = 0; j < 2; ++j) outer[j] = a[(2 * j + lane.column / 2) * 4 + lane.row / 2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      load_elements<2>(b + (lane.column % 2 * 2 + j) * 4 + lane.row % 2 * 2, inner[j]);
+  }
+  __device__ double entry(int h, int s) const {
+    return double(outer[s / 2]) * double(inner[s % 2][h]);
+  }
+  __device__ static int result(int h, int row) { return 2 * row + h; }
+  __device__ static bool has(int, int) { return true; }
+};
+
+// No split mode, or none that lanes multiply.
+struct NoMode {
+  static constexpr int n = 1;
+};
+template <int step_, int n_>
+struct UnitMode {
+  static constexpr int step = step_, n = n_;
+};
+
+// Of `slices` slices (slow entries, fast entries), the elements of one lane: x[h][n][s] has the slow
+// entry of `row` in eight n and the fast one of step s, or is zero.
+template <class T, class Slow, class Fast, int slices>
+struct UnitTile {
+  using Rows = UnitEntries<Slow::inputs>;
+  using Columns = UnitEntries<Fast::inputs>;
+  using Slice = T[Rows::eights][Columns::steps];
+  Slice x[slices];
+
+  __device__ static void load_slice(const T* source, UnitLane lane, Slice& x, int h = 0) {
+#pragma unroll
+    for (int n = 0; n < Rows::eights; ++n)
+#pragma unroll
+      for (int s = 0; s < Columns::steps; s += 2) {
+        const T* const pair = source + (h * Slow::inputs + Rows::in_eight(n, lane)) * Fast::inputs +
+                              Columns::at_step(s, lane);
+        const bool is_single = Columns::is_single(s), has_row = Rows::has_eight(n, lane);
+        if (Fast::inputs % 2 == 0 && !is_single) {
+          if (has_row && Columns::has_step(s, lane))
+            load_elements<2>(pair, x[n] + s);
+          else
+            x[n][s] = x[n][s + 1] = 0;
+        } else {
+#pragma unroll
+          for (int j = 0; j < (is_single ? 1 : 2); ++j)
+            x[n][s + j] = has_row && Columns::has_step(s + j, lane) ? pair[j] : T(0);
+        }
+      }
+  }
+  __device__ void load(const T* source, UnitLane lane) {
+#pragma unroll
+    for (int h = 0; h < slices; ++h) load_slice(source, lane, x[h], h);
+  }
+
+  // Becomes sum_c shares[c] tiles[c]; entries that there are not stay zero, whatever the shares.
+  template <class From, int split>
+  __device__ void mix(const double (&shares)[split], const From (&tiles)[split], UnitLane lane) {
+#pragma unroll
+    for (int h = 0; h < slices; ++h)
+#pragma unroll
+      for (int n = 0; n < Rows::eights; ++n)
+#pragma unroll
+        for (int s = 0; s < Columns::steps; ++s) {
+          double sum = shares[0] * tiles[0].x[h][n][s];
+#pragma unroll
+          for (int c = 1; c < split; ++c) sum += shares[c] * tiles[c].x[h][n][s];
+          x[h][n][s] = Columns::has_step(s, lane) ? sum : 0;
+        }
+  }
+};
+
+// Multiplies by F_slow and F_fast.
+template <class Slow, class Fast>
+struct UnitMultiply {
+  static constexpr int halves = Slow::halves;
+  static_assert(Fast::halves == halves, "matrices of one kind");
+  using Rows = UnitEntries<Slow::inputs>;
+  using Columns = UnitEntries<Fast::inputs>;
+  using Sums = double[halves][2 * halves];
+  double slow[Rows::eights][2 * halves];     // of each eight of entries, halves of results fastest
+  double fast[Columns::eights][2 * halves];  // likewise
+
+  __device__ UnitMultiply(const Slow& outer, const Fast& inner) {
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+#pragma unroll
+      for (int s = 0; s < Rows::steps; ++s) slow[s / 2][s % 2 * halves + h] = outer.entry(h, s);
+#pragma unroll
+      for (int s = 0; s < Columns::steps; ++s) fast[s / 2][s % 2 * halves + h] = inner.entry(h, s);
+    }
+  }
+  // But for entries that there are not: these stay zero, whatever the weight.
+  __device__ void scale(double weight, UnitLane lane) {
+#pragma unroll
+    for (int s = 0; s < Rows::steps; ++s)
+#pragma unroll
+      for (int h = 0; h < halves; ++h)
+        if (Rows::has_step(s, lane)) slow[s / 2][s % 2 * halves + h] *= weight;
+  }
+
+  // Whether a lane has sums[i][2 j + p], and its place in the slice of results.
+  __device__ static bool has(int i, int j, int p, UnitLane lane) {
+    const int other = 2 * lane.column + p;
+    if constexpr (halves == 1) return Slow::has(0, other) && Fast::has(0, lane.row);
+    return Slow::has(j, lane.row) && Fast::has(i, other);
+  }
+  __device__ static int place(int i, int j, int p, UnitLane lane) {
+    const int other = 2 * lane.column + p;
+    if constexpr (halves == 1) return other * Fast::outputs + lane.row;
+    return Slow::result(j, lane.row) * Fast::outputs + Fast::result(i, other);
+  }
+
+  // sums += F_slow X F_fast^T for some slices at a time. First F_fast X^T: what a lane has of its
+  // results is, as it lies in registers, what it should have of the other multiply's columns.
+  template <int count, class Slice>
+  __device__ void add_to(Sums (&sums)[count], const Slice* x, UnitLane lane) const {
+    double first[count][Rows::eights][2 * halves] = {};
+#pragma unroll
+    for (int i = 0; i < Columns::eights; ++i)
+#pragma unroll
+      for (int n = 0; n < Rows::eights; ++n)
+#pragma unroll
+        for (int j = 0; j < count; ++j) multiply_first(first[j][n], i, x[j][n] + 2 * i);
+#pragma unroll
+    for (int n = 0; n < Rows::eights; ++n) {
+#pragma unroll
+      for (int j = 0; j < count; ++j) clear_padding(first[j][n], n, lane);
+#pragma unroll
+      for (int f = 0; f < 2; ++f)
+#pragma unroll
+        for (int j = 0; j < count; ++j)
+          if constexpr (halves == 2) {
+            if (Rows::is_half(n))
+              multiply_16_8_4(sums[j][f], slow[n][0], slow[n][1], first[j][n][2 * f]);
+            else
+              multiply_16_8_8(sums[j][f], slow[n], first[j][n] + 2 * f);
+          } else if (f == 0 || !Rows::is_half(n)) {
+            multiply_8_8_4(sums[j][0][0], sums[j][0][1], first[j][n][f], slow[n][f]);
+          }
+    }
+  }
+
+  // Of two slices of 8 x 8 at once, which fill larger fragments.
+  static constexpr bool takes_two = halves == 1 && Rows::steps == 2 && Columns::steps == 2;
+  template <class Slice>
+  __device__ void multiply_two(Sums& one, Sums& two, const Slice& x, const Slice& z,
+                               UnitLane lane) const {
+    double first[2] = {}, second[2] = {}, both[4] = {};
+    multiply_first(first, 0, x[0]);
+    multiply_first(second, 0, z[0]);
+    clear_padding(first, 0, lane);
+    clear_padding(second, 0, lane);
+    const double a[] = {first[0], second[0], first[1], second[1]};
+    multiply_16_8_8(both, a, slow[0]);
+#pragma unroll
+    for (int p = 0; p < 2; ++p) one[0][p] = both[p], two[0][p] = both[2 + p];
+  }
+
+ private:
+  template <class T>
+  __device__ void multiply_first(double (&first)[2 * halves], int i, const T* x) const {
+    if constexpr (halves == 2) {
+      if (Columns::is_half(i)) {
+        multiply_16_8_4(first, fast[i][0], fast[i][1], x[0]);
+      } else {
+        const double pair[] = {x[0], x[1]};
+        multiply_16_8_8(first, fast[i], pair);
+      }
+    } else {
+#pragma unroll
+      for (int s = 0; s < (Columns::is_half(i) ? 1 : 2); ++s)
+        multiply_8_8_4(first[0], first[1], fast[i][s], x[s]);
+    }
+  }
+  // What entries that a slice does not have would give is zero already but for factors that are not
+  // finite.
+  __device__ static void clear_padding(double (&first)[2 * halves], int n, UnitLane lane) {
+#pragma unroll
+    for (int i = 0; i < 2 * halves; ++i)
+      if (!Rows::has_step(2 * n + i % 2, lane)) first[i] = 0;
+  }
+};
+
+// The matrices' elements of each step.
+template <int... elements>
+struct UnitLayout {
+  static constexpr int steps = int(sizeof...(elements));
+
+  template <class T>
+  static constexpr int pitch(int s) {
+    constexpr int sizes[] = {elements...};
+    return matrix_pitch<T>(sizes[s]);
+  }
+};
+
+}  // namespace batchkron

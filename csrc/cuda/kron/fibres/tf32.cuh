@@ -1,0 +1,299 @@
+// One mode of a tile of single precision, multiplied in place on matrix units, whose operands have
+// 11 bits (TF32) and whose sums are of single precision.
+//
+// With three products for one, a number goes in as two: high, x to the nearest of 11 bits, and low,
+// x - high, which is exact, and of which the units leave out the last bit. A product is then high
+// high + low high + high low. The two small ones have sums of their own: at every multiply-add the
+// units cut a sum off instead of rounding it, and the large sums shall go through few of them.
+#pragma once
+
+#include "cuda/kron/fibres/multiply.cuh"
+
+namespace batchkron {
+
+// As FibrePass. blocks: of 16 fibres, of a warp; sharers: warps that share a fibre's results;
+// products: multiply-adds for each one of single precision, 1 or 3. A lane reads and writes pairs
+// of neighbouring entries if along, of `across` neighbouring fibres else: with single ones, no
+// layout of a tile suits the banks for two modes.
+template <int C_, int K_, int stride_, int blocks_, int across_, bool along_, int sharers_,
+          int products_, class Fibres_>
+struct Tf32Pass {
+  static constexpr int C = C_, K = K_, stride = stride_, blocks = blocks_, across = across_;
+  static constexpr int sharers = sharers_, products = products_;
+  static constexpr int split = 0;  // no factor is held in registers
+  static constexpr bool along = along_;
+  using Fibres = Fibres_;
+};
+
+// x to the nearest of 11 bits, ties away from zero; infinities and NaN stay what they are.
+__device__ inline unsigned nearest_tf32(float x) {
+  unsigned result;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
+  return result;
+}
+
+// A number as the sum of two. An infinity has a low part that is NaN, and so has a NaN, whose high
+// part may be anything.
+struct Tf32Parts {
+  unsigned high, low;
+
+  Tf32Parts() = default;
+  __device__ explicit Tf32Parts(float x)
+      : high((__float_as_uint(x) + 0x1000u) & 0xffffe000u),
+        low(__float_as_uint(x - __uint_as_float(high))) {}
+};
+
+// d += a b. A lane has of a: rows lane / 4 and + 8 of column lane % 4, then of column lane % 4 + 4;
+// of b: rows lane % 4 and + 4 of column lane / 4; of d: columns 2 (lane % 4) and + 1 of row lane /
+// 4, then of row + 8.
+__device__ inline void multiply_16_8_8(float (&d)[4], const unsigned (&a)[4], unsigned b,
+                                       unsigned b4) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(b4));
+}
+
+// Fibres are the rows of a, the factor is b. A warp has all sums of `blocks` × 16 fibres by its
+// share of the results before they are written.
+template <int C, int K, int stride, int blocks, int across, bool along, int sharers, int products,
+          class Fibres>
+struct FibreMultiply<
+    float, Tf32Pass<C, K, stride, blocks, across, along, sharers, products, Fibres>, false> {
+  using Held = NothingHeld;
+  static constexpr int halves = 2 * blocks, fibres = 16 * blocks, steps = (C + 7) / 8;
+  static constexpr int tiles = ((K + 7) / 8 + sharers - 1) / sharers;  // of eight results, a warp's
+  static constexpr int elements = sharers * tiles * steps * 64;  // by tile, step, lane, row of b
+  static_assert(products == 1 || products == 3, "numbers of one part, or of two");
+  static_assert(along ? stride == 1 && C % 2 == 0 && K % 2 == 0 && across == 1 : across <= 2,
+                "pairs of entries or of fibres");
+
+  // Rows t and t + 4 of b, t < 4, are entries 2 t and 2 t + 1 of eight that lie along a fibre, and
+  // its column n is result n. Else row t is entry t, and column n is result n / 2, + 4 where n is
+  // odd. Either way lanes read and write different banks.
+  __device__ static void stage(const Factor<float>& factor, float* target, int threads) {
+    const int lane = threadIdx.x % 32, n = lane / 8, half = lane % 2;
+    const Spot own = along ? Spot{n, lane / 2 % 4 * 2 + half}
+                           : Spot{n / 2 + n % 2 * 4, lane / 2 % 4 + half * 4};
+    stage_patches<K, C>(
+        factor, elements / 32, threads, own,
+        [](int patch) {
+          const int tile = patch / 2 / steps, step = patch / 2 % steps;
+          return Spot{8 * tile + patch % 2 * (along ? 4 : 2), 8 * step};
+        },
+        [&](int patch) { return target + (patch * 32 + lane); });
+  }
+  // Rounds what the thread has copied, if there is one product.
+  __device__ static void finish(float* target, int threads) {
+    if constexpr (products == 1)
+      for (int i = threadIdx.x; i < elements; i += threads)
+        target[i] = __uint_as_float(nearest_tf32(target[i]));
+  }
+
+  template <class Target>
+  __device__ static void run(const Held&, const float* tile, const float* factor, int thread,
+                             int threads, const Target& target) {
+    const int warp = thread / 32, lane = thread % 32, together = threads / 32 / sharers;
+    const int share = warp % sharers, first_result = 8 * tiles * share;
+    const float* const mine = factor + share * tiles * steps * 64 + 2 * lane;
+#pragma unroll 1
+    for (int begin = 0; begin < items; begin += together) {
+      const int item = begin + warp / sharers;
+      Sums sums = {};
+      if (item < items) multiply(Rows(item, lane), tile, mine, sums);
+      if constexpr (Target::in_tile && sharers > 1)
+        target.sync_team();
+      else
+        __syncwarp();
+      if (begin + together >= items) target.release();
+      if (item < items) write(target, item, lane, first_result, sums);
+    }
+  }
+
+ private:
+  static constexpr int items = (Fibres::size + fibres - 1) / fibres;
+  static constexpr bool ragged = Fibres::size % fibres != 0;
+  using Sums = float[tiles][blocks][4];
+
+  // The fibre of row lane / 4 + 8 h of the blocks of an item.
+  __device__ static int fibre(int item, int lane, int h) {
+    const int row = across == 2 ? h / 2 * 16 + lane / 4 * 2 + h % 2 : lane / 4 + 8 * h;
+    return item * fibres + row;
+  }
+
+  // Where fibres lie in a tile, and which of their entries a lane has.
+  struct Rows {
+    int column, places[halves];
+    bool inside[halves];
+
+    __device__ Rows(int item, int lane) : column(along ? lane % 4 * 2 : lane % 4) {
+#pragma unroll
+      for (int h = 0; h < halves; h += across) {
+        const int number = fibre(item, lane, h);
+        inside[h] = !ragged || number < Fibres::size;
+        places[h] = (inside[h] ? Fibres::place(number) : 0) + column * stride;
+      }
+    }
+  };
+
+  __device__ static void multiply(const Rows& rows, const float* tile, const float* factor,
+                                  Sums& sums) {
+    if constexpr (products == 1) {
+      add_rounded<4>(rows, tile, factor, sums);
+    } else {
+      bool lost = false;
+      Sums small = {};
+      add_parts(rows, tile, factor, sums, small);
+#pragma unroll
+      for (int u = 0; u < tiles; ++u)
+#pragma unroll
+        for (int m = 0; m < blocks; ++m)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            sums[u][m][i] += small[u][m][i];
+            lost |= sums[u][m][i] != sums[u][m][i];
+          }
+      if (__any_sync(~0u, lost)) restore(rows, tile, factor, sums);
+    }
+  }
+
+  // Infinities have made NaN of their low parts: without these, sums are what they should be.
+  __device__ static void restore(const Rows& rows, const float* tile, const float* factor,
+                                 Sums& sums) {
+    Sums rounded = {};
+    add_rounded<1>(rows, tile, factor, rounded);
+#pragma unroll
+    for (int u = 0; u < tiles; ++u)
+#pragma unroll
+      for (int m = 0; m < blocks; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (sums[u][m][i] != sums[u][m][i]) sums[u][m][i] = rounded[u][m][i];
+  }
+
+  // Four entries of each block's fibres, zero outside of them.
+  __device__ static void load(const Rows& rows, const float* tile, int step,
+                              float (&x)[blocks][4]) {
+#pragma unroll
+    for (int h = 0; h < halves; h += across) {
+      float(&of_block)[4] = x[h / 2];
+      if constexpr (along) {
+        const int c = 8 * step;
+        const bool read = rows.inside[h] && (c + 7 < C || c + rows.column < C);
+        const Floats<2> pair = read ? floats_at<2>(tile + rows.places[h] + c) : Floats<2>{};
+        of_block[h % 2] = pair.values[0];
+        of_block[h % 2 + 2] = pair.values[1];
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int c = 8 * step + 4 * i;
+          const bool read = rows.inside[h] && (c + 3 < C || c + rows.column < C);
+          Floats<across> word{};
+          if (read) word = floats_at<across>(tile + rows.places[h] + c * stride);
+#pragma unroll
+          for (int j = 0; j < across; ++j) of_block[h % 2 + j + 2 * i] = word.values[j];
+        }
+      }
+    }
+  }
+
+  template <int unrolled>
+  __device__ static void add_rounded(const Rows& rows, const float* tile, const float* factor,
+                                     Sums& sums) {
+#pragma unroll unrolled
+    for (int s = 0; s < steps; ++s) {
+      float x[blocks][4];
+      unsigned a[blocks][4];
+      load(rows, tile, s, x);
+#pragma unroll
+      for (int m = 0; m < blocks; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = nearest_tf32(x[m][i]);
+#pragma unroll
+      for (int u = 0; u < tiles; ++u) {
+        const Floats<2> f = floats_at<2>(factor + (u * steps + s) * 64);
+        // the factor of one product has been rounded when it was staged
+        const unsigned b = products == 1 ? __float_as_uint(f.values[0]) : nearest_tf32(f.values[0]);
+        const unsigned b4 =
+            products == 1 ? __float_as_uint(f.values[1]) : nearest_tf32(f.values[1]);
+#pragma unroll
+        for (int m = 0; m < blocks; ++m) multiply_16_8_8(sums[u][m], a[m], b, b4);
+      }
+    }
+  }
+
+  // The factor's numbers are split here, too: shared memory is read half as much, and has room for
+  // twice as large factors.
+  __device__ static void add_parts(const Rows& rows, const float* tile, const float* factor,
+                                   Sums& sums, Sums& small) {
+#pragma unroll 4
+    for (int s = 0; s < steps; ++s) {
+      float x[blocks][4];
+      unsigned high[blocks][4], low[blocks][4];
+      load(rows, tile, s, x);
+#pragma unroll
+      for (int m = 0; m < blocks; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const Tf32Parts parts(x[m][i]);
+          high[m][i] = parts.high;
+          low[m][i] = parts.low;
+        }
+#pragma unroll
+      for (int u = 0; u < tiles; ++u) {
+        const Floats<2> f = floats_at<2>(factor + (u * steps + s) * 64);
+        const Tf32Parts b(f.values[0]), b4(f.values[1]);
+#pragma unroll
+        for (int m = 0; m < blocks; ++m) multiply_16_8_8(small[u][m], low[m], b.high, b4.high);
+#pragma unroll
+        for (int m = 0; m < blocks; ++m) multiply_16_8_8(sums[u][m], high[m], b.high, b4.high);
+#pragma unroll
+        for (int m = 0; m < blocks; ++m) multiply_16_8_8(small[u][m], high[m], b.low, b4.low);
+      }
+    }
+  }
+
+  template <class Target>
+  __device__ static void write(const Target& target, int item, int lane, int first_result,
+                               Sums& sums) {
+    write_results(target, [&](auto every, auto use) {
+      each_result<decltype(every)::value>(target, item, lane, first_result, sums, use);
+    });
+  }
+
+  template <bool every, class Target, class Use>
+  __device__ static void each_result(const Target& target, int item, int lane, int first_result,
+                                     Sums& sums, Use use) {
+    const int first = first_result + (along ? lane % 4 * 2 : lane % 4);
+    constexpr bool all = K == 8 * tiles * sharers;
+#pragma unroll
+    for (int h = 0; h < halves; h += across) {
+      const int number = fibre(item, lane, h);
+      const bool has = (!ragged || number < Fibres::size) && target.has(number);
+      if (!every && !has) continue;
+      const auto place = target.place(has ? number : 0) + target.entry(first);
+#pragma unroll
+      for (int u = 0; u < tiles; ++u) {
+        float(&four)[4] = sums[u][h / 2];
+#pragma unroll
+        for (int i = 0; i < (along ? 1 : 2); ++i) {
+          const int k = 8 * u + 4 * i;
+          const bool present = all || first + k < K;
+          if (!every && !present) continue;
+          constexpr int count = along ? 2 : across;
+          const auto sum = [&](int n) -> float& {
+            return four[along ? h % 2 * 2 + n : (h % 2 + n) * 2 + i];
+          };
+          float values[count];
+#pragma unroll
+          for (int n = 0; n < count; ++n) values[n] = sum(n);
+          use(has && present, place + target.entry(k), number, values);
+#pragma unroll
+          for (int n = 0; n < count; ++n) sum(n) = values[n];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace batchkron

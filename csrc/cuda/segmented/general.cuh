@@ -1,0 +1,329 @@
+// y[node] (+)= alpha sum over the edges e of node of A_e ._mode x[child_e]: multiplies of blocks
+// along one mode each, summed over a list of edges; and such sums into vectors in between.
+#pragma once
+
+#include "cuda/common/launch_order.cuh"
+#include "cuda/common/mode_multiply.cuh"
+
+namespace batchkron {
+
+// A mode's multiply (L, C, R) -> (L, K, R) of a block. A thread has `items` pairs (l, r) at a time,
+// and `tile` of the K results of each.
+template <Index L_, int C_, int K_, Index R_, int items_, int tile_>
+struct SegmentMode {
+  static constexpr Index L = L_, R = R_;
+  static constexpr int C = C_, K = K_, items = items_, tile = tile_;
+};
+
+// Columns of one matrix in memory, [c][k]: a tile of each is read in whole words, and its elements
+// beyond K are zero.
+template <class T, int K, int tile>
+struct SegmentColumn {
+  static constexpr int bytes = tile * int(sizeof(T));
+  static constexpr int unit = bytes > 8 ? 16 : bytes > 4 ? 8 : 4;
+  static constexpr int width = (bytes + unit - 1) / unit * unit / int(sizeof(T));
+  static constexpr int pitch = K > tile ? (K + tile - 1) / tile * tile : width;
+  static_assert(K <= tile || width == tile, "tiles of one column follow each other");
+
+  // Columns whose elements, with those of the block that they are multiplied by, a thread has in
+  // registers at a time; the largest thread blocks leave it few.
+  template <class Mode, int threads>
+  __device__ static constexpr int at_once() {
+    constexpr int bytes = threads > 512 ? 64 : 160;
+    constexpr int most = bytes / ((width + Mode::items) * int(sizeof(T)));
+    return most < 1 ? 1 : most < Mode::C ? most : Mode::C;
+  }
+};
+
+// How many nodes have crews of how many teams: the largest crews first, each kind half as large as
+// the one before.
+constexpr int most_crew_kinds = 5;
+
+// How threads are cut: `team` of them add edges of a node, `teams` are in a thread block. A result
+// has `width` neighbouring columns of the innermost axis, 1 where that has one. in_shared: between
+// modes sums are kept in shared memory, otherwise in the target. Powers of two.
+template <int team_, int teams_, int width_, bool in_shared_>
+struct SegmentCut {
+  static constexpr int team = team_, teams = teams_, width = width_, block = team * teams;
+  static constexpr bool in_shared = in_shared_;
+  static constexpr int largest_crew = teams >> most_crew_kinds ? 1 << (most_crew_kinds - 1) : teams;
+  static_assert(block <= 256 || (team > 32 && teams <= 8), "barriers have numbers up to 15");
+
+  // The lanes of this warp that are among this thread's `threads`, a power of two.
+  __device__ static unsigned lanes(int threads) {
+    return threads < 32 ? ((1u << threads) - 1) << (threadIdx.x % 32 & -threads) : ~0u;
+  }
+  __device__ static void sync_team(int index) {
+    if constexpr (team <= 32)
+      __syncwarp(lanes(team));
+    else if constexpr (teams == 1)
+      __syncthreads();
+    else
+      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(team) : "memory");
+  }
+  // The teams that share a node.
+  __device__ static void sync_crew(int index, int crew) {
+    if (crew == 1)
+      sync_team(index);
+    else if (team * crew <= 32)
+      __syncwarp(lanes(team * crew));
+    else
+      asm volatile("bar.sync %0, %1;" ::"r"(9 + index / crew), "r"(team * crew) : "memory");
+  }
+};
+
+struct alignas(8) SegmentEdge {
+  int child;   // a block of x, or num_inputs + a block of the scratch memory
+  int matrix;  // where it begins, in words of 16 bytes
+};
+
+// x is (outer, num_inputs, block, inner), y and scratch likewise, contiguous, all of their own.
+// Edges of node i and mode m: starts[i * modes + m] to starts[i * modes + m + 1] - 1. Node i makes
+// block targets[i] of y, or of scratch, from num_outputs on, which no edge of this launch reads. Of
+// y's blocks alone: they are scaled by alpha, and overwritten unless `accumulate`. Any element's
+// alignment will do for x and y; what is overwritten is never read. Nodes of one kind of crew follow
+// those of the kind before.
+template <class T, class Edge = SegmentEdge>
+struct SegmentedArguments {
+  const T* x;
+  T* y;
+  T* scratch;
+  const Index* starts;
+  const Edge* edges;
+  const int* targets;
+  const T* matrices;  // 16-byte aligned
+  Index nodes;
+  Index crews[most_crew_kinds];
+  Index outer, inner, num_inputs, num_outputs, num_scratch;
+  Index accumulate;
+  T alpha;
+
+  // Of target `to`.
+  __device__ bool makes_output(Index to) const { return to < num_outputs; }
+  // Its block of `size` elements for an entry of outer.
+  __device__ T* target(Index to, Index entry, Index size) const {
+    return makes_output(to) ? y + (entry * num_outputs + to) * size
+                            : scratch + (entry * num_scratch + to - num_outputs) * size;
+  }
+};
+
+// A thread's node, -1 for none, and its place in the crew whose teams share the edges.
+struct CrewPlace {
+  Index node;
+  int member, crew;
+
+  template <class Cut>
+  __device__ static CrewPlace of(const Index (&crews)[most_crew_kinds], int index) {
+    Index block = blockIdx.x, first = 0;
+#pragma unroll
+    for (int crew = Cut::largest_crew, kind = 0; crew > 0; crew /= 2, ++kind) {
+      const int own = Cut::teams / crew;
+      const Index nodes = crews[kind], blocks = (nodes + own - 1) / own;
+      if (block < blocks) {
+        const Index at = block * own + index / crew;
+        return {at < nodes ? first + at : -1, index % crew, crew};
+      }
+      block -= blocks;
+      first += nodes;
+    }
+    return {-1, 0, 1};
+  }
+};
+
+// A node and the threads that make it.
+template <class T, class Cut, class Size, Index input, Index output, int modes>
+struct SegmentTeam {
+  using Arguments = SegmentedArguments<T>;
+  const Arguments& a;
+  const CrewPlace place;
+  const Index entry, column;        // of outer; the first one of inner
+  const int index, rank;            // of the team in its thread block, of the thread in its team
+  T* const sums;                    // output block, (output, width)
+  const T *x, *scratch;             // of the entry and columns; child 0 would be there
+  const Index to;                   // target
+  const SegmentEdge* edges;         // of the node
+  int ends[modes];                  // of each mode's edges
+  int edge;                         // the team's next one
+  SegmentEdge next;                 // and what it is, loaded ahead
+  bool is_first = true;             // no sums yet
+
+  __device__ SegmentTeam(const Arguments& all, CrewPlace own, Index slab, Index first, int team,
+                         int thread, T* memory)
+      : a(all), place(own), entry(slab), column(first), index(team), rank(thread), sums(memory),
+        to(all.targets[own.node]), edge(own.member) {
+    const Index* const starts = a.starts + own.node * modes;
+    edges = a.edges + starts[0];
+#pragma unroll
+    for (int m = 0; m < modes; ++m) ends[m] = int(starts[m + 1] - starts[0]);
+    look(edge, next);
+    x = a.x + entry * a.num_inputs * input * inner() + column;
+    scratch = a.scratch + (entry * a.num_scratch - a.num_inputs) * input * inner() + column;
+  }
+
+  __device__ Index inner() const { return Cut::width == 1 ? 1 : a.inner; }
+  __device__ bool has(Index w) const { return Cut::width == 1 || column + w < a.inner; }
+
+  __device__ const T* source(int child) const {
+    return (child < a.num_inputs ? x : scratch) + child * input * inner();
+  }
+  // Loads edge e of the node, if there is one.
+  __device__ void look(int e, SegmentEdge& found) const {
+    if (e < ends[modes - 1]) found = edges[e];
+  }
+  __device__ bool makes_output() const { return a.makes_output(to); }
+  __device__ T* target() const { return a.target(to, entry, output * inner()) + column; }
+  // Writes a sum to an element of the target, or adds it.
+  __device__ void write(T* element, T sum, bool adds) const {
+    if (makes_output()) sum = multiply(a.alpha, sum);
+    *element = adds ? add(*element, sum) : sum;
+  }
+  __device__ bool adds_to_target() const { return a.accumulate && makes_output(); }
+
+  // Adds the edges of mode `m` of the node to its sums: a crew's teams take turns, from mode to mode.
+  // Thread blocks of one node along z take different items of its only mode.
+  template <class Mode>
+  __device__ void add_edges(int m) {
+    if (ends[m] == (m == 0 ? 0 : ends[m - 1])) return;
+    if (!is_first) Cut::sync_team(index);  // the sums of another mode are in other threads' places
+    constexpr Size all = Size(Mode::L * Mode::R * Cut::width);
+    constexpr Size step = Size(Cut::team) * Mode::items;
+    const Size pieces = Cut::in_shared ? 1 : Size(gridDim.z);
+    const Size piece = Cut::in_shared ? 0 : Size(blockIdx.z);
+    const int begin = edge;
+    for (int k = 0; k < Mode::K; k += Mode::tile)
+      for (Size first = piece * step; first < all; first += pieces * step) {
+        if (edge != begin) look(edge = begin, next);
+        add_tile<Mode>(ends[m], k, first + rank, all);
+      }
+    is_first = false;
+  }
+
+  // The results k ... k + tile - 1 of the items i, i + team, ...: adds the team's edges before `end`.
+  template <class Mode>
+  __device__ void add_tile(int end, int k, Size i, Size all) {
+    constexpr Size R = Size(Mode::R), W = Cut::width;
+    Size from[Mode::items];
+    T results[Mode::items][Mode::tile] = {};
+#pragma unroll
+    for (int j = 0; j < Mode::items; ++j) {
+      const Size item = i + j * Cut::team < all ? i + j * Cut::team : all - 1;
+      const Size w = has(item % W) ? item % W : 0;
+      from[j] = (item / W / R * Mode::C * R + item / W % R) * Size(inner()) + w;
+    }
+    constexpr int most = SegmentColumn<T, Mode::K, Mode::tile>::template at_once<Mode, Cut::block>();
+    while (edge < end) {
+      const T* const block = source(next.child);
+      const T* const matrix = a.matrices + Index(next.matrix) * (16 / int(sizeof(T))) + k;
+      look(edge += place.crew, next);
+      constexpr int whole = Mode::C / most * most;
+#pragma unroll 4
+      for (int c = 0; c < whole; c += most) add_columns<Mode, most>(results, block, matrix, from, c);
+      if constexpr (Mode::C > whole)
+        add_columns<Mode, Mode::C - whole>(results, block, matrix, from, whole);
+    }
+#pragma unroll
+    for (int j = 0; j < Mode::items; ++j) {
+      const Size item = i + j * Cut::team, w = item % W;
+      if (item >= all) continue;
+      const Size first = item / W / R * Mode::K * R + item / W % R;
+#pragma unroll
+      for (int t = 0; t < Mode::tile; ++t)
+        if (k + t < Mode::K) keep(first + (k + t) * R, w, results[j][t]);
+    }
+  }
+
+  // Adds the products with columns c ... c + count - 1 of an edge's matrix. All elements are asked
+  // for before the first is used: left to itself, the compiler waits for one after the other.
+  template <class Mode, int count>
+  __device__ void add_columns(T (&results)[Mode::items][Mode::tile], const T* block, const T* matrix,
+                              const Size (&from)[Mode::items], int c) const {
+    using Column = SegmentColumn<T, Mode::K, Mode::tile>;
+    struct alignas(Pack<T, Column::width>::alignment) Word {
+      Pack<T, Column::width> pack;
+    };
+    const Size apart = Size(Mode::R) * Size(inner());
+    Word words[count];
+    T values[count][Mode::items];
+#pragma unroll
+    for (int l = 0; l < count; ++l) {
+      words[l] = *reinterpret_cast<const Word*>(matrix + (c + l) * Column::pitch);
+#pragma unroll
+      for (int j = 0; j < Mode::items; ++j) values[l][j] = block[from[j] + (c + l) * apart];
+    }
+    if constexpr (count > 1) __syncwarp(Cut::lanes(Cut::team));
+#pragma unroll
+    for (int l = 0; l < count; ++l)
+#pragma unroll
+      for (int j = 0; j < Mode::items; ++j)
+#pragma unroll
+        for (int t = 0; t < Mode::tile; ++t)
+          results[j][t] = multiply_add(results[j][t], values[l][j], words[l].pack.values[t]);
+  }
+
+  // Adds to a sum of the node: element i, column w.
+  __device__ void keep(Size i, Size w, T value) const {
+    if constexpr (Cut::in_shared) {
+      T& sum = sums[i * Cut::width + w];
+      sum = is_first ? value : add(sum, value);
+    } else if (has(w)) {
+      write(target() + i * Size(inner()) + w, value, !is_first || adds_to_target());
+    }
+  }
+
+  // Writes the sums, or zeros, after all modes.
+  __device__ void finish() const {
+    const bool is_shared = Cut::in_shared && !is_first;
+    if (is_shared) Cut::sync_crew(index, place.crew);
+    if (is_first ? !adds_to_target() : is_shared) write_all();
+    Cut::sync_crew(index, place.crew);  // the sums' places are free again
+  }
+
+ private:
+  __device__ void write_all() const {
+    constexpr Size all = Size(output * Cut::width);
+    const bool adds = adds_to_target();
+    const Size threads = Size(Cut::team) * place.crew * Size(gridDim.z);
+    T* const block = target();
+    for (Size i = rank + Size(Cut::team) * (place.member + Size(blockIdx.z)); i < all;
+         i += threads) {
+      const Size w = i % Cut::width;
+      if (!has(w)) continue;
+      T sum{};
+      if (!is_first)
+        for (int other = 0; other < place.crew; ++other) {
+          const T part = sums[i + Size(other - place.member) * all];
+          sum = other == 0 ? part : add(sum, part);
+        }
+      write(block + i / Cut::width * Size(inner()) + w, sum, adds);
+    }
+  }
+};
+
+// A node's edges are added mode by mode, in their order, by threads that have whole fibres along
+// the mode; the modes' sums meet in shared memory. The same bits from run to run.
+template <class T, class Cut, class... Mode>
+__global__ void __launch_bounds__(Cut::block)
+    segmented_multiply(const SegmentedArguments<T> a) {
+  wait_for_earlier_kernels();
+  constexpr Index inputs[] = {Mode::L * Mode::C * Mode::R...};
+  constexpr Index outputs[] = {Mode::L * Mode::K * Mode::R...};
+  constexpr Index input = inputs[0], output = outputs[0];
+  constexpr Index largest = (input > output ? input : output) * Cut::width;
+  using Size = typename Choice<Cut::width == 1 && (largest < (1 << 30)), int, Index>::Type;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+
+  const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
+  const CrewPlace place = CrewPlace::of<Cut>(a.crews, index);
+  if (place.node < 0) return;
+  T* const sums = reinterpret_cast<T*>(shared_memory) + Index(index) * output * Cut::width;
+  const Index tiles = Cut::width == 1 ? 1 : (a.inner + Cut::width - 1) / Cut::width;
+  for (Index slab = blockIdx.y; slab < a.outer * tiles; slab += gridDim.y) {
+    SegmentTeam<T, Cut, Size, input, output, int(sizeof...(Mode))> team(
+        a, place, slab / tiles, slab % tiles * Cut::width, index, rank, sums);
+    int m = 0;
+    (team.template add_edges<Mode>(m++), ...);
+    team.finish();
+  }
+}
+
+}  // namespace batchkron

@@ -1,0 +1,375 @@
+// The sums of cuda/segmented/general.cuh where all modes have one size and blocks are not tiny:
+// children come to shared memory by bulk copies, and a thread multiplies bundles of neighbouring
+// modes.
+#pragma once
+
+#include "cuda/common/asynchronous_copy.cuh"
+#include "cuda/common/launch_order.cuh"
+#include "cuda/common/shared_barrier.cuh"
+#include "cuda/segmented/general.cuh"
+
+namespace batchkron {
+
+// Neighbouring modes of a block (L, size, R), `n` each. A thread has `items` of the L x R bundles.
+template <int n_, int modes_, int L_, int R_, int items_>
+struct ModeBundle {
+  static constexpr int n = n_, modes = modes_, L = L_, R = R_, items = items_;
+  static constexpr int power(int exponent) { return exponent == 0 ? 1 : n * power(exponent - 1); }
+  static constexpr int size = power(modes);
+};
+
+// `team` threads make a node, `teams` of them are a thread block; each has `slots` children in
+// shared memory, and `blocks` thread blocks at least share a multiprocessor. Columns of a matrix in
+// memory are `column` elements apart. between: whether children may be in the scratch memory.
+template <int team_, int teams_, int slots_, int blocks_, int column_, bool between_>
+struct StagedCut {
+  static constexpr int team = team_, teams = teams_, slots = slots_, blocks = blocks_;
+  static constexpr int column = column_, block = team * teams;
+  static constexpr bool between = between_;
+
+  __device__ static void sync_team(int index) {
+    SegmentCut<team, teams, 1, true>::sync_team(index);
+  }
+};
+
+// A child that is copied once for the edges along a bundle's modes: the block's number, below which
+// most_bundle_modes bits say what modes have a matrix; where each of these begins, in words of 16
+// bytes, or -1.
+constexpr int most_bundle_modes = 3;
+struct alignas(16) StagedLoad {
+  int child;
+  int matrices[most_bundle_modes];
+};
+
+// Adds A x along the modes of a bundle that have a matrix; the matrices are `room` elements apart.
+template <class T, class Bundle, int column, int room>
+struct BundleMultiply {
+  using Values = T[Bundle::size];
+
+  // present: bit m for mode m
+  template <int mode = 0>
+  __device__ static void add(Values& sums, const Values& values, unsigned present,
+                             const T* matrices) {
+    if (present >> mode & 1) add_mode<Bundle::power(mode)>(sums, values, matrices + mode * room);
+    if constexpr (mode + 1 < Bundle::modes) add<mode + 1>(sums, values, present, matrices);
+  }
+
+ private:
+  template <int before>
+  __device__ static void add_mode(Values& sums, const Values& values, const T* matrix) {
+    constexpr int n = Bundle::n, behind = Bundle::size / before / n;
+    struct alignas(Pack<T, column>::alignment) Column {
+      T values[column];
+    };
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+      const Column own = *reinterpret_cast<const Column*>(matrix + c * column);
+#pragma unroll
+      for (int i = 0; i < before * behind; ++i) {
+        const int first = i / behind * n * behind + i % behind;
+#pragma unroll
+        for (int k = 0; k < n; ++k) {
+          T& sum = sums[first + k * behind];
+          sum = multiply_add(sum, values[first + c * behind], own.values[k]);
+        }
+      }
+    }
+  }
+};
+
+// Children of a team in shared memory, and their matrices. A block of the array begins at any
+// element: the whole words of 16 bytes around it are copied (up to 15 bytes beside x: no page's end
+// divides a word), to a place that has the same offset in a line of 128 bytes, so that each line is
+// asked for once.
+template <class T, class Cut, class First, int size>
+struct ChildRing {
+  static_assert(First::size % 2 == 1, "neighbouring bundles begin in different banks");
+  static constexpr int line = 128;  // bytes
+  static constexpr int lines(int bytes) { return (bytes + line - 1) / line * line; }
+  static constexpr int block = lines(size * int(sizeof(T))) + line;
+  static constexpr int matrix_words = (First::n * Cut::column * int(sizeof(T)) + 15) / 16;
+  static constexpr int words = most_bundle_modes * matrix_words;
+  static constexpr int slot = block + lines(words * 16);
+  static constexpr int bytes = line + Cut::slots * slot;  // barriers, slots
+  static constexpr int passes = (words + Cut::team - 1) / Cut::team;
+  static_assert(Cut::slots <= 3, "notes of them and of one more");
+
+  char* const memory;
+  int index, rank;      // of the team in its thread block, of the thread in its team
+  int current = 0;      // slot
+  int phase = 0;        // of its barrier
+  // A byte of each child, the current one first: what modes have a matrix, words of 4 bytes to skip.
+  unsigned notes = 0;
+
+  __device__ ChildRing(char* own_memory, int own_index, int own_rank)
+      : memory(own_memory), index(own_index), rank(own_rank) {
+    if (rank == 0)
+      for (int s = 0; s < Cut::slots; ++s) barrier(s).begin_for_bulk(1);
+    Cut::sync_team(index);
+  }
+
+  __device__ SharedBarrier& barrier(int s) const {
+    return reinterpret_cast<SharedBarrier*>(memory)[s];
+  }
+  __device__ char* place(int s) const { return memory + line + s * slot; }
+
+  // Waits for the current child.
+  __device__ void wait_for_child() const { barrier(current).wait(phase); }
+  __device__ const T* child() const {
+    return reinterpret_cast<const T*>(place(current) + (notes >> 3 & 31) * 4);
+  }
+  __device__ unsigned present() const { return notes & 7; }
+  __device__ const T* matrices() const {
+    return reinterpret_cast<const T*>(place(current) + block);
+  }
+  __device__ void next() {
+    notes >>= 8;
+    if (++current == Cut::slots) {
+      current = 0;
+      phase ^= 1;
+    }
+  }
+
+  // Of the whole team: whether this thread is the one that copies blocks.
+  __device__ bool copies_blocks() const {
+    int is_elected = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .pred own;\nelect.sync _|own, 0xffffffff;\nselp.b32 %0, 1, 0, own;\n}"
+                 : "=r"(is_elected));
+#endif
+    return is_elected != 0 && (Cut::team == 32 || rank < 32);
+  }
+
+  // Begins to copy a block to slot s, as the child of number `ahead` from now.
+  __device__ void ask(int s, int ahead, const T* x, int code) {
+    const unsigned offset = unsigned(reinterpret_cast<unsigned long long>(x)) % line;
+    if (copies_blocks()) {
+      // most sizes need as many words wherever an element may begin: at any part of a complex number
+      constexpr int least = (size * int(sizeof(T)) + 15) / 16 * 16;
+      constexpr int most = (size * int(sizeof(T)) + 31 - int(alignof(T))) / 16 * 16;
+      const unsigned before = offset % 16;
+      const unsigned count =
+          least == most ? least : (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;
+      barrier(s).arrive_and_expect(count);
+      barrier(s).copy_bulk(place(s) + offset - before, reinterpret_cast<const char*>(x) - before,
+                           count);
+    }
+    notes |= (offset / 4 << 3 | unsigned(code & 7)) << 8 * ahead;
+  }
+  // Begins to copy this thread's words of its matrices.
+  __device__ void ask_matrices(int s, const int (&begins)[passes], const T* all_matrices) {
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+      const int word = pass * Cut::team + rank;
+      if (begins[pass] >= 0)
+        copy_asynchronously<16, false>(place(s) + block + word * 16,
+                                       reinterpret_cast<const char*>(all_matrices) +
+                                           (Index(begins[pass]) + word % matrix_words) * 16);
+    }
+  }
+};
+
+// A node and the team that makes it. Bundles are in the order of their work: the last modes first,
+// the first modes last, whose results lie side by side for neighbouring threads.
+template <class T, class Cut, class First, class... Rest>
+struct StagedNode {
+  using Arguments = SegmentedArguments<T, StagedLoad>;
+  static constexpr int bundles = 1 + int(sizeof...(Rest));
+  static constexpr int size = (First::size * ... * Rest::size);  // of a block
+  using Ring = ChildRing<T, Cut, First, size>;
+  static constexpr int total_bytes = Ring::lines(size * int(sizeof(T)));
+  static constexpr int room = total_bytes + Ring::bytes;  // of a team
+
+  const Arguments& a;
+  Ring& ring;
+  T* total;  // of the bundles before
+  Index node, entry;
+  int member, crew;  // of the teams that share the node's loads
+  const StagedLoad* loads;
+  int done, asked, end;  // of them
+  int code, begins[Ring::passes];  // of the next one that is asked for: for this thread's words
+  const T *x, *scratch;            // of the entry; child 0 would be there
+
+  __device__ StagedNode(const Arguments& all, Ring& own, T* sums, Index number, Index slab,
+                        bool is_crew)
+      : a(all), ring(own), total(sums), node(number), entry(slab) {
+    member = is_crew ? ring.index : 0;
+    crew = is_crew ? Cut::teams : 1;
+    const Index* const starts = a.starts + node * bundles;
+    loads = a.edges + starts[0];
+    done = asked = member;
+    end = int(starts[bundles] - starts[0]);
+    x = a.x + entry * a.num_inputs * size;
+    scratch = a.scratch + (entry * a.num_scratch - a.num_inputs) * size;
+    asm("" : "+l"(x));  // kept, not computed again for each load
+    look();
+    int slot = ring.current;
+#pragma unroll
+    for (int s = 0; s < Cut::slots; ++s) {
+      ask(slot, s);
+      slot = slot + 1 == Cut::slots ? 0 : slot + 1;
+    }
+    wait_for_copies<Cut::slots - 1>();
+    Cut::sync_team(ring.index);
+  }
+
+  __device__ void run() { run_from<0, First, Rest...>(); }
+
+ private:
+  template <int g, class Own, class... Others>
+  __device__ void run_from() {
+    T sums[Own::items][Own::size] = {};
+    add<g, Own>(sums);
+    if constexpr (sizeof...(Others) > 0) {
+      keep<g, Own>(sums);
+      run_from<g + 1, Others...>();
+    } else {
+      finish<Own>(sums);
+    }
+  }
+
+  // Reads the load that is asked for next.
+  __device__ void look() {
+    if (asked >= end) return;
+    const int* const load = reinterpret_cast<const int*>(loads + asked);
+    code = load[0];
+#pragma unroll
+    for (int pass = 0; pass < Ring::passes; ++pass) {
+      const int word = pass * Cut::team + ring.rank;
+      begins[pass] = word < Ring::words ? load[1 + word / Ring::matrix_words] : -1;
+    }
+  }
+
+  __device__ void ask(int slot, int ahead) {
+    if (asked < end) {
+      const int child = code >> most_bundle_modes;
+      const bool of_x = !Cut::between || child < a.num_inputs;
+      ring.ask_matrices(slot, begins, a.matrices);
+      ring.ask(slot, ahead, (of_x ? x : scratch) + Index(child) * size, code);
+      asked += crew;
+      look();
+    }
+    commit_copies();
+  }
+
+  // Where a bundle begins in its block.
+  template <class Own>
+  __device__ static int begin_of(int b) {
+    return b / Own::R * Own::size * Own::R + b % Own::R;
+  }
+
+  // Adds the loads of bundle g.
+  template <int g, class Own>
+  __device__ void add(T (&sums)[Own::items][Own::size]) {
+    const int stop = int(a.starts[node * bundles + g + 1] - a.starts[node * bundles]);
+#pragma unroll 1
+    for (; done < stop; done += crew) {
+      ring.wait_for_child();
+#pragma unroll
+      for (int j = 0; j < Own::items; ++j) {
+        const int b = ring.rank + j * Cut::team;
+        const T* const bundle = ring.child() + begin_of<Own>(b < Own::L * Own::R ? b : 0);
+        T elements[Own::size];
+#pragma unroll
+        for (int i = 0; i < Own::size; ++i) elements[i] = bundle[i * Own::R];
+        BundleMultiply<T, Own, Cut::column, Ring::matrix_words * 16 / int(sizeof(T))>::add(
+            sums[j], elements, ring.present(), ring.matrices());
+      }
+      Cut::sync_team(ring.index);
+      ask(ring.current, Cut::slots);
+      ring.next();
+      wait_for_copies<Cut::slots - 1>();
+      Cut::sync_team(ring.index);
+    }
+  }
+
+  // Adds sums to those of the bundles before.
+  template <int g, class Own>
+  __device__ void keep(const T (&sums)[Own::items][Own::size]) {
+    if (g > 0) Cut::sync_team(ring.index);  // they are in other threads' places
+#pragma unroll
+    for (int j = 0; j < Own::items; ++j) {
+      const int b = ring.rank + j * Cut::team;
+      if (b >= Own::L * Own::R) continue;
+      T* const to = total + begin_of<Own>(b);
+#pragma unroll
+      for (int i = 0; i < Own::size; ++i) {
+        T& sum = to[i * Own::R];
+        sum = g == 0 ? sums[j][i] : batchkron::add(sum, sums[j][i]);
+      }
+    }
+  }
+
+  // Where the node's results go.
+  struct Target {
+    T* block;
+    T alpha;
+    bool is_output, adds;
+
+    __device__ Target(const Arguments& a, Index node, Index entry) : alpha(a.alpha) {
+      const Index to = a.targets[node];
+      is_output = a.makes_output(to);
+      adds = is_output && a.accumulate;
+      block = a.target(to, entry, size);
+    }
+    __device__ void write(int i, T sum) const {
+      if (is_output) sum = multiply(alpha, sum);
+      block[i] = adds ? batchkron::add(block[i], sum) : sum;
+    }
+  };
+
+  template <class Own>
+  __device__ void finish(T (&sums)[Own::items][Own::size]) {
+    if (crew > 1) {
+      keep<bundles - 1, Own>(sums);
+      __syncthreads();
+      const Target target(a, node, entry);
+      for (int i = ring.rank + Cut::team * member; i < size; i += Cut::team * crew) {
+        constexpr int apart = room / int(sizeof(T));
+        T sum = total[i - member * apart];
+        for (int other = 1; other < crew; ++other)
+          sum = batchkron::add(sum, total[i + (other - member) * apart]);
+        target.write(i, sum);
+      }
+      __syncthreads();  // the sums' places are free again
+    } else {
+      Cut::sync_team(ring.index);
+      const Target target(a, node, entry);
+#pragma unroll
+      for (int j = 0; j < Own::items; ++j) {
+        const int b = ring.rank + j * Cut::team;
+        if (b >= Own::L * Own::R) continue;
+        const int first = begin_of<Own>(b);
+#pragma unroll
+        for (int i = 0; i < Own::size; ++i) {
+          const int place = first + i * Own::R;
+          target.write(place, batchkron::add(total[place], sums[j][i]));
+        }
+      }
+      Cut::sync_team(ring.index);
+    }
+  }
+};
+
+// Loads of node i and bundle g: starts[i * bundles + g] to starts[i * bundles + g + 1] - 1. They are
+// added bundle by bundle, in their order. The same bits from run to run.
+template <class T, class Cut, class... Bundle>
+__global__ void __launch_bounds__(Cut::block, Cut::blocks)
+    staged_sums(const SegmentedArguments<T, StagedLoad> a) {
+  wait_for_earlier_kernels();
+  using Node = StagedNode<T, Cut, Bundle...>;
+  using Ring = typename Node::Ring;
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
+  const Index block = blockIdx.x;
+  const bool is_crew = block < a.crews[0];
+  const Index node = is_crew ? block : a.crews[0] + (block - a.crews[0]) * Cut::teams + index;
+  if (node >= a.nodes) return;
+  char* const own = reinterpret_cast<char*>(shared_memory) + index * Node::room;
+  T* const sums = reinterpret_cast<T*>(own);
+  Ring ring(own + Node::total_bytes, index, rank);
+  for (Index slab = blockIdx.y; slab < a.outer; slab += gridDim.y)
+    Node(a, ring, sums, node, slab, is_crew).run();
+}
+
+}  // namespace batchkron

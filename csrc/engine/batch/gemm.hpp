@@ -1,0 +1,61 @@
+// c[c_ids[i]] += alpha * a[a_ids[i]] b[b_ids[i]] (or b transposed) for many small matrices.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/steps.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+#include "simd/batch/table.hpp"
+
+namespace batchkron {
+
+// a is (., m, k); b is (count_b, k, n), or (count_b, n, k) if transpose_b; c is (count_c, m, n);
+// contiguous. Products are sorted by output, starts (count_c + 1,) says where each output's begin.
+struct GemmShape {
+  Index m, n, k;
+  bool transpose_b;
+  Index count_b, count_c;
+  std::vector<Index> a_ids, b_ids, starts;
+};
+
+// (count, n, k) -> (count, k, n).
+template <class T>
+void transpose_all(const GemmShape& shape, const T* b, T* transposed, int threads) {
+  const Index n = shape.n, k = shape.k;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (Index i = 0; i < shape.count_b; ++i)
+    for (Index c = 0; c < k; ++c)
+      for (Index j = 0; j < n; ++j) transposed[(i * k + c) * n + j] = b[(i * n + j) * k + c];
+}
+
+// c must hold beta * c or zeros on entry. The products of an output are the edges of a node: its
+// sums stay in registers over all of them. One thread owns an output: bitwise repeatable.
+template <class T>
+void batched_gemm(const GemmShape& shape, const T* a, const T* b, T alpha, T* c) {
+  const Index m = shape.m, n = shape.n, k = shape.k, size = m * n;
+  if (size == 0 || k == 0) return;
+  kernels();  // throws for an unknown instruction set, which no thread of a region may
+  const int threads = threads_for(double(shape.a_ids.size()) * double(size) * double(k));
+  const Index transposed = shape.transpose_b ? checked_product({shape.count_b, k, n}) : 0;
+  thread_local Workspace workspace;
+  T* scratch = static_cast<T*>(
+      workspace.reserve(bytes_of<T>(transposed, 1) + bytes_of<T>(size, threads)));
+  T* all_sums = scratch + transposed;
+  if (shape.transpose_b) transpose_all(shape, b, scratch, threads);
+  const T* blocks = shape.transpose_b ? scratch : b;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (Index output = 0; output < shape.count_c; ++output) {
+    const Index begin = shape.starts[output], count = shape.starts[output + 1] - begin;
+    if (count == 0) continue;
+    T* sums = all_sums + size * thread_index();
+    segment_kernels<T>().add_edges({sums, blocks, k * n, n, n, k, m, a, 1, k,
+                                    shape.a_ids.data() + begin, shape.b_ids.data() + begin,
+                                    count});
+    T* target = c + output * size;
+    for (Index i = 0; i < size; ++i) target[i] = multiply_add(target[i], sums[i], alpha);
+  }
+}
+
+}  // namespace batchkron

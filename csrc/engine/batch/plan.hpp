@@ -1,0 +1,334 @@
+// y[outputs[b]] += alpha * weights[b] * (A_1b x ... x A_db) x[inputs[b]] over a batch list, for one
+// system or for many of one structure.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/batch/list.hpp"
+#include "engine/batch/pools.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+#include "simd/batch/table.hpp"
+
+namespace batchkron {
+
+enum class Accumulation { owner, atomic };
+
+// Holds its own copy of the pools. Safe to run from several threads at once, but not while its
+// values are being set.
+template <class T>
+class BatchPlan {
+ public:
+  BatchPlan(BatchShape shape, const BatchList& list, Index systems, Accumulation accumulation)
+      : shape_(std::move(shape)),
+        systems_(systems),
+        input_size_(shape_.input_size()),
+        output_size_(shape_.output_size()),
+        accumulation_(accumulation),
+        list_(sort_batch(shape_, list)),
+        pools_(shape_.inputs.size(), systems),
+        batch_(kernels_for()),
+        block_kernel_(batch_ ? find_block_kernel() : nullptr),
+        active_(find_active()),
+        zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
+
+  // The matrices of one mode; the same sizes every time.
+  void set_pool(std::size_t mode, const PoolView<T>& view) {
+    const BatchLayout layout = is_tensor_ ? BatchLayout::tensor : BatchLayout::transposed;
+    pools_.set(mode, view, batch_ ? layout : BatchLayout::none, batch_ ? batch_->lanes : 0);
+  }
+
+  // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
+  void set_weights(const T* weights, Index sets) {
+    const std::size_t count = list_.order.size();
+    const bool same = all_same(weights, sets, count);
+    const std::size_t kept = same ? 1 : count;
+    weights_.resize(count == 0 ? 0 : std::size_t(sets) * kept);
+    weight_step_ = same ? 0 : 1;
+    weight_system_ = sets == 1 ? 0 : Index(kept);
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = weights[i / kept * count + std::size_t(list_.order[i % kept])];
+  }
+
+  const SortedList& list() const { return list_; }
+  const BatchShape& shape() const { return shape_; }
+  Index systems() const { return systems_; }
+  Index input_elements() const { return checked_product({shape_.num_inputs, input_size_}); }
+  Index output_elements() const { return checked_product({shape_.num_outputs, output_size_}); }
+
+  // x is (outer, num_inputs, prod inputs, inner), y likewise; entry e of outer is of system
+  // e mod systems. accumulate = false overwrites y and never reads it. y does not alias x.
+  void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
+    const Index outputs = checked_product({outer, output_elements(), inner});
+    if (outputs == 0) return;
+    if (checked_product({outer, input_elements(), inner}) == 0) {
+      if (!accumulate) std::fill_n(y, outputs, T{});
+      return;
+    }
+    kernels();  // throws for an unknown instruction set, which no thread of a region may
+    const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
+    const bool atomic = accumulation_ == Accumulation::atomic;
+    const Index buffer = padded<T>(checked_product({list_.largest_intermediate, inner}));
+    const Index product = atomic ? padded<T>(output_size_ * inner) : 0;
+    const Scratch lanes = inner == 1 ? lane_scratch() : Scratch{};
+    const Index per_thread = 2 * buffer + product + lanes.total();
+    thread_local Workspace workspace;
+    T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads)));
+    const Call call{x,       y,      outer, inner,      alpha,  accumulate,
+                    scratch, buffer, lanes, per_thread, threads};
+    if (atomic)
+      run_atomic(call);
+    else
+      run_owner(call);
+  }
+
+ private:
+  // Elements of a thread's scratch memory that the batch kernels take; none if they do not run.
+  struct Scratch {
+    Index sums = 0, tile = 0, matrix = 0;
+    Index total() const { return sums + 2 * tile + matrix; }
+  };
+
+  struct Call {
+    const T* x;
+    T* y;
+    Index outer, inner;
+    T alpha;
+    bool accumulate;
+    T* scratch;
+    Index buffer;
+    Scratch lanes;
+    Index per_thread;
+    int threads;
+    T* buffers() const { return scratch + per_thread * thread_index(); }
+    T* sums() const { return buffers() + 2 * buffer; }
+  };
+
+  // Whether the products of each set have one weight: it is not worth a list then.
+  static bool all_same(const T* weights, Index sets, std::size_t count) {
+    for (Index set = 0; set < sets; ++set, weights += count)
+      for (std::size_t i = 1; i < count; ++i)
+        if (!(weights[i] == weights[0])) return false;
+    return true;
+  }
+
+  // The batch kernels, where these have T, the list may be added in their order, and the blocks of
+  // all lanes stay in the second-level cache.
+  const BatchKernels<T>* kernels_for() const {
+    const BatchKernels<T>* kernels = batch_kernels<T>();
+    if (!kernels || accumulation_ == Accumulation::atomic) return nullptr;
+    const Index largest = std::max({input_size_, output_size_, list_.largest_intermediate});
+    return largest * kernels->lanes * Index(sizeof(T)) <= kLargestTileBytes ? kernels : nullptr;
+  }
+
+  // The kernel that holds a block in registers, if there is one for these sizes.
+  BlockKernel<T> find_block_kernel() {
+    const Index n = shape_.inputs[0], modes = Index(shape_.inputs.size());
+    if (modes == 1) return batch_->add_vectors;
+    const std::vector<Index> square(shape_.inputs.size(), n);
+    if (shape_.inputs != square || shape_.outputs != square) return nullptr;
+    BlockKernel<T> kernel = nullptr;
+    if (n == 2 && modes <= kLargestTensor) kernel = batch_->add_twos[modes - kSmallestTensor];
+    if (n == 4 && modes == 2) kernel = batch_->add_fours;
+    is_tensor_ = kernel != nullptr;
+    const bool is_pair = modes == 2 && n >= kSmallestPair && n <= kLargestPair;
+    // rows that fill less than half of a vector are faster in lanes
+    if (!kernel && is_pair && 2 * packed_stride<T>(n) >= batch_->lanes)
+      kernel = batch_->add_pairs[n - kSmallestPair];
+    return kernel;
+  }
+
+  // For each group and mode, whether it multiplies.
+  std::vector<char> find_active() const {
+    const std::size_t modes = shape_.inputs.size();
+    std::vector<char> active(list_.steps.size() * modes, 0);
+    for (std::size_t group = 0; group < list_.steps.size(); ++group)
+      for (const Step& step : list_.steps[group].list) active[group * modes + step.mode] = 1;
+    return active;
+  }
+
+  Index largest_matrix() const {
+    Index largest = 0;
+    for (std::size_t k = 0; k < shape_.inputs.size(); ++k)
+      largest = std::max(largest, checked_product({shape_.inputs[k], shape_.outputs[k]}));
+    return largest;
+  }
+
+  Scratch lane_scratch() const {
+    if (!batch_) return {};
+    const Index lanes = batch_->lanes;
+    const Index tile = std::max(input_size_, list_.largest_intermediate);
+    return {padded<T>((output_size_ + 3) * lanes), padded<T>(tile * lanes),
+            padded<T>(largest_matrix() * lanes)};
+  }
+
+  // Tensor kernels skip modes, the others take runs in which every mode multiplies.
+  bool in_registers(const Run& run) const {
+    return block_kernel_ &&
+           (is_tensor_ || list_.steps[run.group].list.size() == shape_.inputs.size());
+  }
+
+  // How many products of a run the batch kernels take: a few left over are faster one by one.
+  Index products_in_lanes(const Run& run) const {
+    const Index count = run.end - run.begin;
+    if (list_.steps[run.group].list.empty() || in_registers(run)) return 0;
+    const Index rest = count % batch_->lanes;
+    return rest < std::max<Index>(2, batch_->lanes / 4) ? count - rest : count;
+  }
+
+  // target (+)= alpha * weight * product i applied to its input block of batch entry e.
+  void evaluate(const Call& call, Index e, Index i, T* target, bool accumulate) const {
+    const Steps& steps = list_.steps[list_.groups[i]];
+    const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
+    const Index system = e % systems_;
+    const T weight = call.alpha * weights_[system * weight_system_ + i * weight_step_];
+    const int last = int(steps.list.size()) - 1;
+    if (last < 0) return scale(source, weight, target, accumulate, call.inner);
+    const std::int32_t* ids = list_.ids.data() + std::size_t(i) * shape_.inputs.size();
+    T* buffers = call.buffers();
+    for (int s = 0; s <= last; ++s) {
+      const Step& step = steps.list[s];
+      const T* f = pools_.matrix(system, step.mode, ids[step.mode]);
+      T* result = s == last ? target : buffers + (s % 2) * call.buffer;
+      const Index R = step.R * call.inner;
+      mode_kernels<T>().pick(s == last && accumulate, step.C, step.K)(
+          {result, source, f, step.C, step.K, R, 0, step.L, 0, R, s == last ? weight : T(1)});
+      source = result;
+    }
+  }
+
+  // The product of identities: the kernel of a 1 x 1 factor over the whole block.
+  void scale(const T* source, T weight, T* target, bool accumulate, Index inner) const {
+    static const T one[kPaddingBytes / sizeof(T)] = {T(1)};
+    const Index R = input_size_ * inner;
+    mode_kernels<T>().pick(accumulate, 1, 1)({target, source, one, 1, 1, R, 0, 1, 0, R, weight});
+  }
+
+  // One thread owns an output block and adds its products in an order of the plan: bitwise repeatable
+  // for any number of threads.
+  void run_owner(const Call& call) const {
+    const Index blocks = call.outer * shape_.num_outputs;
+    const Index grain = std::max<Index>(1, blocks / (32 * call.threads));
+#pragma omp parallel for num_threads(call.threads) if (call.threads > 1) \
+    schedule(dynamic, grain)
+    for (Index block = 0; block < blocks; ++block) {
+      const Index e = block / shape_.num_outputs, output = block % shape_.num_outputs;
+      T* target = call.y + block * output_size_ * call.inner;
+      if (batch_ && call.inner == 1)
+        add_with_kernels(call, e, output, target);
+      else
+        add_one_by_one(call, e, list_.starts[output], list_.starts[output + 1], target,
+                       call.accumulate);
+    }
+  }
+
+  // target (+)= alpha * the sum of the products [begin, end).
+  void add_one_by_one(const Call& call, Index e, Index begin, Index end, T* target,
+                      bool accumulate) const {
+    if (begin == end && !accumulate) std::fill_n(target, output_size_ * call.inner, T{});
+    for (Index i = begin; i < end; ++i)
+      evaluate(call, e, i, target, accumulate || i > begin);
+  }
+
+  // The same for all products of one output: first those in lanes, then the others of each run.
+  void add_with_kernels(const Call& call, Index e, Index output, T* target) const {
+    const Index first = list_.run_starts[output], last = list_.run_starts[output + 1];
+    Index taken = 0;
+    for (Index r = first; r < last; ++r) taken += products_in_lanes(list_.runs[r]);
+    if (taken > 0) {
+      std::fill_n(call.sums(), call.lanes.sums, T{});
+      for (Index r = first; r < last; ++r) add_run(call, e, list_.runs[r]);
+      batch_->add_lanes({target, call.sums(), output_size_, call.alpha, call.accumulate});
+    } else if (first == last && !call.accumulate) {
+      std::fill_n(target, output_size_, T{});
+    }
+    for (Index r = first; r < last; ++r) {
+      const Run& run = list_.runs[r];
+      const bool accumulate = call.accumulate || taken > 0 || r > first;
+      if (in_registers(run))
+        add_in_registers(call, e, run, target, accumulate);
+      else
+        add_one_by_one(call, e, run.begin + products_in_lanes(run), run.end, target, accumulate);
+    }
+  }
+
+  const T* weights_of(Index system, const Run& run) const {
+    return weights_.data() + system * weight_system_ + run.begin * weight_step_;
+  }
+
+  void add_in_registers(const Call& call, Index e, const Run& run, T* target,
+                        bool accumulate) const {
+    const Index system = e % systems_, modes = Index(shape_.inputs.size());
+    const T* const* pools = is_tensor_ ? pools_.batch(system) : pools_.packed(system);
+    block_kernel_({target, call.x + e * shape_.num_inputs * input_size_,
+                   list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
+                   weights_of(system, run), weight_step_, run.end - run.begin,
+                   pools, active_.data() + run.group * modes, shape_.inputs[0], shape_.outputs[0],
+                   call.alpha, accumulate});
+  }
+
+  void add_run(const Call& call, Index e, const Run& run) const {
+    const Index count = products_in_lanes(run), modes = Index(shape_.inputs.size());
+    if (count == 0) return;
+    const Index system = e % systems_;
+    const Steps& steps = list_.steps[run.group];
+    T* tiles = call.sums() + call.lanes.sums;
+    batch_->add_products({call.sums(), call.x + e * shape_.num_inputs * input_size_, input_size_,
+                          list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
+                          modes, weights_of(system, run), weight_step_, count,
+                          steps.list.data(), int(steps.list.size()),
+                          pools_.batch(system), zeros_.data(), tiles, call.lanes.tile,
+                          tiles + 2 * call.lanes.tile});
+  }
+
+  // One task per product, added with atomic operations in any order.
+  void run_atomic(const Call& call) const {
+    const Index block_size = output_size_ * call.inner;
+    if (!call.accumulate) std::fill_n(call.y, call.outer * shape_.num_outputs * block_size, T{});
+    const Index count = Index(list_.order.size());
+#pragma omp parallel for num_threads(call.threads) if (call.threads > 1) schedule(static)
+    for (Index task = 0; task < call.outer * count; ++task) {
+      const Index e = task / count, i = task % count;
+      T* product = call.buffers() + 2 * call.buffer;
+      evaluate(call, e, i, product, false);
+      atomic_add(call.y + (e * shape_.num_outputs + output_of(i)) * block_size, product,
+                 block_size);
+    }
+  }
+
+  Index output_of(Index i) const {
+    return std::upper_bound(list_.starts.begin(), list_.starts.end(), i) - list_.starts.begin() - 1;
+  }
+
+  template <class Real>
+  static void atomic_add(Real* target, const Real* values, Index count) {
+    for (Index j = 0; j < count; ++j) {
+#pragma omp atomic
+      target[j] += values[j];
+    }
+  }
+  template <class Real>
+  static void atomic_add(Complex<Real>* target, const Complex<Real>* values, Index count) {
+    atomic_add(reinterpret_cast<Real*>(target), reinterpret_cast<const Real*>(values), 2 * count);
+  }
+
+  static constexpr Index kLargestTileBytes = 256 << 10;
+
+  BatchShape shape_;
+  Index systems_, input_size_, output_size_;
+  Accumulation accumulation_;
+  SortedList list_;
+  BatchPools<T> pools_;
+  const BatchKernels<T>* batch_;  // null if the batch kernels do not run
+  bool is_tensor_ = false;        // whether block_kernel_ is a tensor kernel
+  BlockKernel<T> block_kernel_;   // null if none runs
+  std::vector<char> active_;      // (groups, modes)
+  std::vector<T> zeros_;
+  std::vector<T> weights_;
+  Index weight_step_ = 1;    // weights between two products; 0 if they share one
+  Index weight_system_ = 0;  // weights between two systems; 0 if they share them
+};
+
+}  // namespace batchkron

@@ -1,0 +1,180 @@
+// y (+)= alpha * (A_1 x ... x A_d) x for one product and many vectors: the sliced multiply engine.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "engine/kron/group_run.hpp"
+#include "engine/kron/packed_factors.hpp"
+#include "engine/kron/schedule.hpp"
+#include "engine/threads.hpp"
+#include "engine/workspace.hpp"
+
+namespace batchkron {
+
+// Blocks are (outer, prod inputs, inner) -> (outer, prod outputs, inner), all contiguous.
+// Immutable; safe to run from several threads at once.
+template <class T>
+class KronPlan {
+ public:
+  KronPlan(const std::vector<Index>& inputs, const std::vector<Index>& outputs, Index outer,
+           Index inner)
+      : kernels_(mode_kernels<T>()),
+        outer_(outer),
+        input_size_(checked_product(inputs, inner)),
+        output_size_(checked_product(outputs, inner)),
+        schedule_(
+            schedule_product(inputs, outputs, outer, inner, KernelSizes::of(kernels_))) {
+    checked_product({outer, std::max(input_size_, output_size_)});
+    for (const Group& group : schedule_.groups)
+      tile_ = std::max(tile_, padded<T>(group.tile_elements(kernels_.lanes)));
+  }
+
+  Index input_elements() const { return outer_ * input_size_; }
+  Index output_elements() const { return outer_ * output_size_; }
+  double multiply_adds() const { return schedule_.multiply_adds * double(outer_); }
+  const Schedule& schedule() const { return schedule_; }
+
+  // accumulate = false overwrites y and never reads it. y aliases neither x nor a factor.
+  void run(const FactorView<T>* factors, const T* x, T alpha, T* y, bool accumulate) const {
+    thread_local PackedFactors<T> packed;
+    packed.fill(schedule_.factors, factors);
+    run(packed, x, alpha, y, accumulate);
+  }
+
+  void run(const PackedFactors<T>& factors, const T* x, T alpha, T* y, bool accumulate) const {
+    if (output_elements() == 0) return;
+    if (input_elements() == 0) {
+      if (!accumulate) std::fill_n(y, output_elements(), T{});
+      return;
+    }
+    const int threads = threads_for(multiply_adds());
+    const Index rows = rows_in_cache(threads);
+    const bool shared = threads > 1 && !balanced(rows, threads);
+    const bool streams = !accumulate && !shared &&
+                         (input_elements() + output_elements()) * Index(sizeof(T)) >
+                             kLastLevelBytes;
+    const Index between = padded<T>(rows * schedule_.largest_between);
+    const Index result = streams ? padded<T>(rows * output_size_) : 0;
+    const Index per_thread = 2 * tile_ + (shared ? 0 : 2 * between + result);
+
+    thread_local Workspace workspace;
+    T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads) +
+                                                   bytes_of<T>(2 * between, shared ? 1 : 0)));
+    const Call call{factors.pointers(), x, y, alpha, accumulate, rows, scratch, per_thread, between,
+                    streams};
+    if (shared)
+      run_shared(call, threads);
+    else
+      run_chunks(call, threads);
+  }
+
+ private:
+  static constexpr Index kChunkBytes = 128 << 10;      // a chunk and its buffers stay in L2
+  static constexpr Index kLastLevelBytes = 32 << 20;   // x and y beyond: y goes past the caches
+
+  struct Call {
+    const T* const* factors;
+    const T* x;
+    T* y;
+    T alpha;
+    bool accumulate;
+    Index rows;  // of x at a time
+    T* scratch;
+    Index per_thread, between;
+    bool streams;
+  };
+
+  // Rows that go through all groups before the next ones: a multiple of the lanes where they run
+  // across rows, and as many chunks for each thread.
+  Index rows_in_cache(int threads) const {
+    const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
+    const Index most = std::max<Index>(1, kChunkBytes / Index(sizeof(T)) / largest);
+    const Index rounds = (outer_ + most * threads - 1) / (most * threads);
+    Index rows = (outer_ + rounds * threads - 1) / (rounds * threads);
+    const Index lanes = kernels_.lanes;
+    const Group& first = schedule_.groups.front();
+    if (first.layout == Group::Layout::lanes && first.L % lanes != 0)
+      rows = (rows + lanes - 1) / lanes * lanes;
+    return std::clamp<Index>(rows, 1, outer_);
+  }
+
+  // Whether whole chunks keep all threads busy for at least 9/10 of the time.
+  bool balanced(Index rows, int threads) const {
+    const Index chunks = (outer_ + rows - 1) / rows;
+    const Index rounds = (chunks + threads - 1) / threads;
+    return 10 * chunks >= 9 * rounds * threads;
+  }
+
+  GroupTask<T> task_of(const Call& call, std::size_t g, const T* x, T* y, Index blocks) const {
+    const bool last = g + 1 == schedule_.groups.size();
+    return {kernels_, schedule_.groups[g], call.factors, x, y, blocks, last ? call.alpha : T(1),
+            last && call.accumulate};
+  }
+
+  void run_chunk(const Call& call, Index first, Index rows, T* memory) const {
+    const TileBuffers<T> tiles{memory, memory + tile_};
+    T* buffers = memory + 2 * tile_;
+    const T* x = call.x + first * input_size_;
+    T* y = call.y + first * output_size_;
+    const std::size_t count = schedule_.groups.size();
+    for (std::size_t g = 0; g < count; ++g) {
+      T* target = buffers + g % 2 * call.between;
+      if (g + 1 == count) target = call.streams ? buffers + 2 * call.between : y;
+      const GroupTask<T> task = task_of(call, g, x, target, rows);
+      const Index tiles_of_group = task.group.tiles(rows, kernels_.lanes);
+      for (Index i = 0; i < tiles_of_group; ++i) run_tile(task, i, tiles);
+      x = target;
+    }
+    if (call.streams) kernels_.stream(y, x, rows * output_size_);
+  }
+
+  void run_chunks(const Call& call, int threads) const {
+    const Index chunks = (outer_ + call.rows - 1) / call.rows;
+    const auto run = [&](Index i, T* memory) {
+      run_chunk(call, i * call.rows, std::min(call.rows, outer_ - i * call.rows), memory);
+    };
+    if (threads == 1) {
+      for (Index i = 0; i < chunks; ++i) run(i, call.scratch);
+      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
+      return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+      for (Index i = 0; i < chunks; ++i) run(i, call.scratch + call.per_thread * thread_index());
+      if (call.streams) std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+  }
+
+  // All threads share each group's tiles.
+  void run_shared(const Call& call, int threads) const {
+    T* between = call.scratch + call.per_thread * threads;
+    const std::size_t count = schedule_.groups.size();
+#pragma omp parallel num_threads(threads)
+    {
+      T* memory = call.scratch + call.per_thread * thread_index();
+      for (Index first = 0; first < outer_; first += call.rows) {
+        const Index rows = std::min(call.rows, outer_ - first);
+        const T* x = call.x + first * input_size_;
+        for (std::size_t g = 0; g < count; ++g) {
+          T* target = g + 1 == count ? call.y + first * output_size_
+                                     : between + Index(g % 2) * call.between;
+          const GroupTask<T> task = task_of(call, g, x, target, rows);
+          const Index tiles = task.group.tiles(rows, kernels_.lanes);
+#pragma omp for schedule(static)
+          for (Index i = 0; i < tiles; ++i) run_tile(task, i, {memory, memory + tile_});
+          x = target;
+        }
+      }
+    }
+  }
+
+  const ModeKernels<T>& kernels_;
+  Index outer_, input_size_, output_size_;
+  Schedule schedule_;
+  Index tile_ = 0;  // elements of one tile buffer
+};
+
+}  // namespace batchkron

@@ -1,0 +1,98 @@
+#include "engine/krylov/run.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "engine/threads.hpp"
+#include "simd/compiled_tables.hpp"
+
+namespace batchkron {
+namespace {
+
+constexpr Index kPart = 1 << 14;       // elements that one thread takes of a system
+constexpr double kWorkOfElement = 16;  // multiply-adds that take as long as its memory
+
+double* room_for(std::vector<double>& sums, Index count) {
+  if (Index(sums.size()) < count) sums.resize(std::size_t(count));
+  return sums.data();
+}
+
+}  // namespace
+
+KrylovSequence::KrylovSequence(const std::vector<std::string>& names, int dtype) {
+  if (dtype < 0 || dtype > 3) throw std::invalid_argument("there is no such dtype");
+  const KrylovPasses& known = krylov_passes().of_dtype[dtype];
+  for (const std::string& name : names) {
+    const KrylovPass* end = known.passes + known.count;
+    const KrylovPass* found =
+        std::find_if(known.passes, end, [&](const KrylovPass& p) { return name == p.name; });
+    if (found == end) throw std::invalid_argument("there is no pass " + name);
+    passes_.push_back(*found);
+  }
+}
+
+Index KrylovSequence::run(const void* arguments) const {
+  KrylovHead head;
+  std::memcpy(&head, arguments, sizeof head);
+  const int threads = threads_for(kWorkOfElement * double(head.n) * double(head.systems));
+  if (head.n > kPart) {
+    run_in_parts(arguments, threads);
+  } else if (threads <= 1 || head.systems <= 1) {
+    static thread_local std::vector<double> sums;
+    for (Index system = 0; system < head.systems; ++system) run_system(arguments, system, sums);
+  } else {
+#pragma omp parallel num_threads(threads)
+    {
+      std::vector<double> sums;
+#pragma omp for schedule(static)
+      for (Index system = 0; system < head.systems; ++system) run_system(arguments, system, sums);
+    }
+  }
+  Index running = 0;
+  for (Index system = 0; system < head.systems; ++system) running += head.progress[system] == 0;
+  return running;
+}
+
+void KrylovSequence::run_system(const void* arguments, Index system,
+                                std::vector<double>& sums) const {
+  KrylovHead head;
+  std::memcpy(&head, arguments, sizeof head);
+  for (const KrylovPass& pass : passes_) {
+    if (!pass.is_for(head.progress[system])) continue;
+    double* total = room_for(sums, std::max<Index>(pass.sums(arguments), 1));
+    std::fill_n(total, std::max<Index>(pass.sums(arguments), 1), 0.0);
+    pass.part(arguments, system, 0, head.n, total);
+    pass.after(arguments, system, total);
+  }
+}
+
+void KrylovSequence::run_in_parts(const void* arguments, int threads) const {
+  KrylovHead head;
+  std::memcpy(&head, arguments, sizeof head);
+  const Index parts = (head.n + kPart - 1) / kPart;
+  std::vector<double> sums;
+  for (const KrylovPass& pass : passes_) {
+    const Index count = pass.sums(arguments), stride = std::max<Index>(count, 1);
+    double* total = room_for(sums, stride * parts * head.systems);
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (Index task = 0; task < parts * head.systems; ++task) {
+      const Index system = task / parts, begin = task % parts * kPart;
+      if (!pass.is_for(head.progress[system])) continue;
+      const Index end = std::min(begin + kPart, head.n);
+      pass.part(arguments, system, begin, end, total + task * stride);
+    }
+    for (Index system = 0; system < head.systems; ++system) {
+      if (!pass.is_for(head.progress[system])) continue;
+      double* first = total + system * parts * stride;
+      for (Index part = 1; part < parts; ++part)
+        for (Index k = 0; k < count; ++k) {
+          const double more = first[part * stride + k];
+          first[k] = pass.maxima ? (more > first[k] ? more : first[k]) : first[k] + more;
+        }
+      pass.after(arguments, system, first);
+    }
+  }
+}
+
+}  // namespace batchkron

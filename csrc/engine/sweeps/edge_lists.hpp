@@ -1,0 +1,82 @@
+// The edges of nodes, each a matrix and a child. Nodes whose edges are alike, children counted from
+// the node, share one list: along a sparse grid's fibres most of them do.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "simd/kron/table.hpp"
+
+namespace batchkron {
+
+class EdgeLists {
+ public:
+  // Node i has the edges starts[i] ... starts[i + 1] - 1, of matrix ids[e] and node children[e].
+  // All indices are known to be in range.
+  EdgeLists(Index nodes, const std::int32_t* starts, const std::int32_t* ids,
+            const std::int32_t* children)
+      : count_(nodes ? starts[nodes] : 0), starts_{0} {
+    rows_.reserve(std::size_t(nodes));
+    Index slots = 16;
+    while (slots < 2 * nodes) slots *= 2;
+    std::vector<std::int32_t> table(std::size_t(slots), -1);  // of lists, by their hash
+    std::vector<std::int32_t> offsets;
+    for (Index node = 0; node < nodes; ++node) {
+      const Index first = starts[node], size = starts[node + 1] - first;
+      offsets.resize(std::size_t(size));
+      std::uint64_t hash = std::uint64_t(size);
+      for (Index e = 0; e < size; ++e) {
+        offsets[e] = std::int32_t(children[first + e] - node);
+        hash = (hash ^ (std::uint64_t(std::uint32_t(offsets[e])) << 32 |
+                        std::uint32_t(ids[first + e]))) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+      }
+      Index slot = Index(hash & std::uint64_t(slots - 1));
+      while (table[slot] >= 0 && !is_list(table[slot], size, ids + first, offsets.data()))
+        slot = (slot + 1) & (slots - 1);
+      if (table[slot] < 0) {
+        table[slot] = std::int32_t(starts_.size()) - 1;
+        ids_.insert(ids_.end(), ids + first, ids + first + size);
+        offsets_.insert(offsets_.end(), offsets.begin(), offsets.end());
+        starts_.push_back(std::int32_t(ids_.size()));
+      }
+      rows_.push_back(table[slot]);
+    }
+    starts_.shrink_to_fit();
+    ids_.shrink_to_fit();
+    offsets_.shrink_to_fit();
+  }
+
+  // Edges of all nodes.
+  Index count() const { return count_; }
+  // The entries of ids and offsets that are a node's.
+  struct Range {
+    Index first, stop;
+  };
+  Range of(Index node) const {
+    const std::int32_t* list = starts_.data() + rows_[node];
+    return {list[0], list[1]};
+  }
+
+  // Of each node the number of its list.
+  const std::vector<std::int32_t>& rows() const { return rows_; }
+  // List i has the entries starts[i] ... starts[i + 1] - 1 of ids and offsets.
+  const std::vector<std::int32_t>& starts() const { return starts_; }
+  const std::vector<std::int32_t>& ids() const { return ids_; }
+  // Of each entry the child less the node.
+  const std::vector<std::int32_t>& offsets() const { return offsets_; }
+
+ private:
+  bool is_list(Index list, Index size, const std::int32_t* ids,
+               const std::int32_t* offsets) const {
+    const Index first = starts_[list];
+    return starts_[list + 1] - first == size && std::equal(ids, ids + size, ids_.data() + first) &&
+           std::equal(offsets, offsets + size, offsets_.data() + first);
+  }
+
+  Index count_;
+  std::vector<std::int32_t> rows_, starts_, ids_, offsets_;
+};
+
+}  // namespace batchkron

@@ -1,0 +1,51 @@
+// a * b + c of vectors as one instruction where the processor has it. The compiler's own choice of
+// which product of a sum it fuses depends on the code around, and with it a result's last bit.
+// Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
+#pragma once
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+#include "simd/common/scalar.hpp"
+
+#define BATCHKRON_INLINE inline __attribute__((always_inline))
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+BATCHKRON_INLINE float fused_vector(float a, float b, float c) { return fused_scalar(a, b, c); }
+BATCHKRON_INLINE double fused_vector(double a, double b, double c) { return fused_scalar(a, b, c); }
+
+#if defined(__FMA__)
+#define BATCHKRON_FUSED(Real, bytes, Native, instruction)                    \
+  typedef Real Real##_vector##bytes __attribute__((vector_size(bytes)));     \
+  BATCHKRON_INLINE Real##_vector##bytes fused_vector(Real##_vector##bytes a, \
+                                                     Real##_vector##bytes b, \
+                                                     Real##_vector##bytes c) { \
+    return Real##_vector##bytes(instruction(Native(a), Native(b), Native(c))); \
+  }
+BATCHKRON_FUSED(float, 16, __m128, _mm_fmadd_ps)
+BATCHKRON_FUSED(double, 16, __m128d, _mm_fmadd_pd)
+BATCHKRON_FUSED(float, 32, __m256, _mm256_fmadd_ps)
+BATCHKRON_FUSED(double, 32, __m256d, _mm256_fmadd_pd)
+#if defined(__AVX512F__)
+BATCHKRON_FUSED(float, 64, __m512, _mm512_fmadd_ps)
+BATCHKRON_FUSED(double, 64, __m512d, _mm512_fmadd_pd)
+#endif
+#undef BATCHKRON_FUSED
+
+// Two floats: a vector that only complex numbers have.
+typedef float float_vector8 __attribute__((vector_size(8)));
+BATCHKRON_INLINE float_vector8 fused_vector(float_vector8 a, float_vector8 b, float_vector8 c) {
+  return float_vector8{fused_scalar(a[0], b[0], c[0]), fused_scalar(a[1], b[1], c[1])};
+}
+#else
+template <class V>
+BATCHKRON_INLINE V fused_vector(V a, V b, V c) {
+  return a * b + c;
+}
+#endif
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

@@ -1,0 +1,208 @@
+// Vectors of `lanes` elements in GCC's and Clang's vector extension, for real and complex elements
+// alike. Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
+#pragma once
+
+#include "simd/common/fused.hpp"
+#include "simd/kron/table.hpp"
+
+// Before loops over an array of vectors: it lives in registers only if the loops over it are gone
+// before the compiler looks.
+#define BATCHKRON_UNROLL _Pragma("GCC unroll 16")
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+template <class T>
+struct Element {
+  using Real = T;
+  static constexpr int reals = 1;
+};
+template <class R>
+struct Element<Complex<R>> {
+  using Real = R;
+  static constexpr int reals = 2;
+};
+
+template <class T, int lanes>
+struct Vector {
+  typedef typename Element<T>::Real type
+      __attribute__((vector_size(lanes * sizeof(T)), aligned(alignof(T)), may_alias));
+};
+template <>
+struct Vector<float, 1> {
+  typedef float type __attribute__((may_alias));
+};
+template <>
+struct Vector<double, 1> {
+  typedef double type __attribute__((may_alias));
+};
+
+template <class T, int lanes>
+using Pack = typename Vector<T, lanes>::type;
+
+template <class T>
+constexpr int widest = BATCHKRON_VECTOR_BYTES / int(sizeof(T));
+
+// AVX-512 has 32 vector registers, the others 16.
+constexpr bool kManyRegisters = BATCHKRON_VECTOR_BYTES == 64;
+
+// Vector types lose their alignment as template arguments, hence `lanes` in place of the type.
+template <int lanes, class T>
+BATCHKRON_INLINE Pack<T, lanes> load(const T* p) {
+  return *reinterpret_cast<const Pack<T, lanes>*>(p);
+}
+
+template <int lanes, class T>
+BATCHKRON_INLINE void store(T* p, Pack<T, lanes> v) {
+  *reinterpret_cast<Pack<T, lanes>*>(p) = v;
+}
+
+// GCC repeats a load in every instruction that uses it, which the load ports then wait for.
+template <class V>
+BATCHKRON_INLINE V in_register(V v) {
+#if defined(__x86_64__)
+  __asm__("" : "+v"(v));
+#endif
+  return v;
+}
+
+template <int... values>
+struct Indices {};
+template <int n, int... values>
+struct CountTo : CountTo<n - 1, n - 1, values...> {};
+template <int... values>
+struct CountTo<0, values...> {
+  using type = Indices<values...>;
+};
+
+template <class Pattern, class V, int... i>
+BATCHKRON_INLINE V arrange(V a, V b, Indices<i...>) {
+  return __builtin_shufflevector(a, b, Pattern::at(i)...);
+}
+
+// The vector whose real number i is number Pattern::at(i) of a followed by b.
+template <class Pattern, class V>
+BATCHKRON_INLINE V arrange(V a, V b) {
+  using Count = typename CountTo<int(sizeof(V) / sizeof(a[0]))>::type;
+  return arrange<Pattern>(a, b, Count{});
+}
+
+struct SwapParts {
+  static constexpr int at(int i) { return i ^ 1; }
+};
+struct RealParts {
+  static constexpr int at(int i) { return i & ~1; }
+};
+struct ImaginaryParts {
+  static constexpr int at(int i) { return i | 1; }
+};
+
+inline int sign_bit(float) { return int(0x80000000u); }
+inline long sign_bit(double) { return long(0x8000000000000000ul); }
+
+// i z for each complex number z of a vector: (-imag, real).
+template <class Real, class V>
+BATCHKRON_INLINE V times_i(V z) {
+  constexpr int reals = sizeof(V) / sizeof(Real);
+  typedef decltype(sign_bit(Real{})) Bits __attribute__((vector_size(sizeof(V))));
+  Bits sign{};
+  for (int i = 0; i < reals; i += 2) sign[i] = sign_bit(Real{});
+  return V(Bits(arrange<SwapParts>(z, z)) ^ sign);
+}
+
+// The number in all lanes. Subtracting zero changes nothing, and costs nothing.
+template <class V, class Real>
+BATCHKRON_INLINE V splat(Real value) {
+  return value - V{};
+}
+
+// acc + x * f with a scalar f.
+// For complex numbers the order is (x.real, x.imag) f.real, then i (x.real, x.imag) f.imag.
+template <class T, class V>
+BATCHKRON_INLINE V fused(V acc, V x, T f) {
+  if constexpr (Element<T>::reals == 2) {
+    acc = fused_vector(x, splat<V>(f.real), acc);
+    return fused_vector(times_i<typename Element<T>::Real>(x), splat<V>(f.imag), acc);
+  } else {
+    return fused_vector(x, splat<V>(f), acc);
+  }
+}
+
+template <int n>
+struct Alternating {
+  static constexpr int at(int i) { return i % 2 ? n + i : i; }
+};
+
+// *x in all lanes.
+template <class T, int lanes>
+BATCHKRON_INLINE Pack<T, lanes> repeated(const T* x) {
+  using V = Pack<T, lanes>;
+  if constexpr (Element<T>::reals == 2)
+    return arrange<Alternating<2 * lanes>>(splat<V>(x->real), splat<V>(x->imag));
+  else
+    return splat<V>(*x);
+}
+
+// One element of x, as `fused_row` takes it: a scalar, or z and i z in all lanes.
+template <class T, int lanes>
+struct RowEntry {
+  T value;
+  BATCHKRON_INLINE explicit RowEntry(const T* x) : value(*x) {}
+};
+template <class Real, int lanes>
+struct RowEntry<Complex<Real>, lanes> {
+  Pack<Complex<Real>, lanes> value, rotated;
+  BATCHKRON_INLINE explicit RowEntry(const Complex<Real>* x) {
+    using V = Pack<Complex<Real>, lanes>;
+    const V real = splat<V>(x->real), imag = splat<V>(x->imag);
+    value = arrange<Alternating<2 * lanes>>(real, imag);
+    rotated = arrange<Alternating<2 * lanes>>(-imag, real);
+  }
+};
+
+// The same sum as `fused` where the factor is the vector and x the scalar.
+template <class T, int lanes>
+BATCHKRON_INLINE Pack<T, lanes> fused_row(Pack<T, lanes> acc, Pack<T, lanes> f,
+                                          const RowEntry<T, lanes>& x) {
+  if constexpr (Element<T>::reals == 2) {
+    acc = fused_vector(arrange<RealParts>(f, f), x.value, acc);
+    return fused_vector(arrange<ImaginaryParts>(f, f), x.rotated, acc);
+  } else {
+    return fused_vector(f, splat<Pack<T, lanes>>(x.value), acc);
+  }
+}
+
+// What a kernel writes: the sum itself, or (general) alpha * sum, added to y if `accumulate`.
+template <class T, bool general, int lanes>
+BATCHKRON_INLINE void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate) {
+  if constexpr (general) {
+    Pack<T, lanes> previous{};
+    if (accumulate) previous = load<lanes>(y);
+    sum = fused<T>(previous, sum, alpha);
+  }
+  store<lanes>(y, sum);
+}
+
+// The first `count` < lanes elements of a sum, by vectors of halving width.
+template <class T, bool general, int lanes>
+BATCHKRON_INLINE void finish_part(T* y, const T* sum, Index count, T alpha, bool accumulate) {
+  constexpr int half = lanes / 2;
+  if constexpr (half > 0) {
+    if (count >= half) {
+      finish<T, general, half>(y, load<half>(sum), alpha, accumulate);
+      y += half;
+      sum += half;
+      count -= half;
+    }
+    finish_part<T, general, half>(y, sum, count, alpha, accumulate);
+  }
+}
+
+constexpr Index smaller(Index a, Index b) { return a < b ? a : b; }
+
+constexpr int power(int base, int exponent) {
+  return exponent ? base * power(base, exponent - 1) : 1;
+}
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

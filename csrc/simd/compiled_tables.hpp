@@ -1,0 +1,22 @@
+// The kernel tables that exist in this build.
+#pragma once
+
+#include "simd/kron/table.hpp"
+#include "simd/krylov/table.hpp"
+
+namespace batchkron {
+namespace baseline {
+extern const KernelTable table;
+extern const KrylovTable krylov_table;
+}
+#ifdef BATCHKRON_X86
+namespace avx2 {
+extern const KernelTable table;
+extern const KrylovTable krylov_table;
+}
+namespace avx512 {
+extern const KernelTable table;
+extern const KrylovTable krylov_table;
+}
+#endif
+}  // namespace batchkron

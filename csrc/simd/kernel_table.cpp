@@ -1,0 +1,24 @@
+// The engine's kernels for one instruction set. CMake compiles this file once for each, with
+// BATCHKRON_ISA (a namespace), BATCHKRON_VECTOR_BYTES and the matching compiler flags.
+#include "simd/compiled_tables.hpp"
+#include "simd/kron/kernels.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+#define BATCHKRON_QUOTE(text) #text
+#define BATCHKRON_NAME(text) BATCHKRON_QUOTE(text)
+
+extern const BatchKernelTable batch_table;       // simd/batch/kernels.cpp
+extern const SweepKernelTable sweep_table;       // simd/sweeps/kernels.cpp
+extern const VectorSumTable vector_sum_table;    // simd/vector_sums/kernels.cpp
+
+extern const KernelTable table = {
+    BATCHKRON_NAME(BATCHKRON_ISA),       mode_kernels_of<float>(),
+    mode_kernels_of<double>(),           mode_kernels_of<Complex<float>>(),
+    mode_kernels_of<Complex<double>>(),  &batch_table,
+    &sweep_table,                        &vector_sum_table,
+};
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

@@ -1,0 +1,144 @@
+// The single-mode multiply with vectors along r (contract: simd/kron/table.hpp), written once and
+// compiled for each instruction set. Included by simd/kernel_table.cpp only, which defines
+// BATCHKRON_ISA and BATCHKRON_VECTOR_BYTES. It uses no library code: an inline function of the
+// standard library compiled here could be linked into code that runs on older processors.
+#pragma once
+
+#include "simd/common/vectors.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+// Rows of accumulators that a register tile has at most, and vectors in each: as many as the
+// registers hold. Four vectors were slower than two for sizes 5 and 6 with AVX-512 (Zen 5).
+constexpr int rows_in_tile(int fixed) {
+  if (fixed == 0) return 6;
+  return kManyRegisters || fixed <= 6 ? fixed : 4;
+}
+constexpr int vectors_in_tile(int fixed) {
+  if (fixed == 0) return kManyRegisters ? 4 : 2;
+  return fixed <= (kManyRegisters ? 4 : 3) ? 4 : 2;
+}
+template <int fixed>
+constexpr int tile_rows = rows_in_tile(fixed);
+template <int fixed>
+constexpr int tile_vectors = vectors_in_tile(fixed);
+
+// Register tiles are inlined into the loops that call them: as functions they would reload the
+// task, which cost a third of the speed of small factors.
+//
+// rows x vectors accumulators: y, x, f point at the tile's first element, vectors lie x_v and y_v
+// elements apart.
+template <class T, int fixed, bool general, int lanes, int vectors, int rows>
+BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v,
+                           Index y_v) {
+  using V = Pack<T, lanes>;
+  V sum[rows][vectors];
+  for (int k = 0; k < rows; ++k)
+    for (int v = 0; v < vectors; ++v) sum[k][v] = V{};
+  const Index terms = fixed ? fixed : t.C;
+  const Index stride = packed_stride<T>(fixed ? fixed : t.K);
+  for (Index c = 0; c < terms; ++c) {
+    V xs[vectors];
+    for (int v = 0; v < vectors; ++v) xs[v] = in_register(load<lanes>(x + c * t.x_c + v * x_v));
+    for (int k = 0; k < rows; ++k)
+      for (int v = 0; v < vectors; ++v) sum[k][v] = fused<T>(sum[k][v], xs[v], f[c * stride + k]);
+  }
+  for (int k = 0; k < rows; ++k)
+    for (int v = 0; v < vectors; ++v)
+      finish<T, general, lanes>(y + k * t.y_k + v * y_v, sum[k][v], t.alpha, t.accumulate);
+}
+
+// The last K - k < tile_rows rows.
+template <class T, int fixed, bool general, int lanes, int vectors, int rows>
+BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index count,
+                                Index x_v, Index y_v) {
+  if constexpr (rows > 0) {
+    if (count == rows)
+      return tile<T, fixed, general, lanes, vectors, rows>(t, y, x, f, x_v, y_v);
+    last_rows<T, fixed, general, lanes, vectors, rows - 1>(t, y, x, f, count, x_v, y_v);
+  }
+}
+
+// All k for `vectors` vectors.
+template <class T, int fixed, bool general, int lanes, int vectors>
+BATCHKRON_INLINE void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v, Index y_v) {
+  constexpr int most = tile_rows<fixed>;
+  const Index K = fixed ? fixed : t.K;
+  Index k = 0;
+  for (; k + most <= K; k += most)
+    tile<T, fixed, general, lanes, vectors, most>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
+  if constexpr (fixed == 0)
+    last_rows<T, fixed, general, lanes, vectors, most - 1>(t, y + k * t.y_k, x, t.f + k, K - k,
+                                                           x_v, y_v);
+  else if constexpr (fixed % most != 0)
+    tile<T, fixed, general, lanes, vectors, fixed % most>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
+}
+
+// The last `count` < 2 * lanes elements of a row, by vectors of halving width.
+template <class T, int fixed, bool general, int lanes>
+void narrow_rest(const PassTask<T>& t, T* y, const T* x, Index count) {
+  if (count >= lanes) {
+    all_rows<T, fixed, general, lanes, 1>(t, y, x, lanes, lanes);
+    y += lanes;
+    x += lanes;
+    count -= lanes;
+  }
+  if constexpr (lanes > 1) narrow_rest<T, fixed, general, lanes / 2>(t, y, x, count);
+}
+
+// What is left of a row of r, fewer than lanes * tile_vectors elements.
+template <class T, int fixed, bool general>
+BATCHKRON_INLINE void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
+  constexpr int lanes = widest<T>;
+  if constexpr (tile_vectors<fixed> > 2)
+    if (r + 2 * lanes <= t.width) {
+      all_rows<T, fixed, general, lanes, 2>(t, y + r, x + r, lanes, lanes);
+      r += 2 * lanes;
+    }
+  if (r + lanes <= t.width) {
+    all_rows<T, fixed, general, lanes, 1>(t, y + r, x + r, lanes, lanes);
+    r += lanes;
+  }
+  if (r == t.width) return;
+  if constexpr (!general)
+    if (t.width >= lanes) {  // written twice in part rather than in narrow pieces
+      r = t.width - lanes;
+      return all_rows<T, fixed, general, lanes, 1>(t, y + r, x + r, lanes, lanes);
+    }
+  if constexpr (lanes > 1) narrow_rest<T, fixed, general, lanes / 2>(t, y + r, x + r, t.width - r);
+}
+
+template <class T, int fixed, bool general>
+void panel_of(const PassTask<T> t) {  // by value: no store can change it
+  constexpr int lanes = widest<T>, vectors = tile_vectors<fixed>;
+  Index l = 0;
+  if (t.width == lanes)  // one vector for each l: the tile's vectors belong to different l
+    for (; l + vectors <= t.count; l += vectors)
+      all_rows<T, fixed, general, lanes, vectors>(t, t.y + l * t.y_l, t.x + l * t.x_l, t.x_l,
+                                                  t.y_l);
+  for (; l < t.count; ++l) {
+    const T* x = t.x + l * t.x_l;
+    T* y = t.y + l * t.y_l;
+    Index r = 0;
+    for (; r + vectors * lanes <= t.width; r += vectors * lanes)
+      all_rows<T, fixed, general, lanes, vectors>(t, y + r, x + r, lanes, lanes);
+    if (r < t.width) row_end<T, fixed, general>(t, y, x, r);
+  }
+}
+
+template <class T>
+inline bool is_general(const PassTask<T>& t) {
+  return t.accumulate || t.alpha != T(1);
+}
+
+template <class T, int fixed>
+void panel(const PassTask<T>& t) {
+  if (is_general(t))
+    panel_of<T, fixed, true>(t);
+  else
+    panel_of<T, fixed, false>(t);
+}
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

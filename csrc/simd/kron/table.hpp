@@ -1,0 +1,161 @@
+// The seam between plans and the kernels that are compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "simd/common/scalar.hpp"
+
+namespace batchkron {
+
+using Index = std::int64_t;
+
+// The widest vector of any instruction set, in bytes: packed factors are padded for it, so that a
+// packed factor does not depend on the instruction set.
+constexpr Index kPaddingBytes = 64;
+
+// Leading dimension of a packed factor with `outputs` output indices. Never a multiple of 512 bytes
+// beyond 256: a column of the factor would lie in few sets of the L1 cache.
+template <class T>
+constexpr Index packed_stride(Index outputs) {
+  constexpr Index lanes = kPaddingBytes / Index(sizeof(T));
+  if (outputs > lanes) {
+    const Index vectors = (outputs + lanes - 1) / lanes;
+    return (vectors % 8 == 0 ? vectors + 1 : vectors) * lanes;
+  }
+  Index stride = 1;
+  while (stride < outputs) stride *= 2;
+  return stride;
+}
+
+// One single-mode multiply of contiguous tensors, for callers without strides:
+//
+//   y[l, k, r] = alpha * sum_c f[c, k] * x[l, c, r]      (store)
+//   y[l, k, r] += alpha * sum_c f[c, k] * x[l, c, r]     (accumulate)
+//
+// for l in [l_begin, l_end), all k in [0, K), r in [r_begin, r_end). x is (L, C, R) and y is
+// (L, K, R), both contiguous; the rest is as in PassTask.
+template <class T>
+struct ModeTask {
+  T* y;
+  const T* x;
+  const T* f;
+  Index C, K, R;
+  Index l_begin, l_end;
+  Index r_begin, r_end;
+  T alpha;
+};
+
+// One single-mode multiply, the primitive of the engine:
+//
+//   y[l * y_l + k * y_k + r]  =  alpha * sum_c f[c, k] * x[l * x_l + c * x_c + r]
+//   (or += with `accumulate`)       for l in [0, count), k in [0, K), r in [0, width).
+//
+// f is packed, f[c * packed_stride(K) + k], readable over the padding. Strides are in elements;
+// nothing is aligned beyond an element; nothing outside of the ranges is read or written. The sum
+// runs over c in order with one accumulator, so that the result depends neither on how l and r are
+// split nor on the vector width. Without `accumulate` y is never read, and an element may be
+// written twice. y aliases neither x nor f. C >= 1.
+template <class T>
+struct PassTask {
+  T* y;
+  const T* x;
+  const T* f;
+  Index C, K;
+  Index count, width;
+  Index x_l, x_c, y_l, y_k;
+  T alpha;
+  bool accumulate;
+  // Where several modes are multiplied at once: the packed factors of the modes before f's, the
+  // nearest first.
+  const T* earlier[2] = {nullptr, nullptr};
+};
+
+constexpr int kLargestFixed = 8;
+constexpr int kMostModes = 3;  // in one pass
+
+template <class T>
+struct ModeKernels {
+  using Multiply = void (*)(const ModeTask<T>&);
+  using Pass = void (*)(const PassTask<T>&);
+
+  // [n] for square n x n factors with the size known at compile time, [0] for any size.
+  Multiply store[kLargestFixed + 1];
+  Multiply accumulate[kLargestFixed + 1];
+  // Vectors run along r.
+  Pass panel[kLargestFixed + 1];
+  // Vectors run along k, for width = x_c = y_k = 1, x_l = C and y_l = K.
+  Pass rows[kLargestFixed + 1];
+
+  // Several neighbouring modes with n x n factors at once, whose tensors stay in registers; C and
+  // K are their n^modes together. Null where there is none.
+  //
+  // The last modes, [n][modes]: x_l = y_l = C, and all else 1 as for `rows`.
+  Pass last_modes[kLargestFixed + 1][kMostModes + 1];
+  // Any two modes; width is a multiple of the lanes.
+  Pass mode_pair[kLargestFixed + 1];
+
+  // Elements in a vector.
+  Index lanes;
+  // tile[s * lanes + i] = x[i * size + s] for s in [0, size), i in [0, count), count <= lanes.
+  // The other lanes of the tile, which is aligned to a vector, are set to anything finite or not.
+  void (*to_lanes)(T* tile, const T* x, Index count, Index size);
+  // y[i * size + s] = alpha * tile[s * lanes + i], or += with `accumulate`.
+  void (*from_lanes)(T* y, const T* tile, Index count, Index size, T alpha, bool accumulate);
+  // to[i * width + r] = from[i * stride + r] for i in [0, count), r in [0, width).
+  void (*copy_rows)(T* to, const T* from, Index count, Index width, Index stride);
+  // to[j * width + l] = scales[j] * row[l] for j in [0, count), l in [0, width).
+  void (*scale)(T* to, const T* scales, Index count, const T* row, Index width);
+  // The same past the caches, see `stream`. `width` is a multiple of the lanes, to + head is aligned
+  // to a vector, and turned[l] = row[(l + head) % width].
+  void (*scale_past)(T* to, const T* scales, Index count, const T* turned, Index width, Index head);
+  // to[i] = x[i] * pattern[i % (period * lanes)] for i in [0, count).
+  void (*multiply_periodic)(T* to, const T* x, Index count, const T* pattern, Index period);
+  // Copies past the caches where the processor can. The caller orders these stores before others,
+  // once for many copies: an atomic_thread_fence waits until all of them have drained.
+  void (*stream)(T* to, const T* from, Index elements);
+
+  static int size_class(Index C, Index K) {
+    return C == K && C >= 1 && C <= kLargestFixed ? int(C) : 0;
+  }
+  Multiply pick(bool accumulates, Index C, Index K) const {
+    return accumulates ? accumulate[size_class(C, K)] : store[size_class(C, K)];
+  }
+  // `size` is that of one of the modes where they are several.
+  void multiply(const PassTask<T>& task, int modes, Index size) const {
+    if (modes > 1) return (task.width == 1 ? last_modes[size][modes] : mode_pair[size])(task);
+    (task.width == 1 && task.x_c == 1 && task.y_k == 1 ? rows : panel)[size_class(task.C, task.K)](
+        task);
+  }
+};
+
+struct BatchKernelTable;  // simd/batch/table.hpp
+struct SweepKernelTable;  // simd/sweeps/table.hpp
+struct VectorSumTable;    // simd/vector_sums/table.hpp
+
+struct KernelTable {
+  const char* name;
+  ModeKernels<float> f32;
+  ModeKernels<double> f64;
+  ModeKernels<Complex<float>> c64;
+  ModeKernels<Complex<double>> c128;
+  const BatchKernelTable* batch;
+  const SweepKernelTable* sweeps;
+  const VectorSumTable* vector_sums;
+};
+
+// The table of the best instruction set that this machine has, or of the one that the environment
+// variable BATCHKRON_ISA names (baseline, avx2, avx512). Chosen once.
+const KernelTable& kernels();
+
+template <class T>
+const ModeKernels<T>& mode_kernels();
+template <>
+inline const ModeKernels<float>& mode_kernels() { return kernels().f32; }
+template <>
+inline const ModeKernels<double>& mode_kernels() { return kernels().f64; }
+template <>
+inline const ModeKernels<Complex<float>>& mode_kernels() { return kernels().c64; }
+template <>
+inline const ModeKernels<Complex<double>>& mode_kernels() { return kernels().c128; }
+
+}  // namespace batchkron

@@ -1,0 +1,15 @@
+// The kernels of sweeps for one instruction set; compiled like simd/kernel_table.cpp.
+#include "simd/sweeps/kernels.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+
+extern const SweepKernelTable sweep_table = {
+    sweeps::find<float>,
+    sweeps::find<double>,
+    sweeps::find<Complex<float>>,
+    sweeps::find<Complex<double>>,
+};
+
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

@@ -1,0 +1,83 @@
+// Sums of single-mode multiplies over the edges of nodes, and the choice between their kernels
+// (contract: simd/sweeps/table.hpp). Included by simd/sweeps/kernels.cpp only.
+#pragma once
+
+#include "simd/sweeps/panels.hpp"
+#include "simd/sweeps/rows.hpp"
+#include "simd/sweeps/shared_vectors.hpp"
+#include "simd/sweeps/tails.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+namespace sweeps {
+
+// Of one mode.
+template <class T, int n>
+constexpr void (*find_shared(Index R))(const SweepTask<T>&) {
+  constexpr int width = kWidth<T>;
+  if constexpr (width >= 4)
+    if (R == 2) return shared<T, n, 2>;
+  if constexpr (width >= 8)
+    if (R > 2 && R <= 4) return shared<T, n, 4>;
+  if constexpr (width >= 16)
+    if (R > 4 && R <= 8) return shared<T, n, 8>;
+  return nullptr;
+}
+
+template <class T>
+constexpr auto find_single(Index L, Index n, Index R) -> void (*)(const SweepTask<T>&) {
+  void (*found)(const SweepTask<T>&) = nullptr;
+  if (L > 1) {
+    if (n == 2) found = find_shared<T, 2>(R);
+    if (n == 3) found = find_shared<T, 3>(R);
+    if (n == 4) found = find_shared<T, 4>(R);
+  }
+  if (found) return found;
+  if (kWidth<T> > 1 && R == 1 && n > 4) return rows<T>;
+  if (n == 1) return panels<T, 1>;
+  if (n == 2) return panels<T, 2>;
+  if (n == 3) return panels<T, 3>;
+  if (n == 4) return panels<T, 4>;
+  return panels<T, 0>;
+}
+
+// Blocks of so many rows are large beside the factors of their matrices.
+constexpr Index kManyRows = 9;
+
+template <class T, int n, int modes = kMostSweepModes>
+constexpr SweepKernel<T> find_tail(Index L, int asked) {
+  using Many = Row<T, n, modes, true>;
+  using Few = Row<T, n, modes, false>;
+  if constexpr (Few::fits) {
+    if (asked == modes && L >= kManyRows) return {tails<Many>, Many::matrix, lay_out_row<Many>};
+    if (asked == modes) return {tails<Few>, Few::matrix, lay_out_row<Few>};
+  }
+  if constexpr (modes > 1)
+    return find_tail<T, n, modes - 1>(L, asked);
+  else
+    return {nullptr, 0, nullptr};
+}
+
+template <class T>
+constexpr SweepKernel<T> find_tail_of(Index L, Index n, int modes) {
+  if (n == 2) return find_tail<T, 2>(L, modes);
+  if (n == 3) return find_tail<T, 3>(L, modes);
+  if (n == 4) return find_tail<T, 4>(L, modes);
+  if (n == 5) return find_tail<T, 5>(L, modes);
+  if (n == 6) return find_tail<T, 6>(L, modes);
+  return {nullptr, 0, nullptr};
+}
+
+template <class T>
+SweepKernel<T> find(Index L, Index n, int modes, Index R, bool plain) {
+  if (R == 1 && !plain) {
+    const SweepKernel<T> tail = find_tail_of<T>(L, n, modes);
+    if (tail.add_edges) return tail;
+  }
+  if (modes > 1) return {nullptr, 0, nullptr};
+  return {find_single<T>(L, n, R), n * n, lay_out_plain<T>};
+}
+
+}  // namespace sweeps
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

@@ -1,0 +1,95 @@
+// Sweeps along a mode with few elements behind: a row of R elements fills a part of `part` lanes;
+// the parts of a vector belong to as many l.
+#pragma once
+
+#include "simd/sweeps/node.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+namespace sweeps {
+
+template <class T, int part, int parts>
+inline Pack<T, part * parts> load_parts(const T* x, Index stride, int count) {
+  if constexpr (parts == 1) {
+    return load_first<T, part>(x, count);
+  } else {
+    constexpr int half = part * parts / 2;
+    return joined<T, half>(load_parts<T, part, parts / 2>(x, stride, count),
+                           load_parts<T, part, parts / 2>(x + parts / 2 * stride, stride, count),
+                           UpTo<2 * half>{});
+  }
+}
+
+template <int half, int first, class V, int... i>
+inline auto half_of(V v, Indices<i...>) {
+  return __builtin_shufflevector(v, v, (first + i)...);
+}
+
+template <class T, int part, int parts>
+inline void finish_parts(T* y, Pack<T, part * parts> sum, Index stride, int count, bool adds) {
+  if constexpr (parts == 1) {
+    finish_first<T, part>(y, sum, count, adds);
+  } else {
+    constexpr int half = part * parts / 2;
+    const UpTo<half> all;
+    finish_parts<T, part, parts / 2>(y, half_of<half, 0>(sum, all), stride, count, adds);
+    finish_parts<T, part, parts / 2>(y + parts / 2 * stride, half_of<half, half>(sum, all), stride,
+                                     count, adds);
+  }
+}
+
+// All rows of parts * vectors consecutive l.
+template <class T, int n, int part, int parts, int vectors>
+inline void add_shared(const Node<T>& node, Index l) {
+  using V = Pack<T, part * parts>;
+  const SweepTask<T>& task = node.task;
+  const Index R = task.R, stride = n * R;
+  V sum[n][vectors];
+  BATCHKRON_UNROLL
+  for (int i = 0; i < n; ++i)
+    BATCHKRON_UNROLL
+    for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
+  for_edges(node, [&](const T* x, const T* f) __attribute__((always_inline)) {
+    BATCHKRON_UNROLL
+    for (int c = 0; c < n; ++c) {
+      V in[vectors];
+      BATCHKRON_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        in[v] = kept(load_parts<T, part, parts>(x + (l + v * parts) * stride + c * R, stride,
+                                                int(R)));
+      BATCHKRON_UNROLL
+      for (int i = 0; i < n; ++i) {
+        const V factor = in_all_lanes<T, part * parts, (vectors > 1)>(f + c * n + i);
+        BATCHKRON_UNROLL
+        for (int v = 0; v < vectors; ++v) sum[i][v] = fused(sum[i][v], in[v], factor);
+      }
+    }
+  });
+  T* y = node.y + l * stride;
+  BATCHKRON_UNROLL
+  for (int i = 0; i < n; ++i)
+    BATCHKRON_UNROLL
+    for (int v = 0; v < vectors; ++v)
+      finish_parts<T, part, parts>(y + i * R + v * parts * stride, sum[i][v], stride, int(R),
+                                   task.adds);
+}
+
+template <class T, int n, int part>
+void shared(const SweepTask<T>& task) {
+  constexpr int parts = kWidth<T> / part;
+  constexpr int most = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 2;
+  for_nodes(task, [](const Node<T>& node) {
+    const Index L = node.task.L;
+    Index l = 0;
+    for (; l + most * parts <= L; l += most * parts) {
+      node.task.fetches->some();
+      add_shared<T, n, part, parts, most>(node, l);
+    }
+    for (; l + parts <= L; l += parts) add_shared<T, n, part, parts, 1>(node, l);
+    for (; l < L; ++l) add_shared<T, n, part, 1, 1>(node, l);
+  });
+}
+
+}  // namespace sweeps
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron

@@ -1,0 +1,215 @@
+// Sweeps along the last modes of a block, which are a row of memory: vectors go along the row, over
+// all of these modes. Of a mode's n sums the t-th has in a lane of index c along the mode what
+// belongs to index (c + t) mod n, and is put into place once all edges are added.
+#pragma once
+
+#include "simd/sweeps/node.hpp"
+
+namespace batchkron {
+namespace BATCHKRON_ISA {
+namespace sweeps {
+
+constexpr int power(int n, int exponent) { return exponent == 0 ? 1 : n * power(n, exponent - 1); }
+
+// A row of n^modes elements. The factors of its vectors are in memory, or they are made of
+// diagonals on the way, which take less of it (see lay_out_row).
+template <class T_, int n_, int modes_, bool has_factors_>
+struct Row {
+  using T = T_;
+  static constexpr bool has_factors = has_factors_;
+  static constexpr int n = n_, modes = modes_, size = power(n, modes), width = kWidth<T>;
+  static constexpr int vectors = (size + width - 1) / width;
+  static constexpr int most_sums = BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12;
+  static constexpr int at_once = most_sums / (n * vectors) < 4 ? most_sums / (n * vectors) : 4;
+  static constexpr bool fits = width > 1 && n <= width && size <= 32 && at_once > 0;
+  // Elements of a matrix: of its t-th part, and of all.
+  static constexpr int part = (has_factors ? vectors : 1) * width, matrix = n * part;
+  using V = Pack<T, width>;
+  using Sums = V[vectors];
+  using All = UpTo<width>;  // lanes
+
+  static constexpr int behind(int mode) { return power(n, modes - 1 - mode); }
+  // The index along a mode of element i.
+  static constexpr int index(int mode, int i) { return i / behind(mode) % n; }
+  // The element in a lane: the last vector ends where the row does and shares lanes with the one
+  // before, for masks would be slower.
+  static constexpr int begin(int v) {
+    return vectors > 1 && v + 1 == vectors ? size - width : v * width;
+  }
+  static constexpr int vector_of(int i) { return i / width; }
+  static constexpr int lane_of(int i) { return i - begin(vector_of(i)); }
+  // The element whose t-th sum belongs to element i.
+  static constexpr int source(int mode, int t, int i) {
+    const int own = index(mode, i);
+    return i < size ? i + ((own - t + n) % n - own) * behind(mode) : 0;
+  }
+  // The first vector later than `after` with sums that belong to vector v, or -1.
+  static constexpr int source_vector(int mode, int t, int v, int after) {
+    for (int from = after + 1; from < vectors; ++from)
+      for (int i = begin(v); i < begin(v) + width && i < size; ++i)
+        if (vector_of(source(mode, t, i)) == from) return from;
+    return -1;
+  }
+
+  static V loaded(const T* x, int v) {
+    if constexpr (size < width)
+      return kept(load_first<T, width>(x, size));
+    else
+      return kept(load<V>(x + begin(v)));
+  }
+  static void finish(T* y, const Sums& sums, bool adds) {
+    if constexpr (size < width) {
+      finish_first<T, width>(y, sums[0], size, adds);
+    } else {
+      finish_whole<T, vectors>(y, sums, adds, begin);
+    }
+  }
+};
+
+// The factors of vector v, of those for t: the t-th diagonal's element of each lane's index.
+template <class R, int mode, int v, int... lane>
+BATCHKRON_INLINE auto factor_of(const typename R::T* factors, Indices<lane...>) {
+  if constexpr (R::has_factors) {
+    return in_register(load<typename R::V>(factors + v * R::width));
+  } else {
+    const typename R::V diagonal = load<typename R::V>(factors);
+    return __builtin_shufflevector(diagonal, diagonal, R::index(mode, R::begin(v) + lane)...);
+  }
+}
+
+// The t-th sums that belong to the lanes of vector v, where they are in the vectors `first` and
+// `second`; elsewhere the lanes of the former, or their own ones of what was found already.
+template <class R, int mode, int t, int v, int first, int second, bool is_found, int... lane>
+BATCHKRON_INLINE auto joined_sums(typename R::V a, typename R::V b, Indices<lane...>) {
+  constexpr auto place = [](int i, int own) {
+    const int source = R::source(mode, t, i);
+    if (R::vector_of(source) == second) return R::width + R::lane_of(source);
+    return !is_found && R::vector_of(source) == first ? R::lane_of(source) : own;
+  };
+  return __builtin_shufflevector(a, b, place(R::begin(v) + lane, lane)...);
+}
+
+template <class R, int mode, int t, int v, int last>
+BATCHKRON_INLINE auto with_more(const typename R::Sums& sums, typename R::V found) {
+  constexpr int next = R::source_vector(mode, t, v, last);
+  if constexpr (next < 0)
+    return found;
+  else
+    return with_more<R, mode, t, v, next>(
+        sums, joined_sums<R, mode, t, v, last, next, true>(found, sums[next], typename R::All{}));
+}
+
+template <class R, int mode, int t, int v>
+BATCHKRON_INLINE auto in_place(const typename R::Sums& sums) {
+  constexpr int first = R::source_vector(mode, t, v, -1);
+  constexpr int next = R::source_vector(mode, t, v, first), second = next < 0 ? first : next;
+  return with_more<R, mode, t, v, second>(
+      sums, joined_sums<R, mode, t, v, first, second, false>(sums[first], sums[second],
+                                                             typename R::All{}));
+}
+template <class R, int mode, int t, int v = 0>
+BATCHKRON_INLINE void add_in_place(const typename R::Sums& turned, typename R::Sums& sums) {
+  if constexpr (v < R::vectors) {
+    sums[v] = plus(sums[v], in_place<R, mode, t, v>(turned));
+    add_in_place<R, mode, t, v + 1>(turned, sums);
+  }
+}
+template <class R, int mode, int t = 1>
+BATCHKRON_INLINE void add_all_in_place(const typename R::Sums (&turned)[R::n],
+                                       typename R::Sums& sums) {
+  if constexpr (t < R::n) {
+    add_in_place<R, mode, t>(turned[t], sums);
+    add_all_in_place<R, mode, t + 1>(turned, sums);
+  }
+}
+
+// Adds an edge's products with vector v of the rows, then with those behind.
+template <class R, int mode, int rows, int v = 0>
+BATCHKRON_INLINE void add_row_vectors(const typename R::T* x, const typename R::T* factors,
+                                      typename R::Sums (&sums)[rows][R::n]) {
+  using V = typename R::V;
+  if constexpr (v < R::vectors) {
+    V in[rows];
+    BATCHKRON_UNROLL
+    for (int i = 0; i < rows; ++i)
+      in[i] = R::loaded(x + i * R::size, v);
+    BATCHKRON_UNROLL
+    for (int t = 0; t < R::n; ++t) {
+      const V factor = factor_of<R, mode, v>(factors + t * R::part, typename R::All{});
+      BATCHKRON_UNROLL
+      for (int i = 0; i < rows; ++i) sums[i][t][v] = fused(sums[i][t][v], in[i], factor);
+    }
+    add_row_vectors<R, mode, rows, v + 1>(x, factors, sums);
+  }
+}
+
+// sums[i][0] are those of row i in place; the others are scratch.
+template <class R, int mode, int rows>
+BATCHKRON_INLINE void add_tail_mode(const Node<typename R::T>& node,
+                                    const SweepEdges<typename R::T>& edges, Index offset,
+                                    typename R::Sums (&sums)[rows][R::n]) {
+  const Range range = node.range(edges);
+  if (range.first == range.stop) return;
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i)
+    BATCHKRON_UNROLL
+    for (int t = 1; t < R::n; ++t)
+      BATCHKRON_UNROLL
+      for (int v = 0; v < R::vectors; ++v) sums[i][t][v] = typename R::V{};
+  for (Index e = range.first; e < range.stop; ++e)
+    add_row_vectors<R, mode, rows>(node.child(edges, e) + offset,
+                                   edges.matrices + Index(edges.ids[e]) * R::matrix, sums);
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i) add_all_in_place<R, mode>(sums[i], sums[i][0]);
+}
+
+// The edges along each mode, which come in the order of modes.
+template <class R, int rows, int mode = 0>
+BATCHKRON_INLINE void add_tail_modes(const Node<typename R::T>& node, Index offset,
+                                     typename R::Sums (&sums)[rows][R::n], Index next = 0) {
+  if constexpr (mode < R::modes) {
+    for (; next < node.task.num_edges && node.task.edges[next].mode == mode; ++next)
+      add_tail_mode<R, mode>(node, node.task.edges[next], offset, sums);
+    add_tail_modes<R, rows, mode + 1>(node, offset, sums, next);
+  }
+}
+
+template <class R, int rows>
+inline void add_tail(const Node<typename R::T>& node, Index offset) {
+  typename R::Sums sums[rows][R::n];
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i)
+    BATCHKRON_UNROLL
+    for (int v = 0; v < R::vectors; ++v) sums[i][0][v] = typename R::V{};
+  add_tail_modes<R, rows>(node, offset, sums);
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i)
+    R::finish(node.y + offset + i * R::size, sums[i][0], node.task.adds);
+}
+
+template <class R>
+void tails(const SweepTask<typename R::T>& task) {
+  for_nodes(task, [](const Node<typename R::T>& node) {
+    Index row = 0;
+    for (; row + R::at_once <= node.task.L; row += R::at_once) {
+      node.task.fetches->some();
+      add_tail<R, R::at_once>(node, row * R::size);
+    }
+    for (; row < node.task.L; ++row) add_tail<R, 1>(node, row * R::size);
+  });
+}
+
+// The t-th wrapped diagonal has A[(c + t) mod n, c] at c.
+template <class R>
+void lay_out_row(const typename R::T* a, Index n, int mode, typename R::T* target) {
+  for (Index t = 0; t < n; ++t)
+    for (int i = 0; i < R::part; ++i) {
+      const Index c =
+          R::has_factors ? R::index(mode, R::begin(i / R::width) + i % R::width) : i;
+      *target++ = c < n ? a[(c + t) % n * n + c] : typename R::T{};
+    }
+}
+
+}  // namespace sweeps
+}  // namespace BATCHKRON_ISA
+}  // namespace batchkron
