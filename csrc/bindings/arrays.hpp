@@ -12,7 +12,6 @@
 
 #include "engine/pack.hpp"
 #include "simd/common/scalar.hpp"
-#include "simd/kron/table.hpp"
 
 namespace pybind11::detail {
 // batchkron's complex number has the layout and the NumPy dtype of std::complex.

@@ -1,4 +1,5 @@
 #include "bindings/register.hpp"
+#include "engine/dispatch.hpp"
 #include "engine/threads.hpp"
 
 namespace batchkron {

@@ -1,8 +1,9 @@
+#include "engine/dispatch.hpp"
+
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 
-#include "engine/krylov/run.hpp"
 #include "simd/compiled_tables.hpp"
 
 namespace batchkron {

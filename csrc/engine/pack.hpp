@@ -1,7 +1,8 @@
-// Factors in the layout that the kernels read (contract: simd/kron/table.hpp).
+// Factors in the layout that the kernels read (contract: simd/common/packed_factor.hpp).
 #pragma once
 
-#include "simd/kron/table.hpp"
+#include "simd/common/packed_factor.hpp"
+
 
 namespace batchkron {
 

@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "simd/common/packed_factor.hpp"
 #include "simd/common/step.hpp"
 
 namespace batchkron {

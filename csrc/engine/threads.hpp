@@ -1,8 +1,6 @@
 // The number of threads, and how work is spread over them.
 #pragma once
 
-#include "simd/kron/table.hpp"
-
 namespace batchkron {
 
 // 1 in a child forked after threads were used, whatever was set.

@@ -3,17 +3,10 @@
 
 #include <algorithm>
 
+#include "engine/dispatch.hpp"
 #include "engine/threads.hpp"
-#include "simd/vector_sums/table.hpp"
 
 namespace batchkron {
-
-template <class T>
-auto vector_sum_kernel();
-template <>
-inline auto vector_sum_kernel<float>() { return kernels().vector_sums->f32; }
-template <>
-inline auto vector_sum_kernel<double>() { return kernels().vector_sums->f64; }
 
 // y = sum over k of factors[k] * vectors[k], as VectorSum has it. No element depends on the number
 // of threads.

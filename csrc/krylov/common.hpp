@@ -17,18 +17,25 @@
 #pragma once
 
 #ifdef BATCHKRON_ISA
-#include "simd/kron/table.hpp"
+#include "simd/common/scalar.hpp"
 #define BATCHKRON_PLACE BATCHKRON_ISA
 #else
 #include "cuda/common/scalar.cuh"
 #define BATCHKRON_PLACE device
 #endif
-#ifndef __CUDACC_RTC__
-#include <math.h>
-#endif
 
 namespace batchkron {
 namespace BATCHKRON_PLACE {
+
+#ifndef __CUDACC_RTC__
+// Those of C, which NVRTC has built in. <math.h> would bring inline functions of C++'s library.
+inline double fabs(double x) { return __builtin_fabs(x); }
+inline double fmax(double x, double y) { return __builtin_fmax(x, y); }
+inline double sqrt(double x) { return __builtin_sqrt(x); }
+inline double hypot(double x, double y) { return __builtin_hypot(x, y); }
+inline double frexp(double x, int* exponent) { return __builtin_frexp(x, exponent); }
+inline double ldexp(double x, int exponent) { return __builtin_ldexp(x, exponent); }
+#endif
 
 constexpr int kMostSums = 5;
 constexpr int kVectors = 10;

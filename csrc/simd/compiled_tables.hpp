@@ -1,7 +1,7 @@
 // The kernel tables that exist in this build.
 #pragma once
 
-#include "simd/kron/table.hpp"
+#include "simd/kernel_table.hpp"
 #include "simd/krylov/table.hpp"
 
 namespace batchkron {

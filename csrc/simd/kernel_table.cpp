@@ -1,6 +1,6 @@
-// The engine's kernels for one instruction set. CMake compiles this file once for each, with
-// BATCHKRON_ISA (a namespace), BATCHKRON_VECTOR_BYTES and the matching compiler flags.
+// The kernels of Kronecker products, and the table of all kernels of one instruction set.
 #include "simd/compiled_tables.hpp"
+#include "simd/kernel_table.hpp"
 #include "simd/kron/kernels.hpp"
 
 namespace batchkron {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/dispatch.hpp"
 #include "engine/steps.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
-#include "simd/batch/table.hpp"
 
 namespace batchkron {
 

@@ -8,9 +8,11 @@
 
 #include "engine/batch/list.hpp"
 #include "engine/batch/pools.hpp"
+#include "engine/dispatch.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 #include "simd/batch/table.hpp"
+#include "simd/common/packed_factor.hpp"
 
 namespace batchkron {
 

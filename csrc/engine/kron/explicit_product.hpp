@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "engine/dispatch.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "engine/dispatch.hpp"
 #include "engine/kron/group_run.hpp"
 #include "engine/kron/packed_factors.hpp"
 #include "engine/kron/schedule.hpp"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/steps.hpp"
+#include "simd/kron/table.hpp"
 
 namespace batchkron {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "engine/dispatch.hpp"
 #include "engine/threads.hpp"
-#include "simd/compiled_tables.hpp"
 
 namespace batchkron {
 namespace {

@@ -8,9 +8,6 @@
 
 namespace batchkron {
 
-// The passes of the instruction set in use.
-const KrylovTable& krylov_passes();
-
 // Passes that follow each other. Results do not depend on the number of threads: sums are taken
 // over parts of fixed sizes, and added in their order.
 class KrylovSequence {

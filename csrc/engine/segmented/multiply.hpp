@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "engine/aligned.hpp"
+#include "engine/dispatch.hpp"
 #include "engine/steps.hpp"
 #include "engine/threads.hpp"
 #include "engine/workspace.hpp"
-#include "simd/batch/table.hpp"
+#include "simd/segmented/table.hpp"
 
 namespace batchkron {
 

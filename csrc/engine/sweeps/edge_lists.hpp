@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "simd/kron/table.hpp"
+#include "simd/common/scalar.hpp"
+
 
 namespace batchkron {
 

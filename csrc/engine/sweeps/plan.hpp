@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/aligned.hpp"
+#include "engine/dispatch.hpp"
 #include "engine/steps.hpp"
 #include "engine/sweeps/cold_blocks.hpp"
 #include "engine/sweeps/node_shares.hpp"

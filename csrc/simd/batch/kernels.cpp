@@ -1,9 +1,9 @@
-// The batch kernels for one instruction set; compiled like simd/kernel_table.cpp.
+// The kernels of batch lists and of sums over edges for one instruction set. They are one file, since
+// what the compiler inlines depends on all that a file holds.
 #include "simd/batch/lane_kernels.hpp"
 #include "simd/batch/pair_kernels.hpp"
 #include "simd/batch/tensor_kernels.hpp"
 #include "simd/batch/vector_kernels.hpp"
-#include "simd/compiled_tables.hpp"
 #include "simd/segmented/kernels.hpp"
 
 namespace batchkron {
@@ -25,10 +25,10 @@ constexpr BatchKernels<T> kernels_of() {
 extern const BatchKernelTable batch_table = {
     kernels_of<float>(),
     kernels_of<double>(),
-    segments::kernels_of<float>(),
-    segments::kernels_of<double>(),
-    segments::kernels_of<Complex<float>>(),
-    segments::kernels_of<Complex<double>>(),
+    {segments::kernels_of<float>(),
+     segments::kernels_of<double>(),
+     segments::kernels_of<Complex<float>>(),
+     segments::kernels_of<Complex<double>>()},
 };
 
 }  // namespace BATCHKRON_ISA

@@ -1,8 +1,8 @@
-// Products of a batch list, one in each vector lane (contract: simd/batch/table.hpp). Included by
-// simd/batch/kernels.cpp only.
+// Products of a batch list, one in each vector lane (contract: simd/batch/table.hpp).
 #pragma once
 
 #include "simd/batch/lane_multiply.hpp"
+#include "simd/batch/table.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
@@ -93,6 +93,18 @@ void add_products(const LaneTask<T>& task) {
   if (square && n == 3) return add_all<T, 3>(task);
   if (square && n == 4) return add_all<T, 4>(task);
   add_all<T, 0>(task);
+}
+
+template <class T>
+void add_lanes(const LaneSum<T>& task) {
+  constexpr int part = kPart<T>;
+  using V = Pack<T, part>;
+  for (Index i = 0; i < task.size; i += part) {
+    T sum[part];
+    store(sum, V(lane_sums(task.sums + i * kLanes<T>) * task.alpha));
+    for (int j = 0; j < part && i + j < task.size; ++j)
+      task.y[i + j] = task.accumulate ? task.y[i + j] + sum[j] : sum[j];
+  }
 }
 
 }  // namespace lanes

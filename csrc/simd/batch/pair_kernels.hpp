@@ -1,7 +1,8 @@
 // Products of two small square factors of one size, whole in registers (contract:
-// simd/batch/table.hpp). Included by simd/batch/kernels.cpp only.
+// simd/batch/table.hpp).
 #pragma once
 
+#include "simd/batch/table.hpp"
 #include "simd/common/lanes.hpp"
 
 namespace batchkron {

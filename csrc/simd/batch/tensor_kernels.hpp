@@ -1,7 +1,8 @@
 // Products whose blocks, n^d elements, stay in registers through all of their factors; n is a power
-// of two (contract: simd/batch/table.hpp). Included by simd/batch/kernels.cpp only.
+// of two (contract: simd/batch/table.hpp).
 #pragma once
 
+#include "simd/batch/table.hpp"
 #include "simd/common/repeated.hpp"
 
 namespace batchkron {

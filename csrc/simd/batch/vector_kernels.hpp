@@ -1,7 +1,7 @@
-// Sums of matrix-vector products (contract: simd/batch/table.hpp). Included by
-// simd/batch/kernels.cpp only.
+// Sums of matrix-vector products (contract: simd/batch/table.hpp).
 #pragma once
 
+#include "simd/batch/table.hpp"
 #include "simd/common/repeated.hpp"
 
 namespace batchkron {

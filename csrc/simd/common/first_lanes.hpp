@@ -1,5 +1,4 @@
 // The first few lanes of a vector, loaded and stored with masks: memory behind them is not touched.
-// Compiled for each instruction set.
 #pragma once
 
 #if defined(__AVX2__)

@@ -1,15 +1,13 @@
 // a * b + c of vectors as one instruction where the processor has it. The compiler's own choice of
 // which product of a sum it fuses depends on the code around, and with it a result's last bit.
-// Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
 #pragma once
 
 #if defined(__FMA__)
 #include <immintrin.h>
 #endif
 
+#include "simd/common/compiler.hpp"
 #include "simd/common/scalar.hpp"
-
-#define BATCHKRON_INLINE inline __attribute__((always_inline))
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

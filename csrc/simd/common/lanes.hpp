@@ -1,9 +1,7 @@
 // Vectors whose lanes belong to different products: loading them from rows that lie apart, by
-// transposes in registers, and adding their lanes up. No library code (see
-// simd/kron/mode_multiply.hpp).
+// transposes in registers, and adding their lanes up.
 #pragma once
 
-#include "simd/batch/table.hpp"
 #include "simd/common/vectors.hpp"
 
 namespace batchkron {
@@ -160,18 +158,6 @@ inline Pack<T, kPart<T>> lane_sums(const T* sums) {
   BATCHKRON_UNROLL
   for (int i = 1; i < part; ++i) v[0] += v[i];
   return v[0];
-}
-
-template <class T>
-void add_lanes(const LaneSum<T>& task) {
-  constexpr int part = kPart<T>;
-  using V = Pack<T, part>;
-  for (Index i = 0; i < task.size; i += part) {
-    T sum[part];
-    store(sum, V(lane_sums(task.sums + i * kLanes<T>) * task.alpha));
-    for (int j = 0; j < part && i + j < task.size; ++j)
-      task.y[i + j] = task.accumulate ? task.y[i + j] + sum[j] : sum[j];
-  }
 }
 
 }  // namespace lanes

@@ -1,6 +1,5 @@
 // A few elements of memory, repeated over a vector. A compiler makes a load and shuffles of what is
-// one load on x86, hence the intrinsics (with masks: GCC 12 warns of those without). Compiled for
-// each instruction set.
+// one load on x86, hence the intrinsics (with masks: GCC 12 warns of those without).
 #pragma once
 
 #if defined(__AVX2__)

@@ -1,9 +1,14 @@
-// A complex number with plain arithmetic: four multiplies, no recovery of infinities, so that
-// loops stay branch-free. Its layout is NumPy's complex64 and complex128.
+// Numbers on the CPU: sizes, complex arithmetic. cuda/common/scalar.cuh has them for devices.
 #pragma once
+
+#include <cstdint>
 
 namespace batchkron {
 
+using Index = std::int64_t;
+
+// A complex number with plain arithmetic: four multiplies, no recovery of infinities, so that
+// loops stay branch-free. Its layout is NumPy's complex64 and complex128.
 template <class Real>
 struct Complex {
   Real real = 0;

@@ -1,7 +1,7 @@
 // One mode's multiply of a block.
 #pragma once
 
-#include "simd/kron/table.hpp"
+#include "simd/common/scalar.hpp"
 
 namespace batchkron {
 

@@ -1,13 +1,10 @@
 // Vectors of `lanes` elements in GCC's and Clang's vector extension, for real and complex elements
-// alike. Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
+// alike.
 #pragma once
 
+#include "simd/common/compiler.hpp"
 #include "simd/common/fused.hpp"
-#include "simd/kron/table.hpp"
-
-// Before loops over an array of vectors: it lives in registers only if the loops over it are gone
-// before the compiler looks.
-#define BATCHKRON_UNROLL _Pragma("GCC unroll 16")
+#include "simd/common/scalar.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

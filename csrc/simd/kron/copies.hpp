@@ -1,5 +1,4 @@
 // Copies between memory and tiles (contract: simd/kron/table.hpp, copy_rows and stream).
-// Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
 #pragma once
 
 #ifdef __SSE2__

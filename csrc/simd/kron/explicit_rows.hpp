@@ -1,5 +1,5 @@
 // Rows of an explicit Kronecker product (contract: simd/kron/table.hpp, scale to
-// multiply_periodic). Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
+// multiply_periodic).
 #pragma once
 
 #include "simd/common/vectors.hpp"

@@ -5,6 +5,7 @@
 #include "simd/kron/explicit_rows.hpp"
 #include "simd/kron/lane_tile.hpp"
 #include "simd/kron/row_multiply.hpp"
+#include "simd/kron/table.hpp"
 #include "simd/kron/tensor_multiply.hpp"
 
 namespace batchkron {

@@ -1,6 +1,5 @@
 // Tiles whose lanes are consecutive rows (contract: simd/kron/table.hpp, to_lanes and from_lanes):
 // in this layout every mode, also the last, runs in full vectors whatever its size.
-// Compiled for each instruction set; see simd/kron/mode_multiply.hpp.
 #pragma once
 
 #include "simd/kron/mode_multiply.hpp"

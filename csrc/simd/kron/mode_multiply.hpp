@@ -1,10 +1,8 @@
-// The single-mode multiply with vectors along r (contract: simd/kron/table.hpp), written once and
-// compiled for each instruction set. Included by simd/kernel_table.cpp only, which defines
-// BATCHKRON_ISA and BATCHKRON_VECTOR_BYTES. It uses no library code: an inline function of the
-// standard library compiled here could be linked into code that runs on older processors.
+// The single-mode multiply with vectors along r (contract: simd/kron/table.hpp).
 #pragma once
 
 #include "simd/common/vectors.hpp"
+#include "simd/kron/table.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

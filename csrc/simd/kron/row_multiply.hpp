@@ -1,6 +1,5 @@
-// The single-mode multiply of the last mode, width = 1: a small matrix product with vectors along
-// k (contract: simd/kron/table.hpp). Compiled for each instruction set; see
-// simd/kron/mode_multiply.hpp.
+// The single-mode multiply of the last mode, width = 1: a small matrix product with vectors along k
+// (contract: simd/kron/table.hpp).
 #pragma once
 
 #include "simd/kron/mode_multiply.hpp"

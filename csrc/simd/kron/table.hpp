@@ -1,31 +1,11 @@
-// The seam between plans and the kernels that are compiled once per instruction set.
+// The seam between plans of Kronecker products and their kernels: single-mode multiplies, and
+// copies to and from tiles.
 #pragma once
 
-#include <cstdint>
-
+#include "simd/common/packed_factor.hpp"
 #include "simd/common/scalar.hpp"
 
 namespace batchkron {
-
-using Index = std::int64_t;
-
-// The widest vector of any instruction set, in bytes: packed factors are padded for it, so that a
-// packed factor does not depend on the instruction set.
-constexpr Index kPaddingBytes = 64;
-
-// Leading dimension of a packed factor with `outputs` output indices. Never a multiple of 512 bytes
-// beyond 256: a column of the factor would lie in few sets of the L1 cache.
-template <class T>
-constexpr Index packed_stride(Index outputs) {
-  constexpr Index lanes = kPaddingBytes / Index(sizeof(T));
-  if (outputs > lanes) {
-    const Index vectors = (outputs + lanes - 1) / lanes;
-    return (vectors % 8 == 0 ? vectors + 1 : vectors) * lanes;
-  }
-  Index stride = 1;
-  while (stride < outputs) stride *= 2;
-  return stride;
-}
 
 // One single-mode multiply of contiguous tensors, for callers without strides:
 //
@@ -127,35 +107,5 @@ struct ModeKernels {
         task);
   }
 };
-
-struct BatchKernelTable;  // simd/batch/table.hpp
-struct SweepKernelTable;  // simd/sweeps/table.hpp
-struct VectorSumTable;    // simd/vector_sums/table.hpp
-
-struct KernelTable {
-  const char* name;
-  ModeKernels<float> f32;
-  ModeKernels<double> f64;
-  ModeKernels<Complex<float>> c64;
-  ModeKernels<Complex<double>> c128;
-  const BatchKernelTable* batch;
-  const SweepKernelTable* sweeps;
-  const VectorSumTable* vector_sums;
-};
-
-// The table of the best instruction set that this machine has, or of the one that the environment
-// variable BATCHKRON_ISA names (baseline, avx2, avx512). Chosen once.
-const KernelTable& kernels();
-
-template <class T>
-const ModeKernels<T>& mode_kernels();
-template <>
-inline const ModeKernels<float>& mode_kernels() { return kernels().f32; }
-template <>
-inline const ModeKernels<double>& mode_kernels() { return kernels().f64; }
-template <>
-inline const ModeKernels<Complex<float>>& mode_kernels() { return kernels().c64; }
-template <>
-inline const ModeKernels<Complex<double>>& mode_kernels() { return kernels().c128; }
 
 }  // namespace batchkron

@@ -1,6 +1,5 @@
 // Several modes in one pass: small tensors stay in registers while their modes are multiplied, one
-// after another (contract: simd/kron/table.hpp, last_modes and mode_pair). Compiled for each
-// instruction set; see simd/kron/mode_multiply.hpp.
+// after another (contract: simd/kron/table.hpp, last_modes and mode_pair).
 #pragma once
 
 #include "simd/common/repeated.hpp"

@@ -1,6 +1,5 @@
-// The passes of GMRES over its basis (krylov/gmres.hpp), in blocks of elements that stay in
-// the first-level cache while the basis passes by. Compiled for each instruction set; see
-// simd/kron/mode_multiply.hpp.
+// The passes of GMRES over its basis (krylov/gmres.hpp), in blocks of elements that stay in the
+// first-level cache while the basis passes by.
 #pragma once
 
 #include "krylov/gmres.hpp"

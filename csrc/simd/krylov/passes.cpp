@@ -1,12 +1,12 @@
-// The passes of Krylov methods for one instruction set; compiled like simd/kernel_table.cpp.
+// The passes of Krylov methods for one instruction set.
 #include "krylov/bicgstab.hpp"
 #include "krylov/cg.hpp"
 #include "krylov/gmres.hpp"
 #include "krylov/minres.hpp"
 #include "krylov/residual.hpp"
-#include "simd/compiled_tables.hpp"
 #include "simd/krylov/basis.hpp"
 #include "simd/krylov/passes.hpp"
+#include "simd/krylov/table.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

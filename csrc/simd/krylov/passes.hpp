@@ -1,5 +1,4 @@
-// The passes of Krylov methods (krylov/common.hpp) over vectors of lanes. Compiled for each
-// instruction set; see simd/kron/mode_multiply.hpp.
+// The passes of Krylov methods (krylov/common.hpp) over vectors of lanes.
 #pragma once
 
 #include "krylov/common.hpp"

@@ -2,9 +2,7 @@
 // them on the CPU.
 #pragma once
 
-#include <cstdint>
-
-#include "simd/kron/table.hpp"
+#include "simd/common/scalar.hpp"
 
 namespace batchkron {
 

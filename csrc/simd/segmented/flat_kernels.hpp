@@ -1,9 +1,10 @@
 // Sums over the edges of one node for modes with close neighbours (contract:
-// simd/batch/table.hpp). Included by simd/batch/kernels.cpp only.
+// simd/segmented/table.hpp).
 #pragma once
 
 #include "simd/common/repeated.hpp"
 #include "simd/common/vectors.hpp"
+#include "simd/segmented/table.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

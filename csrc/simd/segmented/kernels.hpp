@@ -1,8 +1,8 @@
-// Sums of single-mode multiplies over the edges of one node (contract: simd/batch/table.hpp).
-// Included by simd/batch/kernels.cpp only.
+// Sums of single-mode multiplies over the edges of one node (contract: simd/segmented/table.hpp).
 #pragma once
 
 #include "simd/segmented/flat_kernels.hpp"
+#include "simd/segmented/table.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {

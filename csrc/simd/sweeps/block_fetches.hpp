@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "simd/common/fused.hpp"
-#include "simd/kron/table.hpp"
+#include "simd/common/compiler.hpp"
+#include "simd/common/scalar.hpp"
 
 namespace batchkron {
 

@@ -1,4 +1,4 @@
-// The kernels of sweeps for one instruction set; compiled like simd/kernel_table.cpp.
+// The kernels of sweeps for one instruction set.
 #include "simd/sweeps/kernels.hpp"
 
 namespace batchkron {

@@ -1,5 +1,5 @@
 // Sums of single-mode multiplies over the edges of nodes, and the choice between their kernels
-// (contract: simd/sweeps/table.hpp). Included by simd/sweeps/kernels.cpp only.
+// (contract: simd/sweeps/table.hpp).
 #pragma once
 
 #include "simd/sweeps/panels.hpp"

@@ -1,7 +1,7 @@
 // The seam between plans of sweeps and the kernels that are compiled once per instruction set.
 #pragma once
 
-#include "simd/batch/table.hpp"
+#include "simd/common/scalar.hpp"
 #include "simd/sweeps/block_fetches.hpp"
 
 namespace batchkron {
@@ -60,16 +60,5 @@ struct SweepKernelTable {
   FindSweepKernel<Complex<float>> c64;
   FindSweepKernel<Complex<double>> c128;
 };
-
-template <class T>
-FindSweepKernel<T> sweep_kernels();
-template <>
-inline FindSweepKernel<float> sweep_kernels() { return kernels().sweeps->f32; }
-template <>
-inline FindSweepKernel<double> sweep_kernels() { return kernels().sweeps->f64; }
-template <>
-inline FindSweepKernel<Complex<float>> sweep_kernels() { return kernels().sweeps->c64; }
-template <>
-inline FindSweepKernel<Complex<double>> sweep_kernels() { return kernels().sweeps->c128; }
 
 }  // namespace batchkron

@@ -1,5 +1,4 @@
-// Sums of long vectors for one instruction set; compiled like simd/kernel_table.cpp.
-#include <algorithm>
+// Sums of long vectors for one instruction set.
 #include <cstdint>
 
 #include "simd/common/first_lanes.hpp"
@@ -15,6 +14,12 @@ using lanes::load_first;
 using lanes::store;
 using lanes::store_first;
 using lanes::Wide;
+
+// std::min, without the library.
+constexpr const Index& smaller(const Index& a, const Index& b) {
+  if (b < a) return b;
+  return a;
+}
 
 // Elements i ... i + count - 1; up to a vector of them.
 template <class T>
@@ -52,7 +57,7 @@ void add_vectors(const VectorSum<T>& task) {
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) store(task.y + i + v * width, sum[v]);
   }
-  for (; i < task.end; i += width) add_few(task, i, std::min(width, task.end - i));
+  for (; i < task.end; i += width) add_few(task, i, smaller(width, task.end - i));
 }
 
 }  // namespace

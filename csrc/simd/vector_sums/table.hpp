@@ -1,7 +1,7 @@
 // The seam between sums of long vectors and their kernels, compiled once per instruction set.
 #pragma once
 
-#include "simd/kron/table.hpp"
+#include "simd/common/scalar.hpp"
 
 namespace batchkron {
 

@@ -1,0 +1,68 @@
+// The kernels of the instruction set in use, the same from the first call to the end.
+#pragma once
+
+#include "simd/kernel_table.hpp"
+#include "simd/krylov/table.hpp"
+
+namespace batchkron {
+
+// The table of the best instruction set that this machine has, or of the one that the environment
+// variable BATCHKRON_ISA names (baseline, avx2, avx512). Chosen once.
+const KernelTable& kernels();
+
+template <class T>
+const ModeKernels<T>& mode_kernels();
+template <>
+inline const ModeKernels<float>& mode_kernels() { return kernels().f32; }
+template <>
+inline const ModeKernels<double>& mode_kernels() { return kernels().f64; }
+template <>
+inline const ModeKernels<Complex<float>>& mode_kernels() { return kernels().c64; }
+template <>
+inline const ModeKernels<Complex<double>>& mode_kernels() { return kernels().c128; }
+
+// The kernels for T; null for complex numbers, which have none.
+template <class T>
+const BatchKernels<T>* batch_kernels() { return nullptr; }
+template <>
+inline const BatchKernels<float>* batch_kernels() { return &kernels().batch->f32; }
+template <>
+inline const BatchKernels<double>* batch_kernels() { return &kernels().batch->f64; }
+
+template <class T>
+const SegmentKernels<T>& segment_kernels();
+template <>
+inline const SegmentKernels<float>& segment_kernels() { return kernels().batch->segments.f32; }
+template <>
+inline const SegmentKernels<double>& segment_kernels() { return kernels().batch->segments.f64; }
+template <>
+inline const SegmentKernels<Complex<float>>& segment_kernels() {
+  return kernels().batch->segments.c64;
+}
+template <>
+inline const SegmentKernels<Complex<double>>& segment_kernels() {
+  return kernels().batch->segments.c128;
+}
+
+template <class T>
+FindSweepKernel<T> sweep_kernels();
+template <>
+inline FindSweepKernel<float> sweep_kernels() { return kernels().sweeps->f32; }
+template <>
+inline FindSweepKernel<double> sweep_kernels() { return kernels().sweeps->f64; }
+template <>
+inline FindSweepKernel<Complex<float>> sweep_kernels() { return kernels().sweeps->c64; }
+template <>
+inline FindSweepKernel<Complex<double>> sweep_kernels() { return kernels().sweeps->c128; }
+
+template <class T>
+auto vector_sum_kernel();
+template <>
+inline auto vector_sum_kernel<float>() { return kernels().vector_sums->f32; }
+template <>
+inline auto vector_sum_kernel<double>() { return kernels().vector_sums->f64; }
+
+// The passes of Krylov methods.
+const KrylovTable& krylov_passes();
+
+}  // namespace batchkron

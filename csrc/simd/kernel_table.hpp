@@ -1,0 +1,23 @@
+// All kernels of one instruction set that plans call, but for the passes of Krylov methods
+// (simd/krylov/table.hpp).
+#pragma once
+
+#include "simd/batch/table.hpp"
+#include "simd/kron/table.hpp"
+#include "simd/sweeps/table.hpp"
+#include "simd/vector_sums/table.hpp"
+
+namespace batchkron {
+
+struct KernelTable {
+  const char* name;
+  ModeKernels<float> f32;
+  ModeKernels<double> f64;
+  ModeKernels<Complex<float>> c64;
+  ModeKernels<Complex<double>> c128;
+  const BatchKernelTable* batch;
+  const SweepKernelTable* sweeps;
+  const VectorSumTable* vector_sums;
+};
+
+}  // namespace batchkron
