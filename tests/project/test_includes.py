@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-CSRC = Path(__file__).parents[1] / "csrc"
+CSRC = Path(__file__).parents[2] / "csrc"
 FILES = sorted(
     str(path.relative_to(CSRC))
     for path in CSRC.rglob("*")
