@@ -13,13 +13,13 @@ from scipy.sparse import issparse
 
 from batchkron.errors import BackendUnavailableError, ContextLostError
 
-# Statuses of CUDA: no driver, or one that is older than CuPy's CUDA; no device.
-_ABSENT = {35, 100}
-_NO_MEMORY = 2
-_MAX_PLACES = 100_000  # elements whose places are compared, in a few milliseconds
+# CUDA error codes: a driver older than CuPy's CUDA (35), no device (100).
+_NO_DEVICE_STATUSES = {35, 100}
+_OUT_OF_MEMORY_STATUS = 2  # CUDA's error code
+_MAX_COMPARED_ELEMENTS = 100_000  # elements whose addresses are compared: some milliseconds
 # After these the driver refuses all further work of the process: illegal address or instruction,
 # misaligned address, stack or assertion failure, time-out, failed launch, uncorrectable memory.
-_LOST = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
+_LOST_CONTEXT_STATUSES = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
 
 
 def array_module(*operands: object) -> Any:
@@ -75,11 +75,11 @@ def device_errors() -> Iterator[None]:
             error, (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError)
         ):
             raise
-        if error.status in _ABSENT:
+        if error.status in _NO_DEVICE_STATUSES:
             raise BackendUnavailableError(f"there is no usable CUDA device: {error}") from error
-        if error.status == _NO_MEMORY:
+        if error.status == _OUT_OF_MEMORY_STATUS:
             raise MemoryError(f"the CUDA device has too little free memory: {error}") from error
-        if error.status in _LOST:
+        if error.status in _LOST_CONTEXT_STATUSES:
             raise ContextLostError(
                 f"the CUDA context is lost ({error}): an earlier kernel failed, no array of this "
                 f"process on the device can be used any more. Start the process again; "
@@ -177,7 +177,7 @@ def overlaps_itself(array: NDArray[Any]) -> bool:
         reach += stride * (count - 1)
     else:
         return False
-    if array.size > _MAX_PLACES:
+    if array.size > _MAX_COMPARED_ELEMENTS:
         return True
     places = np.zeros(min(array.size, 1), np.int64)
     for stride, count in axes:

@@ -23,7 +23,7 @@ from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 
 RTOL = 1e-6
-MOST = 400
+MAX_ITERATIONS = 400
 
 
 def diffusion() -> PDE:
@@ -150,7 +150,7 @@ def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) ->
     b = np.random.default_rng(0).standard_normal(problem.unknowns)
     M = preconditioners.make(name, A, scale)
     shifted = bk.Identity(problem.unknowns) - scale * A
-    result = gmres(shifted, b, M=M, rtol=rtol, restart=50, maxiter=MOST // 50)
+    result = gmres(shifted, b, M=M, rtol=rtol, restart=50, maxiter=MAX_ITERATIONS // 50)
     return result.iterations if result.converged else None
 
 
@@ -164,7 +164,12 @@ def main(words: list[str] | None = None) -> None:
     print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
     print("| equation | c | level | unknowns | " + " | ".join(NAMES) + " |")
     print("| --- | --- " + "| --- " * (len(NAMES) + 2) + "|")
-    record: dict[str, Any] = {"rtol": options.rtol, "restart": 50, "most": MOST, "cases": []}
+    record: dict[str, Any] = {
+        "rtol": options.rtol,
+        "restart": 50,
+        "most": MAX_ITERATIONS,
+        "cases": [],
+    }
     for build, scale, levels in CASES:
         pde = build()
         for level in levels:
@@ -175,7 +180,7 @@ def main(words: list[str] | None = None) -> None:
             found = {"equation": pde.name, "c": scale, "level": level, "degree": 2}
             found |= {"unknowns": problem.unknowns, "iterations": counts}
             record["cases"].append(found)
-            cells = [f"> {MOST}" if n is None else str(n) for n in counts.values()]
+            cells = [f"> {MAX_ITERATIONS}" if n is None else str(n) for n in counts.values()]
             row = [pde.name, str(scale), str(level), str(problem.unknowns), *cells]
             print("| " + " | ".join(row) + " |", flush=True)
     if options.json is not None:

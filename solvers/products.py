@@ -17,7 +17,8 @@ Vector: TypeAlias = NDArray[Any]
 Product: TypeAlias = Callable[[Vector, Vector], object]
 
 _PRECISIONS = "fdFD"
-_LEAST_READ = 256 << 10  # bytes of a vector
+# Bytes of a vector from which a matvec that allocates its result is asked for without a copy.
+_MIN_MATVEC_BYTES = 256 << 10
 
 
 def norm(x: Vector) -> float:
@@ -206,7 +207,7 @@ def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector
     if like.ndim > 1 or is_sparse(operator) or isinstance(operator, Operator):
         return None
     module = array_module(like)
-    if isinstance(operator, module.ndarray) or (module is np and like.nbytes < _LEAST_READ):
+    if isinstance(operator, module.ndarray) or (module is np and like.nbytes < _MIN_MATVEC_BYTES):
         return None
     matvec = getattr(operator, "matvec", None)
     return matvec if callable(matvec) and not _takes_out(matvec) else None

@@ -87,5 +87,5 @@ def no_cupy(monkeypatch):
 def kept():
     """The solver objects that functions keep; none at first."""
     free_workspaces()
-    yield kept_solvers._kept.entries
+    yield kept_solvers._cache.entries
     free_workspaces()

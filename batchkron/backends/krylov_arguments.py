@@ -10,16 +10,16 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-MOST_VECTORS = 10
+MAX_VECTORS = 10
 STATE_FIELDS = 32
-MOST_SUMS = 5  # of a pass over single elements
+MAX_SUMS = 5  # of a pass over single elements
 
 ARGUMENTS = np.dtype(
     [
         ("n", np.int64),
         ("systems", np.int64),
         ("progress", np.uint64),
-        ("vectors", np.uint64, (MOST_VECTORS,)),
+        ("vectors", np.uint64, (MAX_VECTORS,)),
         ("state", np.uint64),
         ("small", np.uint64),
         ("history", np.uint64),
@@ -33,8 +33,8 @@ ARGUMENTS = np.dtype(
         ("flags", np.int64),
         ("rtol", np.float64),
         ("atol", np.float64),
-        ("most_iterations", np.float64),
-        ("most_cycles", np.float64),
+        ("max_iterations", np.float64),
+        ("max_cycles", np.float64),
     ]
 )
 
@@ -100,7 +100,7 @@ def small_size(restart: int, dtype: np.dtype[np.generic]) -> int:
     return reals * (2 * restart**2 + 7 * (restart + 1)) + 2 * (restart + 1)
 
 
-def most_sums(restart: int, dtype: np.dtype[np.generic]) -> int:
+def max_sums(restart: int, dtype: np.dtype[np.generic]) -> int:
     """Return how many sums the largest pass has, with a basis of ``restart`` vectors."""
     reals = 2 if dtype.kind == "c" else 1
-    return max(MOST_SUMS, 2 * restart * reals + 2 + reals)
+    return max(MAX_SUMS, 2 * restart * reals + 2 + reals)

@@ -227,7 +227,7 @@ class Backend(Protocol):
     def kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype."""
 
-    def plain_kron(self) -> Callable[[Sequence[Any], Any], Array | None] | None:
+    def fast_kron(self) -> Callable[[Sequence[Any], Any], Array | None] | None:
         """Return what writes the product of plain matrices on a device, or returns None for others.
 
         None on the CPU.

@@ -258,7 +258,7 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     """
     given = factors[0] if _is_sequence_of_matrices(factors) else factors
     module = array_module(*given)  # type: ignore[misc]
-    plain = _plain_kron(module)
+    plain = _fast_kron(module)
     if plain is not None:
         product = plain(given, out)
         if product is not None:
@@ -280,9 +280,9 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
 
 
 @cache
-def _plain_kron(module: Any) -> Callable[[Any, Any], Array | None] | None:
+def _fast_kron(module: Any) -> Callable[[Any, Any], Array | None] | None:
     """Return a device's own way of products that need no check: None is returned for others."""
-    return backend_for(module).plain_kron()
+    return backend_for(module).fast_kron()
 
 
 def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:

@@ -41,7 +41,7 @@ class OperatorBase(LinearOperator[Related]):
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     batch_shape: tuple[int, ...]
-    _apply_plain: Callable[[object, object], bool] | None = None  # a backend's own quick `apply`
+    _apply_fast: Callable[[object, object], bool] | None = None  # a backend's own quick `apply`
     args: tuple[Any, ...] = ()  # SciPy's name for the operands of a composed operator
 
     def __init__(
@@ -166,7 +166,7 @@ class OperatorBase(LinearOperator[Related]):
         ValueError, TypeError
             As `matvec`.
         """
-        if out is not None and self._apply_plain is not None and self._apply_plain(x, out):
+        if out is not None and self._apply_fast is not None and self._apply_fast(x, out):
             return out
         vectors = as_array(x, "x", self._arrays)
         rows, columns = self.shape

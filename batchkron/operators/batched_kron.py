@@ -134,7 +134,7 @@ class BatchedKron(BlockOperator):
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
         if not spec.batch_shape:
-            self._apply_plain = getattr(self._plan, "apply", None)  # plans on a device have it
+            self._apply_fast = getattr(self._plan, "apply", None)  # plans on a device have it
 
     def _recipe(self) -> tuple[Any, ...]:
         return BatchedKron._from_spec, (self._spec, self._tune, self._terms)

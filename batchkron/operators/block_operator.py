@@ -51,7 +51,7 @@ class BlockOperator(ValuedOperator):
         ValueError, TypeError
             As `Operator.matvec`.
         """
-        plain = self._apply_plain
+        plain = self._apply_fast
         if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
             return out
         blocks, outer, shape = self._blocks(x)

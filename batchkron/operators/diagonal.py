@@ -53,7 +53,7 @@ class Diagonal(Operator):
         self._workspace = self._backend.workspace() or Workspace()
         self._product = self._backend.diagonal_product(self._entries)
         if self._product is not None:
-            self._apply_plain = self._product.apply
+            self._apply_fast = self._product.apply
 
     def _recipe(self) -> tuple[Any, ...]:
         return Diagonal, (to_host(self._entries, "entries"),)

@@ -100,7 +100,7 @@ class KroneckerProduct(ValuedOperator):
 
     def _hold(self, product: KronProduct) -> None:
         self._product = product
-        self._apply_plain = product.apply
+        self._apply_fast = product.apply
 
     @property
     def _plan(self) -> KronProduct | BatchPlan:

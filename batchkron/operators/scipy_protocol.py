@@ -46,7 +46,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
             If x is on another device, an array is masked, or ``out`` has another dtype than the
             result.
         """
-        plain = self._apply_plain
+        plain = self._apply_fast
         if out is not None and plain is not None and getattr(x, "ndim", 0) == 1 and plain(x, out):
             return out
         vector = as_array(x, "x", self._arrays)

@@ -19,8 +19,8 @@ from batchkron.spec.kron import (
     compute_dtype,
 )
 
-LARGEST_POOL = 2**31 - 1
-MOST_BLOCKS = 2**40
+MAX_POOL_MATRICES = 2**31 - 1
+MAX_BLOCKS = 2**40
 
 
 def batch_spec(
@@ -266,9 +266,9 @@ def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
                 f"pools[{k}] has shape {array.shape}; expected 3 dimensions, "
                 f"(count, rows, columns), or those after leading axes for several systems"
             )
-        if array.shape[-3] > LARGEST_POOL:
+        if array.shape[-3] > MAX_POOL_MATRICES:
             raise ValueError(
-                f"pools[{k}] has {array.shape[-3]} matrices; expected at most {LARGEST_POOL}"
+                f"pools[{k}] has {array.shape[-3]} matrices; expected at most {MAX_POOL_MATRICES}"
             )
     return arrays
 
@@ -308,8 +308,8 @@ def _checked_count(indices: NDArray[np.int64], count: int | None, name: str) -> 
     if count is not None and count < 0:
         raise ValueError(f"num_{name} is {count}; expected 0 or more")
     limit = (int(indices.max()) + 1 if len(indices) else 0) if count is None else int(count)
-    if limit > MOST_BLOCKS:
-        raise ValueError(f"num_{name} would be {limit}; expected at most {MOST_BLOCKS} blocks")
+    if limit > MAX_BLOCKS:
+        raise ValueError(f"num_{name} would be {limit}; expected at most {MAX_BLOCKS} blocks")
     wrong = (indices < 0) | (indices >= limit)
     if wrong.any():
         row = int(np.argmax(wrong))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import as_array
-from batchkron.spec.batch import MOST_BLOCKS, index_array
+from batchkron.spec.batch import MAX_BLOCKS, index_array
 from batchkron.spec.kron import Array, compute_dtype, ready
 
 
@@ -97,8 +97,8 @@ def _check_size(value: int, name: str) -> None:
     """Check a count that the user gives."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} is {value!r}; expected an integer")
-    if not 0 <= value <= MOST_BLOCKS:
-        raise ValueError(f"{name} is {value}; expected 0 to {MOST_BLOCKS}")
+    if not 0 <= value <= MAX_BLOCKS:
+        raise ValueError(f"{name} is {value}; expected 0 to {MAX_BLOCKS}")
 
 
 def _check_range(indices: NDArray[np.int64], count: int, name: str) -> None:

@@ -26,11 +26,11 @@ PROVENANCE = "provenance/"
 """Datasets below this group tell how a file came to be; they are outside its hash."""
 
 HASH_ATTRIBUTE = "content_hash"
-MAXIMUM_ATTRIBUTE_BYTES = 4096
-MAXIMUM_TEXTS = 1 << 16
-MAXIMUM_TEXT_BYTES = 16 << 20
-MAXIMUM_TEXT_SIGNS = 1 << 17
-MAXIMUM_PADDED_BYTES = 1 << 30
+MAX_ATTRIBUTE_BYTES = 4096
+MAX_TEXTS = 1 << 16
+MAX_TEXT_BYTES = 16 << 20
+MAX_TEXT_SEPARATORS = 1 << 17
+MAX_PADDED_BYTES = 1 << 30
 _PATH = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\Z", re.ASCII)
 
 
@@ -154,15 +154,13 @@ def check_value(path: str, value: Value) -> None:
 
 def _check_text_sizes(path: str, lengths: list[int]) -> None:
     """Refuse so many texts that reading them would take long; all are padded to the longest."""
-    if len(lengths) > MAXIMUM_TEXTS:
-        raise ValueError(
-            f"dataset '{path}' has {len(lengths)} texts; expected at most {MAXIMUM_TEXTS}"
-        )
+    if len(lengths) > MAX_TEXTS:
+        raise ValueError(f"dataset '{path}' has {len(lengths)} texts; expected at most {MAX_TEXTS}")
     padded = max(lengths, default=0) * len(lengths)
-    if padded > MAXIMUM_PADDED_BYTES:
+    if padded > MAX_PADDED_BYTES:
         raise ValueError(
             f"dataset '{path}' has {padded} bytes of text when all are as long as the longest; "
-            f"expected at most {MAXIMUM_PADDED_BYTES}"
+            f"expected at most {MAX_PADDED_BYTES}"
         )
 
 
@@ -173,15 +171,15 @@ def _check_texts_together(datasets: Mapping[str, Value]) -> None:
         if isinstance(value, tuple):
             size += sum(len(text.encode()) for text in value)
             signs += sum(text.count(sign) for text in value for sign in ",[{")
-            if size > MAXIMUM_TEXT_BYTES:
+            if size > MAX_TEXT_BYTES:
                 raise ValueError(
                     f"dataset '{path}' takes the texts of the file to {size} bytes of text; "
-                    f"expected at most {MAXIMUM_TEXT_BYTES}"
+                    f"expected at most {MAX_TEXT_BYTES}"
                 )
-            if signs > MAXIMUM_TEXT_SIGNS:
+            if signs > MAX_TEXT_SEPARATORS:
                 raise ValueError(
                     f"dataset '{path}' takes the texts of the file to {signs} commas and opening "
-                    f"brackets; expected at most {MAXIMUM_TEXT_SIGNS}: tabulate functions of "
+                    f"brackets; expected at most {MAX_TEXT_SEPARATORS}: tabulate functions of "
                     f"time at fewer points"
                 )
 
@@ -189,9 +187,9 @@ def _check_texts_together(datasets: Mapping[str, Value]) -> None:
 def _check_attribute(name: str, attribute: Attribute) -> None:
     if isinstance(attribute, str):
         _check_text(f"attribute '{name}'", attribute)
-        if len(attribute.encode()) > MAXIMUM_ATTRIBUTE_BYTES:
+        if len(attribute.encode()) > MAX_ATTRIBUTE_BYTES:
             raise ValueError(
-                f"attribute '{name}' is longer than {MAXIMUM_ATTRIBUTE_BYTES} bytes; "
+                f"attribute '{name}' is longer than {MAX_ATTRIBUTE_BYTES} bytes; "
                 f"store it as a dataset"
             )
     elif isinstance(attribute, bool) or not isinstance(attribute, int | float):

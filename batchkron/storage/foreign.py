@@ -14,7 +14,7 @@ from h5py import h5d, h5g, h5o, h5s, h5t
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import (
-    MAXIMUM_ATTRIBUTE_BYTES,
+    MAX_ATTRIBUTE_BYTES,
     NUMERIC_KINDS,
     Document,
     Value,
@@ -23,7 +23,7 @@ from batchkron.storage.document import (
 from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import LOADERS
 from batchkron.storage.guarded_reader import (
-    Watcher,
+    ReadMonitor,
     check_signature,
     decode_text,
     open_regular,
@@ -38,19 +38,19 @@ from batchkron.storage.inspection import (
     check_link,
 )
 
-MAXIMUM_OBJECTS = 4096
+MAX_OBJECTS = 4096
 """How many members the root group, and each group that is read, may have."""
 
 _NUMBERS = {
     "int64": (h5t.STD_I32LE, h5t.STD_I64LE),
     "float64": (h5t.IEEE_F32LE, h5t.IEEE_F64LE),
 }
-_MAXIMUM_DIMENSIONS = 8
+_MAX_DIMENSIONS = 8
 _READ_ITEM_BYTES = 8  # what an element takes once it is read
 
 
 def read_foreign(
-    path: str, limits: Limits, names: Sequence[str], watcher: Watcher | None = None
+    path: str, limits: Limits, names: Sequence[str], monitor: ReadMonitor | None = None
 ) -> Document:
     """Read some objects of an HDF5 file's root group in this process and close the file.
 
@@ -61,7 +61,7 @@ def read_foreign(
     names : sequence of str
         Names of the objects; ``*`` stands for any characters. Others are not looked at, and
         those that are missing are left out.
-    watcher : Watcher, optional
+    monitor : ReadMonitor, optional
 
     Returns
     -------
@@ -79,23 +79,23 @@ def read_foreign(
     OSError
         If the file cannot be opened.
     """
-    watcher = watcher or Watcher()
+    monitor = monitor or ReadMonitor()
     datasets: dict[str, Value] = {}
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         check_signature(path, stream, size)
-        watcher.reaches("the structure of the file")
+        monitor.reaches("the structure of the file")
         with translated(path, "the structure of the file"), h5py.File(stream, "r") as file:
             _refuse_family(path, file)
             walk = Walk(path, limits)
             found = dict(_find(walk, h5g.open(file.id, b"/"), names))
             entries = {k: entry for k, entry in found.items() if isinstance(entry, DatasetEntry)}
             _check_sizes(walk, entries, size)
-            watcher.sized(sum(map(_memory_bytes, entries.values())))
+            monitor.sized(sum(map(_memory_bytes, entries.values())))
             for name, item in found.items():
                 if isinstance(item, DatasetEntry):
                     place = f"dataset '{item.path}'"
-                    watcher.reaches(place)
+                    monitor.reaches(place)
                     with translated(path, place):
                         datasets[name] = _read_dataset(path, item)
                 else:
@@ -156,15 +156,15 @@ def _entry(walk: Walk, root: Any, encoded: bytes, name: str) -> DatasetEntry:
     if space.get_simple_extent_type() not in (h5s.SIMPLE, h5s.SCALAR):
         raise walk.refuse(place, "is null; expected values")
     shape = tuple(int(length) for length in space.get_simple_extent_dims())
-    if len(shape) > _MAXIMUM_DIMENSIONS or (kind == "text" and math.prod(shape) != 1):
+    if len(shape) > _MAX_DIMENSIONS or (kind == "text" and math.prod(shape) != 1):
         raise walk.refuse(
             place,
-            f"has shape {shape}; expected at most {_MAXIMUM_DIMENSIONS} dimensions, and a single "
+            f"has shape {shape}; expected at most {_MAX_DIMENSIONS} dimensions, and a single "
             f"string where there is text",
         )
     entry = DatasetEntry(name, identifier, kind, shape, int(datatype.get_size()))
-    if kind == "text" and entry.item_bytes > MAXIMUM_ATTRIBUTE_BYTES:
-        raise walk.refuse(place, f"is longer than {MAXIMUM_ATTRIBUTE_BYTES} bytes")
+    if kind == "text" and entry.item_bytes > MAX_ATTRIBUTE_BYTES:
+        raise walk.refuse(place, f"is longer than {MAX_ATTRIBUTE_BYTES} bytes")
     check_layout(walk, entry)
     return entry
 
@@ -233,8 +233,8 @@ def _read_text(path: str, entry: DatasetEntry) -> str:
     stored: Any = h5py.Dataset(entry.identifier)[()]
     text = stored if isinstance(stored, bytes) else np.asarray(stored).item()
     place = f"dataset '{entry.path}'"
-    if not isinstance(text, bytes) or len(text) > MAXIMUM_ATTRIBUTE_BYTES:
+    if not isinstance(text, bytes) or len(text) > MAX_ATTRIBUTE_BYTES:
         raise ProblemFileError(
-            f"{path}: {place} is no string of at most {MAXIMUM_ATTRIBUTE_BYTES} bytes"
+            f"{path}: {place} is no string of at most {MAX_ATTRIBUTE_BYTES} bytes"
         )
     return decode_text(path, place, text)

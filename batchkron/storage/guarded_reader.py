@@ -17,7 +17,7 @@ from h5py import h5a, h5g, h5s
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import (
     HASH_ATTRIBUTE,
-    MAXIMUM_ATTRIBUTE_BYTES,
+    MAX_ATTRIBUTE_BYTES,
     NUMERIC_KINDS,
     Attribute,
     Document,
@@ -26,15 +26,15 @@ from batchkron.storage.document import (
 )
 from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import FOREIGN_HINT, find_format_fault
-from batchkron.storage.inspection import DatasetEntry, Limits, survey, type_kind
+from batchkron.storage.inspection import DatasetEntry, Limits, inspect_datasets, type_kind
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MAXIMUM_ATTRIBUTES = 64
+_MAX_ATTRIBUTES = 64
 
 
 @dataclass(frozen=True)
-class Watcher:
-    """Is told what is going on, so that it can set limits and name the place of a crash.
+class ReadMonitor:
+    """Callbacks of a guarded reader: for limits on memory, and to name the place of a crash.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def read_guarded(
-    path: str, limits: Limits, expected: str | None, watcher: Watcher | None = None
+    path: str, limits: Limits, expected: str | None, monitor: ReadMonitor | None = None
 ) -> Document:
     """Read a whole file of the family in this process and close it.
 
@@ -89,7 +89,7 @@ def read_guarded(
     limits : Limits
     expected : str or None
         The format that the file must have; None accepts all of the family.
-    watcher : Watcher, optional
+    monitor : ReadMonitor, optional
 
     Returns
     -------
@@ -103,18 +103,18 @@ def read_guarded(
     OSError
         If it cannot be opened.
     """
-    watcher = watcher or Watcher()
-    with _opened(path, watcher) as (file, size):
+    monitor = monitor or ReadMonitor()
+    with _opened(path, monitor) as (file, size):
         attributes = _read_format(path, file, expected)
-        entries = survey(path, file, limits, size)
-        watcher.sized(sum(entry.memory_bytes for entry in entries))
+        entries = inspect_datasets(path, file, limits, size)
+        monitor.sized(sum(entry.memory_bytes for entry in entries))
         datasets = {}
         for entry in entries:
             place = f"dataset '{entry.path}'"
-            watcher.reaches(place)
+            monitor.reaches(place)
             with translated(path, place):
                 datasets[entry.path] = _read_dataset(path, entry)
-        watcher.reaches("the end of the file")
+        monitor.reaches("the end of the file")
     return _verified(path, attributes, datasets)
 
 
@@ -137,16 +137,16 @@ def read_attributes_guarded(path: str) -> dict[str, Attribute]:
     OSError
         If it cannot be opened.
     """
-    with _opened(path, Watcher()) as (file, _):
+    with _opened(path, ReadMonitor()) as (file, _):
         return _read_format(path, file, None)
 
 
 @contextlib.contextmanager
-def _opened(path: str, watcher: Watcher) -> Iterator[tuple[Any, int]]:
+def _opened(path: str, monitor: ReadMonitor) -> Iterator[tuple[Any, int]]:
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         _check_superblock(path, stream, size)
-        watcher.reaches("the structure of the file")
+        monitor.reaches("the structure of the file")
         with translated(path, "the structure of the file"), h5py.File(stream, "r") as file:
             yield file, size
 
@@ -201,9 +201,9 @@ def _check_superblock(path: str, stream: BinaryIO, size: int) -> None:
 def _read_format(path: str, file: Any, expected: str | None) -> dict[str, Attribute]:
     root = h5g.open(file.id, b"/")
     count = h5a.get_num_attrs(root)
-    if count > _MAXIMUM_ATTRIBUTES:
+    if count > _MAX_ATTRIBUTES:
         raise ProblemFileError(
-            f"{path}: the root group has {count} attributes; expected at most {_MAXIMUM_ATTRIBUTES}"
+            f"{path}: the root group has {count} attributes; expected at most {_MAX_ATTRIBUTES}"
         )
     attributes = {}
     for index in range(count):
@@ -228,8 +228,8 @@ def _read_attribute(path: str, name: str, identifier: Any) -> Attribute:
         )
     if identifier.get_space().get_simple_extent_type() != h5s.SCALAR:
         raise ProblemFileError(f"{path}: {place} is not a scalar")
-    if datatype.get_size() > MAXIMUM_ATTRIBUTE_BYTES:
-        raise ProblemFileError(f"{path}: {place} is longer than {MAXIMUM_ATTRIBUTE_BYTES} bytes")
+    if datatype.get_size() > MAX_ATTRIBUTE_BYTES:
+        raise ProblemFileError(f"{path}: {place} is longer than {MAX_ATTRIBUTE_BYTES} bytes")
     if kind == "text":
         text = np.zeros((), dtype=f"S{datatype.get_size()}")
         identifier.read(text, mtype=datatype)

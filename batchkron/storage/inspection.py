@@ -11,15 +11,15 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage.content_limits import value_memory_bytes
-from batchkron.storage.document import MAXIMUM_PADDED_BYTES, MAXIMUM_TEXTS, check_name
+from batchkron.storage.document import MAX_PADDED_BYTES, MAX_TEXTS, check_name
 from batchkron.storage.file_errors import translated
 
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}
 _NUMBERS = {"int64": h5t.STD_I64LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IEEE_F64LE}
-_MAXIMUM_DIMENSIONS = 8
-_MAXIMUM_CHUNKS = 1 << 20
-_LARGEST_RATIO = 1100  # deflate's own limit is 1032
+_MAX_DIMENSIONS = 8
+_MAX_CHUNKS = 1 << 20
+_MAX_COMPRESSION_RATIO = 1100  # deflate's own limit is 1032
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Walk:
         return ProblemFileError(f"{self.path}: {place} {fault}")
 
 
-def survey(path: str, file: Any, limits: Limits, file_bytes: int) -> list[DatasetEntry]:
+def inspect_datasets(path: str, file: Any, limits: Limits, file_bytes: int) -> list[DatasetEntry]:
     """List all datasets of an open file, sorted by path, each checked.
 
     Parameters
@@ -263,20 +263,17 @@ def _entry(walk: Walk, group: Any, encoded: bytes, path: str) -> DatasetEntry:
     if space.get_simple_extent_type() != h5s.SIMPLE:
         raise walk.refuse(place, "is a scalar or null; expected at least one dimension")
     shape = tuple(int(length) for length in space.get_simple_extent_dims())
-    if not 1 <= len(shape) <= _MAXIMUM_DIMENSIONS:
+    if not 1 <= len(shape) <= _MAX_DIMENSIONS:
+        raise walk.refuse(place, f"has {len(shape)} dimensions; expected 1 to {_MAX_DIMENSIONS}")
+    if kind == "text" and (len(shape) != 1 or shape[0] > MAX_TEXTS):
         raise walk.refuse(
-            place, f"has {len(shape)} dimensions; expected 1 to {_MAXIMUM_DIMENSIONS}"
-        )
-    if kind == "text" and (len(shape) != 1 or shape[0] > MAXIMUM_TEXTS):
-        raise walk.refuse(
-            place, f"has shape {shape}; texts have one dimension of at most {MAXIMUM_TEXTS}"
+            place, f"has shape {shape}; texts have one dimension of at most {MAX_TEXTS}"
         )
     entry = DatasetEntry(path, identifier, kind, shape, int(datatype.get_size()))
-    if kind == "text" and entry.declared_bytes > MAXIMUM_PADDED_BYTES:
+    if kind == "text" and entry.declared_bytes > MAX_PADDED_BYTES:
         raise walk.refuse(
             place,
-            f"declares {entry.declared_bytes} bytes of text; expected at most "
-            f"{MAXIMUM_PADDED_BYTES}",
+            f"declares {entry.declared_bytes} bytes of text; expected at most {MAX_PADDED_BYTES}",
         )
     return entry
 
@@ -359,7 +356,7 @@ def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
     if any(chunk > length for chunk, length in zip(chunks, entry.shape, strict=True)):
         raise walk.refuse(place, f"of shape {entry.shape} has larger chunks, {tuple(chunks)}")
     stored = int(entry.identifier.get_storage_size())
-    if entry.declared_bytes > stored * (_LARGEST_RATIO if compressed else 1):
+    if entry.declared_bytes > stored * (_MAX_COMPRESSION_RATIO if compressed else 1):
         raise walk.refuse(
             place,
             f"declares {entry.declared_bytes} bytes in shape {entry.shape}, but only {stored} "
@@ -367,8 +364,8 @@ def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
         )
     counts = [-(-n // chunk) for n, chunk in zip(entry.shape, chunks, strict=True)]
     expected = math.prod(counts)
-    if expected > _MAXIMUM_CHUNKS:
-        raise walk.refuse(place, f"has {expected} chunks; expected at most {_MAXIMUM_CHUNKS}")
+    if expected > _MAX_CHUNKS:
+        raise walk.refuse(place, f"has {expected} chunks; expected at most {_MAX_CHUNKS}")
     found = int(entry.identifier.get_num_chunks())
     if found != expected:
         raise walk.refuse(place, f"has {found} of its {expected} chunks, the others are missing")

@@ -18,7 +18,7 @@ from typing import IO, Any
 from batchkron.errors import ProblemFileError
 from batchkron.storage.content_limits import MAX_CONTENT_BYTES, content_limit, solid_bytes
 from batchkron.storage.document import Attribute, Document
-from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
+from batchkron.storage.foreign import MAX_OBJECTS, read_foreign
 from batchkron.storage.guarded_reader import open_regular, read_attributes_guarded, read_guarded
 from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import decode_header, encode_header, read_document
@@ -95,7 +95,7 @@ def read_foreign_file(
     """
     name = os.path.abspath(os.fsdecode(path))
     if trusted:
-        return read_foreign(name, Limits(MAX_CONTENT_BYTES, MAXIMUM_OBJECTS), names)
+        return read_foreign(name, Limits(MAX_CONTENT_BYTES, MAX_OBJECTS), names)
     return _READER.ask(name, None, "foreign", names)
 
 

@@ -25,8 +25,8 @@ if __name__ == "__main__":
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import Document
-from batchkron.storage.foreign import MAXIMUM_OBJECTS, read_foreign
-from batchkron.storage.guarded_reader import Watcher, read_attributes_guarded, read_guarded
+from batchkron.storage.foreign import MAX_OBJECTS, read_foreign
+from batchkron.storage.guarded_reader import ReadMonitor, read_attributes_guarded, read_guarded
 from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import (
     array_bytes,
@@ -82,17 +82,19 @@ def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
         names (of the objects in a foreign file), content_bytes (the limit), seconds (of
         processor time), stop_seconds (of the clock on the wall).
     """
-    watcher = Watcher(sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place}))
+    monitor = ReadMonitor(
+        sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place})
+    )
     path = request["path"]
     try:
         if request["want"] == "attributes":
             document = Document(read_attributes_guarded(path), {})
         elif request["want"] == "foreign":
-            limits = Limits(request["content_bytes"], MAXIMUM_OBJECTS)
-            document = read_foreign(path, limits, request["names"], watcher)
+            limits = Limits(request["content_bytes"], MAX_OBJECTS)
+            document = read_foreign(path, limits, request["names"], monitor)
         else:
             limits = Limits(request["content_bytes"])
-            document = read_guarded(path, limits, request["expected"], watcher)
+            document = read_guarded(path, limits, request["expected"], monitor)
             if request["want"] == "check":
                 document = Document(document.attributes, {})
     except MemoryError:

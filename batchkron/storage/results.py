@@ -35,7 +35,7 @@ from batchkron.storage.schema import (
 from batchkron.storage.writer import write_document
 
 _WRITER = "provenance/file"
-_MOST_STEPS = 2.0**53  # float64 tells so many times apart
+_MAX_STEPS = 2.0**53  # integers up to it are exact in float64
 _ROUNDING = 1e-6  # of a number of steps
 _REAL = ("float32", "float64")
 
@@ -310,7 +310,7 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
         _check_dtype(checkpoint.dtype)
         return
     steps = (until - t0) / dt
-    if not steps < _MOST_STEPS:
+    if not steps < _MAX_STEPS:
         raise ProblemFileError(
             f"attribute 'dt' is {dt}; expected a step that leads from t0 = {t0} to until = {until}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-MAXIMUM_DEPTH = 100
+MAX_DEPTH = 100
 
 
 def dumps(data: object) -> str:
@@ -33,7 +33,7 @@ def dumps(data: object) -> str:
     >>> dumps({"b": [1, 2.5], "a": None})
     '{"a":null,"b":[1,2.5]}'
     """
-    _check(data, MAXIMUM_DEPTH)
+    _check(data, MAX_DEPTH)
     return json.dumps(
         data, allow_nan=False, ensure_ascii=False, sort_keys=True, separators=(",", ":")
     )
@@ -63,9 +63,9 @@ def loads(text: str) -> Any:
     """
     try:
         data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-        _check(data, MAXIMUM_DEPTH)
+        _check(data, MAX_DEPTH)
     except RecursionError:
-        raise ValueError(f"JSON is nested deeper than {MAXIMUM_DEPTH} levels") from None
+        raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels") from None
     return data
 
 
@@ -83,7 +83,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check(data: object, depth: int) -> None:
     """Refuse what JSON cannot hold, where `json` itself would bend it or overflow."""
     if depth == 0:
-        raise ValueError(f"JSON is nested deeper than {MAXIMUM_DEPTH} levels")
+        raise ValueError(f"JSON is nested deeper than {MAX_DEPTH} levels")
     if isinstance(data, dict):
         for key, entry in data.items():
             if not isinstance(key, str):

@@ -64,12 +64,12 @@ class Data:
         """A bound of the relative rounding error of two chains of so many operations."""
         return float(4 * np.finfo(self.dtype).eps * terms)
 
-    def picked(self, rows: int, most: int) -> Array:
-        """The first row, the last, and others by chance: at most ``most``, at least one."""
-        if most >= rows:
+    def picked(self, rows: int, maximum: int) -> Array:
+        """The first row, the last, and others by chance: at most ``maximum``, at least one."""
+        if maximum >= rows:
             return np.arange(rows)
-        chosen = self.rng.choice(rows, size=max(1, most), replace=False)
-        ends = [0, rows - 1] if most > 2 else []
+        chosen = self.rng.choice(rows, size=max(1, maximum), replace=False)
+        ends = [0, rows - 1] if maximum > 2 else []
         return np.unique(np.r_[chosen[len(ends) :], ends].astype(np.int64))
 
 

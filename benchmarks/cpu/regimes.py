@@ -282,8 +282,8 @@ REGIMES = (
         "batched, n = 5, 6, 8, 12, 16, any d that fits",
         shapes=tuple(
             Batch(d, n)
-            for n, most in ((5, 6), (6, 5), (8, 4), (12, 3), (16, 3))
-            for d in range(1, most + 1)
+            for n, maximum in ((5, 6), (6, 5), (8, 4), (12, 3), (16, 3))
+            for d in range(1, maximum + 1)
         ),
         quick=(Batch(3, 5), Batch(2, 8)),
         ratio=both(3),
@@ -320,5 +320,5 @@ REGIMES = (
     ),
 )
 
-LEAST_SPEEDUP = 0.95  # from one thread to more, of the binding ceiling's own
-LEAST_SECONDS = 100e-6  # of work on one thread, for the speedup to count
+MIN_SPEEDUP = 0.95  # from one thread to more, of the binding ceiling's own
+MIN_SECONDS = 100e-6  # of work on one thread, for the speedup to count

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.cpu.ceilings import Ceilings
 from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.contenders import OURS, Absent
-from benchmarks.cpu.regimes import LEAST_SPEEDUP, Latency, Rate, Regime
+from benchmarks.cpu.regimes import MIN_SPEEDUP, Latency, Rate, Regime
 from benchmarks.cpu.timing import Failure
 from benchmarks.cpu.verdicts import Speedup, Target, Verdict
 
@@ -167,7 +167,7 @@ def summary(
             "one thread to more, above 100 µs",
             "–",
             "–",
-            f"{LEAST_SPEEDUP:g} × that of the binding ceiling",
+            f"{MIN_SPEEDUP:g} × that of the binding ceiling",
             worst([(gain.target, gain.cell) for gain in gains], ".2f"),
             f"{met} of {len(gains)}" if gains else "not measured",
         ]

@@ -52,9 +52,9 @@ class KronMatmul:
         """How many are read and written at least, without the factors."""
         return self.rows * self.columns[0], self.rows * self.columns[1]
 
-    def reduced(self, most: int) -> KronMatmul | None:
-        """The shape with as many rows as give intermediates of ``most`` elements, if any do."""
-        rows = min(self.rows, most // (self.largest // self.rows))
+    def reduced(self, maximum: int) -> KronMatmul | None:
+        """The shape with as many rows as give intermediates of ``maximum`` elements, if any do."""
+        rows = min(self.rows, maximum // (self.largest // self.rows))
         return replace(self, rows=rows) if rows else None
 
 
@@ -70,8 +70,8 @@ class Batch:
     contributions: int = 64
     only: int | None = None
 
-    LEAST_FLOPS = 20e6
-    LEAST_BLOCKS = 8
+    MIN_FLOPS = 20e6
+    MIN_BLOCKS = 8
     POOL = 256
 
     @property
@@ -94,7 +94,7 @@ class Batch:
     def blocks(self) -> int:
         """Input blocks and output blocks: enough for one call to have some work."""
         per_block = self.contributions * self.flops_of_product
-        return max(self.LEAST_BLOCKS, math.ceil(self.LEAST_FLOPS / per_block))
+        return max(self.MIN_BLOCKS, math.ceil(self.MIN_FLOPS / per_block))
 
     @property
     def products(self) -> int:
@@ -110,9 +110,9 @@ class Batch:
         """How many are read and written at least."""
         return self.blocks * self.block, self.blocks * self.block
 
-    def reduced(self, most: int) -> Batch | None:
-        """The same, unless its vectors have more than ``most`` elements."""
-        return self if self.blocks * self.block <= most else None
+    def reduced(self, maximum: int) -> Batch | None:
+        """The same, unless its vectors have more than ``maximum`` elements."""
+        return self if self.blocks * self.block <= maximum else None
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ class Explicit:
         read = sum(p * q for p, q in self.factors)
         return read, math.prod(p * q for p, q in self.factors)
 
-    def reduced(self, most: int) -> Explicit | None:
-        """The shape with as many rows of A_1 as give a result of ``most`` elements, if any do."""
+    def reduced(self, maximum: int) -> Explicit | None:
+        """The shape with as many rows of A_1 as give ``maximum`` elements, if any do."""
         (rows, columns), *others = self.factors
-        rows = min(rows, most // (self.elements()[1] // rows))
+        rows = min(rows, maximum // (self.elements()[1] // rows))
         return Explicit(((rows, columns), *others)) if rows else None
 
 

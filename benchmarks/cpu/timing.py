@@ -17,7 +17,7 @@ from benchmarks.cpu.data import Data
 SAMPLE_SECONDS = 100e-6  # short calls are repeated until the clock's own cost does not count
 HOPELESS = 5.0  # a peer so many times slower than the fastest has one round only
 SLOW_SECONDS = 0.1  # such a peer has the one call of the check only, if that takes so long
-LONGEST_SETTLING = 0.3
+MAX_SETTLING_SECONDS = 0.3
 
 SetThreads = Callable[[int], None]
 
@@ -114,7 +114,7 @@ class Lane:
 
 def settle() -> None:
     """Wait until the threads of the library that ran last have stopped spinning for more work."""
-    end = time.perf_counter() + LONGEST_SETTLING
+    end = time.perf_counter() + MAX_SETTLING_SECONDS
     while time.perf_counter() < end:
         before = time.process_time()
         time.sleep(0.002)

@@ -9,8 +9,8 @@ from benchmarks.cpu.ceilings import Ceilings
 from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.contenders import OURS
 from benchmarks.cpu.regimes import (
-    LEAST_SECONDS,
-    LEAST_SPEEDUP,
+    MIN_SECONDS,
+    MIN_SPEEDUP,
     Latency,
     Rate,
     Regime,
@@ -185,7 +185,7 @@ def speedups(cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> list[Sp
     found = []
     for cell in cells:
         alone = cell.ours(1)
-        if alone is None or alone < LEAST_SECONDS:
+        if alone is None or alone < MIN_SECONDS:
             continue
         name = binding_ceiling(cell, ceilings[1])
         for threads in cell.key.threads:
@@ -195,6 +195,6 @@ def speedups(cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> list[Sp
             gain = ceiling_seconds(cell, name, ceilings[1]) / ceiling_seconds(
                 cell, name, ceilings[threads]
             )
-            needed = LEAST_SPEEDUP * gain
+            needed = MIN_SPEEDUP * gain
             found.append(Speedup(cell, threads, Target(alone / together, needed, name)))
     return found

@@ -13,7 +13,7 @@ from benchmarks.gpu.cases import BatchCase
 from benchmarks.gpu.floors import kron_bytes
 from benchmarks.gpu.timing import CACHE_BYTES, random_array
 
-MOST_SETS = 8
+MAX_BUFFER_SETS = 8
 ARRAYS_AT_ONCE = 6  # input, output, the peers' two buffers, ours
 
 
@@ -32,7 +32,7 @@ def that_fits(shape: KronMatmul, dtype: str) -> KronMatmul | None:
 def vectors_of(shape: KronMatmul, dtype: str) -> list[tuple[Any, Any]]:
     """Inputs and outputs, so many that no cache holds them, unless one pair is tiny."""
     moved = kron_bytes(shape, dtype)
-    sets = max(1, min(MOST_SETS, CACHE_BYTES // moved)) if moved > 1 << 20 else 1
+    sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // moved)) if moved > 1 << 20 else 1
     inputs, outputs = shape.columns
     return [
         (random_array((shape.rows, inputs), dtype, seed), cupy.empty((shape.rows, outputs), dtype))

@@ -23,7 +23,7 @@ from benchmarks.gpu.report import Cell
 from benchmarks.gpu.timing import Contender, measured, random_array, timed
 
 Array = Any
-MOST_GATHERS = 8_000_000
+MAX_GATHERS = 8_000_000
 WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}
 SOURCE = Path(__file__).with_name("gather.cu")
 
@@ -70,7 +70,7 @@ def gather_rate(block: int, blocks: int, dtype: str) -> float:
         name_expressions=[f"gather<{name}>" for name in WORDS.values()],
     )
     kernel = module.get_function(f"gather<{WORDS[word]}>")
-    count = min(MOST_GATHERS, 64 * blocks)
+    count = min(MAX_GATHERS, 64 * blocks)
     ids, out = random_ids(count, blocks, 30), cupy.zeros(1, np.uint32)
     arguments = x, ids, out, np.int64(count), np.int32(size // word)
     grid = 16 * cupy.cuda.Device().attributes["MultiProcessorCount"]

@@ -38,7 +38,7 @@ PARTS = (
     "ablation",
     "tune",
 )
-ASKED_FOR = ("tune",)  # parts that take long
+OPT_IN_PARTS = ("tune",)  # parts that take long
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.choices = [
         choice
         for choice in all_choices()
-        if choice.part in (options.part or set(PARTS) - set(ASKED_FOR))
+        if choice.part in (options.part or set(PARTS) - set(OPT_IN_PARTS))
         and (options.dtype in (None, choice.dtype))
         and (options.case is None or any(fnmatchcase(choice.name, one) for one in options.case))
     ]

@@ -26,7 +26,7 @@ from benchmarks.gpu.options import Choice, all_choices
 from benchmarks.gpu.profiling import MARKER
 from benchmarks.gpu.timing import random_array
 
-MOST_BYTES = 512 << 20  # of a vector
+MAX_BYTES = 512 << 20  # of a vector
 
 
 def call_of(choice: Choice) -> Callable[[], object]:
@@ -37,7 +37,7 @@ def call_of(choice: Choice) -> Callable[[], object]:
         dtype = "float32"
     itemsize = np.dtype(dtype).itemsize
     if choice.part in ("kron", "precision", "pde"):
-        shape = case.shape.reduced(MOST_BYTES // itemsize) or case.shape
+        shape = case.shape.reduced(MAX_BYTES // itemsize) or case.shape
         inputs, outputs = shape.columns
         op = bk.KroneckerProduct(factors_of(shape, dtype), precision=precision).to("cuda")
         y = cupy.empty((shape.rows, outputs), dtype)

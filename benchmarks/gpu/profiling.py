@@ -21,7 +21,7 @@ Cell = dict[str, Any]  # as `report.Cell.record` writes it
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
-PATIENCE = 65  # seconds after its time until a profiler is stopped that does not end
+STOP_SECONDS = 65  # seconds after its time until a profiler is stopped that does not end
 MARKER = "cell_marker"  # the kernel before those of a cell
 SECTIONS = (
     "SpeedOfLight",
@@ -67,11 +67,11 @@ class Profile:
         limits = {name: self.percent[name] for name in self.percent if name not in WARPS}
         if not limits:
             return "no figures"
-        name, most = max(limits.items(), key=lambda pair: pair[1])
-        if most >= BOUND:
-            return f"{name} at {most:.0f} %"
+        name, maximum = max(limits.items(), key=lambda pair: pair[1])
+        if maximum >= BOUND:
+            return f"{name} at {maximum:.0f} %"
         waits = ", ".join(f"{stall} {cycles:.1f}" for stall, cycles in self.stalls.items())
-        return f"latency: {name} at {most:.0f} %; waits for {waits}"
+        return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
 
     def record(self) -> dict[str, object]:
         """For the file."""
@@ -143,7 +143,7 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
         command += ["--clock-control", "none"]  # the device's settings are not ours to change
         command += [word for section in SECTIONS for word in ("--section", section)]
         command += [sys.executable, "-m", "benchmarks.gpu.profiled", str(chosen), str(seconds)]
-        said = _run(command, seconds + PATIENCE)
+        said = _run(command, seconds + STOP_SECONDS)
         lines = log.read_text().splitlines() if log.exists() else []
     found = profiles_of(lines)
     for cell, profile in zip(cells, found, strict=False):

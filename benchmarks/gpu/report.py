@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.gpu.cases import Figures, Recorded
 
-MOST_GAIN = 1.10  # that tuning may have over the rule
+MAX_GAIN = 1.10  # that tuning may have over the rule
 RECORDED = "recorded, not in this run"
 NOTES = {
     "kron": f"FastKron, cuTENSOR: {RECORDED}.",
@@ -77,8 +77,8 @@ class Cell:
         found = []
         if goal is not None and ours > goal:
             found.append(f"missed goal ({ours / goal:.2f} ×)")
-        if self.part == "tune" and self.more["gain"] > MOST_GAIN:
-            found.append(f"the rule is not within {MOST_GAIN - 1:.0%} ({self.more['gain']:.2f} ×)")
+        if self.part == "tune" and self.more["gain"] > MAX_GAIN:
+            found.append(f"the rule is not within {MAX_GAIN - 1:.0%} ({self.more['gain']:.2f} ×)")
         slower = [name for name, time in self.measured_peers.items() if ours > time]
         if self.part != "ablation" and slower:
             found.append(f"slower than {' and '.join(slower)}")
@@ -92,7 +92,7 @@ class Cell:
         if short := self.shortfalls():
             return ", ".join(short)
         if self.part == "tune":
-            return f"the rule is within {MOST_GAIN - 1:.0%}"
+            return f"the rule is within {MAX_GAIN - 1:.0%}"
         if self.figures.goal is None:
             return "fastest" if self.measured_peers and self.part != "ablation" else "–"
         if self.figures.stretch is not None and (self.microseconds or 0) <= self.figures.stretch:

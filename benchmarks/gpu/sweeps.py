@@ -19,9 +19,9 @@ from benchmarks.gpu.sweep_cases import GOAL, LARGE, SweepCase, sweep_floors
 from benchmarks.gpu.timing import CACHE_BYTES, Call, Contender, measured, random_array
 
 Array = Any
-MOST_SETS = 8
+MAX_BUFFER_SETS = 8
 CPU_SECONDS = 0.3
-LEAST_ROUNDS, MOST_ROUNDS = 3, 200
+MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
 
 def launches_of(call: Call) -> int:
@@ -44,7 +44,7 @@ def cpu_microseconds(op: bk.SparseGridOperator, x: Array, out: Array) -> float:
     """The median time of an apply on the CPU, all threads."""
     op.matvec(x, out=out)
     times: list[float] = []
-    while len(times) < LEAST_ROUNDS or (sum(times) < CPU_SECONDS and len(times) < MOST_ROUNDS):
+    while len(times) < MIN_ROUNDS or (sum(times) < CPU_SECONDS and len(times) < MAX_ROUNDS):
         begin = time.perf_counter()
         op.matvec(x, out=out)
         times.append(time.perf_counter() - begin)
@@ -57,7 +57,7 @@ def sweep_cells(case: SweepCase, dtype: str) -> Iterator[Cell]:
     op = case.operator(dtype)
     seconds = time.perf_counter() - begin
     size, itemsize = op.shape[0], np.dtype(dtype).itemsize
-    sets = max(1, min(MOST_SETS, CACHE_BYTES // (2 * size * itemsize)))
+    sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // (2 * size * itemsize)))
     inputs = [random_array((size,), dtype, seed) for seed in range(sets)]
     outputs = [cupy.empty(size, dtype) for _ in range(sets)]
     host = inputs[-1].get()

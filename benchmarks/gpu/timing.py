@@ -18,7 +18,7 @@ Array = Any  # cupy.ndarray
 
 CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
 REPLAY_MICROSECONDS = 4_000
-MOST_ROUNDS = 100
+MAX_ROUNDS = 100
 REPLAYS = 5
 SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
@@ -105,7 +105,7 @@ def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[obje
     with stream, on(stream):
         once()
         first = elapsed(stream, once)
-        rounds = max(1, min(MOST_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
+        rounds = max(1, min(MAX_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
 
         def work() -> None:
             for _ in range(rounds):

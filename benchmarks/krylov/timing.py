@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 ROUNDS = 5
-LEAST_SECONDS = 0.05  # of a turn
+MIN_SECONDS = 0.05  # of a turn
 SETTLING = 0.15  # seconds after which no thread of the one before spins any more
 
 
@@ -30,7 +30,7 @@ def in_turn(
         began = time.perf_counter()
         solve()
         wait()
-        repeats[name] = max(1, int(LEAST_SECONDS / max(time.perf_counter() - began, 1e-7)))
+        repeats[name] = max(1, int(MIN_SECONDS / max(time.perf_counter() - began, 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, solve in contenders.items():

@@ -45,8 +45,8 @@ def measure(case: Case, build: Path | None) -> tuple[int, int]:
     command = [sys.executable, "-m", "benchmarks.sparse_grid.memory", *words]
     command += [str(build)] if build else []
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    loaded, most = json.loads(done.stdout)
-    return loaded, most
+    loaded, maximum = json.loads(done.stdout)
+    return loaded, maximum
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ namespace py = pybind11;
 
 namespace {
 
-constexpr Index kWorthReleasing = 20000;  // elements; a release of the lock takes 0.1 us
+constexpr Index kMinReleaseElements = 20000;  // releasing the interpreter lock takes 0.1 us
 
 Index run(const KrylovSequence& sequence, std::uintptr_t address) {
   const void* arguments = reinterpret_cast<const void*>(address);
   const KrylovHead& head = *static_cast<const KrylovHead*>(arguments);
-  if (head.n * head.systems < kWorthReleasing) return sequence.run(arguments);
+  if (head.n * head.systems < kMinReleaseElements) return sequence.run(arguments);
   py::gil_scoped_release unlocked;
   return sequence.run(arguments);
 }

@@ -35,7 +35,7 @@ using LaunchKernel = int (*)(const LaunchConfiguration*, void* kernel, void** pa
                              void** extra);
 
 constexpr int programmatic_stream_serialization = 6;
-constexpr std::size_t most_argument_bytes = 4096;
+constexpr std::size_t max_argument_bytes = 4096;  // of a kernel's parameters, CUDA's limit
 
 template <class Pointer>
 Pointer pointer_to(Address address) {
@@ -59,13 +59,13 @@ class DeviceLaunch {
         arguments_(arguments),
         addresses_(addresses),
         scalars_(scalars) {
-    if (arguments_.size() > most_argument_bytes || scalars_ > arguments_.size() ||
+    if (arguments_.size() > max_argument_bytes || scalars_ > arguments_.size() ||
         addresses_ > scalars_ / sizeof(Address))
       throw py::value_error("the arguments of a kernel do not fit");
   }
 
   void run(Address stream, const py::tuple& addresses, const py::bytes& scalars) const {
-    alignas(16) char arguments[most_argument_bytes];
+    alignas(16) char arguments[max_argument_bytes];
     std::memcpy(arguments, arguments_.data(), arguments_.size());
     if (addresses.size() != addresses_) throw py::value_error("a kernel takes other addresses");
     for (std::size_t i = 0; i < addresses_; ++i) {

@@ -9,9 +9,9 @@ namespace batchkron {
 
 // The fields that such a call needs of an array.
 template <class T>
-class PlainArray {
+class FastArray {
  public:
-  explicit PlainArray(py::handle object) : proxy_(py::detail::array_proxy(object.ptr())) {}
+  explicit FastArray(py::handle object) : proxy_(py::detail::array_proxy(object.ptr())) {}
 
   // Exactly a NumPy array of T, contiguous, aligned and (if asked for) writeable.
   static bool is_plain(py::handle object, bool writeable) {
@@ -29,7 +29,7 @@ class PlainArray {
   int dimensions() const { return proxy_->nd; }
   Index last() const { return proxy_->dimensions[proxy_->nd - 1]; }
   // The product of all dimensions but the last, or nothing where those of `other` differ.
-  std::optional<Index> leading(const PlainArray& other) const {
+  std::optional<Index> leading(const FastArray& other) const {
     Index product = 1;
     for (int axis = 0; axis + 1 < proxy_->nd; ++axis) {
       if (proxy_->dimensions[axis] != other.proxy_->dimensions[axis]) return {};
@@ -44,15 +44,15 @@ class PlainArray {
 
 // x (..., columns) and out (..., rows) of one plain call, and how many vectors they are.
 template <class T>
-struct PlainCall {
+struct FastCall {
   const T* x;
   T* out;
   Index outer;
 
   // Nothing where an array has to be converted or refused, is empty, or overlaps the other one.
-  static std::optional<PlainCall> of(py::handle x, py::handle out, Index columns, Index rows) {
-    if (!PlainArray<T>::is_plain(x, false) || !PlainArray<T>::is_plain(out, true)) return {};
-    const PlainArray<T> source(x), target(out);
+  static std::optional<FastCall> of(py::handle x, py::handle out, Index columns, Index rows) {
+    if (!FastArray<T>::is_plain(x, false) || !FastArray<T>::is_plain(out, true)) return {};
+    const FastArray<T> source(x), target(out);
     if (source.dimensions() != target.dimensions()) return {};
     if (source.last() != columns || target.last() != rows) return {};
     const std::optional<Index> outer = source.leading(target);
@@ -60,7 +60,7 @@ struct PlainCall {
     if (source.data() < target.data() + *outer * rows &&
         target.data() < source.data() + *outer * columns)
       return {};
-    return PlainCall{source.data(), target.data(), *outer};
+    return FastCall{source.data(), target.data(), *outer};
   }
 };
 

@@ -12,8 +12,9 @@
 namespace batchkron {
 namespace {
 
-constexpr std::size_t kMostPlans = 64;
-constexpr double kHoldsLock = 1e5;  // multiply-adds that take no longer than a switch of threads
+constexpr std::size_t kMaxPlans = 64;  // that a product keeps; chosen by hand
+// Multiply-adds from which a call releases the interpreter lock: fewer take less than a switch.
+constexpr double kMinReleaseWork = 1e5;
 
 // Nothing an array can have, -1, beyond 64 bits.
 Index size_of(const std::vector<Index>& sizes) {
@@ -26,13 +27,13 @@ Index size_of(const std::vector<Index>& sizes) {
 // By numbers of vectors: before and behind. Called with the interpreter's lock; another thread may
 // still run a plan that is dropped here.
 template <class Plan>
-class KeptPlans {
+class PlanCache {
  public:
   template <class Make>
   std::shared_ptr<const Plan> get(Index outer, Index inner, Make make) {
     for (const Entry& entry : entries_)
       if (entry.outer == outer && entry.inner == inner) return entry.plan;
-    if (entries_.size() >= kMostPlans) entries_.clear();
+    if (entries_.size() >= kMaxPlans) entries_.clear();
     entries_.push_back({outer, inner, std::make_shared<const Plan>(make())});
     return entries_.back().plan;
   }
@@ -85,7 +86,7 @@ class Terms {
   // out[..., :] = A x[..., :] where both are plain arrays that fit and do not overlap; false, and
   // nothing done, where anything has to be converted or refused.
   bool apply(py::handle x, py::handle out) {
-    const auto call = PlainCall<T>::of(x, out, columns_, rows_);
+    const auto call = FastCall<T>::of(x, out, columns_, rows_);
     if (!call) return false;
     apply_plans(*plans_for(call->outer, 1), call->x, T(1), call->out, false);
     return true;
@@ -119,14 +120,14 @@ class Terms {
     double multiply_adds = 0;
     for (const KronPlan<T>& plan : plans) multiply_adds += plan.multiply_adds();
     std::optional<py::gil_scoped_release> unlocked;
-    if (multiply_adds >= kHoldsLock) unlocked.emplace();
+    if (multiply_adds >= kMinReleaseWork) unlocked.emplace();
     for (std::size_t k = 0; k < plans.size(); ++k)
       plans[k].run(terms_[k].packed, x, alpha, y, accumulate || k > 0);
   }
 
   std::deque<Term<T>> terms_;  // packed factors stay where they are
   Index columns_ = 0, rows_ = 0;
-  KeptPlans<Plans> plans_;
+  PlanCache<Plans> plans_;
 };
 
 // A_1 x ... x A_d: one term.

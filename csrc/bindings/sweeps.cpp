@@ -13,7 +13,7 @@ namespace {
 
 using Indices = py::array_t<std::int32_t, py::array::c_style>;
 
-constexpr Index kMostBlocks = Index(1) << 31;  // indices have 32 bits
+constexpr Index kMaxBlocks = Index(1) << 31;  // indices have 32 bits
 
 // source, mode, number of matrices, starts, ids, children
 using GivenPart = std::tuple<Index, Index, Index, Indices, Indices, Indices>;
@@ -48,7 +48,7 @@ SweepShape checked_shape(const std::vector<Index>& sizes,
   for (const Index size : sizes)
     if (size < 1) fail("sizes", "positive");
   for (const auto& [start, count] : vectors) {
-    if (start < 0 || start > kMostBlocks || count < 0 || count > kMostBlocks)
+    if (start < 0 || start > kMaxBlocks || count < 0 || count > kMaxBlocks)
       fail("a vector", "of a place and size from 0 to 2^31");
     shape.vectors.push_back({start, count});
   }

@@ -30,8 +30,8 @@ void set_num_threads(int count) { chosen.store(count, std::memory_order_relaxed)
 int thread_index() { return omp_get_thread_num(); }
 
 int threads_for(double multiply_adds) {
-  constexpr double kWorthwhile = 4e5;  // 5 to 10 us of one core
-  const int count = multiply_adds < kWorthwhile ? 1 : num_threads();
+  constexpr double kMinParallelWork = 4e5;  // multiply-adds: 5 to 10 us of one core
+  const int count = multiply_adds < kMinParallelWork ? 1 : num_threads();
   if (count > 1) pool_exists.store(true, std::memory_order_relaxed);
   return count;
 }

@@ -13,8 +13,8 @@ namespace batchkron {
 template <class T>
 void sum_vectors(T* y, const T* const* vectors, const T* factors, Index count, Index size) {
   const auto kernel = vector_sum_kernel<T>();
-  constexpr double kEffort = 24;  // memory takes as long for an element as so many multiply-adds
-  const int threads = threads_for(kEffort * double(size) * double(count));
+  constexpr double kWorkPerElement = 24;  // an element's memory access in multiply-adds
+  const int threads = threads_for(kWorkPerElement * double(size) * double(count));
   if (threads == 1) return kernel({y, vectors, factors, count, 0, size});
   constexpr Index kLine = 64 / Index(sizeof(T));  // of a cache: written by one thread
   const Index part = (size / threads / kLine + 1) * kLine;

@@ -81,8 +81,8 @@ struct CgCurvature {
       system.status() = kIndefinite;
     const double relative = curvature / sums[1];
     if (relative > system.at(cg::kLargest)) system.at(cg::kLargest) = relative;
-    const double least = 0.01 * rounding<T>() * system.at(cg::kLargest);
-    if (system.status() == kRunning && !(is_finite(step) && relative > least))
+    const double minimum = 0.01 * rounding<T>() * system.at(cg::kLargest);
+    if (system.status() == kRunning && !(is_finite(step) && relative > minimum))
       system.status() = kBroken;
     system.at(cg::kStep) = step;
   }

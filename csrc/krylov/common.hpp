@@ -6,7 +6,7 @@
 // cuda/krylov/basis.cuh), the host's compiler for the CPU, once for each instruction set
 // (simd/krylov/passes.hpp). A pass is
 //
-//   static constexpr int sums;        how many, at most kMostSums
+//   static constexpr int sums;        how many, at most kMaxSums
 //   static constexpr bool maxima;     the sums are maxima instead
 //   static constexpr Gate gate;       the systems that it is for
 //   struct Coefficients;              made from a System once for each system
@@ -37,7 +37,7 @@ inline double frexp(double x, int* exponent) { return __builtin_frexp(x, exponen
 inline double ldexp(double x, int exponent) { return __builtin_ldexp(x, exponent); }
 #endif
 
-constexpr int kMostSums = 5;
+constexpr int kMaxSums = 5;
 constexpr int kVectors = 10;
 
 // A complex number, or several whose parts lie in two vectors of lanes.
@@ -187,8 +187,8 @@ enum StateField {
   kOperator = 6,  // a power of two that brings products with A near 1
   kRestarts = 7,
   kAccepted = 8,  // whether the trial solution is to be taken over
-  kMostIterations = 9,
-  kMostCycles = 10,
+  kIterationLimit = 9,
+  kCycleLimit = 10,
   kProducts = 11,  // with A, of iterations that a launch does several of
   kReplaced = 12,  // whether the recursion goes on, with the true residual instead of its own
   kOperatorNorm = 13,    // MINRES: of M A in the norm of M⁻¹, as far as it was seen; the solve's
@@ -221,7 +221,7 @@ struct KrylovArguments {
                           // iterations of a launch that does several
   Index flags;
   double rtol, atol;
-  double most_iterations, most_cycles;
+  double max_iterations, max_cycles;
 };
 
 // One system's scalars.
@@ -249,7 +249,7 @@ struct System {
       status() = kNotFinite;
     else if (norm <= at(kTolerance))
       status() = kClaimed;
-    else if (iterations() >= at(kMostIterations))
+    else if (iterations() >= at(kIterationLimit))
       status() = kSpent;
   }
 };

@@ -328,8 +328,8 @@ struct GmresResidual {
       status = kBreakdown;
     else if (!less)
       status = kStagnated;
-    else if (system.at(kRestarts) + 1 >= system.at(kMostCycles) ||
-             system.iterations() >= system.at(kMostIterations))
+    else if (system.at(kRestarts) + 1 >= system.at(kCycleLimit) ||
+             system.iterations() >= system.at(kIterationLimit))
       status = kMaxIterations;
     else
       system.at(kRestarts) += 1;

@@ -27,8 +27,8 @@ struct StartExtent {
     system.at(kNormB) = sums[0];
     system.at(kUnit) = power_of_two(sums[0] > sums[1] ? sums[0] : sums[1]);
     system.at(kOperator) = 1;
-    system.at(kMostIterations) = system.arguments.most_iterations;
-    system.at(kMostCycles) = system.arguments.most_cycles;
+    system.at(kIterationLimit) = system.arguments.max_iterations;
+    system.at(kCycleLimit) = system.arguments.max_cycles;
     system.status() = kRunning;
     system.iterations() = 0;
   }
@@ -112,7 +112,7 @@ inline void verdict(const System<T>& system, double norm) {
     system.status() = kIndefiniteAtEnd;
   } else if (ended == kBroken && !retries) {
     system.status() = kBreakdown;
-  } else if (system.iterations() >= system.at(kMostIterations)) {
+  } else if (system.iterations() >= system.at(kIterationLimit)) {
     system.status() = kMaxIterations;
   } else if (drifted) {
     system.status() = kRunning;

@@ -36,9 +36,11 @@ __all__ = ["check_periodic_coefficients", "contradictions_of_exact", "times_unti
 
 _TIMES = 5  # inside a run
 _POINTS = 200  # for the initial state
-_LATER = 0.6180339887  # no period of anything: where exact is the same there, it is steady
+# A time step that is no period of any usual function: an exact solution that is the same after it
+# is steady.
+_TIME_OFFSET = 0.6180339887
 _ROUNDING = 1e-8  # of coefficients, relative to the largest value; what flows is as far off
-_FLOWLESS = 1e-12  # of coefficients at the ends, relative to the largest value
+_ZERO_FLOW = 1e-12  # of coefficients at the ends, relative to the largest value
 _NEGLIGIBLE = 1e-6  # of the solution, relative to its largest value: tails of pulses pass
 _NEGLIGIBLE_SLOPE = 1e-5  # of slopes times length
 MAX_MISMATCH = 0.1  # of values at the ends, relative to the largest one; beyond, it is no solution
@@ -146,7 +148,7 @@ def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
         return
     rng = np.random.default_rng(29)
     points = {axis: rng.uniform(axis.lower, axis.upper, _POINTS) for axis in pde.axes}
-    exact, later = exact_at(pde, points, pde.t0), exact_at(pde, points, pde.t0 + _LATER)
+    exact, later = exact_at(pde, points, pde.t0), exact_at(pde, points, pde.t0 + _TIME_OFFSET)
     if exact is None or later is None or np.array_equal(exact, later):
         return  # where exact is steady a run may begin away from it
     parts = [separable_at(part, points, pde.t0) for part in pde.initial]
@@ -225,7 +227,7 @@ def _jumps(
     low, high = values[worst, 0, 0], values[worst, -1, -1]
     relative = float(abs(high - low)) / size
     if relative > _NEGLIGIBLE:
-        if _goes_round(pde, axis, size, t):
+        if _is_periodic(pde, axis, size, t):
             return
         text = (
             f"exact is {low:.6g} at the left and {high:.6g} at the right end of the periodic axis "
@@ -250,7 +252,7 @@ def _jumps(
         yield _Mismatch((axis, "kink"), relative, False, text, advice)
 
 
-def _goes_round(pde: Statement, axis: Axis, size: float, t: float) -> bool:
+def _is_periodic(pde: Statement, axis: Axis, size: float, t: float) -> bool:
     """Return whether a formula that jumps at the ends goes on with the axis's period.
 
     So does a wave with a jump just there, as sign(sin x): rounding decides what it is at the ends.
@@ -441,4 +443,4 @@ def _edge(pde: Statement, factor: TermFactor, side: Side) -> float:
         return 0.0
     value = float(values[0, 0] if side == "left" else values[-1, -1])
     size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-    return value if np.isfinite(value) and abs(value) > _FLOWLESS * size else 0.0
+    return value if np.isfinite(value) and abs(value) > _ZERO_FLOW * size else 0.0

@@ -15,8 +15,8 @@ from .multiwavelets import check_degree, filters
 
 DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
 _PORTIONS = 16  # of rows that an operator is transformed in, for less memory at once
-_MOST_CELLS = 1 << 31  # whose pairs have numbers of 64 bits
-_LARGEST_TABLE = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
+_MAX_CELLS = 1 << 31  # of an axis: pairs of them are numbered in 64 bits
+_MAX_TABLE_CELLS = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class ModeOperator:
             object.__setattr__(self, name, array)
         if self.cells < 1 or self.cells & (self.cells - 1):
             raise ValueError(f"cells is {self.cells}; expected a power of two, 2^level")
-        if self.cells > _MOST_CELLS:
+        if self.cells > _MAX_CELLS:
             raise ValueError(f"cells is {self.cells}; expected at most 2^31")
         count = self.rows.size
         for name, shape in (
@@ -159,7 +159,7 @@ class ModeOperator:
             Indices into `blocks`.
         """
         keys = rows * np.int64(self.cells) + columns
-        if self.cells <= _LARGEST_TABLE:
+        if self.cells <= _MAX_TABLE_CELLS:
             return np.asarray(self._table[keys], dtype=np.int64)
         if not self._keys.size:
             return np.full(keys.shape, -1, dtype=np.int64)
@@ -361,19 +361,19 @@ class ModeOperator:
         dropped at once.
         """
         relative = DROP_TOLERANCE * n if tolerance is None else tolerance
-        cells, most, found = 0, 0.0, []
+        cells, maximum, found = 0, 0.0, []
         for portion in portions:
             blocks = portion.tobsr((n, n))
             blocks.sort_indices()
             rows = cells + np.repeat(np.arange(blocks.indptr.size - 1), np.diff(blocks.indptr))
             cells += blocks.indptr.size - 1
             largest = _largest(blocks.data)
-            most = max(most, largest.max(initial=0.0))
-            kept = largest > relative * most
+            maximum = max(maximum, largest.max(initial=0.0))
+            kept = largest > relative * maximum
             found.append((rows[kept], blocks.indices[kept], blocks.data[kept], largest[kept]))
         rows, columns, data, largest = map(np.concatenate, zip(*found, strict=True))
         found.clear()
-        kept = largest > relative * most
+        kept = largest > relative * maximum
         return cls(cells, n, rows[kept], columns[kept], data if kept.all() else data[kept])
 
 

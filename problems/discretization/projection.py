@@ -22,8 +22,8 @@ from .multiwavelets import (
 )
 from .quadrature import cell_points, evaluate, gauss_rule
 
-_FEWEST_NODES = 24  # per cell
-_NODES_OF_AN_AXIS = 96  # at least, on a grid of few cells
+_MIN_NODES = 24  # quadrature nodes of a cell
+_MIN_AXIS_NODES = 96  # quadrature nodes of an axis of few cells
 
 
 def projection_nodes(level: int, degree: int) -> int:
@@ -41,7 +41,7 @@ def projection_nodes(level: int, degree: int) -> int:
         to rounding.
     """
     cells = 1 << check_level(level)
-    return max(_FEWEST_NODES, 2 * (check_degree(degree) + 1) + 8, -(-_NODES_OF_AN_AXIS // cells))
+    return max(_MIN_NODES, 2 * (check_degree(degree) + 1) + 8, -(-_MIN_AXIS_NODES // cells))
 
 
 def sample_points(axis: Axis, level: int, degree: int) -> NDArray[np.float64]:

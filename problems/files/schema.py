@@ -11,7 +11,7 @@ FORMAT = "batchkron-problem"
 ATTRIBUTES: dict[str, type] = {"basis_id": str, "degree": int, "t0": float}
 """Attributes of the root group beside those that all formats have."""
 
-_MAXIMUM_FACTORS = 1 << 15
+_MAX_FACTORS = 1 << 15
 
 
 def check_counts(terms: int, sources: int, parts: int, dimensions: int) -> None:
@@ -32,10 +32,10 @@ def check_counts(terms: int, sources: int, parts: int, dimensions: int) -> None:
         If one of the numbers times that of the axes is above 32768.
     """
     for group, count in (("terms", terms), ("sources", sources), ("exact", parts)):
-        if count * dimensions > _MAXIMUM_FACTORS:
+        if count * dimensions > _MAX_FACTORS:
             raise ValueError(
                 f"dataset '{group}/time' has {count} functions for {dimensions} axes; expected at "
-                f"most {_MAXIMUM_FACTORS // dimensions}"
+                f"most {_MAX_FACTORS // dimensions}"
             )
 
 

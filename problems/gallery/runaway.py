@@ -26,7 +26,7 @@ from .entry import GalleryEntry, step_of_second_order
 
 __all__ = ["ENTRIES", "collision_terms"]
 
-_LARGEST = 10.0  # momentum
+_MAX_MOMENTUM = 10.0  # momentum
 
 
 def _diffusivity(p: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -79,7 +79,7 @@ def collision_terms(p: Axis, z: Axis) -> tuple[Term, ...]:
 
 def _collisions() -> PDE:
     """Return the equation with a source that makes exp(-√(1+p²)) (1 + z exp(-t)) its solution."""
-    p, z = Axis("p", 0.0, _LARGEST), Axis("z", -1.0, 1.0)
+    p, z = Axis("p", 0.0, _MAX_MOMENTUM), Axis("z", -1.0, 1.0)
     exact = SeparableSum(
         (
             Separable(p=_equilibrium),

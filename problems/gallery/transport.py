@@ -16,7 +16,7 @@ from .entry import GalleryEntry, step_of_second_order
 __all__ = ["ENTRIES"]
 
 _PI = float(np.pi)
-_ALONG = 1e-4  # diffusivity in y
+_DIFFUSIVITY_Y = 1e-4  # diffusivity in y
 _KAPPA = 0.05
 _VELOCITY = (1.0, 0.5)
 
@@ -38,7 +38,7 @@ def _anisotropic() -> PDE:
     x, y = Axis("x", 0.0, 1.0), Axis("y", 0.0, 1.0)
     return PDE(
         [x, y],
-        [laplacian(x, _across), laplacian(y, _ALONG)],
+        [laplacian(x, _across), laplacian(y, _DIFFUSIVITY_Y)],
         boundary=Dirichlet(0.0),
         exact=Separable(x=_sine, y=_sine, t=time.exp(-1.0)),
         sources="from exact",

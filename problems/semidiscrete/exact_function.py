@@ -18,7 +18,7 @@ from ..grids.sparse_grid import SparseGrid
 
 __all__ = ["ExactFunction", "FunctionOnGrid"]
 
-_MOST_POINTS = 1 << 25
+_MAX_POINTS = 1 << 25  # at which an exact function is evaluated on a grid; chosen by hand
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,10 @@ class FunctionOnGrid:
         alone = len(space.axes) == 1
         self._nodes = projection_nodes(space.levels[0], space.degree) if alone else 2 * n + 4
         count = math.prod(self._nodes << level for level in space.levels)
-        if count > _MOST_POINTS:
+        if count > _MAX_POINTS:
             raise ValueError(
                 f"comparing with a function that is not separable takes {count} points on the "
-                f"finest cells, more than {_MOST_POINTS}; give a sum of Separable as exact, or "
+                f"finest cells, more than {_MAX_POINTS}; give a sum of Separable as exact, or "
                 "lower levels"
             )
 

@@ -40,7 +40,7 @@ __all__ = [
 
 OperatorForm: TypeAlias = Literal["auto", "sweep", "batch", "dense"]
 OPERATOR_FORMS = ("auto", "sweep", "batch", "dense")
-LARGEST_DENSE = 8192  # unknowns; half a GiB
+MAX_DENSE_UNKNOWNS = 8192  # unknowns; half a GiB
 
 
 def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
@@ -74,9 +74,10 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
         raise ValueError(
             f"operators of form {form!r} run on the CPU only; on {device} use 'sweep', the default"
         )
-    if form == "dense" and unknowns > LARGEST_DENSE:
+    if form == "dense" and unknowns > MAX_DENSE_UNKNOWNS:
         raise ValueError(
-            f"the problem has {unknowns} unknowns; a dense operator is for at most {LARGEST_DENSE}"
+            f"the problem has {unknowns} unknowns; a dense operator is for at most "
+            f"{MAX_DENSE_UNKNOWNS}"
         )
     return form  # type: ignore[return-value]
 

@@ -51,7 +51,7 @@ class CheckpointError(OSError):
     kept: bool
 
 
-class CheckpointKeeper:
+class CheckpointWriter:
     """Writes the checkpoints of one run.
 
     What cannot be written, as on a full disk, does not end the run: its state is safest in it.

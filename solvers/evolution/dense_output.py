@@ -11,7 +11,9 @@ from ..protocols import TimeProblem
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.stepper import Stepper
 
-_FAR = 8.0  # a start from zero under a source t^p goes p times as far as it gets
+# Largest ‖dt · slope - change‖ / ‖u‖ of a step whose interpolant is used: a larger one belongs to
+# a fast transient. A start from zero under a source t^p reaches p - 1.
+_MAX_SLOPE_RATIO = 8.0
 
 
 class StepInterpolant:
@@ -98,5 +100,7 @@ class StepInterpolant:
             np.copyto(self._slopes[1], known)
         dt, way = self._t_next - self._t, self._end - self._begin
         size = max(norm(self._begin), norm(self._end))
-        self._resolved = all(norm(dt * slope - way) <= _FAR * size for slope in self._slopes)
+        self._resolved = all(
+            norm(dt * slope - way) <= _MAX_SLOPE_RATIO * size for slope in self._slopes
+        )
         self._sloped = True

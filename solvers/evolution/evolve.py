@@ -12,7 +12,7 @@ from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
 from ..steppers.stepper import Stepper
-from .checkpoints import CheckpointKeeper, ResumeWarning
+from .checkpoints import CheckpointWriter, ResumeWarning
 from .linearity_check import is_imex, refuse_nonlinear
 from .observers import Observer
 from .plan import Plan, plan_run
@@ -171,8 +171,8 @@ def evolve(
     """
     plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol)
     observer = Observer(at, events, watch, (plan.t0, plan.until))
-    keeper = CheckpointKeeper(checkpoint, checkpoint_every, plan.u.size)
-    if keeper.active and plan.u.dtype.kind == "c":
+    checkpoints = CheckpointWriter(checkpoint, checkpoint_every, plan.u.size)
+    if checkpoints.active and plan.u.dtype.kind == "c":
         raise TypeError(
             f"checkpoint is given, but the state has dtype {plan.u.dtype}, and only real states "
             "can be saved; leave checkpoint out."
@@ -191,18 +191,18 @@ def evolve(
     for text in plan.warnings:
         warnings.warn(text, ResumeWarning, stacklevel=2)
     halve = make if _is_doubled(plan, linear, check) else None
-    run = Run(plan, stepper, keeper, observer, callback, halve)
-    with make_progress(progress, run.pace.first, run.pace.total) as display:
+    run = Run(plan, stepper, checkpoints, observer, callback, halve)
+    with make_progress(progress, run.step_control.first, run.step_control.total) as display:
         try:
             status = run.march(display.update)
         except Exception as error:
             run.keep()
-            if complaint := keeper.complaint():
+            if complaint := checkpoints.complaint():
                 error.add_note(complaint)
             raise
     result = run.finish(status)
     if not status.is_lost:  # else none was due at the end, and a warning has told of the others
-        keeper.raise_failure(result)
+        checkpoints.raise_failure(result)
     if raise_on_failure and status in _FAILURES:
         raise RuntimeError(result.message)
     return result

@@ -16,8 +16,8 @@ from .spectrum import numerical_abscissa, random_start
 
 __all__ = ["GrowthBound"]
 
-_FACTOR = 1e3  # what a norm may be beside its bound
-_SAMPLES = 9  # of the source since the last look, and as many in the last step
+_BOUND_FACTOR = 1e3  # times its bound, beyond which a norm is taken as a blow-up
+_SAMPLES = 9  # of the source since the last check, and as many in the last step
 
 
 class GrowthBound:
@@ -51,11 +51,11 @@ class GrowthBound:
 
     def __init__(self, problem: Any, t: float, u: Vector) -> None:
         self._problem = problem
-        self._begin = self._looked = t
+        self._begin = self._sampled_until = t
         self._size = norm(u)  # ‖u(t0)‖ + ∫‖s‖
         self._rate = 0.0
         self._known = has_operator(problem)
-        self._allowed = _FACTOR * self._size if self._known else math.inf
+        self._allowed = _BOUND_FACTOR * self._size if self._known else math.inf
         self.text = ""
 
     def is_exceeded(self, t: float, t_next: float, u: Vector, size: float) -> bool:
@@ -76,7 +76,7 @@ class GrowthBound:
         if not is_linear(self._problem, t_next, zero, u):
             self._allowed = math.inf
             return False
-        self._size += (t_next - self._looked) * self._largest_source(t, t_next, zero)
+        self._size += (t_next - self._sampled_until) * self._largest_source(t, t_next, zero)
         if not self._exceeds(t_next, size):
             return False
         self._raise_rate(t_next, u)
@@ -84,7 +84,7 @@ class GrowthBound:
             return False
         self.text = (
             f"The norm of the state is {size:.4g}, and that of no solution is beyond "
-            f"{self._allowed / _FACTOR:.4g} = exp(ω (t - t0)) (‖u(t0)‖ + ∫‖s‖), "
+            f"{self._allowed / _BOUND_FACTOR:.4g} = exp(ω (t - t0)) (‖u(t0)‖ + ∫‖s‖), "
             f"ω = {self._rate:.4g}."
         )
         return True
@@ -96,15 +96,15 @@ class GrowthBound:
         if self._size == 0.0:
             self._allowed = 0.0
         elif exponent + math.log(self._size) < 690.0:
-            self._allowed = _FACTOR * math.exp(exponent) * self._size
+            self._allowed = _BOUND_FACTOR * math.exp(exponent) * self._size
         return size > self._allowed
 
     def _largest_source(self, t: float, t_next: float, zero: Vector) -> float:
         """Return the largest ‖f(t, 0)‖ among samples since the last look."""
         times = np.concatenate(
-            [np.linspace(self._looked, t_next, _SAMPLES), np.linspace(t, t_next, _SAMPLES)]
+            [np.linspace(self._sampled_until, t_next, _SAMPLES), np.linspace(t, t_next, _SAMPLES)]
         )
-        self._looked = t_next
+        self._sampled_until = t_next
         source = np.full_like(zero, np.nan)
         known = says_linear(self._problem)
         write = known_beside_rhs(self._problem, "source") if known else None

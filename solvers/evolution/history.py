@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-_LIMIT = 200
+_MAX_RECORDS = 200  # evenly spaced ones; events come on top
 
 
 class History:
@@ -22,10 +22,10 @@ class History:
 
     def __init__(self, steps: int | None, carried: list[dict[str, Any]]) -> None:
         self.records = list(carried)
-        while len(self.records) > _LIMIT:
+        while len(self.records) > _MAX_RECORDS:
             del self.records[::2]
         self._open = steps is None
-        self._stride = max(1, math.ceil((steps or 0) / _LIMIT))
+        self._stride = max(1, math.ceil((steps or 0) / _MAX_RECORDS))
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""
@@ -49,6 +49,6 @@ class History:
         """
         record = {"event": event, "step": step, "t": t, "seconds": round(seconds, 6), **more}
         self.records.append(record)
-        if self._open and len(self.records) > 2 * _LIMIT:
+        if self._open and len(self.records) > 2 * _MAX_RECORDS:
             del self.records[::2]
             self._stride *= 2

@@ -22,10 +22,12 @@ from .plan import Plan
 Function: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], object]  # of (u, out)
 
 _SEED = 0
-_STRETCH = 0.7  # of u in the direction of u itself
-_INEXACT = 1e-6  # share of f(u) that a function or operator which iterates may be wrong by
-_NEAR = 1e-7  # the same of a function alone: A u of projected data is large beside the rest
-_ROUNDED = 1e-7  # share of ‖A‖ ‖v‖ that an operator made of quotients of differences is wrong by
+_RADIAL_SHIFT = 0.7  # test of linearity: u is changed by this share of itself
+_ITERATIVE_ERROR = 1e-6  # relative error of f(u) allowed for functions that iterate
+# The same where only a function is compared: A u of projected data is large beside the rest.
+_FUNCTION_ERROR = 1e-7
+# Error relative to ‖A‖ ‖v‖ of an operator made of difference quotients.
+_DIFFERENCE_ERROR = 1e-7
 
 
 def refuse_nonlinear(plan: Plan) -> None:
@@ -96,7 +98,7 @@ def _largest_difference(
     size = norm(before)
     if not math.isfinite(size):
         return 0.0  # the run tells of that
-    inexact, rounded = (_NEAR, 0.0) if is_exact else (_INEXACT, _ROUNDED)
+    inexact, rounded = (_FUNCTION_ERROR, 0.0) if is_exact else (_ITERATIVE_ERROR, _DIFFERENCE_ERROR)
     rate = 0.0
     for is_random in (True, False):
         if is_random:
@@ -142,7 +144,7 @@ def _fill_along(v: NDArray[Any], u: NDArray[Any], slope: NDArray[Any]) -> bool:
     for direction in (u, slope):
         size = norm(direction)
         if size > 0.0:
-            np.multiply(direction, _STRETCH if direction is u else 1.0 / size, out=v)
+            np.multiply(direction, _RADIAL_SHIFT if direction is u else 1.0 / size, out=v)
             return True
     return False
 

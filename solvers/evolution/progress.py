@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
-_LINES = 10
-_MARKS = 256
+_PROGRESS_LINES = 10  # over a whole run
+_MAX_SAMPLES = 256  # steps whose times are kept for the speed; chosen by hand
 
 
 class Progress(Protocol):
@@ -48,7 +48,7 @@ class NoProgress:
         """Show nothing."""
 
 
-class Pace:
+class RemainingTime:
     """The time that a run has left, at the speed of the latter half of its steps so far.
 
     The first half does not count: it may hold what happens once, such as filling caches. Half of
@@ -77,7 +77,7 @@ class Pace:
             return
         self._marked.append(step)
         self._times.append(self._now)
-        if len(self._marked) > _MARKS:
+        if len(self._marked) > _MAX_SAMPLES:
             del self._marked[1::2], self._times[1::2]
             self._spacing *= 2
 
@@ -153,14 +153,14 @@ class ProgressBar:
     ) -> None:
         from tqdm import tqdm  # only where a bar is shown
 
-        pace = self._pace = Pace(first, steps, clock)
+        remaining = self._remaining = RemainingTime(first, steps, clock)
 
         class Bar(tqdm):  # type: ignore[misc]
-            """A bar whose speed, and so the time left, is that of `Pace`."""
+            """A bar whose speed, and so the time left, is that of `RemainingTime`."""
 
             @property
             def format_dict(self) -> dict[str, Any]:
-                seconds = pace.seconds_per_step
+                seconds = remaining.seconds_per_step
                 return {**super().format_dict, "rate": 1.0 / seconds if seconds else None}
 
         self._step = first
@@ -174,7 +174,7 @@ class ProgressBar:
 
     def update(self, step: int, t: float) -> None:
         """Show that ``step`` is done, at time t."""
-        self._pace.update(step)
+        self._remaining.update(step)
         self._bar.set_postfix_str(f"t = {t:.6g}", refresh=False)
         self._bar.update(step - self._step)
         self._step = step
@@ -197,7 +197,7 @@ class ProgressLines:
         self._first, self._steps = first, steps
         self._shown = 0
         self._stream: Any = _Stream()
-        self._pace = Pace(first, steps, clock)
+        self._remaining = RemainingTime(first, steps, clock)
 
     def __enter__(self) -> ProgressLines:
         return self
@@ -207,14 +207,15 @@ class ProgressLines:
 
     def update(self, step: int, t: float) -> None:
         """Show a line whenever another tenth of the run is done."""
-        self._pace.update(step)
-        tenth = _LINES * (step - self._first) // max(self._steps - self._first, 1)
+        self._remaining.update(step)
+        tenth = _PROGRESS_LINES * (step - self._first) // max(self._steps - self._first, 1)
         if tenth == self._shown:
             return
         self._shown = tenth
         print(
             f"step {step}/{self._steps}  t = {t:.6g}  {100 * step // self._steps} %  "
-            f"elapsed {_clock(self._pace.elapsed)}  left {_clock(self._pace.left or 0.0)}",
+            f"elapsed {_clock(self._remaining.elapsed)}  "
+            f"left {_clock(self._remaining.left or 0.0)}",
             file=self._stream,
             flush=True,
         )

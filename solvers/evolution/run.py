@@ -18,14 +18,14 @@ from ..krylov.result import KrylovResult, Status
 from ..products import Vector, norm
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.stepper import Stepper
-from .checkpoints import CheckpointKeeper, problem_hash, surroundings
+from .checkpoints import CheckpointWriter, problem_hash, surroundings
 from .dense_output import StepInterpolant
 from .growth_bound import GrowthBound
 from .history import History
 from .observers import EventRecord, Observer
 from .plan import Plan
 from .result import EvolveState, EvolveStatus, Result
-from .step_control import ChosenSteps, Target, pace_of
+from .step_control import AdaptiveSteps, Target, step_control_of
 from .step_doubling import StepDoubling
 
 
@@ -38,7 +38,7 @@ class Run:
         The run.
     stepper : Stepper
         The method.
-    keeper : CheckpointKeeper
+    checkpoints : CheckpointWriter
         Where checkpoints go.
     observer : Observer
         What is looked at on the way.
@@ -50,7 +50,7 @@ class Run:
 
     Attributes
     ----------
-    pace : EqualSteps or ChosenSteps
+    step_control : FixedSteps or AdaptiveSteps
         How steps are chosen.
     """
 
@@ -58,18 +58,18 @@ class Run:
         self,
         plan: Plan,
         stepper: Stepper,
-        keeper: CheckpointKeeper,
+        checkpoints: CheckpointWriter,
         observer: Observer,
         callback: Callable[[EvolveState], object] | None,
         halve: Callable[[float], Stepper] | None = None,
     ) -> None:
-        self._plan, self._stepper, self._keeper = plan, stepper, keeper
+        self._plan, self._stepper, self._checkpoints = plan, stepper, checkpoints
         self._observer, self._callback = observer, callback
         self._u = plan.u
         self._seen = self._u.view()
         if isinstance(self._seen, np.ndarray):
             self._seen.flags.writeable = False
-        self.pace = pace_of(plan, stepper)
+        self.step_control = step_control_of(plan, stepper)
         self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
         if self._embedded is not None:
             self._embedded.estimates = plan.control is not None
@@ -77,38 +77,38 @@ class Run:
         self._inside: StepInterpolant | None = None
         if observer.interpolates:
             self._inside = StepInterpolant(plan.problem, stepper, self._u)
-        self._growth = GrowthBound(plan.problem, self.pace.t, self._u)
+        self._growth = GrowthBound(plan.problem, self.step_control.t, self._u)
         self._doubling = None if halve is None else StepDoubling(halve, plan.dt, plan.steps)
         self._unstable = ""  # what says so
         self._ended: tuple[float, Vector] | None = None
         self._failed_solve: KrylovResult | None = None
         self._began = time.perf_counter()
-        self._history = History(self.pace.steps, plan.history)
+        self._history = History(self.step_control.steps, plan.history)
         self._problem_hash = ""
-        if keeper.active:
+        if checkpoints.active:
             self._problem_hash = problem_hash(plan.problem, plan.problem.initial)
         if plan.resumed:
             self._record("resume", warnings=list(plan.warnings))
-        observer.begin(self.pace.t, self._u, first=plan.first_step == 0)
+        observer.begin(self.step_control.t, self._u, first=plan.first_step == 0)
 
     def march(self, show: Callable[[int, float], None]) -> EvolveStatus:
         """Take the steps; return why they ended."""
-        pace = self.pace
-        while not pace.done:
-            target = pace.target()
+        step_control = self.step_control
+        while not step_control.done:
+            target = step_control.target()
             status = self._take(target)
             if status is not None:
                 return status
             if self._ended is not None:
                 return EvolveStatus.EVENT
-            if self._history.wants(pace.step):
+            if self._history.wants(step_control.step):
                 self._record_step()
-            if self._keeper.due(pace.step):
-                self._keeper.write(pace.step, self._make_checkpoint)
-            show(pace.shown, pace.t)
-            if self._observer.measure(pace.t, self._seen):
+            if self._checkpoints.due(step_control.step):
+                self._checkpoints.write(step_control.step, self._make_checkpoint)
+            show(step_control.shown, step_control.t)
+            if self._observer.measure(step_control.t, self._seen):
                 return EvolveStatus.DRIFTED
-            if self._stopped_by_callback() and not pace.done:
+            if self._stopped_by_callback() and not step_control.done:
                 return EvolveStatus.STOPPED
         return EvolveStatus.COMPLETED
 
@@ -117,14 +117,14 @@ class Run:
         if self._inside is not None:
             self._inside.begin(target.t, self._u)
         if self._doubling is not None:
-            self._doubling.prepare(self.pace.step + 1, self._u)
+            self._doubling.prepare(self.step_control.step + 1, self._u)
         while True:
             with np.errstate(over="ignore", invalid="ignore"):
                 failed = self._attempt(target)
             size = _size(self._proposal) if failed is None else math.nan
             bad = not math.isfinite(size)
-            if bad and self.pace.shorten():
-                target = self.pace.target()
+            if bad and self.step_control.shorten():
+                target = self.step_control.target()
                 continue
             if failed is not None and failed.status is not Status.NOT_FINITE:
                 self._failed_solve = failed
@@ -132,16 +132,16 @@ class Run:
             if bad:
                 self._failed_solve = failed
                 self._refuse_unwritten()
-                if isinstance(self.pace, ChosenSteps):
+                if isinstance(self.step_control, AdaptiveSteps):
                     return EvolveStatus.STEP_TOO_SMALL
                 if failed is None:  # the state is there to be looked at
-                    self.pace.advance()
+                    self.step_control.advance()
                 return EvolveStatus.NOT_FINITE
             if self._accepts(target, size):
                 return EvolveStatus.UNSTABLE if self._unstable else None
-            if isinstance(self.pace, ChosenSteps) and not self.pace.resolved:
+            if isinstance(self.step_control, AdaptiveSteps) and not self.step_control.resolved:
                 return EvolveStatus.STEP_TOO_SMALL
-            target = self.pace.target()
+            target = self.step_control.target()
 
     def _attempt(self, target: Target) -> KrylovResult | None:
         """Compute the state at the end of a step."""
@@ -151,10 +151,10 @@ class Run:
 
     def _accepts(self, target: Target, size: float) -> bool:
         """Judge an attempt, and make it the state if it is good, or look for an event in it."""
-        step, dt = self.pace.step, self.pace.dt
-        last_error = self.pace.last_error
+        step, dt = self.step_control.step, self.step_control.dt
+        last_error = self.step_control.last_error
         error = None if self._embedded is None else self._embedded.error
-        if not self.pace.judge(error, self._u, self._proposal):
+        if not self.step_control.judge(error, self._u, self._proposal):
             return False
         try:
             event = None if self._is_unstable(target, size) else self._look(target)
@@ -195,8 +195,8 @@ class Run:
         """Write the state before a step that an event ended, from which a run can go on."""
         assert self._inside is not None
         begin = self._inside.at(t).copy() if self._embedded is None else self._u
-        chosen = None if self.pace.time is None else t
-        self._keeper.write(
+        chosen = None if self.step_control.time is None else t
+        self._checkpoints.write(
             step, lambda: self._checkpoint_of(begin, step, dt, chosen, last_error), is_last=True
         )
 
@@ -204,7 +204,7 @@ class Run:
         """Write the state of the last step, whose successor or callback has failed."""
         with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
             if math.isfinite(_size(self._u)):
-                self._keeper.write(self.pace.step, self._make_checkpoint, is_last=True)
+                self._checkpoints.write(self.step_control.step, self._make_checkpoint, is_last=True)
 
     def _refuse_unwritten(self) -> None:
         """Raise TypeError if the right-hand side leaves ``out`` as it is."""
@@ -223,37 +223,44 @@ class Run:
 
     def finish(self, status: EvolveStatus) -> Result:
         """Write the last checkpoint and return the result."""
-        pace = self.pace
+        step_control = self.step_control
         if not status.is_lost and status is not EvolveStatus.EVENT:
-            self._keeper.write(pace.step, self._make_checkpoint, is_last=True)
+            self._checkpoints.write(step_control.step, self._make_checkpoint, is_last=True)
         bad = status is EvolveStatus.NOT_FINITE and self._embedded is not None
-        t, u = self._ended or (pace.t, self._proposal if bad else self._u)
+        t, u = self._ended or (step_control.t, self._proposal if bad else self._u)
         message = self._message(status, t)
-        self._history.add(str(status), pace.step, t, self._seconds, message=message)
+        self._history.add(str(status), step_control.step, t, self._seconds, message=message)
         return Result(
             u=u,
             t=t,
             status=status,
-            steps=pace.step,
+            steps=step_control.step,
             history=self._history.records,
-            dt=pace.dt,
+            dt=step_control.dt,
             method=self._stepper.name,
             seconds=time.perf_counter() - self._began,
             message=message,
-            rejected=pace.rejected,
+            rejected=step_control.rejected,
             samples=self._observer.samples,
             events=self._observer.records,
             watched=self._observer.watched,
-            last_error=pace.last_error,
+            last_error=step_control.last_error,
         )
 
     def _stopped_by_callback(self) -> bool:
         if self._callback is None:
             return False
-        pace = self.pace
+        step_control = self.step_control
         return bool(
             self._callback(
-                EvolveState(self._seen, pace.t, pace.step, pace.steps, pace.dt, pace.last_error)
+                EvolveState(
+                    self._seen,
+                    step_control.t,
+                    step_control.step,
+                    step_control.steps,
+                    step_control.dt,
+                    step_control.last_error,
+                )
             )
         )
 
@@ -262,7 +269,7 @@ class Run:
         return time.perf_counter() - self._began
 
     def _record(self, event: str, **more: Any) -> None:
-        self._history.add(event, self.pace.step, self.pace.t, self._seconds, **more)
+        self._history.add(event, self.step_control.step, self.step_control.t, self._seconds, **more)
 
     def _record_step(self) -> None:
         solve = self._stepper.last_solve
@@ -270,8 +277,10 @@ class Run:
         self._record("step", norm=norm(self._u), **more)
 
     def _make_checkpoint(self) -> Checkpoint:
-        pace = self.pace
-        return self._checkpoint_of(self._u, pace.step, pace.dt, pace.time, pace.last_error)
+        step_control = self.step_control
+        return self._checkpoint_of(
+            self._u, step_control.step, step_control.dt, step_control.time, step_control.last_error
+        )
 
     def _checkpoint_of(
         self, u: Vector, step: int, dt: float, t: float | None, last_error: float | None
@@ -293,9 +302,9 @@ class Run:
         )
 
     def _message(self, status: EvolveStatus, t: float) -> str:
-        steps = self.pace.steps
+        steps = self.step_control.steps
         of = "" if steps is None else f" of {steps}"
-        where = f"{status} at step {self.pace.step}{of}, t = {t:.6g}."
+        where = f"{status} at step {self.step_control.step}{of}, t = {t:.6g}."
         if status is EvolveStatus.UNSTABLE:
             return f"{where} {self._unstable} {status.advice}"
         solve = self._failed_solve

@@ -118,13 +118,13 @@ def arnoldi(
     products where they leave an invariant space.
     """
     arrays, size = array_module(start), start.size
-    most = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(start.nbytes, 1)))
+    maximum = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(start.nbytes, 1)))
     eps = float(np.finfo(start.dtype).eps)
-    basis = arrays.empty((most + 1, size), start.dtype)
-    matrix = np.zeros((most + 1, most), np.result_type(start.dtype, np.float64))
+    basis = arrays.empty((maximum + 1, size), start.dtype)
+    matrix = np.zeros((maximum + 1, maximum), np.result_type(start.dtype, np.float64))
     basis[0] = start
-    count = most
-    for j in range(most):
+    count = maximum
+    for j in range(maximum):
         new = basis[j + 1]
         with np.errstate(over="ignore", invalid="ignore"):
             product(basis[j], new)

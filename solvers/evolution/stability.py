@@ -22,10 +22,10 @@ __all__ = [
     "is_linear_run",
 ]
 
-_AMPLIFIED = math.log(2.0)  # of a run, beside what the solution grows
-_MARGIN = 1.25  # see check_step
-_NEAR = 0.8  # of the largest stable step, from where on the run is watched
-_ROUNDING = 1e-10  # of |R| in a step
+_MAX_LOG_GROWTH = math.log(2.0)  # of errors in a whole run, beyond the growth of the solution
+_MARGIN = 1.25  # on the largest stable step, since eigenvalues are estimates: see check_step
+_SAFE_FRACTION = 0.8  # of the largest stable step; beyond, steps are checked by step doubling
+_ROUNDING = 1e-10  # excess of |R(z)| over its bound in one step that counts as rounding
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def check_step(plan: Plan) -> StepCheck:
         return _is_stable(float(_excess(polynomial, dt, values).max()), dt, length)
 
     if is_stable(plan.dt / margin):
-        return StepCheck(None, is_safe=is_stable(plan.dt / _NEAR))
+        return StepCheck(None, is_safe=is_stable(plan.dt / _SAFE_FRACTION))
     worst = complex(values[int(np.argmax(_excess(polynomial, plan.dt, values)))])
     unstable = UnstableStep(
         stepper.name,
@@ -218,7 +218,7 @@ def _excess(
 
 
 def _is_stable(excess: float, dt: float, length: float) -> bool:
-    return excess <= _ROUNDING or excess * length <= _AMPLIFIED * dt
+    return excess <= _ROUNDING or excess * length <= _MAX_LOG_GROWTH * dt
 
 
 def _largest_stable(

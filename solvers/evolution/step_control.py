@@ -12,11 +12,11 @@ from ..products import Vector, norm
 from ..steppers.stepper import Stepper
 from .plan import ErrorControl, Plan
 
-_SAFETY, _LEAST, _MOST = 0.9, 0.2, 5.0
-_DEAD_BAND = 1.2  # a step of an implicit method is left alone if it could grow by less
-_AFTER_FAILURE = 0.25
-_SMALLEST = 16.0  # units in the last place of the time
-_BAR = 1000  # parts of a run whose steps nobody knows before
+_SAFETY, _MIN_FACTOR, _MAX_FACTOR = 0.9, 0.2, 5.0  # usual values of step-size control
+_DEAD_BAND = 1.2  # growth of an implicit method's step below which it stays as it is
+_FAILED_STEP_FACTOR = 0.25  # length that is tried next, over that of a step that failed
+_MIN_STEP_ULPS = 16.0  # length of a step in units in the last place of the time
+_PROGRESS_UNITS = 1000  # of a progress display, where the number of steps is not known
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Target:
     dt: float
 
 
-class EqualSteps:
+class FixedSteps:
     """Steps of one length: step n ends at t0 + n dt.
 
     Parameters
@@ -86,7 +86,7 @@ class EqualSteps:
         return False
 
 
-class ChosenSteps:
+class AdaptiveSteps:
     """Steps whose estimated error is within ‖e‖ ≤ atol + rtol max(‖u‖, ‖u_next‖), no shorter.
 
     Parameters
@@ -120,7 +120,7 @@ class ChosenSteps:
         self.last_error: float | None = 1.0 if control.last_error is None else control.last_error
         self._begin = self._t
         self._after_rejection = False
-        self.first, self.total = 0, _BAR
+        self.first, self.total = 0, _PROGRESS_UNITS
         self.dt = plan.dt or first_step(plan, control, stepper.order)
         self._tried = self._target(self.dt)
 
@@ -143,7 +143,9 @@ class ChosenSteps:
     def shown(self) -> int:
         """How far a progress display is, of ``total``."""
         length = self._plan.until - self._begin
-        return int(_BAR * (self._t - self._begin) / length) if length else _BAR
+        return (
+            int(_PROGRESS_UNITS * (self._t - self._begin) / length) if length else _PROGRESS_UNITS
+        )
 
     def target(self) -> Target:
         """Return the step to try."""
@@ -170,13 +172,13 @@ class ChosenSteps:
         tried = self._tried.dt
         if ratio > 1.0:
             self.rejected += 1
-            self.dt = tried * max(_LEAST, _SAFETY * ratio ** (-1.0 / self._order))
+            self.dt = tried * max(_MIN_FACTOR, _SAFETY * ratio ** (-1.0 / self._order))
             self._after_rejection = True
             return False
         ratio = max(ratio, 1e-10)
         assert self.last_error is not None
         factor = _SAFETY * ratio ** (-0.7 / self._order) * self.last_error ** (0.4 / self._order)
-        factor = min(_MOST, max(_LEAST, factor))
+        factor = min(_MAX_FACTOR, max(_MIN_FACTOR, factor))
         if self._after_rejection:
             factor = min(factor, 1.0)
         self._after_rejection = False
@@ -196,7 +198,7 @@ class ChosenSteps:
     def shorten(self) -> bool:
         """Try a quarter of a step that failed; return whether time still resolves it."""
         self.rejected += 1
-        self.dt = _AFTER_FAILURE * self._tried.dt
+        self.dt = _FAILED_STEP_FACTOR * self._tried.dt
         self._after_rejection = True
         return self.resolved
 
@@ -204,7 +206,7 @@ class ChosenSteps:
     def resolved(self) -> bool:
         """Whether the step to try is longer than rounding of the time."""
         scale = max(abs(self._t), abs(self._plan.until))
-        return self.dt > _SMALLEST * float(np.spacing(scale))
+        return self.dt > _MIN_STEP_ULPS * float(np.spacing(scale))
 
 
 def first_step(plan: Plan, control: ErrorControl, order: int) -> float:
@@ -249,8 +251,8 @@ def first_step(plan: Plan, control: ErrorControl, order: int) -> float:
     return min(100.0 * trial, found, longest)
 
 
-def pace_of(plan: Plan, stepper: Any) -> EqualSteps | ChosenSteps:
+def step_control_of(plan: Plan, stepper: Any) -> FixedSteps | AdaptiveSteps:
     """Return how a plan's steps are chosen."""
     if plan.control is None:
-        return EqualSteps(plan)
-    return ChosenSteps(plan, plan.control, stepper)
+        return FixedSteps(plan)
+    return AdaptiveSteps(plan, plan.control, stepper)

@@ -13,11 +13,11 @@ from ..steppers.stepper import Stepper
 
 __all__ = ["StepDoubling"]
 
-_EVERY = 32  # steps
-_AMPLIFIED = 2.0  # of a perturbation in the whole run, which is no instability yet
-_DISAGREEMENT = 0.1  # of the state
-_PERTURBATION = 1e-3  # of the state
-_MORE_THAN_HALVES = 1.2
+_CHECK_INTERVAL = 32  # steps between two comparisons; chosen by hand
+_MAX_GROWTH = 2.0  # of a perturbation in the whole run that is no instability yet
+_MAX_DIFFERENCE = 0.1  # of a step and two halves, relative to the state
+_PERTURBATION = 1e-3  # relative to the state
+_GROWTH_RATIO = 1.2  # growth in a step over that in shorter ones that says instability
 _MAX_PARTS = 64  # of a step
 
 
@@ -58,12 +58,12 @@ class StepDoubling:
 
     def __init__(self, make: Callable[[float], Stepper], dt: float, steps: int) -> None:
         self._make, self._dt, self._steps = make, dt, steps
-        self._stable_growth = _AMPLIFIED ** (1.0 / max(steps, 1))
+        self._stable_growth = _MAX_GROWTH ** (1.0 / max(steps, 1))
         self._before: Any = None
 
     def prepare(self, step: int, u: Vector) -> None:
         """Keep the state before step number ``step`` (from 1 on), if that is to be compared."""
-        self._before = u.copy() if step % _EVERY == 0 or step == self._steps else None
+        self._before = u.copy() if step % _CHECK_INTERVAL == 0 or step == self._steps else None
 
     def is_unstable(self, t: float, t_next: float, u: Vector) -> bool:
         """Return whether the step from the state that was kept to ``u`` (N,) is unstable."""
@@ -74,7 +74,7 @@ class StepDoubling:
         with np.errstate(all="ignore"):
             halves = self._take(before, t, t_next, 2)
             apart = u - halves
-            if not (np.isfinite(apart).all() and norm(apart) > _DISAGREEMENT * size):
+            if not (np.isfinite(apart).all() and norm(apart) > _MAX_DIFFERENCE * size):
                 return False
             return self._grows(before, u, halves, apart, t, t_next)
 
@@ -89,7 +89,7 @@ class StepDoubling:
             by_step = self._take(begin, t, t_next, 1) - u
             growth = norm(by_step) / scale
             by_halves = norm(self._take(begin, t, t_next, 2) - halves) / scale
-            if growth > self._stable_growth and growth > _MORE_THAN_HALVES * by_halves:
+            if growth > self._stable_growth and growth > _GROWTH_RATIO * by_halves:
                 return True
             if not (0.0 < growth < np.inf):
                 return False
@@ -113,9 +113,9 @@ class StepDoubling:
         while count <= _MAX_PARTS and agreed < 2:
             plain = self._take(before, t, t_next, count)
             now = norm(self._take(begin, t, t_next, count) - plain) / scale
-            if growth > _MORE_THAN_HALVES * now:
+            if growth > _GROWTH_RATIO * now:
                 return True
-            close = last < _MORE_THAN_HALVES * now and now < _MORE_THAN_HALVES * last
+            close = last < _GROWTH_RATIO * now and now < _GROWTH_RATIO * last
             agreed, last, count = agreed + 1 if close else 0, now, 2 * count
         return False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..products import Vector
-from .limits import Watch
+from .limits import SolveLimits
 from .method import KrylovMethod
 from .result import KrylovResult
 from .space import Flag, Passes
@@ -249,5 +249,5 @@ class Bicgstab(KrylovMethod):
         ValueError, TypeError, RuntimeError
             As for `bicgstab`; ValueError also if b or ``out`` does not fit.
         """
-        watch = Watch(maxiter, callback)
-        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)
+        limits = SolveLimits(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)

@@ -106,16 +106,16 @@ def block_cg(
     with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solve = BlockSolve(A, b, x0, M, (rtol, atol))
         size = solve.b.shape[-1]
-        most = 10 * size if maxiter is None else check_count("maxiter", maxiter, least=0)
+        maximum = 10 * size if maxiter is None else check_count("maxiter", maxiter, minimum=0)
         done = 0
         while len(solve.active):
-            count, failure = _iterate(solve, most - done)
+            count, failure = _iterate(solve, maximum - done)
             done += count
-            solve.decide(failure, done >= most, 0.5)
+            solve.decide(failure, done >= maximum, 0.5)
         return solve.result(raise_on_failure)
 
 
-def _iterate(solve: BlockSolve, most: int) -> tuple[int, Status | None]:
+def _iterate(solve: BlockSolve, maximum: int) -> tuple[int, Status | None]:
     """Iterate from the true residuals until all estimates are small; return how often, and why not.
 
     In the columns' words: R = Q S, X += P α S, Q ζ = Q - A P α, P = M Q + P ζ*, S = ζ S, with
@@ -128,7 +128,7 @@ def _iterate(solve: BlockSolve, most: int) -> tuple[int, Status | None]:
         return 0, failure
     p, share = z, lower.conj().T @ share
     open_ = np.ones(len(unit), bool)
-    for step in range(most):
+    for step in range(maximum):
         w = solve.apply(p)
         curvature = solve.product(p, w)
         lengths = norms_of(p)
@@ -159,7 +159,7 @@ def _iterate(solve: BlockSolve, most: int) -> tuple[int, Status | None]:
             return step + 1, failure
         ratio, share = lower.conj().T @ ratio, lower.conj().T @ share
         p = z + solve.combine(ratio.conj(), p)
-    return most, None
+    return maximum, None
 
 
 def _in_metric(solve: BlockSolve, q: Any) -> tuple[Any, Any, NDArray[Any], Status | None]:
@@ -191,7 +191,7 @@ def _refused(
         return Status.NOT_FINITE, largest
     values = np.linalg.eigvalsh((matrix + matrix.conj().T) / 2)
     largest = max(largest, float(np.abs(values).max(initial=0.0)))
-    least = float(np.finfo(solve.dtype).eps) * largest
-    if (values < -least).any():
+    minimum = float(np.finfo(solve.dtype).eps) * largest
+    if (values < -minimum).any():
         return Status.INDEFINITE, largest
-    return (Status.BREAKDOWN if (values <= 0.01 * least).any() else None), largest
+    return (Status.BREAKDOWN if (values <= 0.01 * minimum).any() else None), largest

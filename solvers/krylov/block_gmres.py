@@ -106,12 +106,12 @@ def block_gmres(
     with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solve = BlockSolve(A, b, x0, M, (rtol, atol))
         size = solve.b.shape[-1]
-        most = 10 * size if maxiter is None else check_count("maxiter", maxiter, least=0)
+        maximum = 10 * size if maxiter is None else check_count("maxiter", maxiter, minimum=0)
         cycles = 0
         while len(solve.active):
-            failure = _cycle(solve, max(1, min(steps, size))) if cycles < most else None
+            failure = _cycle(solve, max(1, min(steps, size))) if cycles < maximum else None
             cycles += 1
-            solve.decide(failure, cycles >= most, 1.0)
+            solve.decide(failure, cycles >= maximum, 1.0)
         return solve.result(raise_on_failure)
 
 
@@ -197,13 +197,13 @@ class _Space:
         count, solve = self._columns, self._solve
         triangle, share = self._triangle[:count, :count], self._share[:count]
         sizes = np.abs(triangle.diagonal())
-        least = 10 * float(np.finfo(solve.dtype).eps) * solve.image
-        regular = bool((sizes > least).all())
+        minimum = 10 * float(np.finfo(solve.dtype).eps) * solve.image
+        regular = bool((sizes > minimum).all())
         if regular:
             y = scipy.linalg.solve_triangular(triangle, share)
         else:
             left, values, right = np.linalg.svd(triangle)
-            kept = values > least
+            kept = values > minimum
             along = (left[:, kept].conj().T @ share) / values[kept, None]
             y = right[kept].conj().T @ along
         if not np.isfinite(y).all():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..products import Vector
-from .limits import Watch
+from .limits import SolveLimits
 from .method import KrylovMethod
 from .result import KrylovResult
 from .space import Passes
@@ -238,5 +238,5 @@ class Cg(KrylovMethod):
         ValueError, TypeError, RuntimeError
             As for `cg`; ValueError also if b or ``out`` does not fit.
         """
-        watch = Watch(maxiter, callback)
-        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)
+        limits = SolveLimits(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..products import Vector
 from .layouts import from_systems
-from .limits import Watch
+from .limits import SolveLimits
 from .method import KrylovMethod
 from .result import KrylovResult
 from .system import LinearSystem, check_count
@@ -199,7 +199,7 @@ class Gmres(KrylovMethod):
         super().__init__(size, dtype, like=like, M=M, batched=batched)
         wanted = check_count("restart", 20 if restart is None else restart)
         self.restart = max(min(wanted, self.size), 1)
-        self._basis_size = self._most_steps = self.restart
+        self._basis_size = self._max_steps = self.restart
 
     _measures = True
     _never_worse = True
@@ -298,11 +298,11 @@ class Gmres(KrylovMethod):
         ValueError, TypeError, RuntimeError
             As for `gmres`; ValueError also if b or ``out`` does not fit.
         """
-        watch = _CycleWatch(maxiter, callback, callback_type)
-        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)
+        limits = _CycleLimits(maxiter, callback, callback_type)
+        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)
 
 
-class _CycleWatch(Watch):
+class _CycleLimits(SolveLimits):
     """Limits the cycles, in the legacy count the iterations, and calls back as is asked for."""
 
     def __init__(
@@ -321,9 +321,9 @@ class _CycleWatch(Watch):
         self._legacy = callback is not None and kind == "legacy"
 
     def begin_solve(self, size: int) -> None:
-        most = self._most(size)
-        self.most_iterations, self.most_cycles = (
-            (most, math.inf) if self._legacy else (math.inf, most)
+        maximum = self._max_iterations(size)
+        self.max_iterations, self.max_cycles = (
+            (maximum, math.inf) if self._legacy else (math.inf, maximum)
         )
 
     def iteration_ended(self, estimate: float, x: Vector, batched: str | None) -> None:

@@ -12,10 +12,10 @@ from ..products import Vector
 from .layouts import from_systems
 from .system import check_count
 
-_ITERATIONS_PER_UNKNOWN = 10  # SciPy's default for maxiter
+_ITERATIONS_PER_UNKNOWN = 10  # default of maxiter / N, as in SciPy
 
 
-class Watch:
+class SolveLimits:
     """The limits of a solve, and the user's callback.
 
     Parameters
@@ -34,13 +34,13 @@ class Watch:
             raise TypeError(f"callback is a {type(callback).__name__}; expected a function.")
         self.callback = callback
         self.norm_b = 1.0
-        self.most_iterations = self.most_cycles = math.inf
+        self.max_iterations = self.max_cycles = math.inf
 
     def begin_solve(self, size: int) -> None:
         """Set the limits for systems of N unknowns."""
-        self.most_iterations = self._most(size)
+        self.max_iterations = self._max_iterations(size)
 
-    def _most(self, size: int) -> int:
+    def _max_iterations(self, size: int) -> int:
         return max(_ITERATIONS_PER_UNKNOWN * size, 1) if self._maxiter is None else self._maxiter
 
     def iteration_ended(self, estimate: float, x: Vector, batched: str | None) -> None:

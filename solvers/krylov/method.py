@@ -17,7 +17,7 @@ from batchkron.operators import Operator, on_device
 
 from ..products import Vector, norms_of, working_dtype
 from .layouts import as_systems, check_layout, from_systems
-from .limits import Watch
+from .limits import SolveLimits
 from .residual_history import ResidualHistory
 from .result import WORST_FIRST, KrylovResult, Status
 from .space import (
@@ -31,11 +31,12 @@ from .space import (
 from .system import LinearSystem, check_count, check_tolerances
 from .verified_iterates import VerifiedIterates
 
-_AT_ONCE = 8  # iterations that a device is given at once, from the eighth on
-_AT_ONCE_OF_SMALL = 16  # of systems where looking takes as long as several of them
-_SMALL = 1 << 18  # unknowns
-_LEAST_RECORDED = 2  # of which a graph is worth its making
-_LEAST_MEASURED = {"d": 1e-140, "f": 1e-30}  # of the unit of residuals, beside √N
+_ITERATIONS_PER_CHECK = 8  # at most, on a device, between two readings of its status
+_ITERATIONS_PER_CHECK_SMALL = 16  # the same where reading takes as long as several iterations
+_SMALL_UNKNOWNS = 1 << 18  # of all systems together, up to which that is so
+_MIN_CAPTURED_ITERATIONS = 2  # number of iterations from which capturing a CUDA graph pays
+# Residual / √N in units of the recursion, below which squares of entries may have underflowed.
+_MIN_MEASURABLE_RESIDUAL = {"d": 1e-140, "f": 1e-30}
 
 _CONVERGED = int(Progress.CONVERGED)
 _STATUS = {
@@ -95,7 +96,7 @@ class KrylovMethod(ABC):
             if like is None and isinstance(self._A, Operator):
                 like = on_device(np.empty(0), self._A.device)
             like = self._A if like is None else like
-        self.size = check_count("size", size, least=0)
+        self.size = check_count("size", size, minimum=0)
         self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
         if self.dtype.char not in "fdFD":
             raise TypeError(
@@ -113,7 +114,7 @@ class KrylovMethod(ABC):
         self._under_way = threading.Lock()
         self._done = 0  # iterations of the solve under way
         self._taken = 0  # iterations that the last solve took
-        self._foreseen = 0  # that the solve under way is taken to need
+        self._expected_iterations = 0  # that the solve under way is taken to need
 
     # What a method says of itself.
 
@@ -213,7 +214,7 @@ class KrylovMethod(ABC):
         x0: Any,
         M: Any,
         tolerances: tuple[float, float],
-        watch: Watch,
+        limits: SolveLimits,
         out: Vector | None,
         raise_on_failure: bool,
     ) -> KrylovResult:
@@ -229,23 +230,23 @@ class KrylovMethod(ABC):
             space = self._workspace(rows, system.preconditioned)
             self._check_out(out, np.shape(b))
             self._prepare_recorder(space, system)
-            watch.begin_solve(self.size)
-            self._first_residual(system, x0, tolerances, watch)
+            limits.begin_solve(self.size)
+            self._first_residual(system, x0, tolerances, limits)
             history = ResidualHistory(space)
             verified = VerifiedIterates(
                 space.field(Field.RESIDUAL),
                 lambda out: system.initial_guess(x0, out, self.batched),
             )
-            watch.norm_b = float(space.field(Field.NORM_B)[0]) if watch.callback else 1.0
+            limits.norm_b = float(space.field(Field.NORM_B)[0]) if limits.callback else 1.0
             running = space.running()
             while running:
-                self._sweep(system, watch, history)
+                self._sweep(system, limits, history)
                 space.changed()
                 running = space.running(self._check(system))
                 if running and not self._never_worse:
                     verified.compare(self._solution, space.field(Field.RESIDUAL))
                 history.take()
-                watch.cycle_ended(self._solution, self.batched)
+                limits.cycle_ended(self._solution, self.batched)
             return self._result(system, history, verified, out, raise_on_failure, tolerances)
 
     @contextmanager
@@ -285,7 +286,7 @@ class KrylovMethod(ABC):
             self._iterations = None if M is not None else self._whole_iterations(A)
 
     def _first_residual(
-        self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], watch: Watch
+        self, system: LinearSystem, x0: Any, tolerances: tuple[float, float], limits: SolveLimits
     ) -> None:
         """Write the initial guess and its residual, and set the limits of the solve."""
         assert self._space is not None
@@ -299,32 +300,36 @@ class KrylovMethod(ABC):
         self._start.set(
             rtol=tolerances[0],
             atol=tolerances[1],
-            most_iterations=watch.most_iterations,
-            most_cycles=watch.most_cycles,
+            max_iterations=limits.max_iterations,
+            max_cycles=limits.max_cycles,
         )
         self._measured = not self._measures
         self._done = 0
         # a power of two, for few graphs; others' operators may be slow
-        self._foreseen = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
+        self._expected_iterations = 1 << self._taken.bit_length() >> 1 if system.recordable else 0
         self._start.run()
         self._space.changed()
 
-    def _sweep(self, system: LinearSystem, watch: Watch, history: ResidualHistory) -> None:
+    def _sweep(self, system: LinearSystem, limits: SolveLimits, history: ResidualHistory) -> None:
         """Iterate from the true residual until every system stops."""
         assert self._space is not None
         space, step, left = self._space, 0, self._begin(system)
         untaken = 0
         while True:
-            count = self._block(step, watch)
+            count = self._block(step, limits)
             if untaken + count > space.rows:
                 history.take()
                 untaken = 0
             space.changed()
-            if count >= _LEAST_RECORDED and self._iterations is not None:
+            if count >= _MIN_CAPTURED_ITERATIONS and self._iterations is not None:
                 self._iterations.set_count(count)
                 left = self._iterations.run()
                 step += count
-            elif count >= _LEAST_RECORDED and self._recorder is not None and system.recordable:
+            elif (
+                count >= _MIN_CAPTURED_ITERATIONS
+                and self._recorder is not None
+                and system.recordable
+            ):
                 self._repeat(system, step, count)
                 step += count
             else:
@@ -335,12 +340,12 @@ class KrylovMethod(ABC):
                         break
             untaken += count
             self._done += count
-            if watch.callback is not None and history.take():
-                watch.iteration_ended(history.latest(), self._solution, self.batched)
-            if step == self._most_steps or space.running(left) == 0:
+            if limits.callback is not None and history.take():
+                limits.iteration_ended(history.latest(), self._solution, self.batched)
+            if step == self._max_steps or space.running(left) == 0:
                 break
 
-    _most_steps: int | float = math.inf
+    _max_steps: int | float = math.inf
 
     def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
         """Do iterations on a device that have a graph from the second time on."""
@@ -367,23 +372,27 @@ class KrylovMethod(ABC):
         """Return what iterations of the same work have in common."""
         return step % 2
 
-    def _block(self, step: int, watch: Watch) -> int:
+    def _block(self, step: int, limits: SolveLimits) -> int:
         """Return how many iterations to do before looking at what became of the systems."""
         assert self._space is not None
-        most = self._most_steps - step
-        if watch.callback is not None:
+        maximum = self._max_steps - step
+        if limits.callback is not None:
             return 1
         if self._arrays is np or self._iterations is not None:
             # passes say how many systems run, or each system how many iterations it does
-            return int(min(self._space.rows, most)) if self._measured or self._arrays is np else 1
-        if self._space.systems * self.size <= _SMALL:
-            count = max(1, min(max(self._done, self._foreseen), _AT_ONCE_OF_SMALL))
+            return (
+                int(min(self._space.rows, maximum)) if self._measured or self._arrays is np else 1
+            )
+        if self._space.systems * self.size <= _SMALL_UNKNOWNS:
+            count = max(
+                1, min(max(self._done, self._expected_iterations), _ITERATIONS_PER_CHECK_SMALL)
+            )
         else:
-            count = max(1, min(self._done, _AT_ONCE))
+            count = max(1, min(self._done, _ITERATIONS_PER_CHECK))
         if step == self._done:  # more would change nothing
-            most = min(most, max(watch.most_iterations - step, 1))
-            count = int(min(count, most))
-        return int(most) if most <= 1.5 * count else count
+            maximum = min(maximum, max(limits.max_iterations - step, 1))
+            count = int(min(count, maximum))
+        return int(maximum) if maximum <= 1.5 * count else count
 
     def _check_out(self, out: Vector | None, shape: tuple[int, ...]) -> None:
         if out is None:
@@ -482,8 +491,8 @@ class KrylovMethod(ABC):
         space = self._space
         assert space is not None
         units, given = scalars[:, Field.UNIT], scalars[:, Field.NORM_B]
-        least = _LEAST_MEASURED[self.dtype.char.lower()] * math.sqrt(max(self.size, 1))
-        lost = (residuals < least * units) & ((progress[1] > 0) | (given > 0))
+        minimum = _MIN_MEASURABLE_RESIDUAL[self.dtype.char.lower()] * math.sqrt(max(self.size, 1))
+        lost = (residuals < minimum * units) & ((progress[1] > 0) | (given > 0))
         which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
         if not which.size:
             return

@@ -10,7 +10,7 @@ import numpy as np
 from batchkron.arrays import to_host
 
 from ..products import Vector, norms_of
-from .limits import Watch
+from .limits import SolveLimits
 from .method import KrylovMethod
 from .result import KrylovResult
 from .space import Field, Flag, Progress
@@ -288,5 +288,5 @@ class Minres(KrylovMethod):
         ValueError, TypeError, RuntimeError
             As for `minres`; ValueError also if b or ``out`` does not fit.
         """
-        watch = Watch(maxiter, callback)
-        return self._solve(A, b, x0, M, (rtol, atol), watch, out, raise_on_failure)
+        limits = SolveLimits(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)

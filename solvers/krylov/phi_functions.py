@@ -19,7 +19,7 @@ __all__ = ["KrylovPhi"]
 
 _CHECKS = (2, 4, 6, 8, 11, 14, 18, 22, 26)
 _SAFETY = 0.8
-_MOST_SUBSTEPS = 10_000
+_MAX_SUBSTEPS = 10_000  # of one evaluation, beyond which it fails; chosen by hand
 
 
 class KrylovPhi:
@@ -112,7 +112,7 @@ class KrylovPhi:
             left = dt - done
             tail = problem.tail(done)
             beta = math.hypot(size, float(np.linalg.norm(tail)))
-            if not math.isfinite(beta) or substeps == _MOST_SUBSTEPS:
+            if not math.isfinite(beta) or substeps == _MAX_SUBSTEPS:
                 status = Status.STAGNATED if math.isfinite(beta) else Status.NOT_FINITE
                 return self._result(w, status, vectors, substeps)
             tau, coefficients = self._substep(
@@ -141,12 +141,12 @@ class KrylovPhi:
         rate: float,
     ) -> tuple[float, NDArray[Any]]:
         """Return a substep whose error is at most rate · τ, and w(τ) / β in the basis."""
-        basis, most = self._basis, self._dimension
-        tails = np.zeros((most + 1, len(tail)), np.result_type(w.dtype, np.float64))
-        matrix = np.zeros((most + 2, most + 2), tails.dtype)
+        basis, maximum = self._basis, self._dimension
+        tails = np.zeros((maximum + 1, len(tail)), np.result_type(w.dtype, np.float64))
+        matrix = np.zeros((maximum + 2, maximum + 2), tails.dtype)
         np.multiply(w, 1.0 / beta, out=basis[0])
         tails[0] = tail / beta
-        for j in range(most):
+        for j in range(maximum):
             tails[j + 1] = problem.multiply(basis[j], tails[j], basis[j + 1])
             self.applications += 1
             below = self._orthogonalise(j, tails, matrix)
@@ -155,11 +155,11 @@ class KrylovPhi:
             scale = float(np.abs(matrix[: j + 1, j]).max())
             if below <= 100 * np.finfo(w.dtype).eps * scale:  # the space holds all that is to come
                 return tau, scipy.linalg.expm(tau * matrix[: j + 1, : j + 1])[:, 0]
-            if j + 1 in _CHECKS or j + 1 == most:
+            if j + 1 in _CHECKS or j + 1 == maximum:
                 column, error = _evaluate(matrix, j + 1, tau, beta)
                 if error <= rate * tau:
                     return tau, column
-        count = most
+        count = maximum
         for _ in range(60):
             ratio = _SAFETY * rate * tau / error if math.isfinite(error) else 0.0
             tau *= max(0.1, min(0.9, ratio ** (1.0 / count)))

@@ -34,21 +34,21 @@ class ResidualHistory:
         space = self._space
         counts = space.progress()[1].astype(np.int64)
         new = counts - self._seen
-        most = int(new.max(initial=0))
-        if most == 0:
+        maximum = int(new.max(initial=0))
+        if maximum == 0:
             return False
         rows = space.rows
         history = space.history(min(int(counts.max()), rows))
         if space.systems == 1:
             self._parts.append(history[np.arange(self._seen[0], counts[0]) % rows])
         else:
-            steps = np.arange(most)[:, None]
-            first = most <= rows and not self._seen.any()
-            together = np.empty((first + most, space.systems))
+            steps = np.arange(maximum)[:, None]
+            first = maximum <= rows and not self._seen.any()
+            together = np.empty((first + maximum, space.systems))
             values = together[int(first) :]
             if first:  # as nearly always: what is there, in one copy
                 together[0] = self._parts.pop()
-                values[...] = history[:most]
+                values[...] = history[:maximum]
             else:
                 places = (self._seen + steps) % rows % len(history)
                 values[...] = np.take_along_axis(history, places, 0)

@@ -18,7 +18,7 @@ from batchkron.backends.krylov_arguments import (
     Flag,
     Progress,
     Stage,
-    most_sums,
+    max_sums,
     small_size,
 )
 from batchkron.backends.protocol import KrylovRecorder
@@ -39,10 +39,10 @@ __all__ = [
 # as fields of a structure.
 _WORD = {name: offset // 8 for name, (_, offset) in ARGUMENTS.fields.items()}  # type: ignore[union-attr, misc]
 _FIELDS = max(Field) + 1
-_ROWS = 512  # of the history, for one system
-_LEAST_ROWS = 64
-_HISTORY_BYTES = 8 << 20
-_BYTES_OF_A_LOOK = 32 << 10  # that a device sends as quickly as a few
+_MAX_HISTORY_ROWS = 512  # iterations whose residuals wait to be read; chosen by hand
+_MIN_HISTORY_ROWS = 64  # the same where systems are many
+_HISTORY_BYTES = 8 << 20  # of residuals of all systems between these bounds; chosen by hand
+_SINGLE_TRANSFER_BYTES = 32 << 10  # that a device sends as fast as a few: latency dominates
 
 
 class Passes:
@@ -68,7 +68,7 @@ class Passes:
         self.run = self.steps[0]
 
     def set(self, **values: float) -> None:
-        """Change arguments: ``rtol``, ``atol``, ``most_iterations``, ``most_cycles``."""
+        """Change arguments: ``rtol``, ``atol``, ``max_iterations``, ``max_cycles``."""
         words = self._records.view(np.float64)
         for name, value in values.items():
             words[:, _WORD[name]] = value
@@ -118,11 +118,11 @@ class KrylovSpace:
         self.shape, self.dtype, self.module = shape, dtype, module
         self.systems, self.size = math.prod(shape[:-1]), shape[-1]
         systems = max(self.systems, 1)
-        self.rows = min(_ROWS, max(_LEAST_ROWS, _HISTORY_BYTES // (8 * systems)))
+        self.rows = min(_MAX_HISTORY_ROWS, max(_MIN_HISTORY_ROWS, _HISTORY_BYTES // (8 * systems)))
         empty, double = self._backend.empty, np.dtype(np.float64)
         self._record = empty((self.systems * (STATE_FIELDS + 1 + self.rows),), double)
         self._state, self._progress, self._history = self._parts_of(self._record)
-        self._at_a_look = self._record.nbytes <= _BYTES_OF_A_LOOK and module is not np
+        self._single_transfer = self._record.nbytes <= _SINGLE_TRANSFER_BYTES and module is not np
         self._seen: tuple[Any, Any, Any] | None = None
         self._read = self._backend.krylov_reader()
         base: dict[str, int] = {"n": self.size, "systems": self.systems, "rows": self.rows}
@@ -136,7 +136,7 @@ class KrylovSpace:
         parts = self._backend.krylov_parts(self.size, self.systems)
         if parts:
             base["parts"] = parts
-            sums = most_sums(restart, dtype)
+            sums = max_sums(restart, dtype)
             self._kept.append(empty((self.systems * parts * sums,), double))
             base["partial"] = address(self._kept[-1])
             self._kept.append(empty((self.systems,), np.dtype(np.uint32)))
@@ -298,20 +298,20 @@ class KrylovSpace:
 
     def scalars(self) -> NDArray[np.float64]:
         """Return those of `Field` of all systems, (systems, fields), once they are there."""
-        if self._at_a_look or self.module is np:
+        if self._single_transfer or self.module is np:
             return self._host(0, (slice(None), slice(_FIELDS)))
         together = self.module.ascontiguousarray(self._state[:, :_FIELDS])
         return self._read(together).copy()
 
     def history(self, rows: int) -> NDArray[np.float64]:
         """Return the first rows of the history, (rows, systems), valid until the next call."""
-        if self._at_a_look:
+        if self._single_transfer:
             return self._host(2, slice(rows))
         return self._read(self._history[:rows])
 
     def _host(self, part: int, index: Any) -> NDArray[Any]:
         """Return some of the state, progress or history; of a device all at once, if few."""
-        if self._at_a_look:
+        if self._single_transfer:
             if self._seen is None:
                 self._seen = self._parts_of(self.module.asnumpy(self._record))
             return self._seen[part][index].copy()  # type: ignore[no-any-return]

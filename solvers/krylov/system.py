@@ -36,8 +36,8 @@ def check_tolerances(rtol: float, atol: float) -> None:
             raise ValueError(f"{name} is {value!r}; expected a number >= 0.")
 
 
-def check_count(name: str, value: Any, *, least: int = 1) -> int:
-    """Return ``value`` as an int ≥ ``least``.
+def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int ≥ ``minimum``.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int:
         What the error calls it.
     value : int
         The count.
-    least : int
+    minimum : int
         The smallest one allowed.
 
     Returns
@@ -58,12 +58,12 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int:
     TypeError
         If it is not an integer.
     ValueError
-        If it is below ``least``.
+        If it is below ``minimum``.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} is {value!r}; expected an integer >= {least}.")
-    if value < least:
-        raise ValueError(f"{name} is {value}; expected an integer >= {least}.")
+        raise TypeError(f"{name} is {value!r}; expected an integer >= {minimum}.")
+    if value < minimum:
+        raise ValueError(f"{name} is {value}; expected an integer >= {minimum}.")
     return int(value)
 
 

@@ -23,35 +23,35 @@ from .result import KrylovResult
 from .space import place_of_work
 from .system import check_count
 
-_MOST_SOLVERS = 8
-_MOST_BYTES = 64 << 20
-_MOST_BYTES_ON_CPU = 1 << 20  # of one: larger systems take much longer than what is set up
+_MAX_CACHED_SOLVERS = 8  # of a thread; chosen by hand
+_MAX_CACHE_BYTES = 64 << 20  # of a thread's solvers together; chosen by hand
+_MAX_CPU_BYTES = 1 << 20  # of one solver on the CPU; larger systems take much longer than set-up
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CachedSolver:
     solver: KrylovMethod
     place: object  # keeps a device's stream: while it lives, no other one has its address
     nbytes: int
 
 
-class _Kept(threading.local):
+class _SolverCache(threading.local):
     """The solver objects of a thread, the latest one last."""
 
     def __init__(self) -> None:
-        self.entries: dict[Hashable, _Entry] = {}
+        self.entries: dict[Hashable, _CachedSolver] = {}
 
-    def keep(self, key: Hashable, entry: _Entry) -> None:
+    def keep(self, key: Hashable, entry: _CachedSolver) -> None:
         """Keep one more, and drop the oldest ones as far as that is too many."""
-        if entry.nbytes > (_MOST_BYTES_ON_CPU if entry.place is None else _MOST_BYTES):
+        if entry.nbytes > (_MAX_CPU_BYTES if entry.place is None else _MAX_CACHE_BYTES):
             return
         self.entries[key] = entry
         total = sum(each.nbytes for each in self.entries.values())
-        while total > _MOST_BYTES or len(self.entries) > _MOST_SOLVERS:
+        while total > _MAX_CACHE_BYTES or len(self.entries) > _MAX_CACHED_SOLVERS:
             total -= self.entries.pop(next(iter(self.entries))).nbytes
 
 
-_kept = _Kept()
+_cache = _SolverCache()
 
 
 def free_workspaces() -> None:
@@ -65,7 +65,7 @@ def free_workspaces() -> None:
     >>> from batchkron.solvers import free_workspaces
     >>> free_workspaces()
     """
-    _kept.entries.clear()
+    _cache.entries.clear()
 
 
 atexit.register(free_workspaces)  # while CUDA is still there
@@ -109,11 +109,11 @@ def solve_once(
         return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)  # type: ignore[attr-defined, no-any-return]
     place = place_of_work(array_module(rhs))
     key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
-    entry = _kept.entries.pop(key, None)
+    entry = _cache.entries.pop(key, None)
     solver = _new(method, rhs, dtype, batched, given) if entry is None else entry.solver
     result: KrylovResult = solver.solve(A, rhs, x0, **options)  # type: ignore[attr-defined]
     solver.forget_operands()
-    _kept.keep(key, entry or _Entry(solver, place[1], solver.nbytes))
+    _cache.keep(key, entry or _CachedSolver(solver, place[1], solver.nbytes))
     return result
 
 

@@ -15,7 +15,7 @@ from batchkron.operators.kronecker_terms import leading_part
 
 Matrix = NDArray[Any]
 
-_MOST_CONDITION = 1e6  # of eigenvectors; what a preconditioner loses by them is 1e-10
+_MAX_CONDITION = 1e6  # of eigenvectors; a preconditioner then has errors of 1e-10
 NEGLIGIBLE = 1e-8  # a relative defect that is rounding
 
 
@@ -248,7 +248,7 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
         for w in spectra
     ]
     weight = int(np.argmin(conditions))
-    if not conditions[weight] < _MOST_CONDITION:
+    if not conditions[weight] < _MAX_CONDITION:
         return None
     others = [k for k in range(len(matrices)) if k != weight]
     largest = max(others, key=lambda k: float(np.linalg.norm(matrices[k])))
@@ -279,7 +279,7 @@ def _eigenvectors(matrix: Matrix) -> tuple[Matrix, Matrix, bool]:
         vectors = np.linalg.eigh(0.5 * (matrix + adjoint))[1]
         return vectors, vectors.conj().T, False
     values, vectors = np.linalg.eig(matrix)
-    if np.linalg.cond(vectors) <= _MOST_CONDITION:
+    if np.linalg.cond(vectors) <= _MAX_CONDITION:
         if not np.iscomplexobj(matrix) and not np.any(values.imag):
             vectors = vectors.real
         return vectors, np.linalg.inv(vectors), False

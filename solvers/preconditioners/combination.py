@@ -22,7 +22,7 @@ __all__ = ["CombinationPreconditioner", "Composition", "Local"]
 Composition: TypeAlias = Literal["additive", "multiplicative", "symmetric"]
 _LOCALS = ("exact", "sum", "product")
 _COMPOSITIONS = ("additive", "multiplicative", "symmetric")
-_MOST_ROWS = 4096
+_MAX_ROWS = 4096  # of 1-D matrices, which are dense; chosen by hand
 
 
 class CombinationPreconditioner:
@@ -105,7 +105,7 @@ class CombinationPreconditioner:
     @staticmethod
     def fits(terms: KroneckerTerms) -> bool:
         """Return whether the 1-D matrices are small enough to be factorised."""
-        return _longest(terms)[1] <= _MOST_ROWS
+        return _longest(terms)[1] <= _MAX_ROWS
 
     def __init__(
         self,
@@ -242,8 +242,8 @@ def _longest(terms: KroneckerTerms) -> tuple[int, int]:
 def _check_rows(terms: KroneckerTerms) -> None:
     """Refuse 1-D matrices that are too large to factorise."""
     mode, rows = _longest(terms)
-    if rows > _MOST_ROWS:
+    if rows > _MAX_ROWS:
         raise ValueError(
-            f"mode {mode} has 1-D matrices of {rows} rows, more than {_MOST_ROWS}; take block "
+            f"mode {mode} has 1-D matrices of {rows} rows, more than {_MAX_ROWS}; take block "
             "Jacobi, which factorises nothing dense"
         )

@@ -20,7 +20,7 @@ from .embedded import EmbeddedStepper
 _OPTIONS = ("name", "rtol", "dimension")
 _ENGINES = ("auto", "krylov", "kronecker")
 _DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
-_KEPT = 4  # propagators, one for each dt
+_MAX_CACHED_PROPAGATORS = 4  # one for each dt
 
 
 class PhiEngine:
@@ -85,7 +85,7 @@ class PhiEngine:
             device = getattr(operator, "device", "cpu")
             propagator = SumPropagator(self._factors, dt, device)
             if self.keeps:
-                if len(self._propagators) == _KEPT:
+                if len(self._propagators) == _MAX_CACHED_PROPAGATORS:
                     self._propagators.pop(next(iter(self._propagators)))
                 self._propagators[dt] = propagator
         np.copyto(out, propagator.apply(vectors), casting="same_kind")

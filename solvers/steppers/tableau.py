@@ -14,10 +14,11 @@ from .order_conditions import missed_condition
 __all__ = ["Tableau"]
 
 _STEP = 1e-2  # of the search for the end of a stability interval
-_FARTHEST = 40.0
+_MAX_STABLE_INTERVAL = 40.0  # where the search along an axis ends; chosen by hand
 _ROUNDING = 1e-12
 _CONSISTENT = 1e-10
-_FEW_DIGITS = 1e-4  # what may be missed by rounded coefficients of a method of the order
+# Defect of an order condition up to which too few digits of the coefficients are the likely cause.
+_ROUNDED_COEFFICIENTS = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,11 @@ class Tableau:
             if missed is not None:
                 expression = missed.expression.replace("weights", name, 1)
                 difference = missed.value - float(missed.expected)
-                digits = ", or give them with more digits" if abs(difference) < _FEW_DIGITS else ""
+                digits = (
+                    ", or give them with more digits"
+                    if abs(difference) < _ROUNDED_COEFFICIENTS
+                    else ""
+                )
                 raise ValueError(
                     f"{name} of {self.name!r} are stated to have order {order}, but "
                     f"{expression} is {missed.value:.10g} and not {missed.expected} (c are the "
@@ -234,7 +239,7 @@ class Tableau:
         if self.implicit is not None and abs(self.growth(1e8 * direction)) <= 1.0 + 1e-6:
             return np.inf
         good = 0.0
-        while good < _FARTHEST and self._is_stable((good + _STEP) * direction):
+        while good < _MAX_STABLE_INTERVAL and self._is_stable((good + _STEP) * direction):
             good += _STEP
         bad = good + _STEP
         for _ in range(60):

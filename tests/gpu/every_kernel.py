@@ -236,9 +236,9 @@ def explicit(rng, dtype, small):
 
 
 def segmented(rng, dtype, small):
-    for sizes, nodes, most in SEGMENTS:
+    for sizes, nodes, maximum in SEGMENTS:
         before, columns, rows, behind = sizes
-        degrees = rng.integers(0, most, nodes)
+        degrees = rng.integers(0, maximum, nodes)
         starts = np.concatenate([[0], np.cumsum(degrees)])
         ids, children = rng.integers(0, 5, starts[-1]), rng.integers(0, 9, starts[-1])
         matrices = random_array(rng, (5, rows, columns), dtype)

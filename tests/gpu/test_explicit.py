@@ -337,7 +337,7 @@ def test_copies_are_not_captured(cupy, refuses_capture, rng, count):
 def test_large_workspace_is_that_of_a_call(cupy, refuses_capture, no_workspace, rng, monkeypatch):
     host, factors = factors_of(cupy, rng, [(3, 4)] * 4, np.float64)
     expected = dense_kron(*host)
-    monkeypatch.setattr(explicit_module(), "_MOST_KEPT", 100)
+    monkeypatch.setattr(explicit_module(), "_MAX_KEPT_BYTES", 100)
     stream = cupy.cuda.Stream(non_blocking=True)
     out = cupy.empty(expected.shape)
     cupy.cuda.Device().synchronize()
@@ -357,7 +357,7 @@ def test_out_of_memory_leaves_the_output_as_it_was(cupy, no_workspace, rng, monk
     def refuse(size):
         raise cupy.cuda.memory.OutOfMemoryError(size, 0)
 
-    monkeypatch.setattr(explicit_module(), "_MOST_KEPT", kept)
+    monkeypatch.setattr(explicit_module(), "_MAX_KEPT_BYTES", kept)
     with monkeypatch.context() as patch:
         patch.setattr(cupy.cuda, "alloc", refuse)
         with pytest.raises(MemoryError):

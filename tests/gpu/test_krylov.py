@@ -249,10 +249,10 @@ def test_what_is_kept_is_bounded(cupy, rng, kept, monkeypatch):
     for size in range(2, 14):
         assert cg(cupy.asarray(np.eye(size)), cupy.ones(size)).converged
     assert [entry.solver.size for entry in kept.values()] == list(range(6, 14))
-    monkeypatch.setattr(kept_solvers, "_MOST_BYTES", 3 * next(iter(kept.values())).nbytes)
+    monkeypatch.setattr(kept_solvers, "_MAX_CACHE_BYTES", 3 * next(iter(kept.values())).nbytes)
     cg(cupy.asarray(np.eye(6)), cupy.ones(6))
     assert [entry.solver.size for entry in kept.values()] == [13, 6]
-    monkeypatch.setattr(kept_solvers, "_MOST_BYTES", 100)
+    monkeypatch.setattr(kept_solvers, "_MAX_CACHE_BYTES", 100)
     cg(cupy.asarray(np.eye(20)), cupy.ones(20))
     assert 20 not in [entry.solver.size for entry in kept.values()]
 
@@ -284,7 +284,7 @@ def test_threads_and_streams_have_their_own(cupy, rng, kept):
     A, b = cupy.asarray(np.diag(np.arange(1.0, 13.0))), cupy.asarray(rng.standard_normal(12))
     cg(A, b)
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(lambda: (cg(A, b).x.get(), len(kept_solvers._kept.entries))).result()
+        other = pool.submit(lambda: (cg(A, b).x.get(), len(kept_solvers._cache.entries))).result()
     np.testing.assert_array_equal(other[0], cg(A, b).x.get())
     assert other[1] == len(kept) == 1
     stream = cupy.cuda.Stream(non_blocking=True)

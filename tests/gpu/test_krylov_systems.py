@@ -58,8 +58,8 @@ def test_equal_those_on_the_cpu(cupy, rng, dtype, workspace, sizes, monkeypatch)
     products = 2 if workspace is Bicgstab else 1
     least = products * result.iterations.max() - (products - 1)
     # graphs of one iteration after another double their number before they look again
-    most = least + 2 + 3 * products if launches else 2 * least + 3 * products
-    assert least <= result.applications <= most + result.restarts.max() * 4
+    maximum = least + 2 + 3 * products if launches else 2 * least + 3 * products
+    assert least <= result.applications <= maximum + result.restarts.max() * 4
 
 
 def test_many_restarts_and_long_solves(cupy, rng, monkeypatch):

@@ -23,19 +23,19 @@ SIZES = [
 ]
 
 
-def random_edges(rng, count, nodes, inputs, most=6):
+def random_edges(rng, count, nodes, inputs, maximum=6):
     """Edges of ``nodes`` nodes, the first of which has none."""
-    degrees = rng.integers(0, most, nodes)
+    degrees = rng.integers(0, maximum, nodes)
     degrees[0] = 0
     starts = np.concatenate([[0], np.cumsum(degrees)])
     return starts, rng.integers(0, count, starts[-1]), rng.integers(0, inputs, starts[-1])
 
 
-def build(rng, sizes, dtype, count=4, nodes=7, inputs=6, most=6):
+def build(rng, sizes, dtype, count=4, nodes=7, inputs=6, maximum=6):
     """The map on the CPU, its arguments, and a vector."""
     before, columns, rows, behind = sizes
     matrices = random_array(rng, (count, rows, columns), dtype)
-    arguments = matrices, *random_edges(rng, count, nodes, inputs, most)
+    arguments = matrices, *random_edges(rng, count, nodes, inputs, maximum)
     sizes = {"before": before, "behind": behind, "num_inputs": inputs}
     op = bk.SegmentedModeMultiply(*arguments, **sizes)
     with bk.backends.using("reference"):
@@ -69,7 +69,7 @@ def test_apply_and_accumulate_equal_the_reference(cupy, poisoned_on_device, rng,
     ids=str,
 )
 def test_nodes_of_many_edges(cupy, poisoned_on_device, rng, dtype, sizes, nodes):
-    """Crews of up to 16 teams that share a node, beside nodes that have a team each."""
+    """Nodes that up to 16 teams share, beside nodes that have a team each."""
     before, columns, rows, behind = sizes
     degrees = rng.integers(0, 9, nodes)
     degrees[rng.permutation(nodes)[:90]] = rng.integers(9, 700, 90)

@@ -161,7 +161,9 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
 @pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3], ids=str)
 def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
     """Blocks that come to shared memory as a whole, from anywhere."""
-    monkeypatch.setattr("batchkron.backends.cuda.segmented.staged_sums._FEW", few)
+    monkeypatch.setattr(
+        "batchkron.backends.cuda.segmented.staged_sums._MIN_NODES_PER_MULTIPROCESSOR", few
+    )
     modes, level = len(sizes), LEVELS[len(sizes)]
     flux = operator_of(rng, level, sizes[0], "full", dtype)
     volume = operator_of(rng, level, sizes[0], "volume", dtype)

@@ -150,8 +150,8 @@ def test_lists_are_tuned_with_their_own_matrices(cupy, rng, poisoned_on_device):
     device.apply(cupy.asarray(x), out=first)
     close(first, expected, np.float64)
     _, entry = only_entry()
-    held, block, stages, crew, cached = entry["choice"]
-    rewrite(choice=[held, block, 3 if stages == 2 else 2, crew, cached])
+    held, block, stages, teams_per_output, cached = entry["choice"]
+    rewrite(choice=[held, block, 3 if stages == 2 else 2, teams_per_output, cached])
     again = bk.BatchedKron(pool, *lists, num_inputs=6, num_outputs=5).to("cuda")
     assert again._plan._registers._tiling.stages != stages
     assert again._plan._registers._tiling.stages != device._plan._registers._tiling.stages

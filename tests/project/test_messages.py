@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 
 import batchkron as bk
-from batchkron.cli.output.describe_file import glance
+from batchkron.cli.output.describe_file import describe_file
 from batchkron.problems import (
     PDE,
     Axis,
@@ -36,7 +36,7 @@ from batchkron.problems import (
 )
 from batchkron.problems.statement import time_functions as time_module
 from batchkron.solvers import Gmres, evolve
-from batchkron.spec.batch import LARGEST_POOL
+from batchkron.spec.batch import MAX_POOL_MATRICES
 
 ROOT = Path(__file__).parents[2]
 EYE = np.eye(2)
@@ -103,9 +103,9 @@ OPERATORS = {
         "inputs has an entry beyond the range of int64",
     ),
     "too large a pool": (
-        lambda: batch(np.broadcast_to(np.ones((1, 1, 1)), (LARGEST_POOL + 1, 1, 1))),
+        lambda: batch(np.broadcast_to(np.ones((1, 1, 1)), (MAX_POOL_MATRICES + 1, 1, 1))),
         ValueError,
-        f"pools[0] has {LARGEST_POOL + 1} matrices; expected at most {LARGEST_POOL}",
+        f"pools[0] has {MAX_POOL_MATRICES + 1} matrices; expected at most {MAX_POOL_MATRICES}",
     ),
     "a device array": (
         lambda: bk.gekmm([EYE], OnDevice()),
@@ -430,7 +430,7 @@ def test_a_function_of_time_of_too_many_numbers(monkeypatch):
 def test_a_file_that_cannot_be_described(tmp_path):
     save_problem(tmp_path / "a.h5", make("continuity-1d", level=1, degree=0))
     with pytest.raises(TypeError, match="no description of a int"):
-        list(glance(tmp_path / "a.h5", 3))
+        list(describe_file(tmp_path / "a.h5", 3))
 
 
 LIBRARY = [

@@ -9,7 +9,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from batchkron import ProblemFileError
 from batchkron.storage import Document, read_foreign_file, write_document
-from batchkron.storage.foreign import MAXIMUM_OBJECTS
+from batchkron.storage.foreign import MAX_OBJECTS
 
 
 @pytest.fixture(params=[False, True], ids=["untrusted", "trusted"])
@@ -149,9 +149,9 @@ def test_too_many_members_are_refused(tmp_path, trusted):
     with h5py.File(path, "w", libver="latest") as file:
         file["reals"] = 1.0
         group = file.create_group("extra")
-        for k in range(MAXIMUM_OBJECTS + 1):
+        for k in range(MAX_OBJECTS + 1):
             group[f"m{k}"] = h5py.SoftLink("/")
-    refused(path, f"'extra' has {MAXIMUM_OBJECTS + 1} members", trusted)
+    refused(path, f"'extra' has {MAX_OBJECTS + 1} members", trusted)
 
 
 def test_files_of_the_family_are_refused(tmp_path, trusted):

@@ -284,12 +284,12 @@ def programs_of(shapes, rows, inner, dtype, limits):
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
         yield batch_program(dtype, tiling, owner)
-    for short_ids, identities, results, most in ((True, False, 500, 64), (False, True, 5, 400)):
+    for short_ids, identities, results, maximum in ((True, False, 500, 64), (False, True, 5, 400)):
         numbers = dtype.itemsize, results, 64 * results
         registers = register_tiling(steps, *numbers, short_ids, identities, limits)
         if registers is not None:
             yield register_batch_program(dtype, registers)
-        slices = slice_tiling(steps, *numbers, most, short_ids, identities, limits)
+        slices = slice_tiling(steps, *numbers, maximum, short_ids, identities, limits)
         if slices is not None:
             yield slice_program(dtype, slices)
 

@@ -286,7 +286,7 @@ def kron(factors: Sequence[Array], out: Array) -> None:
     _native.kron(matrices[0], right, out)
 
 
-def plain_kron() -> None:
+def fast_kron() -> None:
     """Products of plain matrices have no way of their own on the CPU."""
 
 

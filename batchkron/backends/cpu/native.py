@@ -1,8 +1,8 @@
 """The only importer of the compiled module `batchkron._core`."""
 
-from batchkron.backends.cpu.openmp_waits import brief_waits
+from batchkron.backends.cpu.openmp_waits import short_openmp_spin
 
-with brief_waits():
+with short_openmp_spin():
     from batchkron._core import (
         BatchPlanComplex64,
         BatchPlanComplex128,

@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NAME, _TURNS = "GOMP_SPINCOUNT", "3000"  # of libgomp's loop: some 50 µs
-_OF_THE_USER = (_NAME, "OMP_WAIT_POLICY")  # for the host, or for all devices, by a suffix
+# How often libgomp's waiting threads poll before they sleep: 3000 times take some 50 µs.
+_SPIN_VARIABLE, _SPIN_COUNT = "GOMP_SPINCOUNT", "3000"
+# If the user has set one of these (or one with a suffix for devices), nothing is changed.
+_USER_VARIABLES = (_SPIN_VARIABLE, "OMP_WAIT_POLICY")
 
 
 @contextmanager
-def brief_waits() -> Iterator[None]:
+def short_openmp_spin() -> Iterator[None]:
     """Make an OpenMP library that is loaded in this context wait briefly.
 
     Its threads would else spin for milliseconds after each product, on processors that other
@@ -19,12 +21,12 @@ def brief_waits() -> Iterator[None]:
     spreads over threads, took six times as long. What the environment says already counts, and
     nothing is left in it.
     """
-    if any(value and name.startswith(_OF_THE_USER) for name, value in os.environ.items()):
+    if any(value and name.startswith(_USER_VARIABLES) for name, value in os.environ.items()):
         yield
         return
-    os.environ[_NAME] = _TURNS
+    os.environ[_SPIN_VARIABLE] = _SPIN_COUNT
     try:
         yield
     finally:
-        if os.environ.get(_NAME) == _TURNS:
-            os.environ.pop(_NAME, None)
+        if os.environ.get(_SPIN_VARIABLE) == _SPIN_COUNT:
+            os.environ.pop(_SPIN_VARIABLE, None)

@@ -102,11 +102,11 @@ def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
     explicit.kron(factors, out)
 
 
-def plain_kron() -> Callable[[Sequence[object], object], DeviceArray | None]:
+def fast_kron() -> Callable[[Sequence[object], object], DeviceArray | None]:
     """Return what writes the explicit product of plain matrices, and returns None for others."""
     from batchkron.backends.cuda.explicit import plan as explicit
 
-    return explicit.plain_kron
+    return explicit.fast_kron
 
 
 def check_capture(
@@ -192,6 +192,7 @@ __all__ = [
     "current_device",
     "diagonal_product",
     "empty",
+    "fast_kron",
     "kron",
     "kron_plan",
     "kron_product",
@@ -205,7 +206,6 @@ __all__ = [
     "krylov_vectors",
     "name",
     "place",
-    "plain_kron",
     "reserve",
     "segmented_plan",
     "sum_plan",

@@ -17,7 +17,7 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_field
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, power_of_two, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import (
-    MOST_FIXED_MODES,
+    MAX_FIXED_MODES,
     Step,
     plan_order,
     plan_steps,
@@ -122,7 +122,7 @@ class Tiling:
         """Bytes of workspace of a thread block."""
         return 0 if self.in_shared else self.buffers * self.buffer_elements * self.itemsize
 
-    def most_blocks(self, limits: DeviceLimits) -> int:
+    def max_blocks(self, limits: DeviceLimits) -> int:
         """Return how many thread blocks may run, where each needs workspace."""
         if self.in_shared:
             return 2**31 - 1
@@ -247,7 +247,7 @@ def _runs(
             after = math.prod(sizes[max(longer) + 1 :]) * inner
             joined = (
                 mode in (min(run) - 1, max(run) + 1)
-                and len(longer) <= MOST_FIXED_MODES
+                and len(longer) <= MAX_FIXED_MODES
                 and tiling.shared_bytes <= target
                 and (tiny or after <= width or width >= _COALESCED_WIDTH)
             )

@@ -16,7 +16,7 @@ import numpy as np
 from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import round_up
 
-MOST_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
+MAX_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
 _RUNTIME_TILE = 4
 # RuntimeStep
 STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
@@ -86,8 +86,8 @@ def k_tile(outputs: int, dtype: np.dtype[np.generic]) -> int:
 
     A tile takes one load of x and ``tile`` loads of the factor per term of the sum.
     """
-    most = 4 if dtype.kind == "c" else 8
-    return min(range(1, most + 1), key=lambda tile: (-(-outputs // tile) * (tile + 1), -tile))
+    maximum = 4 if dtype.kind == "c" else 8
+    return min(range(1, maximum + 1), key=lambda tile: (-(-outputs // tile) * (tile + 1), -tile))
 
 
 def plan_order(inputs: Sequence[int], outputs: Sequence[int]) -> list[int]:
@@ -108,7 +108,7 @@ def plan_steps(
 ) -> tuple[Step, ...]:
     """Return the steps of the modes in ``order``, all others keeping their input sizes."""
     sizes = list(inputs)
-    fixed = len(order) <= MOST_FIXED_MODES
+    fixed = len(order) <= MAX_FIXED_MODES
     steps = []
     for mode in order:
         before, after = math.prod(sizes[:mode]), math.prod(sizes[mode + 1 :])
@@ -120,7 +120,7 @@ def plan_steps(
 
 def has_fixed_steps(steps: Sequence[Step]) -> bool:
     """Whether the sizes of the steps are compiled into the kernel."""
-    return len(steps) <= MOST_FIXED_MODES
+    return len(steps) <= MAX_FIXED_MODES
 
 
 def steps_type(scalar: str, steps: Sequence[Step]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batchkron.cli.failure import CommandError
 
-_LONGEST_NAME = 255  # bytes, on all usual file systems
+_MAX_NAME_BYTES = 255  # bytes, on all usual file systems
 
 __all__ = ["check_name", "check_outputs"]
 
@@ -29,9 +29,9 @@ def check_name(what: str, path: Path) -> None:
     """
     if not path.name:
         raise CommandError(f"{what} is to go to {path}, which is a folder; give a file name.")
-    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+    if len(os.fsencode(path.name)) > _MAX_NAME_BYTES:
         raise CommandError(
-            f"{what} is to go to a file whose name has more than {_LONGEST_NAME} bytes, "
+            f"{what} is to go to a file whose name has more than {_MAX_NAME_BYTES} bytes, "
             f"{path.name[:40]}…; give a shorter one."
         )
 

@@ -28,7 +28,7 @@ from batchkron.solvers.evolution.plan import plan_run
 
 __all__ = ["converge"]
 
-_LEVELS_BY_DEFAULT = 4
+_DEFAULT_LEVELS = 4
 
 
 @click.command()
@@ -127,7 +127,7 @@ def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -
     chosen_problem(name, None, None, None, files=False)
     if levels is None:
         finest = gallery.get(name).level
-        levels = tuple(range(max(finest - _LEVELS_BY_DEFAULT + 1, 0), finest + 1))
+        levels = tuple(range(max(finest - _DEFAULT_LEVELS + 1, 0), finest + 1))
     settings["method"] = settings.pop("stepper")
     form = settings.pop("operator") or "auto"
     with usage_errors():

@@ -8,7 +8,7 @@ import click
 
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError
-from batchkron.cli.output.describe_file import glance
+from batchkron.cli.output.describe_file import describe_file
 from batchkron.cli.output.text import one_line, printable, table
 from batchkron.errors import ProblemFileError
 from batchkron.problems import Problem, load_problem
@@ -22,7 +22,7 @@ __all__ = ["check", "info"]
 def info(file: Path) -> None:
     """Show a problem, result or checkpoint file at a glance."""
     _check_there(file)
-    click.echo(table(glance(file, _load(file))))
+    click.echo(table(describe_file(file, _load(file))))
 
 
 @click.command()

@@ -14,7 +14,7 @@ import numpy as np
 from batchkron.backends import Tuning, backend_on, tuned_plans
 from batchkron.backends.cuda.runtime.kernel_cache import private_folder
 from batchkron.backends.cuda.tuning.search import RejectedError
-from batchkron.backends.cuda.tuning.tuning import MOST_CANDIDATES, MOST_SECONDS, Outcome
+from batchkron.backends.cuda.tuning.tuning import DEFAULT_CANDIDATES, DEFAULT_SECONDS, Outcome
 from batchkron.cli.arguments.parameters import positive_number
 from batchkron.cli.arguments.problem import chosen_problem, gallery_options
 from batchkron.cli.arguments.shapes import KronShape, kron_shapes
@@ -22,7 +22,7 @@ from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import one_line, plural, printable
-from batchkron.cli.running.warm_step import rehearse
+from batchkron.cli.running.warm_step import take_warm_up_step
 from batchkron.solvers import steppers
 from batchkron.spec.kron import KronSpec
 
@@ -64,14 +64,14 @@ _WIDTH = 10
 @click.option(
     "--seconds",
     type=float,
-    default=MOST_SECONDS,
+    default=DEFAULT_SECONDS,
     callback=positive_number,
     help="Look for so long at a shape; 120 by default.",
 )
 @click.option(
     "--candidates",
     type=click.IntRange(min=1),
-    default=MOST_CANDIDATES,
+    default=DEFAULT_CANDIDATES,
     help="Look at so many candidates of a shape; 10000 by default.",
 )
 @click.option("--again", is_flag=True, help="Search also what was searched before.")
@@ -119,7 +119,7 @@ def tune(
             if chosen is not None:
                 content = chosen.read(stepper, device)
                 with usage_errors((ValueError,)):
-                    rehearse(content, stepper or content.stepper.method)
+                    take_warm_up_step(content, stepper or content.stepper.method)
             for shape in shapes:
                 for dtype in dtypes or _DTYPES[:2]:
                     _build(shape, columns, np.dtype(dtype), device)

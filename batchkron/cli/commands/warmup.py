@@ -10,7 +10,7 @@ from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.output.problem_size import describe_size
 from batchkron.cli.output.text import plural, printable, table
-from batchkron.cli.running.warm_step import rehearse
+from batchkron.cli.running.warm_step import take_warm_up_step
 from batchkron.solvers import steppers
 
 __all__ = ["warmup"]
@@ -52,7 +52,7 @@ def warmup(
             folder = private_folder()
         method = content.stepper.method if stepper is None else stepper
         with usage_errors((ValueError,)):
-            rehearse(content, method)
+            take_warm_up_step(content, method)
     lost = sum(not is_kept(key) for key in kernels.compiled)
     if lost:
         raise CommandError(

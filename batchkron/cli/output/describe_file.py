@@ -15,12 +15,12 @@ from batchkron.problems.statement.text import named_values, size_of_state
 from batchkron.storage import Checkpoint, ResultFile, read_file
 from batchkron.storage.schema import json_of
 
-__all__ = ["glance"]
+__all__ = ["describe_file"]
 
 Rows = Iterator[tuple[str, str]]
 
 
-def glance(path: Path, content: Problem | ResultFile | Checkpoint) -> Rows:
+def describe_file(path: Path, content: Problem | ResultFile | Checkpoint) -> Rows:
     """Describe a file in rows of a name and a text.
 
     Parameters

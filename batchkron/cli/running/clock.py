@@ -16,7 +16,7 @@ from batchkron.problems import Problem, StepperSettings
 
 __all__ = ["KernelClock", "TimedProblem"]
 
-_MOST_EVENTS = 1024  # that are kept before their times are added up
+_MAX_PENDING_EVENTS = 1024  # timing events before their times are added up; chosen by hand
 
 
 class KernelClock:
@@ -54,7 +54,7 @@ class KernelClock:
         yield
         stop.record()
         self._events.append((start, stop))
-        if len(self._events) == _MOST_EVENTS:
+        if len(self._events) == _MAX_PENDING_EVENTS:
             self._add_events()
 
     @property

@@ -17,10 +17,10 @@ from batchkron.solvers.evolution.checkpoints import surroundings
 from batchkron.solvers.evolution.plan import Plan
 from batchkron.storage import Checkpoint, save_checkpoint
 
-__all__ = ["StateKeeper"]
+__all__ = ["EmergencyCheckpoint"]
 
 
-class StateKeeper:
+class EmergencyCheckpoint:
     """Knows a run's last good state, and writes it as a checkpoint where an exception ends the run.
 
     A context manager. Nothing is written for what is no `Exception`, such as a second Ctrl-C, nor
@@ -42,7 +42,7 @@ class StateKeeper:
         self._problem, self._plan, self._path, self._words = problem, plan, path, words
         self._state: tuple[EvolveState | Result, int, list[Any]] | None = None
 
-    def __enter__(self) -> StateKeeper:
+    def __enter__(self) -> EmergencyCheckpoint:
         return self
 
     def __exit__(
@@ -102,9 +102,9 @@ class StateKeeper:
         assert self._state is not None
         state, step, _ = self._state
         of = "" if self._plan.control else f" of {self._plan.steps}"
-        return f"step {step}{of}, t = {number(state.t, 8)}; {self.way_on()}"
+        return f"step {step}{of}, t = {number(state.t, 8)}; {self.resume_hint()}"
 
-    def way_on(self) -> str:
+    def resume_hint(self) -> str:
         """Return how to go on from the checkpoint that is there."""
         command = ["batchkron", "run", *_without_resume(self._words)]
         command += ["--resume", str(self._path)]

@@ -15,7 +15,7 @@ from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.problem_size import describe_size
 from batchkron.cli.output.text import number, one_line, printable
 from batchkron.cli.running.clock import TimedProblem
-from batchkron.cli.running.emergency_checkpoint import StateKeeper
+from batchkron.cli.running.emergency_checkpoint import EmergencyCheckpoint
 from batchkron.cli.running.files import RunFiles, plan_files
 from batchkron.cli.running.report import RunReport, errors_of
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
@@ -111,18 +111,18 @@ def execute(
         timed.assemble()
     if not options.allow_unstable:
         refuse_unstable_step(plan)
-    keeper = StateKeeper(problem, plan, files.checkpoint, words)
-    with StopOnSignal() as stop, keeper:
-        result, unwritten = _march(timed, plan, resumed, options, files, stop, keeper)
+    emergency = EmergencyCheckpoint(problem, plan, files.checkpoint, words)
+    with StopOnSignal() as stop, emergency:
+        result, unwritten = _march(timed, plan, resumed, options, files, stop, emergency)
         if unwritten is not None:
             print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
         if result.status.is_lost:
-            keeper.forget()
+            emergency.forget()
         else:
-            keeper.note(result, result.history)
+            emergency.note(result, result.history)
         stopped = result.status is EvolveStatus.STOPPED
         if stopped and not options.keeps_checkpoints:
-            keeper.save()
+            emergency.save()
         report = RunReport(
             problem,
             result,
@@ -136,12 +136,12 @@ def execute(
         )
         if report.completed:
             _write(report, options.force)
-            keeper.forget()
+            emergency.forget()
     if report.completed:
         _draw(report, options.force)
     elif stop.received is not None and stopped:
-        way_on = _way_on(keeper, unwritten, files)
-        print_line(f"batchkron: stopped by {stop.received.name}{way_on}", err=True)
+        resume_hint = _resume_hint(emergency, unwritten, files)
+        print_line(f"batchkron: stopped by {stop.received.name}{resume_hint}", err=True)
     else:
         print_line(f"batchkron: {one_line(result.message)}", err=True)
     exit_code = exit_code_of(result.status, stop)
@@ -150,12 +150,14 @@ def execute(
     return report, exit_code
 
 
-def _way_on(keeper: StateKeeper, unwritten: CheckpointError | None, files: RunFiles) -> str:
+def _resume_hint(
+    emergency: EmergencyCheckpoint, unwritten: CheckpointError | None, files: RunFiles
+) -> str:
     """Return where a stopped run is, and how to go on from there or from an earlier checkpoint."""
     if unwritten is None:
-        return f" after {keeper.advice()}"
+        return f" after {emergency.advice()}"
     is_there = unwritten.kept or files.checkpoint == files.resume
-    return f"; {keeper.way_on()}" if is_there else ""
+    return f"; {emergency.resume_hint()}" if is_there else ""
 
 
 def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
@@ -234,12 +236,12 @@ def _march(
     options: RunOptions,
     files: RunFiles,
     stop: StopOnSignal,
-    keeper: StateKeeper,
+    emergency: EmergencyCheckpoint,
 ) -> tuple[Result, CheckpointError | None]:
     """Take the steps; return the end, and what there is to say if its checkpoint is missing."""
 
     def after_step(state: EvolveState) -> bool:
-        keeper.note(state)
+        emergency.note(state)
         return stop(state)
 
     try:

@@ -24,7 +24,7 @@ __all__ = ["draw"]
 _FINEST_LEVEL = 9
 _SQUARE = 0.88
 _EDGE = 1.0
-_SMALLEST_PART = 1e-12  # of the largest block: below it is rounding
+_MIN_VISIBLE_NORM = 1e-12  # of a block relative to the largest; below it is rounding
 
 
 def draw(report: RunReport) -> Figure:
@@ -128,7 +128,7 @@ def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
     levels, norms = cells.levels[shown], cells.norms[shown]
     corners = _corners(levels, cells.positions[shown])
     largest = float(norms.max()) or 1.0
-    visible = norms > largest * _SMALLEST_PART
+    visible = norms > largest * _MIN_VISIBLE_NORM
     axes.add_collection(PolyCollection(list(corners[~visible]), facecolor="0.9"))
     if visible.any():
         blocks = PolyCollection(

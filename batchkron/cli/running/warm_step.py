@@ -6,12 +6,12 @@ from batchkron.arrays import array_module
 from batchkron.problems import Problem
 from batchkron.solvers import evolve, steppers
 
-__all__ = ["rehearse"]
+__all__ = ["take_warm_up_step"]
 
 _SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 
 
-def rehearse(problem: Problem, method: str) -> None:
+def take_warm_up_step(problem: Problem, method: str) -> None:
     """Do once what a run does again and again.
 
     Parameters

@@ -139,8 +139,8 @@ class BatchedSumFactorisation:
         if not self._host.size:
             return
         for shift in shifts:
-            least = np.abs(self._host + shift).min(axis=-1)
-            singular = least <= direct.negligible(self._factors, shift)
+            minimum = np.abs(self._host + shift).min(axis=-1)
+            singular = minimum <= direct.negligible(self._factors, shift)
             if singular.any():
                 index = tuple(map(int, np.argwhere(singular)[0]))
                 text = f" with the shift {shift}" if shift else ""

@@ -83,7 +83,7 @@ class KroneckerSum(ValuedOperator):
         batch_shape = batch_shape_of(self.factors)
         if any(factor.ndim > 2 for factor in self.factors):
             self._plan = chosen.sum_plan(self.factors)
-            self._apply_plain = getattr(self._plan, "apply", None)
+            self._apply_fast = getattr(self._plan, "apply", None)
         elif not self._hold_whole(chosen):
             self._products = [chosen.kron_product([factor]) for factor in self.factors]
         size = math.prod(self._sizes)
@@ -96,7 +96,7 @@ class KroneckerSum(ValuedOperator):
         """Take the backend's product with the whole sum for one system, if it has one."""
         self._whole = backend.kron_sum(self.factors)
         if self._whole is not None:
-            self._apply_plain = self._whole.apply
+            self._apply_fast = self._whole.apply
         return self._whole is not None
 
     @property

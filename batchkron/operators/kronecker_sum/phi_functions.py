@@ -16,8 +16,8 @@ from batchkron.spec.kron import Array, compute_dtype
 
 __all__ = ["PhiFunctions"]
 
-_SMALL = 0.5  # the norm that a Taylor series is used up to
-_TERMS = 16  # 0.5¹⁶ / 17! is below rounding
+_TAYLOR_NORM = 0.5  # of t A up to which a Taylor series is used
+_TAYLOR_TERMS = 16  # 0.5¹⁶ / 17! is below rounding
 
 
 class PhiFunctions:
@@ -57,7 +57,9 @@ class PhiFunctions:
         norm = abs(t) * sum(float(np.abs(f).sum(axis=0).max(initial=0)) for f in factors)
         if not math.isfinite(norm):
             raise ValueError(f"t A has the norm {norm}; expected finite factors and a finite t")
-        self._doublings = max(0, math.ceil(math.log2(norm / _SMALL))) if norm > _SMALL else 0
+        self._doublings = (
+            max(0, math.ceil(math.log2(norm / _TAYLOR_NORM))) if norm > _TAYLOR_NORM else 0
+        )
         self._small = 2.0**-self._doublings
         self._operator = operator.to(device)
         scaled = [scipy.linalg.expm(t * self._small * factor) for factor in factors]
@@ -115,7 +117,7 @@ class PhiFunctions:
         """Return φ_j(z) v for j = 1 … order, z = t A / 2^s."""
         power = vector
         values = [vector / math.factorial(j) for j in range(1, order + 1)]
-        for m in range(1, _TERMS + 1):
+        for m in range(1, _TAYLOR_TERMS + 1):
             power = (self._operator @ power) * (self._t * self._small)
             values = [v + power / math.factorial(m + j) for j, v in enumerate(values, start=1)]
         return values

@@ -14,10 +14,11 @@ from batchkron.operators.sparse_grid.spec import BlockMatrix
 
 __all__ = ["extended"]
 
-_MOST_ADDED = 1 << 22  # cells, or what is below, in cells for each of the grid's
-_MOST_ADDED_PER_CELL = 8
+# Cells that sweeps may add to a grid: the first number, or the second times its cells if larger.
+_MAX_ADDED_CELLS = 1 << 22
+_MAX_ADDED_PER_CELL = 8
 _PORTION = 1 << 20  # joined cells that are looked at in one go
-_LARGEST_LABEL = 1 << 62
+_MAX_LABEL = 1 << 62
 
 
 def extended(
@@ -84,7 +85,7 @@ class _Growth:
         self._matrices = matrices
         self._coarser_ones: dict[tuple[int, int, Part], tuple[Ids, Ids]] = {}
         self._added = self._grid[:0]
-        self._most = max(_MOST_ADDED, _MOST_ADDED_PER_CELL * len(cells))
+        self._max_cells = max(_MAX_ADDED_CELLS, _MAX_ADDED_PER_CELL * len(cells))
 
     def added(self) -> Ids:
         """Return the cells that were collected, (count, modes)."""
@@ -164,9 +165,9 @@ class _Growth:
             self._check(word, len(self._added))
 
     def _check(self, word: Word, count: int) -> None:
-        if count > self._most:
+        if count > self._max_cells:
             raise ValueError(
-                f"sweeps of terms[{word.term}] may pass through more than {self._most} cells "
+                f"sweeps of terms[{word.term}] may pass through more than {self._max_cells} cells "
                 f"that the grid of {len(self._grid)} lacks; close the grid downward (a "
                 f"SparseGrid's closed()), or use a BatchedKron (a Problem's form 'batch')"
             )
@@ -186,7 +187,7 @@ class _Growth:
         labels, count = np.zeros(len(cells), dtype=np.int64), 1
         for mode in modes:
             width = len(self._indices[mode])
-            if count * width > _LARGEST_LABEL:  # of what is there only
+            if count * width > _MAX_LABEL:  # of what is there only
                 distinct, labels = np.unique(labels, return_inverse=True)
                 count = len(distinct)
             labels = labels * width + cells[:, mode]
@@ -194,12 +195,12 @@ class _Growth:
         return labels
 
 
-def _portions(counts: Ids, most: int) -> Iterator[slice]:
+def _portions(counts: Ids, maximum: int) -> Iterator[slice]:
     """Cut a list so that the counts of each portion add up to a limit, or it is one entry."""
     stops = np.cumsum(counts)
     begin = 0
     while begin < len(counts):
         before = stops[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(stops, before + most, side="right")))
+        end = max(begin + 1, int(np.searchsorted(stops, before + maximum, side="right")))
         yield slice(begin, end)
         begin = end

@@ -163,7 +163,7 @@ class SparseGridOperator(BlockOperator):
         self._input_shape = self._output_shape = shape
         self.num_added_cells = num_added
         super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
-        self._apply_plain = self._program.apply_plain
+        self._apply_fast = self._program.apply_fast
 
     def on_grid(self, grid: Any, *, extend: bool = True) -> SparseGridOperator:
         """Return the operator of the same terms on another grid, such as a refined one.

@@ -104,7 +104,7 @@ class SweepProgram:
         How many multiply-adds a run takes on one vector.
     num_edges : int
         How many pairs of cells the sweeps hold.
-    apply_plain : callable, optional
+    apply_fast : callable, optional
         A quick `apply` of plans on a device.
     """
 
@@ -121,7 +121,7 @@ class SweepProgram:
         self.num_edges = listed.num_edges
         self._backend = backend()
         self._plan = self._backend.sweep_plan(listed, self._matrices(spec))
-        self.apply_plain = getattr(self._plan, "apply", None)
+        self.apply_fast = getattr(self._plan, "apply", None)
         self._steps.clear()  # the plan has its own copy
 
     def _matrices(self, spec: SweepSpec) -> list[Array]:

@@ -19,7 +19,8 @@ __all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps", "passed"]
 Letter: TypeAlias = tuple[int, int]  # mode, matrix
 Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
 
-_MOST_MASK_BYTES = 1 << 32  # of all stages: terms of six modes have less than 200
+# Bytes of the masks of all stages, a limit of their number: terms of six modes have less than 200.
+_MAX_MASK_BYTES = 1 << 32
 
 
 class _Union(NamedTuple):
@@ -133,7 +134,7 @@ def needed_sweeps(
     """
     tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
     inside = np.arange(len(hull)) < num_cells
-    return _Stages(max(1, _MOST_MASK_BYTES // (2 * len(hull)))).stage(tree, inside, inside)
+    return _Stages(max(1, _MAX_MASK_BYTES // (2 * len(hull)))).stage(tree, inside, inside)
 
 
 def passed(stage: Stage) -> Mask:
@@ -212,8 +213,8 @@ def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
 class _Stages:
     """Makes stages, up to a number of them."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, maximum: int) -> None:
+        self._left = maximum
 
     def stage(self, node: _Node, given: Mask, wanted: Mask) -> Stage:
         """Return what makes the wanted cells of the result from the given ones of a vector.

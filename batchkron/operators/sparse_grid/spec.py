@@ -17,7 +17,7 @@ from batchkron.spec.kron import Array, compute_dtype, read_only_copies
 
 __all__ = ["BlockMatrix", "SweepSpec", "checked_cells", "sweep_spec"]
 
-_MOST_CELLS = 1 << 52  # beyond, levels are not exact
+_MAX_CELLS = 1 << 52  # beyond, levels are not exact
 
 
 class BlockMatrix(NamedTuple):
@@ -137,7 +137,7 @@ def checked_cells(given: ArrayLike) -> Ids:
         raise ValueError(
             f"cells have shape {cells.shape}; expected (cells, modes), at least one of each"
         )
-    wrong = np.argwhere((cells < 0) | (cells >= _MOST_CELLS))
+    wrong = np.argwhere((cells < 0) | (cells >= _MAX_CELLS))
     if wrong.size:
         row, axis = wrong[0]
         raise IndexError(f"cells[{row}, {axis}] is {cells[row, axis]}; expected 0 … 2^52 - 1")
@@ -195,7 +195,7 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
             )
         if ids.dtype.kind not in "iu" and ids.size:
             raise TypeError(f"{name}.{part} has dtype {ids.dtype}; expected integers")
-        wrong = np.flatnonzero((ids < 0) | (ids >= _MOST_CELLS))
+        wrong = np.flatnonzero((ids < 0) | (ids >= _MAX_CELLS))
         if wrong.size:
             raise IndexError(f"{name}.{part}[{wrong[0]}] is {ids[wrong[0]]}; expected 0 … 2^52 - 1")
         ends.append(_own(ids, np.dtype(np.int64), given))

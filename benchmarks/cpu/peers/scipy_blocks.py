@@ -13,7 +13,7 @@ from benchmarks.cpu.contenders import Contender, Peer
 from benchmarks.cpu.data import BatchData
 from benchmarks.cpu.shapes import Batch
 
-LARGEST_BLOCK = 16
+MAX_BLOCK_SIZE = 16
 
 
 class SciPyBlocks(Peer):
@@ -29,7 +29,7 @@ class SciPyBlocks(Peer):
     def batch(self, data: BatchData) -> Iterable[Contender]:
         """One product of a sparse matrix and a vector."""
         shape = data.shape
-        if shape.block > LARGEST_BLOCK or shape.only is not None:
+        if shape.block > MAX_BLOCK_SIZE or shape.only is not None:
             return
         blocks = np.ones((shape.products, 1, 1), data.dtype)
         for pool, ids in zip(data.pools, data.ids.T, strict=True):

@@ -13,11 +13,12 @@
 
 namespace batchkron {
 
-// `crew` groups of warps, one for each result of the split mode, share the products of an output;
-// `outputs` are a thread block's. `chunk` entries of the H mode are loaded at a time.
-template <int crew_, int outputs_, int chunk_>
+// `teams_per_output` teams share the products of an output; a team has a warp for each result of
+// the split mode. `outputs` are a thread block's. `chunk` entries of the H mode are loaded at a
+// time.
+template <int teams_per_output_, int outputs_, int chunk_>
 struct UnitCut {
-  static constexpr int crew = crew_, outputs = outputs_, chunk = chunk_;
+  static constexpr int teams_per_output = teams_per_output_, outputs = outputs_, chunk = chunk_;
 };
 
 // The matrix of the H mode of a product, in shared memory of the warp: two of them in turn. Rows are
@@ -86,8 +87,10 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
                                 bool active, double* memory, UnitLane lane,
                                 const double (&sums)[n][halves][2 * halves]) {
   using Multiply = UnitMultiply<Slow, Fast>;
-  constexpr int crew = Cut::crew, slice = Slow::outputs * Fast::outputs, size = split * n * slice;
-  const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % crew;
+  constexpr int teams_per_output = Cut::teams_per_output;
+  constexpr int slice = Slow::outputs * Fast::outputs, size = split * n * slice;
+  constexpr int output_threads = teams_per_output * split * 32;
+  const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % teams_per_output;
   // calls visit(i, sum) with the place in the output block of each of the lane's sums
   const auto each_sum = [&](auto visit) {
 #pragma unroll
@@ -107,35 +110,36 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
     sum *= a.alpha;
     target[i] = T(a.accumulate ? target[i] + sum : sum);
   };
-  if constexpr (crew == 1) {
+  if constexpr (teams_per_output == 1) {
     if (active) each_sum(write);
     __syncwarp();  // the staged matrices have been read
   } else {
-    double* const parts = memory + warp / (crew * split) * crew * size;
+    double* const parts = memory + warp / (teams_per_output * split) * teams_per_output * size;
     __syncthreads();  // the staged matrices have been read
     each_sum([&](int i, double sum) { parts[member * size + i] = sum; });
     __syncthreads();
-    for (int i = threadIdx.x % (crew * split * 32); active && i < size; i += crew * split * 32) {
+    for (int i = threadIdx.x % output_threads; active && i < size; i += output_threads) {
       double sum = parts[i];
 #pragma unroll
-      for (int other = 1; other < crew; ++other) sum += parts[other * size + i];
+      for (int other = 1; other < teams_per_output; ++other) sum += parts[other * size + i];
       write(i, sum);
     }
     __syncthreads();  // the sums have been read
   }
 }
 
-// A group of warps takes each crew-th product of its output and adds them in their order; then the
-// groups' sums are added in the order of the groups. While a chunk is multiplied, the next one is on
-// its way to registers, and so are the next product's matrices.
+// A team takes each teams_per_output-th product of its output and adds them in their order; then
+// the teams' sums are added in the order of the teams. While a chunk is multiplied, the next one is
+// on its way to registers, and so are the next product's matrices.
 template <class T, class Layout, class Cut, bool short_ids, class Split, class H, class Slow,
           class Fast>
-__global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
+__global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::outputs)
     batched_units(const RegisterBatchArguments<T, Layout::steps> a) {
   wait_for_earlier_kernels();
   using Record = HeldRecord<Layout::steps, short_ids>;
   using Factors = PoolFactors<T, Layout, Record, false>;
-  constexpr int crew = Cut::crew, split = Split::n, chunk = Cut::chunk, chunks = H::n / chunk;
+  constexpr int teams_per_output = Cut::teams_per_output, split = Split::n;
+  constexpr int chunk = Cut::chunk, chunks = H::n / chunk;
   constexpr int halves = Slow::halves, slice = Slow::inputs * Fast::inputs;
   constexpr int part_size = H::n * slice;
   constexpr int stride = chunk > 1 ? 2 : 1;  // slices at a time
@@ -148,14 +152,15 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
 
   const int warp = threadIdx.x / 32, thread = threadIdx.x % 32, part = warp % split;
   const UnitLane lane{thread / 4, thread % 4};
-  const Index output = Index(blockIdx.x) * Cut::outputs + warp / (crew * split);
+  const Index output = Index(blockIdx.x) * Cut::outputs + warp / (teams_per_output * split);
   const bool active = output < a.num_outputs;
-  const Index begin = active ? a.starts[output] + warp / split % crew : 0;
-  const int count = active ? int((a.starts[output + 1] - begin + crew - 1) / crew) : 0;
+  const Index begin = active ? a.starts[output] + warp / split % teams_per_output : 0;
+  const Index left = active ? a.starts[output + 1] - begin : 0;
+  const int count = active ? int((left + teams_per_output - 1) / teams_per_output) : 0;
   const bool weighted = !*a.unit_weights;
   const int* const list = a.list + begin * Record::size;
   const auto record_of = [&](int round) {
-    return Record::load(list + Index(round < count ? round : 0) * crew * Record::size);
+    return Record::load(list + Index(round < count ? round : 0) * teams_per_output * Record::size);
   };
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
@@ -216,7 +221,8 @@ __global__ void __launch_bounds__(32 * Cut::crew* Split::n* Cut::outputs)
       const auto add_product = [&](int round, auto turn) {
         Multiply multiply(slow, fast);
         if (weighted)
-          multiply.scale(a.weights[system * a.weight_system + begin + Index(round) * crew], lane);
+          multiply.scale(
+              a.weights[system * a.weight_system + begin + Index(round) * teams_per_output], lane);
         double own[split];
 #pragma unroll
         for (int c = 0; c < split; ++c) own[c] = shares[c];

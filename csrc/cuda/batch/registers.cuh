@@ -112,21 +112,23 @@ struct LastPass<Pass> {
   using Type = Pass;
 };
 
-// How threads are cut: `team` of them evaluate a product; `crew` teams of each thread block of a
-// cluster share the products of one output; `group` threads, a warp or one larger team, copy
-// together. `stages` products of a team are on their way at a time. `pitch`: bytes of one product in
-// shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
-template <int team_, int crew_, int cluster_, int block_, int stages_, int pitch_, int exchange_>
+// How threads are cut: `team` of them evaluate a product; `teams_per_output` teams of each thread
+// block of a cluster share the products of one output; `group` threads, a warp or one larger team,
+// copy together. `stages` products of a team are on their way at a time. `pitch`: bytes of one
+// product in shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
+template <int team_, int teams_per_output_, int cluster_, int block_, int stages_, int pitch_,
+          int exchange_>
 struct RegisterCut {
-  static constexpr int team = team_, crew = crew_, cluster = cluster_, block = block_;
+  static constexpr int team = team_, teams_per_output = teams_per_output_;
+  static constexpr int cluster = cluster_, block = block_;
   static constexpr int stages = stages_;
   static constexpr int pitch = pitch_, exchange = exchange_;
   static constexpr int group = team <= 32 ? 32 : block;
   static constexpr int products = group / team;  // of a group at a time
   static constexpr int groups = block / group;
   static constexpr int teams = groups * products;
-  static constexpr int outputs = teams / crew;  // of a thread block at a time
-  static constexpr bool crew_in_group = products % crew == 0;
+  static constexpr int outputs = teams / teams_per_output;  // of a thread block at a time
+  static constexpr bool output_in_group = products % teams_per_output == 0;
   static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes of teams
 
   __device__ static void sync_group() {
@@ -142,8 +144,8 @@ struct RegisterCut {
     else
       __syncthreads();
   }
-  __device__ static void sync_crew() {
-    if constexpr (crew_in_group)
+  __device__ static void sync_output_teams() {
+    if constexpr (output_in_group)
       sync_group();
     else
       __syncthreads();
@@ -215,13 +217,13 @@ struct GroupMemory {
   // How many threads copy one of `chunks` chunks together: few copies, and few products in each.
   static constexpr int sharing(int chunks) {
     int best = 1;
-    long long least = 1ll << 60;
+    long long minimum = 1ll << 60;
     for (int threads = 1; threads <= Cut::group; threads *= 2) {
       const int at_once = Cut::group / threads;
       const long long copies = 1ll * ((Cut::products + at_once - 1) / at_once) *
                                ((chunks + threads - 1) / threads);
       const long long cost = copies * (8 + (at_once < Cut::products ? at_once : Cut::products));
-      if (cost <= least) best = threads, least = cost;
+      if (cost <= minimum) best = threads, minimum = cost;
     }
     return best;
   }
@@ -270,7 +272,7 @@ struct GroupMemory {
   }
 };
 
-// The crews of a cluster's blocks compute one output: their teams take the products in turn, each
+// Teams of all blocks of a cluster compute one output: they take the products in turn, each
 // adds its own in their order in registers, and the sums are added in the order of the teams, then
 // of the blocks: the same bits from run to run. Copies run ahead of the arithmetic by `stages` - 1
 // rounds, those of the list by twice that.
@@ -279,20 +281,20 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
   using Record = ListRecord<Layout::steps, short_ids>;
   using Memory = GroupMemory<T, Layout, Cut, Record>;
   using Last = typename LastPass<Pass...>::Type;
-  constexpr int team = Cut::team, crew = Cut::crew, ahead = Cut::stages - 1;
-  constexpr int sharing = crew * Cut::cluster;  // teams of an output
+  constexpr int team = Cut::team, teams_per_output = Cut::teams_per_output, ahead = Cut::stages - 1;
+  constexpr int sharing = teams_per_output * Cut::cluster;  // teams of an output
   constexpr int items = (Last::Spread::size + team - 1) / team, held = Last::Held::outputs;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
   const int lane = threadIdx.x % Cut::group, group = threadIdx.x / Cut::group;
   const bool idle = Cut::products * team < Cut::group && lane >= Cut::products * team;
   const int slot = idle ? 0 : lane / team, rank = lane % team;
-  const int place = group * Cut::products + slot, member = place % crew;
+  const int place = group * Cut::products + slot, member = place % teams_per_output;
   const Memory memory{shared_memory + group * Memory::bytes};
   const int peer = blockIdx.x % Cut::cluster;
-  const Index output = Index(blockIdx.x / Cut::cluster) * Cut::outputs + place / crew;
-  const bool active = !idle && place / crew < Cut::outputs && output < a.num_outputs;
-  const Index begin = active ? a.starts[output] + peer * crew + member : 0;
+  const Index output = Index(blockIdx.x / Cut::cluster) * Cut::outputs + place / teams_per_output;
+  const bool active = !idle && place / teams_per_output < Cut::outputs && output < a.num_outputs;
+  const Index begin = active ? a.starts[output] + peer * teams_per_output + member : 0;
   const Index count = active ? a.starts[output + 1] - begin : 0;
   int rounds = count > 0 ? int((count + sharing - 1) / sharing) : 0;
   if constexpr (Cut::group == 32) rounds = int(__reduce_max_sync(0xffffffffu, unsigned(rounds)));
@@ -367,7 +369,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
           store_held<T, typename Last::Held, typename Last::Spread>(
               memory.product(0, slot), rank + i * team, sums + i * held);
     }
-    Cut::sync_crew();
+    Cut::sync_output_teams();
     const int first = place - member;
     const auto part_of = [&](int other) {
       const Memory its{shared_memory + other / Cut::products * Memory::bytes};
@@ -379,9 +381,10 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
       target[i] = a.accumulate ? add(target[i], sum) : sum;
     };
     if (active)
-      for (int i = member * team + rank; i < Layout::output; i += crew * team) {
+      for (int i = member * team + rank; i < Layout::output; i += teams_per_output * team) {
         T sum = part_of(first)[i];
-        for (int other = first + 1; other < first + crew; ++other) sum = add(sum, part_of(other)[i]);
+        for (int other = first + 1; other < first + teams_per_output; ++other)
+          sum = add(sum, part_of(other)[i]);
         if constexpr (Cut::cluster == 1)
           write(i, sum);
         else
@@ -390,7 +393,8 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
     if constexpr (Cut::cluster > 1) {
       sync_cluster();
       if (active)
-        for (int i = (peer * crew + member) * team + rank; i < Layout::output; i += sharing * team) {
+        for (int i = (peer * teams_per_output + member) * team + rank; i < Layout::output;
+             i += sharing * team) {
           T sum = *of_block(part_of(first) + i, 0);
 #pragma unroll
           for (int other = 1; other < Cut::cluster; ++other)
@@ -399,23 +403,23 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
         }
       sync_cluster();  // others have read the sums
     } else {
-      Cut::sync_crew();
+      Cut::sync_output_teams();
     }
   }
 }
 
-template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
+template <class T, class Layout, class Cut, int min_blocks, bool short_ids, bool identities,
           class... Pass>
-__global__ void __launch_bounds__(Cut::block, least_blocks)
+__global__ void __launch_bounds__(Cut::block, min_blocks)
     batched_registers(const RegisterBatchArguments<T, Layout::steps> a) {
   wait_for_earlier_kernels();
   add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
 }
 
 // The same with several blocks for an output.
-template <class T, class Layout, class Cut, int least_blocks, bool short_ids, bool identities,
+template <class T, class Layout, class Cut, int min_blocks, bool short_ids, bool identities,
           class... Pass>
-__global__ void BATCHKRON_CLUSTER(Cut::cluster) __launch_bounds__(Cut::block, least_blocks)
+__global__ void BATCHKRON_CLUSTER(Cut::cluster) __launch_bounds__(Cut::block, min_blocks)
     batched_registers_cluster(const RegisterBatchArguments<T, Layout::steps> a) {
   wait_for_earlier_kernels();
   add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);

@@ -147,14 +147,14 @@ constexpr int values_left() {
 // The warps of an output take its products in turn, each thread adds its slices' parts in their
 // order; the sums of lanes and then of warps are added in a fixed order: the same bits from run to
 // run. Products have no barriers among them.
-template <class T, class Slices, class Cut, int least_blocks, bool short_ids, bool identities,
+template <class T, class Slices, class Cut, int min_blocks, bool short_ids, bool identities,
           class Held, class Exchanged>
-__global__ void __launch_bounds__(Cut::block, least_blocks)
+__global__ void __launch_bounds__(Cut::block, min_blocks)
     batched_slices(const RegisterBatchArguments<T, Slices::steps> a) {
   wait_for_earlier_kernels();
   using Record = HeldRecord<Slices::steps, short_ids>;
   using Factors = PoolFactors<T, Slices, Record, identities>;
-  constexpr int batch = Cut::batch, crew = Cut::warps * Slices::products;
+  constexpr int batch = Cut::batch, teams_per_output = Cut::warps * Slices::products;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, member = warp % Cut::warps;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
   const int* const list = a.list + (begin + place) * Record::size;
   const bool weighted = !*a.unit_weights;
   const auto record_of = [&](int round) {
-    const int b = round * crew;
+    const int b = round * teams_per_output;
     return place + b < count && !idle ? Record::load(list + Index(b) * Record::size)
                                       : Record::none();
   };
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
     T sums[Slices::sums] = {};
     const auto weight_of = [&](const Record& record, int round) {
       const Index first = Cut::padded ? a.starts[output] : begin;
-      const Index b = first + place + round * crew;
+      const Index b = first + place + round * teams_per_output;
       return record.input() >= 0 ? a.weights[system * a.weight_system + b] : T{};
     };
     const auto add_product = [&](const Record& record, T weight) {
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(Cut::block, least_blocks)
       });
     };
 
-    for (int round = 0; round * crew < count; round += batch) {
+    for (int round = 0; round * teams_per_output < count; round += batch) {
       Record next[batch];
 #pragma unroll
       for (int i = 0; i < batch; ++i) next[i] = record_of(round + batch + i);

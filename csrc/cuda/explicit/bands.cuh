@@ -156,16 +156,16 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
       write_ends<elements>(a, b, out, x.total, head);
 
     const Size begin = group * repeats;
-    const Offset most = Offset(repeats < bands - begin ? repeats : bands - begin);
+    const Offset limit = Offset(repeats < bands - begin ? repeats : bands - begin);
     Held held[words];
-    Offset live[words], least = most;
+    Offset live[words], minimum = limit;
 #pragma unroll
     for (int u = 0; u < words; ++u) {
       const Size word = first + u * threads, end = head + (word + 1) * elements;
       // bands in which all elements of the word lie in the slice
       const Offset ends = Offset(whole - begin) + (end <= rest) - (end > band_elements + rest);
-      live[u] = word >= Size(x.words) ? 0 : ends < most ? ends : most;
-      least = least < live[u] ? least : live[u];
+      live[u] = word >= Size(x.words) ? 0 : ends < limit ? ends : limit;
+      minimum = minimum < live[u] ? minimum : live[u];
       if (live[u] > 0) held[u].read(x, b.data, end - elements);
     }
     const Index step = x.a_band, out_step = x.out_band;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
     T* target = out + begin * out_step + (head + first * elements);
     Offset done = 0;
 #pragma unroll 1
-    for (; done + batch <= least; done += batch) {
+    for (; done + batch <= minimum; done += batch) {
       T values[batch][words][entries];
 #pragma unroll
       for (int q = 0; q < batch; ++q)
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
       target += batch * out_step;
     }
 #pragma unroll 1
-    for (; done < most; ++done) {
+    for (; done < limit; ++done) {
 #pragma unroll
       for (int u = 0; u < words; ++u) {
         if (done >= live[u]) continue;

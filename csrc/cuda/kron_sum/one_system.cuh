@@ -26,7 +26,7 @@ struct SystemSum {
   static constexpr int elements = (sizes * ...);
   static constexpr int held = (elements + threads - 1) / threads;  // elements of a thread
   static constexpr int matrix_elements = ((sizes * sizes) + ...);
-  static constexpr int kMostUnrolled = 128;  // multiply-adds
+  static constexpr int kMaxUnrolled = 128;  // multiply-adds
 
   static constexpr int size(int mode) {
     const int all[] = {sizes...};
@@ -63,7 +63,7 @@ struct SystemSum {
   static void multiply(const T* matrices, const T* x, T (&y)[held]) {
     constexpr int n = size(mode), stride = behind(mode);
     constexpr bool one_row = threads % (stride * n) == 0;  // all elements of a thread have one
-    constexpr int wanted = kMostUnrolled / held;
+    constexpr int wanted = kMaxUnrolled / held;
     constexpr int unrolled = n <= wanted ? n : wanted > 0 ? wanted : 1;
     const T* const matrix = matrices + begin(mode);
     int row[held], first[held];

@@ -15,7 +15,7 @@
 namespace batchkron {
 namespace device {
 
-constexpr int kHeld = 4;  // elements of a vector that a thread holds
+constexpr int kThreadElements = 4;  // elements of a vector that a thread holds
 // Threads that share the elements of a vector; as many more share the basis in the inner products,
 // and hold fewer elements in the corrections.
 constexpr int kRow = 256;
@@ -63,7 +63,7 @@ struct SmallArrays {
 };
 
 // Adds a_k = q_k* u and c_k = q_k* w for k < column, |u|^2, u* w and |w|^2 over a part of a system,
-// to room[0 … count) for all threads after the call. A warp takes 32 kHeld elements at a time, of
+// to room[0 … count) for all threads after the call. A warp takes 32 kThreadElements at a time of
 // its share of the basis where there are more threads than kRow, and adds what it finds to sums of
 // its own, (warps, count) of them in `room`.
 template <class T, int threads>
@@ -81,28 +81,28 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
   const T* const u = at.slot(gmres::Basis, j);
   const T* const w = at.slot(gmres::Basis, j + 1);
   double last[2 + reals] = {};
-  const Index stride = a.parts * row * 32 * kHeld;
-  for (Index tile = (part * row + warp() % row) * 32 * kHeld; tile < a.n; tile += stride) {
-    Value<T> held_u[kHeld], held_w[kHeld];
-    for (int e = 0; e < kHeld; ++e) {
+  const Index step = 32 * kThreadElements, stride = a.parts * row * step;
+  for (Index tile = (part * row + warp() % row) * step; tile < a.n; tile += stride) {
+    Value<T> held_u[kThreadElements], held_w[kThreadElements];
+    for (int e = 0; e < kThreadElements; ++e) {
       const Index i = tile + e * 32 + lane();
       held_u[e] = at.load(u, i, a.n);
       held_w[e] = at.load(w, i, a.n);
     }
-    Value<T> q[together][kHeld];
+    Value<T> q[together][kThreadElements];
     const auto ask = [&](Index k) {
 #pragma unroll
       for (int s = 0; s < together; ++s) {
         const T* const p = at.slot(gmres::Basis, k + s);
-        for (int e = 0; e < kHeld; ++e)
+        for (int e = 0; e < kThreadElements; ++e)
           q[s][e] = at.load(p, tile + e * 32 + lane(), k + s < j ? a.n : 0);
       }
     };
     constexpr bool early = reals == 1;  // complex ones would take too many registers
     if constexpr (early) ask(share * together);  // on their way while u and w come
-    for (int e = 0; e < kHeld; ++e) held_w[e] = times(unit, held_w[e]);
+    for (int e = 0; e < kThreadElements; ++e) held_w[e] = times(unit, held_w[e]);
     const ElementCursor<T> ends{nullptr, 0, last};
-    for (int e = 0; e < kHeld && share == 0; ++e) {
+    for (int e = 0; e < kThreadElements && share == 0; ++e) {
       ends.add_real_product(0, held_u[e], held_u[e]);
       ends.add_product(1, held_u[e], held_w[e]);
       ends.add_real_product(1 + reals, held_w[e], held_w[e]);
@@ -113,7 +113,7 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
 #pragma unroll
       for (int s = 0; s < together; ++s) {
         const ElementCursor<T> both{nullptr, 0, found + 2 * reals * s};
-        for (int e = 0; e < kHeld; ++e) {
+        for (int e = 0; e < kThreadElements; ++e) {
           both.add_product(0, q[s][e], held_u[e]);
           both.add_product(reals, q[s][e], held_w[e]);
         }
@@ -157,8 +157,8 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
   T* const u = at.slot(gmres::Basis, j);
   T* const w = at.slot(gmres::Basis, j + 1);
   double sum[1] = {};
-  constexpr int held = threads > kRow ? kHeld * kRow / threads : kHeld;
-  constexpr int together = 4 * kHeld / (held * Field<T>::reals);  // loads under way
+  constexpr int held = threads > kRow ? kThreadElements * kRow / threads : kThreadElements;
+  constexpr int together = 4 * kThreadElements / (held * Field<T>::reals);  // loads under way
   const Index slots = a.systems * a.n;  // elements from a vector of the basis to the next one
   const Index stride = a.parts * threads * held;
   for (Index tile = part * threads * held; tile < a.n; tile += stride) {

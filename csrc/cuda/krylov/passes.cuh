@@ -40,7 +40,7 @@ constexpr bool kDescends<BicgstabTurn<T>> = true;
 template <class Pass, int threads, class T>
 void do_elements(const KrylovArguments<T>& a, Index system, Index first, Index stride,
                  double* room) {
-  static_assert(Pass::sums <= kMostSums, "the launch has room for so many");
+  static_assert(Pass::sums <= kMaxSums, "the launch has room for so many");
   const typename Pass::Coefficients coefficients(System<T>{a, system});
   constexpr int sums = Pass::sums ? Pass::sums : 1;
   T* vectors[kVectors];

@@ -46,7 +46,7 @@ template <class Pass, int... order>
 struct Do {
   template <class T, class Sum, int count>
   static void run(Place<T, Sum, count>& place) {
-    static_assert(Pass::sums <= kMostSums, "the launch has room for so many");
+    static_assert(Pass::sums <= kMaxSums, "the launch has room for so many");
     __syncthreads();  // the scalars that the stage before left
     const System<T> system{place.arguments, Index(blockIdx.x)};
     if (!passes(Pass::gate, system.status())) return;

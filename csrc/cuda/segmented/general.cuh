@@ -30,14 +30,14 @@ struct SegmentColumn {
   template <class Mode, int threads>
   __device__ static constexpr int at_once() {
     constexpr int bytes = threads > 512 ? 64 : 160;
-    constexpr int most = bytes / ((width + Mode::items) * int(sizeof(T)));
-    return most < 1 ? 1 : most < Mode::C ? most : Mode::C;
+    constexpr int limit = bytes / ((width + Mode::items) * int(sizeof(T)));
+    return limit < 1 ? 1 : limit < Mode::C ? limit : Mode::C;
   }
 };
 
-// How many nodes have crews of how many teams: the largest crews first, each kind half as large as
-// the one before.
-constexpr int most_crew_kinds = 5;
+// Nodes are counted by the number of teams that share each: the largest number first, then half of
+// it, and so on down to one.
+constexpr int num_team_counts = 5;  // 16, 8, 4, 2, 1
 
 // How threads are cut: `team` of them add edges of a node, `teams` are in a thread block. A result
 // has `width` neighbouring columns of the innermost axis, 1 where that has one. in_shared: between
@@ -46,7 +46,8 @@ template <int team_, int teams_, int width_, bool in_shared_>
 struct SegmentCut {
   static constexpr int team = team_, teams = teams_, width = width_, block = team * teams;
   static constexpr bool in_shared = in_shared_;
-  static constexpr int largest_crew = teams >> most_crew_kinds ? 1 << (most_crew_kinds - 1) : teams;
+  static constexpr int max_teams_per_node =
+      teams >> num_team_counts ? 1 << (num_team_counts - 1) : teams;
   static_assert(block <= 256 || (team > 32 && teams <= 8), "barriers have numbers up to 15");
 
   // The lanes of this warp that are among this thread's `threads`, a power of two.
@@ -62,13 +63,14 @@ struct SegmentCut {
       asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(team) : "memory");
   }
   // The teams that share a node.
-  __device__ static void sync_crew(int index, int crew) {
-    if (crew == 1)
+  __device__ static void sync_node_teams(int index, int teams_per_node) {
+    if (teams_per_node == 1)
       sync_team(index);
-    else if (team * crew <= 32)
-      __syncwarp(lanes(team * crew));
+    else if (team * teams_per_node <= 32)
+      __syncwarp(lanes(team * teams_per_node));
     else
-      asm volatile("bar.sync %0, %1;" ::"r"(9 + index / crew), "r"(team * crew) : "memory");
+      asm volatile("bar.sync %0, %1;" ::"r"(9 + index / teams_per_node), "r"(team * teams_per_node)
+                   : "memory");
   }
 };
 
@@ -81,8 +83,8 @@ struct alignas(8) SegmentEdge {
 // Edges of node i and mode m: starts[i * modes + m] to starts[i * modes + m + 1] - 1. Node i makes
 // block targets[i] of y, or of scratch, from num_outputs on, which no edge of this launch reads. Of
 // y's blocks alone: they are scaled by alpha, and overwritten unless `accumulate`. Any element's
-// alignment will do for x and y; what is overwritten is never read. Nodes of one kind of crew follow
-// those of the kind before.
+// alignment will do for x and y; what is overwritten is never read. Nodes are sorted by the number
+// of teams that share them, the largest first.
 template <class T, class Edge = SegmentEdge>
 struct SegmentedArguments {
   const T* x;
@@ -93,7 +95,7 @@ struct SegmentedArguments {
   const int* targets;
   const T* matrices;  // 16-byte aligned
   Index nodes;
-  Index crews[most_crew_kinds];
+  Index nodes_by_team_count[num_team_counts];
   Index outer, inner, num_inputs, num_outputs, num_scratch;
   Index accumulate;
   T alpha;
@@ -107,21 +109,22 @@ struct SegmentedArguments {
   }
 };
 
-// A thread's node, -1 for none, and its place in the crew whose teams share the edges.
-struct CrewPlace {
+// A thread's node, -1 for none, and its team's place among the teams that share the edges.
+struct TeamPlace {
   Index node;
-  int member, crew;
+  int member, teams_per_node;
 
   template <class Cut>
-  __device__ static CrewPlace of(const Index (&crews)[most_crew_kinds], int index) {
+  __device__ static TeamPlace of(const Index (&nodes_by_team_count)[num_team_counts], int index) {
     Index block = blockIdx.x, first = 0;
 #pragma unroll
-    for (int crew = Cut::largest_crew, kind = 0; crew > 0; crew /= 2, ++kind) {
-      const int own = Cut::teams / crew;
-      const Index nodes = crews[kind], blocks = (nodes + own - 1) / own;
+    for (int teams_per_node = Cut::max_teams_per_node, kind = 0; teams_per_node > 0;
+         teams_per_node /= 2, ++kind) {
+      const int own = Cut::teams / teams_per_node;
+      const Index nodes = nodes_by_team_count[kind], blocks = (nodes + own - 1) / own;
       if (block < blocks) {
-        const Index at = block * own + index / crew;
-        return {at < nodes ? first + at : -1, index % crew, crew};
+        const Index at = block * own + index / teams_per_node;
+        return {at < nodes ? first + at : -1, index % teams_per_node, teams_per_node};
       }
       block -= blocks;
       first += nodes;
@@ -135,7 +138,7 @@ template <class T, class Cut, class Size, Index input, Index output, int modes>
 struct SegmentTeam {
   using Arguments = SegmentedArguments<T>;
   const Arguments& a;
-  const CrewPlace place;
+  const TeamPlace place;
   const Index entry, column;        // of outer; the first one of inner
   const int index, rank;            // of the team in its thread block, of the thread in its team
   T* const sums;                    // output block, (output, width)
@@ -147,7 +150,7 @@ struct SegmentTeam {
   SegmentEdge next;                 // and what it is, loaded ahead
   bool is_first = true;             // no sums yet
 
-  __device__ SegmentTeam(const Arguments& all, CrewPlace own, Index slab, Index first, int team,
+  __device__ SegmentTeam(const Arguments& all, TeamPlace own, Index slab, Index first, int team,
                          int thread, T* memory)
       : a(all), place(own), entry(slab), column(first), index(team), rank(thread), sums(memory),
         to(all.targets[own.node]), edge(own.member) {
@@ -179,7 +182,8 @@ struct SegmentTeam {
   }
   __device__ bool adds_to_target() const { return a.accumulate && makes_output(); }
 
-  // Adds the edges of mode `m` of the node to its sums: a crew's teams take turns, from mode to mode.
+  // Adds the edges of mode `m` of the node to its sums: teams that share it take turns, from mode
+  // to mode.
   // Thread blocks of one node along z take different items of its only mode.
   template <class Mode>
   __device__ void add_edges(int m) {
@@ -210,14 +214,16 @@ struct SegmentTeam {
       const Size w = has(item % W) ? item % W : 0;
       from[j] = (item / W / R * Mode::C * R + item / W % R) * Size(inner()) + w;
     }
-    constexpr int most = SegmentColumn<T, Mode::K, Mode::tile>::template at_once<Mode, Cut::block>();
+    constexpr int limit =
+        SegmentColumn<T, Mode::K, Mode::tile>::template at_once<Mode, Cut::block>();
     while (edge < end) {
       const T* const block = source(next.child);
       const T* const matrix = a.matrices + Index(next.matrix) * (16 / int(sizeof(T))) + k;
-      look(edge += place.crew, next);
-      constexpr int whole = Mode::C / most * most;
+      look(edge += place.teams_per_node, next);
+      constexpr int whole = Mode::C / limit * limit;
 #pragma unroll 4
-      for (int c = 0; c < whole; c += most) add_columns<Mode, most>(results, block, matrix, from, c);
+      for (int c = 0; c < whole; c += limit)
+        add_columns<Mode, limit>(results, block, matrix, from, c);
       if constexpr (Mode::C > whole)
         add_columns<Mode, Mode::C - whole>(results, block, matrix, from, whole);
     }
@@ -273,16 +279,16 @@ struct SegmentTeam {
   // Writes the sums, or zeros, after all modes.
   __device__ void finish() const {
     const bool is_shared = Cut::in_shared && !is_first;
-    if (is_shared) Cut::sync_crew(index, place.crew);
+    if (is_shared) Cut::sync_node_teams(index, place.teams_per_node);
     if (is_first ? !adds_to_target() : is_shared) write_all();
-    Cut::sync_crew(index, place.crew);  // the sums' places are free again
+    Cut::sync_node_teams(index, place.teams_per_node);  // the sums' places are free again
   }
 
  private:
   __device__ void write_all() const {
     constexpr Size all = Size(output * Cut::width);
     const bool adds = adds_to_target();
-    const Size threads = Size(Cut::team) * place.crew * Size(gridDim.z);
+    const Size threads = Size(Cut::team) * place.teams_per_node * Size(gridDim.z);
     T* const block = target();
     for (Size i = rank + Size(Cut::team) * (place.member + Size(blockIdx.z)); i < all;
          i += threads) {
@@ -290,7 +296,7 @@ struct SegmentTeam {
       if (!has(w)) continue;
       T sum{};
       if (!is_first)
-        for (int other = 0; other < place.crew; ++other) {
+        for (int other = 0; other < place.teams_per_node; ++other) {
           const T part = sums[i + Size(other - place.member) * all];
           sum = other == 0 ? part : add(sum, part);
         }
@@ -313,7 +319,7 @@ __global__ void __launch_bounds__(Cut::block)
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
   const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
-  const CrewPlace place = CrewPlace::of<Cut>(a.crews, index);
+  const TeamPlace place = TeamPlace::of<Cut>(a.nodes_by_team_count, index);
   if (place.node < 0) return;
   T* const sums = reinterpret_cast<T*>(shared_memory) + Index(index) * output * Cut::width;
   const Index tiles = Cut::width == 1 ? 1 : (a.inner + Cut::width - 1) / Cut::width;

@@ -33,12 +33,12 @@ struct StagedCut {
 };
 
 // A child that is copied once for the edges along a bundle's modes: the block's number, below which
-// most_bundle_modes bits say what modes have a matrix; where each of these begins, in words of 16
+// max_bundle_modes bits say what modes have a matrix; where each of these begins, in words of 16
 // bytes, or -1.
-constexpr int most_bundle_modes = 3;
+constexpr int max_bundle_modes = 3;
 struct alignas(16) StagedLoad {
   int child;
-  int matrices[most_bundle_modes];
+  int matrices[max_bundle_modes];
 };
 
 // Adds A x along the modes of a bundle that have a matrix; the matrices are `room` elements apart.
@@ -88,7 +88,7 @@ struct ChildRing {
   static constexpr int lines(int bytes) { return (bytes + line - 1) / line * line; }
   static constexpr int block = lines(size * int(sizeof(T))) + line;
   static constexpr int matrix_words = (First::n * Cut::column * int(sizeof(T)) + 15) / 16;
-  static constexpr int words = most_bundle_modes * matrix_words;
+  static constexpr int words = max_bundle_modes * matrix_words;
   static constexpr int slot = block + lines(words * 16);
   static constexpr int bytes = line + Cut::slots * slot;  // barriers, slots
   static constexpr int passes = (words + Cut::team - 1) / Cut::team;
@@ -145,11 +145,11 @@ struct ChildRing {
     const unsigned offset = unsigned(reinterpret_cast<unsigned long long>(x)) % line;
     if (copies_blocks()) {
       // most sizes need as many words wherever an element may begin: at any part of a complex number
-      constexpr int least = (size * int(sizeof(T)) + 15) / 16 * 16;
-      constexpr int most = (size * int(sizeof(T)) + 31 - int(alignof(T))) / 16 * 16;
+      constexpr int minimum = (size * int(sizeof(T)) + 15) / 16 * 16;
+      constexpr int limit = (size * int(sizeof(T)) + 31 - int(alignof(T))) / 16 * 16;
       const unsigned before = offset % 16;
       const unsigned count =
-          least == most ? least : (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;
+          minimum == limit ? minimum : (size * unsigned(sizeof(T)) + before + 15) / 16 * 16;
       barrier(s).arrive_and_expect(count);
       barrier(s).copy_bulk(place(s) + offset - before, reinterpret_cast<const char*>(x) - before,
                            count);
@@ -184,17 +184,17 @@ struct StagedNode {
   Ring& ring;
   T* total;  // of the bundles before
   Index node, entry;
-  int member, crew;  // of the teams that share the node's loads
+  int member, teams_per_node;  // of the teams that share the node's loads
   const StagedLoad* loads;
   int done, asked, end;  // of them
   int code, begins[Ring::passes];  // of the next one that is asked for: for this thread's words
   const T *x, *scratch;            // of the entry; child 0 would be there
 
   __device__ StagedNode(const Arguments& all, Ring& own, T* sums, Index number, Index slab,
-                        bool is_crew)
+                        bool by_whole_block)
       : a(all), ring(own), total(sums), node(number), entry(slab) {
-    member = is_crew ? ring.index : 0;
-    crew = is_crew ? Cut::teams : 1;
+    member = by_whole_block ? ring.index : 0;
+    teams_per_node = by_whole_block ? Cut::teams : 1;
     const Index* const starts = a.starts + node * bundles;
     loads = a.edges + starts[0];
     done = asked = member;
@@ -242,11 +242,11 @@ struct StagedNode {
 
   __device__ void ask(int slot, int ahead) {
     if (asked < end) {
-      const int child = code >> most_bundle_modes;
+      const int child = code >> max_bundle_modes;
       const bool of_x = !Cut::between || child < a.num_inputs;
       ring.ask_matrices(slot, begins, a.matrices);
       ring.ask(slot, ahead, (of_x ? x : scratch) + Index(child) * size, code);
-      asked += crew;
+      asked += teams_per_node;
       look();
     }
     commit_copies();
@@ -263,7 +263,7 @@ struct StagedNode {
   __device__ void add(T (&sums)[Own::items][Own::size]) {
     const int stop = int(a.starts[node * bundles + g + 1] - a.starts[node * bundles]);
 #pragma unroll 1
-    for (; done < stop; done += crew) {
+    for (; done < stop; done += teams_per_node) {
       ring.wait_for_child();
 #pragma unroll
       for (int j = 0; j < Own::items; ++j) {
@@ -320,14 +320,14 @@ struct StagedNode {
 
   template <class Own>
   __device__ void finish(T (&sums)[Own::items][Own::size]) {
-    if (crew > 1) {
+    if (teams_per_node > 1) {
       keep<bundles - 1, Own>(sums);
       __syncthreads();
       const Target target(a, node, entry);
-      for (int i = ring.rank + Cut::team * member; i < size; i += Cut::team * crew) {
+      for (int i = ring.rank + Cut::team * member; i < size; i += Cut::team * teams_per_node) {
         constexpr int apart = room / int(sizeof(T));
         T sum = total[i - member * apart];
-        for (int other = 1; other < crew; ++other)
+        for (int other = 1; other < teams_per_node; ++other)
           sum = batchkron::add(sum, total[i + (other - member) * apart]);
         target.write(i, sum);
       }
@@ -362,14 +362,15 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
   const Index block = blockIdx.x;
-  const bool is_crew = block < a.crews[0];
-  const Index node = is_crew ? block : a.crews[0] + (block - a.crews[0]) * Cut::teams + index;
+  const bool by_whole_block = block < a.nodes_by_team_count[0];
+  const Index shared = a.nodes_by_team_count[0];  // nodes that a whole thread block makes
+  const Index node = by_whole_block ? block : shared + (block - shared) * Cut::teams + index;
   if (node >= a.nodes) return;
   char* const own = reinterpret_cast<char*>(shared_memory) + index * Node::room;
   T* const sums = reinterpret_cast<T*>(own);
   Ring ring(own + Node::total_bytes, index, rank);
   for (Index slab = blockIdx.y; slab < a.outer; slab += gridDim.y)
-    Node(a, ring, sums, node, slab, is_crew).run();
+    Node(a, ring, sums, node, slab, by_whole_block).run();
 }
 
 }  // namespace batchkron

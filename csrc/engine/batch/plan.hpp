@@ -122,7 +122,7 @@ class BatchPlan {
     const BatchKernels<T>* kernels = batch_kernels<T>();
     if (!kernels || accumulation_ == Accumulation::atomic) return nullptr;
     const Index largest = std::max({input_size_, output_size_, list_.largest_intermediate});
-    return largest * kernels->lanes * Index(sizeof(T)) <= kLargestTileBytes ? kernels : nullptr;
+    return largest * kernels->lanes * Index(sizeof(T)) <= kMaxTileBytes ? kernels : nullptr;
   }
 
   // The kernel that holds a block in registers, if there is one for these sizes.
@@ -132,13 +132,13 @@ class BatchPlan {
     const std::vector<Index> square(shape_.inputs.size(), n);
     if (shape_.inputs != square || shape_.outputs != square) return nullptr;
     BlockKernel<T> kernel = nullptr;
-    if (n == 2 && modes <= kLargestTensor) kernel = batch_->add_twos[modes - kSmallestTensor];
+    if (n == 2 && modes <= kMaxTensor) kernel = batch_->add_twos[modes - kMinTensor];
     if (n == 4 && modes == 2) kernel = batch_->add_fours;
     is_tensor_ = kernel != nullptr;
-    const bool is_pair = modes == 2 && n >= kSmallestPair && n <= kLargestPair;
+    const bool is_pair = modes == 2 && n >= kMinPair && n <= kMaxPair;
     // rows that fill less than half of a vector are faster in lanes
     if (!kernel && is_pair && 2 * packed_stride<T>(n) >= batch_->lanes)
-      kernel = batch_->add_pairs[n - kSmallestPair];
+      kernel = batch_->add_pairs[n - kMinPair];
     return kernel;
   }
 
@@ -316,7 +316,7 @@ class BatchPlan {
     atomic_add(reinterpret_cast<Real*>(target), reinterpret_cast<const Real*>(values), 2 * count);
   }
 
-  static constexpr Index kLargestTileBytes = 256 << 10;
+  static constexpr Index kMaxTileBytes = 256 << 10;
 
   BatchShape shape_;
   Index systems_, input_size_, output_size_;

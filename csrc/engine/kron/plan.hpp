@@ -91,8 +91,8 @@ class KronPlan {
   // across rows, and as many chunks for each thread.
   Index rows_in_cache(int threads) const {
     const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
-    const Index most = std::max<Index>(1, kChunkBytes / Index(sizeof(T)) / largest);
-    const Index rounds = (outer_ + most * threads - 1) / (most * threads);
+    const Index limit = std::max<Index>(1, kChunkBytes / Index(sizeof(T)) / largest);
+    const Index rounds = (outer_ + limit * threads - 1) / (limit * threads);
     Index rows = (outer_ + rounds * threads - 1) / (rounds * threads);
     const Index lanes = kernels_.lanes;
     const Group& first = schedule_.groups.front();

@@ -13,7 +13,7 @@ constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass
 constexpr Index kFarBytes = 1 << 20;
 constexpr Index kFarTileBytes = 256 << 10;
 constexpr Index kFarStripBytes = 512;
-constexpr double kFilled = 0.9;         // share of vector lanes below which a layout is avoided
+constexpr double kMinLaneUse = 0.9;     // share of vector lanes below which a layout is avoided
 
 using StepRange = std::vector<const Step*>;
 
@@ -52,11 +52,11 @@ Group group_of(const StepRange& steps) {
   return group;
 }
 
-// How many passes from `first` on have square factors of one size that kernels know, up to `most`.
-int equal_passes(const std::vector<Pass>& passes, std::size_t first, int most) {
+// How many passes from `first` on have square factors of one size that kernels know, up to `limit`.
+int equal_passes(const std::vector<Pass>& passes, std::size_t first, int limit) {
   const Index size = passes[first].C;
   int count = 0;
-  for (std::size_t p = first; p < passes.size() && count < most; ++p, ++count)
+  for (std::size_t p = first; p < passes.size() && count < limit; ++p, ++count)
     if (passes[p].C != size || passes[p].K != size) break;
   return count;
 }
@@ -71,7 +71,7 @@ bool fills_vectors(const Group& group, const Pass& pass, Index lanes) {
 // How many of the last modes, those of the first passes, one kernel can take.
 int last_modes_at_once(const std::vector<Pass>& passes, const KernelSizes& kernels) {
   const Index size = passes.front().C;
-  return size > kLargestFixed ? 1
+  return size > kMaxFixed ? 1
                               : std::max(1, equal_passes(passes, 0, kernels.last_modes[size]));
 }
 
@@ -82,7 +82,7 @@ void join_passes(Group& group, bool has_last_mode, const KernelSizes& kernels) {
     Pass pass = group.passes[p];
     pass.size = pass.C;
     if (has_last_mode && p == 0) pass.modes = last_modes_at_once(group.passes, kernels);
-    if (pass.modes == 1 && pass.C <= kLargestFixed && kernels.mode_pair[pass.C] &&
+    if (pass.modes == 1 && pass.C <= kMaxFixed && kernels.mode_pair[pass.C] &&
         fills_vectors(group, pass, kernels.lanes))
       pass.modes = std::max(1, equal_passes(group.passes, p, 2));
     for (int i = 1; i < pass.modes; ++i) {
@@ -100,7 +100,7 @@ void join_passes(Group& group, bool has_last_mode, const KernelSizes& kernels) {
 bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
   if (machine.lanes == 1 || !is_last_mode) return false;
   const Index width = machine.inner == 1 ? step.K : machine.inner;
-  return width < 8 * machine.lanes && machine.filled(width) < kFilled;
+  return width < 8 * machine.lanes && machine.filled(width) < kMinLaneUse;
 }
 
 bool fits_lanes(const Group& group, const Machine& machine) {
@@ -116,7 +116,7 @@ std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
     const Group group = group_of({steps.begin(), steps.begin() + count});
     if (!fits_lanes(group, machine)) break;
     const double filled = machine.filled(machine.outer * group.L);
-    if (filled < std::min(kFilled, best_filled)) break;
+    if (filled < std::min(kMinLaneUse, best_filled)) break;
     best = count;
     best_filled = filled;
   }

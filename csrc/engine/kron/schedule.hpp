@@ -34,15 +34,15 @@ struct Pass {
 struct KernelSizes {
   Index lanes;  // elements in a vector
   Index item;   // bytes in an element
-  int last_modes[kLargestFixed + 1];  // how many last modes of size n go in one pass, 1 if alone
-  bool mode_pair[kLargestFixed + 1];  // whether two modes of size n do
+  int last_modes[kMaxFixed + 1];  // how many last modes of size n go in one pass, 1 if alone
+  bool mode_pair[kMaxFixed + 1];  // whether two modes of size n do
 
   template <class T>
   static KernelSizes of(const ModeKernels<T>& kernels) {
     KernelSizes sizes{kernels.lanes, Index(sizeof(T)), {}, {}};
-    for (int n = 0; n <= kLargestFixed; ++n) {
+    for (int n = 0; n <= kMaxFixed; ++n) {
       sizes.last_modes[n] = 1;
-      for (int modes = 2; modes <= kMostModes; ++modes)
+      for (int modes = 2; modes <= kMaxModes; ++modes)
         if (kernels.last_modes[n][modes]) sizes.last_modes[n] = modes;
       sizes.mode_pair[n] = kernels.mode_pair[n];
     }

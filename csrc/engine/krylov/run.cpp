@@ -11,7 +11,7 @@ namespace batchkron {
 namespace {
 
 constexpr Index kPart = 1 << 14;       // elements that one thread takes of a system
-constexpr double kWorkOfElement = 16;  // multiply-adds that take as long as its memory
+constexpr double kWorkPerElement = 16;  // an element's memory access in multiply-adds
 
 double* room_for(std::vector<double>& sums, Index count) {
   if (Index(sums.size()) < count) sums.resize(std::size_t(count));
@@ -35,7 +35,7 @@ KrylovSequence::KrylovSequence(const std::vector<std::string>& names, int dtype)
 Index KrylovSequence::run(const void* arguments) const {
   KrylovHead head;
   std::memcpy(&head, arguments, sizeof head);
-  const int threads = threads_for(kWorkOfElement * double(head.n) * double(head.systems));
+  const int threads = threads_for(kWorkPerElement * double(head.n) * double(head.systems));
   if (head.n > kPart) {
     run_in_parts(arguments, threads);
   } else if (threads <= 1 || head.systems <= 1) {

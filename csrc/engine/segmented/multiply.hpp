@@ -94,7 +94,7 @@ class SegmentedModeMultiply {
   }
 
  private:
-  static constexpr Index kMostInputs = std::numeric_limits<std::int32_t>::max();
+  static constexpr Index kMaxInputs = std::numeric_limits<std::int32_t>::max();
   static constexpr Index kCopied = 4;  // elements that a run of a block is copied by
 
   Index points() const { return shape_.L * shape_.R; }
@@ -201,9 +201,9 @@ class SegmentedModeMultiply {
   }
 
   FlatKernel<T> find_flat() const {
-    if (shape_.C != shape_.K || shape_.num_inputs > kMostInputs) return {};
+    if (shape_.C != shape_.K || shape_.num_inputs > kMaxInputs) return {};
     for (const Index id : shape_.ids)
-      if (id > kMostInputs) return {};
+      if (id > kMaxInputs) return {};
     return segment_kernels<T>().find_flat(shape_.C, shape_.R);
   }
 

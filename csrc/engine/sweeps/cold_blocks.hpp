@@ -24,11 +24,11 @@ class ColdBlocks {
       first.push_back(blocks);
       blocks += vector.count;
     }
-    if (bytes < kLeastBlock || double(blocks) * double(bytes) < kLeastVectors) return;
+    if (bytes < kMinBlockBytes || double(blocks) * double(bytes) < kMinVectorBytes) return;
 
-    constexpr Index kNever = -(Index(1) << 60);
+    constexpr Index kLongAgo = -(Index(1) << 60);
     const Index held = kCache / bytes, nodes = shape.vectors[step.target].count;
-    std::vector<Index> last_use(std::size_t(blocks), kNever);
+    std::vector<Index> last_use(std::size_t(blocks), kLongAgo);
     Index brought = 0;  // the clock: blocks from beyond the cache
     starts_.push_back(0);
     for (Index node = 0; node < nodes; ++node) {
@@ -56,8 +56,8 @@ class ColdBlocks {
   const Block* end_of(Index end) const { return blocks_.data() + starts_[end]; }
 
  private:
-  static constexpr Index kCache = 700 << 10, kLeastBlock = 512;
-  static constexpr double kLeastVectors = 8 << 20;  // all of a plan
+  static constexpr Index kCache = 700 << 10, kMinBlockBytes = 512;
+  static constexpr double kMinVectorBytes = 8 << 20;  // all of a plan
 
   std::vector<Index> starts_;  // of each node; none if there are no blocks
   std::vector<Block> blocks_;

@@ -38,7 +38,7 @@ class SweepPlan {
         multiply_adds_ += double(part.edges.count()) * double(block_) *
                           double(shape_.sizes[std::size_t(part.mode)]);
       orders_.push_back(order_of(step));
-      most_parts_ = std::max(most_parts_, step.parts.size());
+      max_parts_ = std::max(max_parts_, step.parts.size());
       cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
       work_.emplace_back(step, shape_.vectors[step.target].count);
     }
@@ -77,8 +77,8 @@ class SweepPlan {
       if (!accumulate) std::fill_n(y, outer * size, T{});
       return;
     }
-    constexpr double kEffort = 4;  // a multiply-add takes as long as so many of dense products
-    const int threads = threads_for(kEffort * multiply_adds_ * double(inner));
+    constexpr double kWorkPerElement = 4;  // a multiply-add here takes as long as 4 dense ones
+    const int threads = threads_for(kWorkPerElement * multiply_adds_ * double(inner));
     const std::vector<Group> several = inner > 1 ? groups_of(inner) : std::vector<Group>();
     Run run{std::atomic_load(&values_), inner > 1 ? several : groups_, inner, block_ * inner,
             alpha, accumulate, threads, nullptr, nullptr};
@@ -91,11 +91,11 @@ class SweepPlan {
     const std::size_t steps = shape_.steps.size();
     NodeShares shares[] = {NodeShares(threads), NodeShares(threads)};  // of every other step
     shares[0].refill(work_[0]);
-    std::vector<SweepEdges<T>> edges(most_parts_ * std::size_t(threads));
+    std::vector<SweepEdges<T>> edges(max_parts_ * std::size_t(threads));
     std::vector<Pass> passes(edges.size());
 #pragma omp parallel num_threads(threads) if (threads > 1)
     for (Index i = 0, turn = 0; i < outer; ++i) {
-      const std::size_t own = most_parts_ * std::size_t(thread_index());
+      const std::size_t own = max_parts_ * std::size_t(thread_index());
       PassList list{edges.data() + own, passes.data() + own};
       std::size_t first = 0;  // part
       for (std::size_t s = 0; s < steps; ++s, ++turn) {
@@ -165,7 +165,7 @@ class SweepPlan {
     for (Index stop = Index(shape_.sizes.size()); stop > 0;) {
       const Index n = shape_.sizes[std::size_t(stop - 1)];
       Index alike = 1;
-      while (alike < std::min<Index>(stop, kMostSweepModes) &&
+      while (alike < std::min<Index>(stop, kMaxSweepModes) &&
              shape_.sizes[std::size_t(stop - alike - 1)] == n)
         ++alike;
       for (Index modes = alike;; --modes) {
@@ -241,8 +241,8 @@ class SweepPlan {
 
   // A thread that fetches blocks for its next portion takes several one after another.
   static Index portions_at_once(const Run& run, Index portions) {
-    constexpr Index kMost = 16, kShares = 8;  // of each thread
-    return std::clamp<Index>(portions / (kShares * run.threads), 1, kMost);
+    constexpr Index kMaxPortions = 16, kShares = 8;  // of each thread
+    return std::clamp<Index>(portions / (kShares * run.threads), 1, kMaxPortions);
   }
 
   // A thread's part of one step, whose first part is number `first` of all.
@@ -314,7 +314,7 @@ class SweepPlan {
   Index scratch_ = 0;          // blocks
   std::vector<Group> groups_;  // for one vector at a time
   std::vector<std::vector<std::size_t>> orders_;  // of each step
-  std::size_t most_parts_ = 0;                    // of a step
+  std::size_t max_parts_ = 0;                    // of a step
   double multiply_adds_ = 0;
   std::vector<ColdBlocks> cold_;  // of each step
   std::vector<NodeWork> work_;    // of each step

@@ -66,12 +66,12 @@ template <class T>
 using BlockKernel = void (*)(const BlockTask<T>&);
 
 // Pairs: two packed n x n matrices, both active.
-constexpr Index kSmallestPair = 3, kLargestPair = 8;
+constexpr Index kMinPair = 3, kMaxPair = 8;
 
 // Tensors: d matrices n x n, n = 2 for d = 2 to 6 or n = 4 for d = 2, of modes with R elements
 // between neighbours. For W = min(lanes, n^d), element (j, k, r) of a matrix is A[k, k xor j], for
 // r in [0, R) if R < W, else for r = 0 only. If n^d = W, it is A[k xor j, k] in the first mode.
-constexpr Index kSmallestTensor = 2, kLargestTensor = 6;
+constexpr Index kMinTensor = 2, kMaxTensor = 6;
 
 // y[element] = alpha * sum over lanes of sums[element, lane], or += if `accumulate`. `sums` is
 // readable up to a multiple of four elements.
@@ -90,9 +90,9 @@ struct BatchKernels {
   void (*add_products)(const LaneTask<T>&);
   void (*add_lanes)(const LaneSum<T>&);
   BlockKernel<T> add_vectors;                                  // one packed matrix, active
-  BlockKernel<T> add_pairs[kLargestPair - kSmallestPair + 1];  // by n
+  BlockKernel<T> add_pairs[kMaxPair - kMinPair + 1];  // by n
   // tensors with n = 2, by d, and with n = 4 and d = 2, or null
-  BlockKernel<T> add_twos[kLargestTensor - kSmallestTensor + 1];
+  BlockKernel<T> add_twos[kMaxTensor - kMinTensor + 1];
   BlockKernel<T> add_fours;
 };
 

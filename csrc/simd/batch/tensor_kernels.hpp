@@ -147,8 +147,8 @@ constexpr bool divides_modes() {
 // Null where the sums and a product do not fit in the registers, or the modes not in the vectors.
 template <class T, int n, int d>
 constexpr auto kernel() -> void (*)(const BlockTask<T>&) {
-  constexpr int most = BATCHKRON_VECTOR_BYTES == 64 ? 8 : 4;
-  if constexpr (Block<T, n, d>::vectors <= most && divides_modes<T, n, d>())
+  constexpr int limit = BATCHKRON_VECTOR_BYTES == 64 ? 8 : 4;
+  if constexpr (Block<T, n, d>::vectors <= limit && divides_modes<T, n, d>())
     return add_products<T, n, d>;
   else
     return nullptr;

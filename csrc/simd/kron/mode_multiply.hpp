@@ -61,16 +61,16 @@ BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T*
 // All k for `vectors` vectors.
 template <class T, int fixed, bool general, int lanes, int vectors>
 BATCHKRON_INLINE void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v, Index y_v) {
-  constexpr int most = tile_rows<fixed>;
+  constexpr int limit = tile_rows<fixed>;
   const Index K = fixed ? fixed : t.K;
   Index k = 0;
-  for (; k + most <= K; k += most)
-    tile<T, fixed, general, lanes, vectors, most>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
+  for (; k + limit <= K; k += limit)
+    tile<T, fixed, general, lanes, vectors, limit>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
   if constexpr (fixed == 0)
-    last_rows<T, fixed, general, lanes, vectors, most - 1>(t, y + k * t.y_k, x, t.f + k, K - k,
+    last_rows<T, fixed, general, lanes, vectors, limit - 1>(t, y + k * t.y_k, x, t.f + k, K - k,
                                                            x_v, y_v);
-  else if constexpr (fixed % most != 0)
-    tile<T, fixed, general, lanes, vectors, fixed % most>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
+  else if constexpr (fixed % limit != 0)
+    tile<T, fixed, general, lanes, vectors, fixed % limit>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
 }
 
 // The last `count` < 2 * lanes elements of a row, by vectors of halving width.

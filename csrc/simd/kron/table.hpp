@@ -50,8 +50,8 @@ struct PassTask {
   const T* earlier[2] = {nullptr, nullptr};
 };
 
-constexpr int kLargestFixed = 8;
-constexpr int kMostModes = 3;  // in one pass
+constexpr int kMaxFixed = 8;
+constexpr int kMaxModes = 3;  // in one pass
 
 template <class T>
 struct ModeKernels {
@@ -59,20 +59,20 @@ struct ModeKernels {
   using Pass = void (*)(const PassTask<T>&);
 
   // [n] for square n x n factors with the size known at compile time, [0] for any size.
-  Multiply store[kLargestFixed + 1];
-  Multiply accumulate[kLargestFixed + 1];
+  Multiply store[kMaxFixed + 1];
+  Multiply accumulate[kMaxFixed + 1];
   // Vectors run along r.
-  Pass panel[kLargestFixed + 1];
+  Pass panel[kMaxFixed + 1];
   // Vectors run along k, for width = x_c = y_k = 1, x_l = C and y_l = K.
-  Pass rows[kLargestFixed + 1];
+  Pass rows[kMaxFixed + 1];
 
   // Several neighbouring modes with n x n factors at once, whose tensors stay in registers; C and
   // K are their n^modes together. Null where there is none.
   //
   // The last modes, [n][modes]: x_l = y_l = C, and all else 1 as for `rows`.
-  Pass last_modes[kLargestFixed + 1][kMostModes + 1];
+  Pass last_modes[kMaxFixed + 1][kMaxModes + 1];
   // Any two modes; width is a multiple of the lanes.
-  Pass mode_pair[kLargestFixed + 1];
+  Pass mode_pair[kMaxFixed + 1];
 
   // Elements in a vector.
   Index lanes;
@@ -95,7 +95,7 @@ struct ModeKernels {
   void (*stream)(T* to, const T* from, Index elements);
 
   static int size_class(Index C, Index K) {
-    return C == K && C >= 1 && C <= kLargestFixed ? int(C) : 0;
+    return C == K && C >= 1 && C <= kMaxFixed ? int(C) : 0;
   }
   Multiply pick(bool accumulates, Index C, Index K) const {
     return accumulates ? accumulate[size_class(C, K)] : store[size_class(C, K)];

@@ -32,10 +32,10 @@ struct LaneTypes {
     return total;
   }
   static BATCHKRON_INLINE double maximum(W w) {
-    double parts[lanes], most = 0;
+    double parts[lanes], limit = 0;
     __builtin_memcpy(parts, &w, sizeof w);
-    for (double part : parts) most = part > most ? part : most;
-    return most;
+    for (double part : parts) limit = part > limit ? part : limit;
+    return limit;
   }
 };
 template <class R>
@@ -108,13 +108,13 @@ struct LaneSums {
     sum[0] += L::wide(a.real) * L::wide(b.real);
     sum[0] += L::wide(a.imag) * L::wide(b.imag);
   }
-  static BATCHKRON_INLINE void maximum(W* most, V a) {
+  static BATCHKRON_INLINE void maximum(W* limit, V a) {
     const W wide = L::wide(a), size = wide < 0 ? -wide : wide;
-    *most = size > *most ? size : *most;
+    *limit = size > *limit ? size : *limit;
   }
-  static BATCHKRON_INLINE void maximum(W* most, Pair<V> a) {
-    maximum(most, a.real);
-    maximum(most, a.imag);
+  static BATCHKRON_INLINE void maximum(W* limit, Pair<V> a) {
+    maximum(limit, a.real);
+    maximum(limit, a.imag);
   }
 };
 
@@ -192,8 +192,8 @@ struct PassOnLanes {
       if constexpr (Pass::maxima) {
         total[k] = rest[k];
         for (int copy = 0; copy < copies; ++copy) {
-          const double most = L::maximum(sum[copy * sums + k]);
-          total[k] = most > total[k] ? most : total[k];
+          const double limit = L::maximum(sum[copy * sums + k]);
+          total[k] = limit > total[k] ? limit : total[k];
         }
       } else {
         Wide all = sum[k];

@@ -113,12 +113,12 @@ inline void add_tile_of(const FlatTask<T>& task, Index p, Index count) {
 // Tiles of nearly equal width.
 template <class T, int n, int R>
 void add_edges(const FlatTask<T>& task) {
-  constexpr int most = (BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12) / n;
+  constexpr int limit = (BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12) / n;
   constexpr Index lanes = Groups<T, n, R>::lanes;
   Index left = (task.block + lanes - 1) / lanes, p = 0;
-  for (Index tiles = (left + most - 1) / most; tiles > 0; --tiles) {
+  for (Index tiles = (left + limit - 1) / limit; tiles > 0; --tiles) {
     const Index count = left / tiles;
-    add_tile_of<T, n, R, most>(task, p, count);
+    add_tile_of<T, n, R, limit>(task, p, count);
     p += count * lanes;
     left -= count;
   }

@@ -98,9 +98,9 @@ template <class T, int n, int width>
 inline void add_points(const SegmentTask<T>& task) {
   if constexpr (width > 1)
     if (task.points < width) return add_points<T, n, width / 2>(task);
-  constexpr Index most = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
+  constexpr Index limit = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
   Index vectors = (task.points + width - 1) / width, p = 0;
-  for (Index tiles = (vectors + most - 1) / most; tiles > 0; --tiles) {
+  for (Index tiles = (vectors + limit - 1) / limit; tiles > 0; --tiles) {
     const Index count = vectors / tiles;
     const Index last = tiles > 1 ? (count - 1) * width : task.points - width - p;
     if (count == 4)

@@ -42,14 +42,14 @@ constexpr auto find_single(Index L, Index n, Index R) -> void (*)(const SweepTas
 }
 
 // Blocks of so many rows are large beside the factors of their matrices.
-constexpr Index kManyRows = 9;
+constexpr Index kMinManyRows = 9;
 
-template <class T, int n, int modes = kMostSweepModes>
+template <class T, int n, int modes = kMaxSweepModes>
 constexpr SweepKernel<T> find_tail(Index L, int asked) {
   using Many = Row<T, n, modes, true>;
   using Few = Row<T, n, modes, false>;
   if constexpr (Few::fits) {
-    if (asked == modes && L >= kManyRows) return {tails<Many>, Many::matrix, lay_out_row<Many>};
+    if (asked == modes && L >= kMinManyRows) return {tails<Many>, Many::matrix, lay_out_row<Many>};
     if (asked == modes) return {tails<Few>, Few::matrix, lay_out_row<Few>};
   }
   if constexpr (modes > 1)

@@ -168,9 +168,9 @@ inline void add_tile(Index count, Index offset, int back, Add& add) {
   add(Tile<T, vectors, true>{offset, back, kWidth<T>});
 }
 
-// Calls `add` with tiles of nearly equal width, up to `most` vectors, the last one the widest, for
+// Calls `add` with tiles of nearly equal width, up to `limit` vectors, the last one the widest, for
 // each of the L times that `rows` rows of R elements are there.
-template <class T, int most, class Add>
+template <class T, int limit, class Add>
 inline void for_tiles(const Node<T>& node, Index rows, Add add) {
   constexpr Index width = kWidth<T>;
   const Index R = node.task.R, all = (R + width - 1) / width;
@@ -181,10 +181,10 @@ inline void for_tiles(const Node<T>& node, Index rows, Add add) {
       add(Tile<T, 1, false>{offset, 0, int(R)});
       continue;
     }
-    for (Index tiles = (left + most - 1) / most; tiles > 0; --tiles) {
+    for (Index tiles = (left + limit - 1) / limit; tiles > 0; --tiles) {
       const Index count = left / tiles;
       node.task.fetches->some();
-      add_tile<T, most>(count, offset, tiles > 1 ? 0 : int(all * width - R), add);
+      add_tile<T, limit>(count, offset, tiles > 1 ? 0 : int(all * width - R), add);
       offset += count * width;
       left -= count;
     }

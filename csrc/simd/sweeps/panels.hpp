@@ -43,10 +43,10 @@ inline void add_panel(const Node<T>& node, const Tile& tile, Index k) {
 
 template <class T, int n>
 void panels(const SweepTask<T>& task) {
-  constexpr int most = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
+  constexpr int limit = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
   for_nodes(task, [](const Node<T>& node) {
     const Index size = node.task.n;
-    for_tiles<T, most>(node, size, [&](const auto& tile) {
+    for_tiles<T, limit>(node, size, [&](const auto& tile) {
       if constexpr (n > 0) {
         add_panel<T, n, n>(node, tile, 0);
       } else {

@@ -77,13 +77,13 @@ inline void add_shared(const Node<T>& node, Index l) {
 template <class T, int n, int part>
 void shared(const SweepTask<T>& task) {
   constexpr int parts = kWidth<T> / part;
-  constexpr int most = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 2;
+  constexpr int limit = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 2;
   for_nodes(task, [](const Node<T>& node) {
     const Index L = node.task.L;
     Index l = 0;
-    for (; l + most * parts <= L; l += most * parts) {
+    for (; l + limit * parts <= L; l += limit * parts) {
       node.task.fetches->some();
-      add_shared<T, n, part, parts, most>(node, l);
+      add_shared<T, n, part, parts, limit>(node, l);
     }
     for (; l + parts <= L; l += parts) add_shared<T, n, part, parts, 1>(node, l);
     for (; l < L; ++l) add_shared<T, n, part, 1, 1>(node, l);

@@ -52,7 +52,7 @@ template <class T>
 using FindSweepKernel = SweepKernel<T> (*)(Index L, Index n, int modes, Index R, bool plain);
 
 // A kernel has at most so many modes.
-constexpr int kMostSweepModes = 5;
+constexpr int kMaxSweepModes = 5;
 
 struct SweepKernelTable {
   FindSweepKernel<float> f32;

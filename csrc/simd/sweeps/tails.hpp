@@ -19,8 +19,8 @@ struct Row {
   static constexpr bool has_factors = has_factors_;
   static constexpr int n = n_, modes = modes_, size = power(n, modes), width = kWidth<T>;
   static constexpr int vectors = (size + width - 1) / width;
-  static constexpr int most_sums = BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12;
-  static constexpr int at_once = most_sums / (n * vectors) < 4 ? most_sums / (n * vectors) : 4;
+  static constexpr int max_sums = BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12;
+  static constexpr int at_once = max_sums / (n * vectors) < 4 ? max_sums / (n * vectors) : 4;
   static constexpr bool fits = width > 1 && n <= width && size <= 32 && at_once > 0;
   // Elements of a matrix: of its t-th part, and of all.
   static constexpr int part = (has_factors ? vectors : 1) * width, matrix = n * part;

@@ -14,8 +14,8 @@ from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 SIZES = [
     *[
         (n,) * modes
-        for n, most in ((1, 3), (2, 6), (3, 6), (4, 4), (5, 3))
-        for modes in range(1, most + 1)
+        for n, maximum in ((1, 3), (2, 6), (3, 6), (4, 4), (5, 3))
+        for modes in range(1, maximum + 1)
     ],
     *[(n, n) for n in (6, 7, 8, 9, 16, 17, 33)],
     *[(3, n) for n in (11, 20)],

@@ -42,8 +42,8 @@ from batchkron.backends.cuda.segmented.tiling import segmented_arguments
 from batchkron.backends.cuda.steps import has_fixed_steps, plan_steps, steps_argument
 from batchkron.backends.krylov_arguments import (
     ARGUMENTS,
-    MOST_SUMS,
-    MOST_VECTORS,
+    MAX_SUMS,
+    MAX_VECTORS,
     STATE_FIELDS,
     Field,
     Flag,
@@ -71,7 +71,7 @@ AGAIN = "if this is meant, write the table again: python tests/support/kernel_re
 @pytest.mark.parametrize("index", range(len(SHAPES)), ids=label_of)
 def test_templates_compile(index, capability):
     for kernel in kernels_of(index, capability):
-        assert cuda_kernels.TEMPLATES[kernel.header] in kernel.name
+        assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -86,7 +86,7 @@ def test_kernels_take_no_more_registers_than_before(index, capability, table):
 @pytest.mark.parametrize("capability", DEVICES)
 def test_explicit_products_compile(dtype, capability):
     for kernel in explicit_kernels(dtype, capability):
-        assert cuda_kernels.TEMPLATES[kernel.header] in kernel.name
+        assert kernel_resources.TEMPLATES[kernel.header] in kernel.name
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -276,7 +276,7 @@ def test_krylov_methods_are_described_as_in_the_kernels(dtype):
     lines = ['#include "krylov/gmres.hpp"', "using namespace batchkron::device;"]
     for member in [*Progress, *Field, *Flag]:
         lines.append(f"static_assert({constant(member)} == {int(member)});")
-    sizes = {"kStateFields": STATE_FIELDS, "kMostSums": MOST_SUMS, "kVectors": MOST_VECTORS}
+    sizes = {"kStateFields": STATE_FIELDS, "kMaxSums": MAX_SUMS, "kVectors": MAX_VECTORS}
     for name, size in sizes.items():
         lines.append(f"static_assert({name} == {size});")
     lines.append("__global__ void nothing() {}")

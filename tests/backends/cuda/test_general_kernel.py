@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from batchkron.backends.cuda.general_kernel import batch_tiling, kron_groups
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.steps import MOST_FIXED_MODES, k_tile, plan_order, plan_steps
+from batchkron.backends.cuda.steps import MAX_FIXED_MODES, k_tile, plan_order, plan_steps
 
 shapes = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=6)
 
@@ -43,7 +43,7 @@ def test_passes_of_a_kron_matmul(factors, outer, inner, dtype, device):
         check_tiling(tiling, device)
         modes = sorted(step.mode for step in tiling.steps)
         assert modes == list(range(modes[0], modes[-1] + 1))
-        assert len(modes) <= MOST_FIXED_MODES
+        assert len(modes) <= MAX_FIXED_MODES
         before, after = sizes[: modes[0]], sizes[modes[-1] + 1 :]
         assert math.prod(after) * inner == group.R
         assert math.prod(before) * outer * group.R == group.columns
@@ -66,7 +66,7 @@ def test_products_of_a_batch(factors, inner, buffers, dtype, device):
     tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, device)
     check_tiling(tiling, device)
     assert tiling.width <= max(1, inner)
-    assert tiling.most_blocks(device) >= 1
+    assert tiling.max_blocks(device) >= 1
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ def test_added_cells_are_shown_where_there_are_any(cli, refused, folder, problem
     assert json.loads(cli(*run, "mixed.h5", "--json").stdout)["added_cells"] == int(
         row.split(",")[0]
     )
-    monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 0)
-    monkeypatch.setattr(sweep_hull, "_MOST_ADDED", 1)
+    monkeypatch.setattr(sweep_hull, "_MAX_ADDED_PER_CELL", 0)
+    monkeypatch.setattr(sweep_hull, "_MAX_ADDED_CELLS", 1)
     text = "terms[0] may pass through more than 1 cells"
     assert text in cli("info", "mixed.h5").stdout
     (folder / "mixed.result.h5").unlink()

@@ -17,7 +17,7 @@ import pytest
 
 from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.cli.output import printing
-from batchkron.cli.running.emergency_checkpoint import StateKeeper
+from batchkron.cli.running.emergency_checkpoint import EmergencyCheckpoint
 from batchkron.cli.running.signals import StopOnSignal
 from batchkron.problems import make, save_problem
 from batchkron.solvers import evolve
@@ -132,14 +132,14 @@ def after_step(monkeypatch):
     """Has something done once, after a step of a run in this process."""
 
     def plan(step, action):
-        real, actions = StateKeeper.note, [action]
+        real, actions = EmergencyCheckpoint.note, [action]
 
         def note(self, state, history=()):
             real(self, state, history)
             if not history and state.step == step and actions:
                 actions.pop()()
 
-        monkeypatch.setattr(StateKeeper, "note", note)
+        monkeypatch.setattr(EmergencyCheckpoint, "note", note)
 
     return plan
 

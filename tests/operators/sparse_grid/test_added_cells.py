@@ -106,8 +106,8 @@ def test_too_many_cells_are_refused_before_they_are_made(rng, monkeypatch):
     operator, cells = chain(rng, 8)
     diagonal = np.repeat(cells[:, None], 3, axis=1)
     op = bk.SparseGridOperator(diagonal, [[operator] * 3], 1)
-    monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 0)
-    monkeypatch.setattr(sweep_hull, "_MOST_ADDED", op.num_added_cells - 1)
+    monkeypatch.setattr(sweep_hull, "_MAX_ADDED_PER_CELL", 0)
+    monkeypatch.setattr(sweep_hull, "_MAX_ADDED_CELLS", op.num_added_cells - 1)
     with pytest.raises(ValueError, match=r"terms\[1\] may pass through more than \d+ cells"):
         bk.SparseGridOperator(diagonal, [[operator, None, None], [operator] * 3], 1)
 
@@ -119,7 +119,7 @@ def test_portions_and_many_modes_change_nothing(rng, monkeypatch):
     terms = [[operator_of(rng, level, 1, "full") for _ in range(modes)]]
     op = bk.SparseGridOperator(cells, terms, 1)
     monkeypatch.setattr(sweep_hull, "_PORTION", 1)
-    monkeypatch.setattr(sweep_hull, "_LARGEST_LABEL", 1 << 8)
+    monkeypatch.setattr(sweep_hull, "_MAX_LABEL", 1 << 8)
     again = bk.SparseGridOperator(cells, terms, 1)
     assert again.num_added_cells == op.num_added_cells > 0
     x = rng.standard_normal(len(cells))
@@ -128,8 +128,8 @@ def test_portions_and_many_modes_change_nothing(rng, monkeypatch):
 
 def test_operators_that_join_nothing_else_lead_to_no_cells(rng, monkeypatch):
     """A diagonal factor is as good as an identity, wherever in the order its mode comes."""
-    monkeypatch.setattr(sweep_hull, "_MOST_ADDED", 1000)
-    monkeypatch.setattr(sweep_hull, "_MOST_ADDED_PER_CELL", 1)
+    monkeypatch.setattr(sweep_hull, "_MAX_ADDED_CELLS", 1000)
+    monkeypatch.setattr(sweep_hull, "_MAX_ADDED_PER_CELL", 1)
     full = SparseGrid.full([2] * 4).cells
     fine = np.unique(rng.integers(64, 128, (400, 4)), axis=0)
     cells = np.concatenate((np.pad(full, ((0, 0), (0, 1))), np.insert(fine, 4, 1, axis=1)))
@@ -147,6 +147,6 @@ def test_operators_that_join_nothing_else_lead_to_no_cells(rng, monkeypatch):
 def test_too_many_sweeps_are_refused(rng, monkeypatch):
     cells = np.unique(rng.integers(0, 2, (40, 8)), axis=0)
     both = operator_of(rng, 1, 1, "volume")
-    monkeypatch.setattr("batchkron.operators.sparse_grid.schedule._MOST_MASK_BYTES", 2**15)
+    monkeypatch.setattr("batchkron.operators.sparse_grid.schedule._MAX_MASK_BYTES", 2**15)
     with pytest.raises(ValueError, match="too many sweeps on this grid; use a BatchedKron"):
         bk.SparseGridOperator(cells, [[both] * 8], 1)

@@ -13,7 +13,7 @@ from batchkron.problems import SparseGrid
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 FINEST = {1: 6, 2: 5, 3: 4, 4: 3, 5: 3, 6: 3}
-MOST_CELLS, MOST_UNKNOWNS = 150, 13000  # three cells of degree 3 in 6-D
+MAX_CELLS, MAX_UNKNOWNS = 150, 13000  # three cells of degree 3 in 6-D
 
 
 def batch_list(cells, terms, sizes, coefficients, dtype):
@@ -75,21 +75,21 @@ def cases(draw, modes, several, closed):
     sizes = [degree + 1] * modes
     if draw(st.booleans(), "mixed sizes"):
         sizes[-1] = max(1, degree)
-    most = max(3, min(MOST_CELLS, MOST_UNKNOWNS // int(np.prod(sizes))))
+    maximum = max(3, min(MAX_CELLS, MAX_UNKNOWNS // int(np.prod(sizes))))
     level = FINEST[modes]
     terms = [
         draw_term(draw, rng, level, sizes, several, dtype)
         for _ in range(draw(st.integers(1, 3), "terms"))
     ]
     if closed:
-        cells = draw_cells(draw, modes, level, True, most)
+        cells = draw_cells(draw, modes, level, True, maximum)
     else:
-        cells = draw_cells(draw, modes, level, draw(st.booleans(), "holes"), most)
+        cells = draw_cells(draw, modes, level, draw(st.booleans(), "holes"), maximum)
         cells = cells[rng.random(len(cells)) < 0.8] if len(cells) > 20 else cells
     return cells[rng.permutation(len(cells))], terms, sizes, dtype, rng
 
 
-def draw_cells(draw, modes, level, closed, most):
+def draw_cells(draw, modes, level, closed, maximum):
     """Return cells that differ from level 0 along a few modes, as many as there is room for."""
     index = st.one_of(st.just(0), st.integers(0, 2**level - 1))
     fine = draw(st.lists(st.tuples(*[index] * modes), min_size=1, max_size=12), "cells")
@@ -97,7 +97,7 @@ def draw_cells(draw, modes, level, closed, most):
     for cell in fine:
         larger = SparseGrid.custom(np.vstack([grid.cells, cell]), grid.levels)
         larger = larger.closed() if closed else larger
-        if larger.num_cells <= most:
+        if larger.num_cells <= maximum:
             grid = larger
     return grid.cells
 

@@ -178,12 +178,12 @@ def test_a_long_chain_of_grids_keeps_no_old_tables(rng):
     terms = [[one, None], [None, one], [None, None]]
     grid = SparseGrid.sparse([4, 4])
     operator = bk.SparseGridOperator(grid, terms, 2)
-    most = 0
+    maximum = 0
     for turn in range(6):
         chosen = rng.permutation(len(grid.cells))[: len(grid.cells) // 2]
         cells = SparseGrid.custom(grid.cells[chosen], [4, 4]).closed()
         operator = operator.on_grid(cells)
         known = (*operator._known.grid.values(), *operator._known.hull.values())
         tables = sum(len(each._tables) for each in known)
-        most = tables if turn == 0 else most
-        assert tables <= most
+        maximum = tables if turn == 0 else maximum
+        assert tables <= maximum

@@ -333,19 +333,19 @@ def test_an_error_on_a_full_disk_says_where_the_last_good_state_is(tmp_path, mon
 def test_a_failure_is_not_tried_again_before_the_next_one_is_due(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(checkpointing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    keeper = checkpointing.CheckpointKeeper(tmp_path / "run.h5", 10.0)
+    checkpoints = checkpointing.CheckpointWriter(tmp_path / "run.h5", 10.0)
     disk = Disk(monkeypatch)
     checkpoint = make_checkpoint(Diffusion())
     clock[0], disk.is_full = 11.0, True
-    assert keeper.due(7)
+    assert checkpoints.due(7)
     with pytest.warns(CheckpointWarning):
-        keeper.write(7, lambda: checkpoint)
-    assert not keeper.due(8)
+        checkpoints.write(7, lambda: checkpoint)
+    assert not checkpoints.due(8)
     clock[0], disk.is_full = 22.0, False
-    assert keeper.due(9)
-    keeper.write(9, lambda: checkpoint)
-    assert keeper.failure is None
-    assert keeper.complaint() is None
+    assert checkpoints.due(9)
+    checkpoints.write(9, lambda: checkpoint)
+    assert checkpoints.failure is None
+    assert checkpoints.complaint() is None
 
 
 def test_what_could_not_be_read_back_is_refused_before_the_run(tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ import pytest
 
 from batchkron.solvers.evolution.progress import (
     NoProgress,
-    Pace,
     ProgressBar,
     ProgressLines,
+    RemainingTime,
     make_progress,
 )
 
@@ -120,21 +120,21 @@ def test_a_slow_first_step_spoils_no_short_run(steps, capsys):
 
 
 def test_before_the_first_step_nothing_is_known():
-    pace = Pace(7, 9, Clock())
-    assert pace.seconds_per_step is None
-    assert pace.left is None
-    assert pace.elapsed == 0.0
+    remaining = RemainingTime(7, 9, Clock())
+    assert remaining.seconds_per_step is None
+    assert remaining.left is None
+    assert remaining.elapsed == 0.0
 
 
 def test_long_runs_need_little_memory():
     clock = Clock()
-    pace = Pace(0, 10**9, clock)
+    remaining = RemainingTime(0, 10**9, clock)
     for step in range(1, 100_001):
         clock.now += 0.5
-        pace.update(step)
-    assert len(pace._marked) <= 256
-    assert pace.left == pytest.approx(0.5 * (10**9 - 100_000), rel=1e-9)
-    assert pace.elapsed == pytest.approx(50_000.0)
+        remaining.update(step)
+    assert len(remaining._marked) <= 256
+    assert remaining.left == pytest.approx(0.5 * (10**9 - 100_000), rel=1e-9)
+    assert remaining.elapsed == pytest.approx(50_000.0)
 
 
 def test_a_clock_that_has_not_moved_is_no_error(capsys):

@@ -232,11 +232,11 @@ def test_storage(rng, method, preconditioned):
             return np.multiply(diagonal, x, out=out)
 
     options = {"restart": restart} if method is block_gmres else {}
-    most = restart + 10 if method is block_gmres else 10 + preconditioned
+    maximum = restart + 10 if method is block_gmres else 10 + preconditioned
     b, M = rng.standard_normal((size, count)), Diagonal() if preconditioned else None
     method(Diagonal(), b, M=M, rtol=1e-4, **options)
     tracemalloc.start()
     assert method(Diagonal(), b, M=M, rtol=1e-4, **options).converged
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak / b.nbytes < most + 0.5
+    assert peak / b.nbytes < maximum + 0.5

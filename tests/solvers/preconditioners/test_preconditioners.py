@@ -251,7 +251,7 @@ def test_auto_factorises_nothing_large(rng, monkeypatch):
     A = gallery.make("diffusion-2d", level=3, degree=1).operator
     x = rng.standard_normal(A.shape[0])
     expected = preconditioners.block_jacobi(A, 0.1).matvec(x)
-    monkeypatch.setattr("batchkron.solvers.preconditioners.combination._MOST_ROWS", 15)
+    monkeypatch.setattr("batchkron.solvers.preconditioners.combination._MAX_ROWS", 15)
     found = preconditioners.make("auto", A, 0.1).matvec(x)
     np.testing.assert_array_equal(found, expected)
 

@@ -17,7 +17,7 @@ from batchkron.storage import reader
 from fuzzing import damage, rules, samples, says, structure, watch
 from fuzzing.content import rewrite
 
-LONGEST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 CALLER_BYTES = 1 << 30
 FAMILIES = {"blind": 0.25, "sealed": 0.3, "forbidden": 0.15, "permitted": 0.05, "content": 0.25}
 """Kinds of damage, each with its share of the files. "asgard" is the blind kind, too: of files
@@ -185,7 +185,7 @@ class Campaign:
         grown = watch.memory_of("self")["VmHWM"] - before
         report.caller_bytes = max(report.caller_bytes, grown)
         report.slowest_seconds = max(report.slowest_seconds, elapsed)
-        if elapsed > LONGEST_SECONDS:
+        if elapsed > MAX_SECONDS:
             yield f"took {elapsed:.1f} s"
         for name in self._traps.sprung():
             yield f"opened {name}, which is elsewhere"

@@ -27,8 +27,8 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     runtime,
 )
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
-from batchkron.backends.cuda.runtime.launch import Launch, Remembered, batch_scalars
+from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
+from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
 from batchkron.backends.cuda.steps import STEP, Step, has_fixed_steps
 
 
@@ -57,7 +57,7 @@ class ListBatch:
         self._arrays = arrays
         self._workspaces = Workspaces()
         self._tilings: dict[int, tuple[Tiling, Any]] = {}
-        self._launches: Remembered[tuple[int, int], tuple[Launch, int]] = Remembered()
+        self._launches: BoundedCache[tuple[int, int], tuple[Launch, int]] = BoundedCache()
         self._scalars = batch_scalars(shape.dtype)
         fixed = has_fixed_steps(shape.steps)
         self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
@@ -127,9 +127,9 @@ class ListBatch:
     def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
         """Return how many thread blocks work on units of the list, and on slabs of vectors."""
         units = self.shape.num_outputs if self.shape.owner else self.shape.products
-        most = tiling.most_blocks(device_limits(self.device))
-        blocks = min(-(-units // tiling.teams), most)
-        slabs = min(outer * -(-inner // tiling.width), MOST_BLOCKS_DOWN, max(1, most // blocks))
+        maximum = tiling.max_blocks(device_limits(self.device))
+        blocks = min(-(-units // tiling.teams), maximum)
+        slabs = min(outer * -(-inner // tiling.width), MAX_GRID_YZ, max(1, maximum // blocks))
         return blocks, slabs
 
     def _prepared(self, outer: int, inner: int) -> tuple[Launch, int]:

@@ -17,20 +17,21 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveou
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
-_HALF = 8  # rows of a fragment; a matrix has one or two halves
-# Multiply-adds of a slice, by bytes of an element: with fewer, others were faster on an H200.
-_LEAST_MULTIPLIES = {8: 200, 4: 500}
-_MOST_LEADING = 8  # entries of a mode that lanes multiply
-_MOST_PARTS = 4  # of a mode whose results are different warps'
-_MOST_SUMS = 32  # of a lane, two registers each
-_MOST_CHUNK = 16  # elements of a block that a lane loads at a time, of all parts of a split mode
+_HALF = 8  # rows of a matrix-unit fragment; a factor has one or two of them
+# Multiply-adds of a slice, by bytes of an element: below, other kernels were faster (H200).
+_MIN_SLICE_MULTIPLIES = {8: 200, 4: 500}
+_MAX_LEADING_SIZE = 8  # entries of the mode that is multiplied within a lane, not by matrix units
+_MAX_SPLIT_PARTS = 4  # warps that share the results of a split mode
+_MAX_THREAD_SUMS = 32  # float64 sums of a lane, two registers each
+# Elements of a block that a lane loads at a time, over all parts of a split mode.
+_MAX_CHUNK_ELEMENTS = 16
 # Warps of an output, so that a lane can have 255 registers: with 16, which leave it 128, blocks of
 # (6,4) took 1326 µs on an H200 instead of 393.
-_MOST_WARPS = 8
-_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
-_FILLS = 6  # waves of them, so that the last one matters little
-_PIPELINED = 8  # products one after another, so that the first one's latency matters little
-_BLOCK_WARPS = 4
+_MAX_OUTPUT_WARPS = 8  # that share an output; chosen by hand
+_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
+_WAVES = 6  # of thread blocks, so that a partial last one matters little; chosen by hand
+_MIN_PIPELINED_PRODUCTS = 8  # of a team in a row, so that the first one's latency matters little
+_BLOCK_WARPS = 4  # of a thread block with several outputs; chosen by hand
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class UnitTiling:
         The step along the next mode, which each lane multiplies.
     slow, fast : tuple of int
         Steps of the two matrices: one of up to 16, or two of 4.
-    crew : int
+    teams_per_output : int
         Warps, or groups of them for a split mode, that share the products of an output.
     outputs : int
         Outputs of a thread block.
@@ -61,7 +62,7 @@ class UnitTiling:
     lanes: int | None
     slow: tuple[int, ...]
     fast: tuple[int, ...]
-    crew: int
+    teams_per_output: int
     outputs: int
     chunk: int
     short_ids: bool
@@ -74,7 +75,7 @@ class UnitTiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return WARP * self.warps * self.crew * self.outputs
+        return WARP * self.warps * self.teams_per_output * self.outputs
 
     @property
     def record_words(self) -> int:
@@ -92,7 +93,7 @@ class UnitTiling:
         held = 0 if self.lanes is None else self.steps[self.lanes].C
         matrix = held * (held + held % 2)
         staged = self.block // WARP * 2 * matrix
-        sums = 0 if self.crew == 1 else self.outputs * self.crew * self.size
+        sums = 0 if self.teams_per_output == 1 else self.outputs * self.teams_per_output * self.size
         return 8 * max(staged, sums)
 
     @property
@@ -133,10 +134,10 @@ def unit_tiling(
         return None
     if warps > 1 and dtype.itemsize == 4:
         return None  # others were faster
-    if held > _MOST_LEADING or warps > _MOST_PARTS or held * slice_sums > _MOST_SUMS:
+    if held > _MAX_LEADING_SIZE or warps > _MAX_SPLIT_PARTS or held * slice_sums > _MAX_THREAD_SUMS:
         return None
-    crew = _crew(warps, outputs, products, limits)
-    if crew * warps * outputs < _WARPS_WANTED * limits.multiprocessors:
+    teams_per_output = _teams_per_output(warps, outputs, products, limits)
+    if teams_per_output * warps * outputs < _TARGET_WARPS * limits.multiprocessors:
         return None  # others share an output between more threads
     tiling = UnitTiling(
         steps=steps,
@@ -144,9 +145,9 @@ def unit_tiling(
         lanes=lanes,
         slow=tuple(slow),
         fast=tuple(fast),
-        crew=crew,
-        outputs=max(1, _BLOCK_WARPS // (warps * crew)),
-        chunk=_chunk(held, _MOST_CHUNK // (slice_sums * warps)),
+        teams_per_output=teams_per_output,
+        outputs=max(1, _BLOCK_WARPS // (warps * teams_per_output)),
+        chunk=_chunk(held, _MAX_CHUNK_ELEMENTS // (slice_sums * warps)),
         short_ids=short_ids,
     )
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
@@ -174,7 +175,7 @@ def _modes_of_matrix(steps: Sequence[Step], itemsize: int) -> int | None:
     if max(slow.C, slow.K, fast.C, fast.K) > 2 * _HALF or _halves(slow) != _halves(fast):
         return None
     multiplies = fast.K * slow.C * (fast.C + slow.K)
-    return 1 if multiplies >= _LEAST_MULTIPLIES[itemsize] else None
+    return 1 if multiplies >= _MIN_SLICE_MULTIPLIES[itemsize] else None
 
 
 def _halves(step: Step) -> int:
@@ -182,20 +183,22 @@ def _halves(step: Step) -> int:
     return -(-step.K // _HALF)
 
 
-def _chunk(held: int, most: int) -> int:
+def _chunk(held: int, maximum: int) -> int:
     """Return how many slices are loaded at a time: an even number of chunks, or all of them."""
     chunks = [held // count for count in range(2, held + 1, 2) if held % count == 0]
-    return next((chunk for chunk in chunks if chunk <= max(1, most)), held)
+    return next((chunk for chunk in chunks if chunk <= max(1, maximum)), held)
 
 
-def _crew(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
+def _teams_per_output(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many (groups of) warps share an output, so that the device is filled evenly."""
-    wanted = _FILLS * _WARPS_WANTED * limits.multiprocessors
-    most = min(_MOST_WARPS // warps, products // max(1, outputs) // _PIPELINED)
-    crew = 1
-    while 2 * crew <= most and crew * warps * outputs < wanted:
-        crew *= 2
-    return crew
+    wanted = _WAVES * _TARGET_WARPS * limits.multiprocessors
+    maximum = min(
+        _MAX_OUTPUT_WARPS // warps, products // max(1, outputs) // _MIN_PIPELINED_PRODUCTS
+    )
+    teams_per_output = 1
+    while 2 * teams_per_output <= maximum and teams_per_output * warps * outputs < wanted:
+        teams_per_output *= 2
+    return teams_per_output
 
 
 def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
@@ -212,7 +215,7 @@ def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
             "batched_units",
             SCALARS[dtype],
             template_type("UnitLayout", *elements),
-            template_type("UnitCut", tiling.crew, tiling.outputs, tiling.chunk),
+            template_type("UnitCut", tiling.teams_per_output, tiling.outputs, tiling.chunk),
             flag(tiling.short_ids),
             *leading,
             *matrices,

@@ -61,8 +61,8 @@ def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
     return largest
 
 
-def cut_steps(steps: Sequence[Step], most: int) -> list[list[int]]:
-    """Cut the steps into the fewest runs whose tiles have at most ``most`` elements.
+def cut_steps(steps: Sequence[Step], maximum: int) -> list[list[int]]:
+    """Cut the steps into the fewest runs whose tiles have at most ``maximum`` elements.
 
     Of several ways the one with the smallest tiles.
     """
@@ -75,7 +75,7 @@ def cut_steps(steps: Sequence[Step], most: int) -> list[list[int]]:
         ways = [
             (count + 1, total + tile(begin, end), [*ends, end])
             for begin, (count, total, ends) in enumerate(best)
-            if begin == end - 1 or tile(begin, end) <= most
+            if begin == end - 1 or tile(begin, end) <= maximum
         ]
         best.append(min(ways))
     ends = best[-1][2]

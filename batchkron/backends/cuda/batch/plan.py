@@ -26,13 +26,13 @@ from batchkron.backends.cuda.runtime.device import (
     upload,
 )
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
-from batchkron.backends.cuda.runtime.launch import PlainCalls
+from batchkron.backends.cuda.runtime.launch import FastPath
 from batchkron.backends.cuda.steps import Step, plan_order, plan_steps
 from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 from batchkron.spec.kron import Array, BatchSpec
 
 
-class BatchPlan(PlainCalls):
+class BatchPlan(FastPath):
     """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] on one device.
 
     "atomic": one team of threads per product. "owner" and "auto": one per output, which adds its
@@ -217,7 +217,7 @@ class BatchPlan(PlainCalls):
         source = memory[: vectors * given].reshape(inner, outer, given)
         return source, memory[begin:].reshape(inner, outer, results)
 
-    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Vectors of one system are flat, (N,), or blocks (..., num_inputs, size)."""
         shape = self._batch.shape
         given = shape.num_inputs, shape.input_size

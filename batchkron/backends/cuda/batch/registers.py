@@ -23,36 +23,38 @@ from batchkron.backends.cuda.batch.passes import (
 )
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
-    MOST_REGISTERS,
-    ON_CHIP,
+    MAX_THREAD_REGISTERS,
+    MULTIPROCESSOR_SHARED_BYTES,
     REGISTER_FILE,
     DeviceLimits,
     carveout,
     round_up,
 )
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step
+from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
-LARGEST_SHORT_ID = 65534  # one more is an identity
-_LARGEST_SIZE = 32
-_LARGEST_TEAM = 512
-_MOST_MULTIPLIES = 4096  # of one thread, all unrolled: a kernel compiles in a second or two
-_MOST_HELD_BYTES = 256  # of a block in a thread's registers
-_HELD = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)  # elements of a block that a thread may hold
-_TOLERATED_WASTE = 1.1
-# A product's time goes with 1 + _LATENCY / warps of a multiprocessor, and teams that do not fill a
-# warp cost more: fitted to 1000 measured kernels.
-_LATENCY = 7
-_UNEVEN = 1.3
+MAX_SHORT_ID = 65534  # the largest factor id in 16 bits; 65535 means an identity
+_MAX_FACTOR_SIZE = 32  # rows or columns of a factor in registers
+_MAX_TEAM_THREADS = 512  # threads that share a product; chosen by hand
+# Multiply-adds of one thread, all unrolled: with so many a kernel compiles in a second or two.
+_MAX_THREAD_MULTIPLIES = 4096
+_MAX_THREAD_BYTES = 256  # of a block in the registers of one thread; chosen by hand
+# Elements of a block that one thread may have in registers: products of small factor sizes.
+_THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
+_MAX_WASTE = 1.1  # registers of idle threads, relative to the best team size; chosen by hand
+# A product's time grows as 1 + _LATENCY_WARPS / (warps of a multiprocessor), and by the factor
+# _PARTIAL_WARP_COST where teams do not fill a warp: fitted to 1000 measured kernels (H200).
+_LATENCY_WARPS = 7
+_PARTIAL_WARP_COST = 1.3
 _REGISTER_BYTES = 4
-_MOST_WARPS = 20  # more of them hide no more latency
-_TINY_BLOCK = 16  # bytes, whose copies are on their way for longer than one round takes
-_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
+_MAX_USEFUL_WARPS = 20  # of a multiprocessor; more hide no more latency
+_TINY_BLOCK_BYTES = 16  # a copy of so few takes longer than one round of arithmetic
+_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
 _WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
-_FILLS = 4  # waves of thread blocks, so that the last one matters little
-_PIPELINED = 8  # products one after another, so that the first one's latency matters little
-_SMALL_BLOCK = 64
-_LARGEST_BLOCK = 256  # so that a thread can have all the registers that there are
+_WAVES = 4  # of thread blocks, so that a partial last one matters little; chosen by hand
+_MIN_PIPELINED_PRODUCTS = 8  # of a team in a row, so that the first one's latency matters little
+_SMALL_BLOCK_THREADS = 64  # of a thread block to begin with; chosen by hand
+_MAX_GROWN_BLOCK_THREADS = 256  # so that each thread may still have 255 registers
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class RegisterTiling:
         Elements of a second buffer; 0 if results can take the place of their inputs.
     team : int
         Threads that evaluate one product.
-    crew : int
+    teams_per_output : int
         Teams of a thread block that share the products of one output.
     cluster : int
         Thread blocks that share the products of one output.
@@ -81,7 +83,7 @@ class RegisterTiling:
         Products of a team that are on their way from memory at a time.
     short_ids, identities : bool
         Whether ids have 16 bits; whether some factors are identities.
-    least_blocks : int
+    min_blocks : int
         Thread blocks that a multiprocessor should hold, which bounds the registers.
     itemsize : int
     cached : bool
@@ -95,13 +97,13 @@ class RegisterTiling:
     area: int
     exchange: int
     team: int
-    crew: int
+    teams_per_output: int
     cluster: int
     block: int
     stages: int
     short_ids: bool
     identities: bool
-    least_blocks: int
+    min_blocks: int
     itemsize: int
     cached: bool = True
 
@@ -123,7 +125,7 @@ class RegisterTiling:
     @property
     def outputs(self) -> int:
         """Outputs that a cluster of thread blocks computes at a time."""
-        return self.teams // self.crew
+        return self.teams // self.teams_per_output
 
     @property
     def input_size(self) -> int:
@@ -199,9 +201,11 @@ def register_tiling(
     ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
     up to ``held`` elements of a block, by default as many as cost least.
     """
-    if len(steps) > MOST_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _LARGEST_SIZE:
+    if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
         return None
-    cutting = _best_cutting(steps, held_sizes(itemsize) if held is None else (held,), itemsize)
+    cutting = _best_cutting(
+        steps, thread_element_counts(itemsize) if held is None else (held,), itemsize
+    )
     if cutting is None:
         return None
     cuts, team = cutting.cuts, cutting.team
@@ -211,7 +215,7 @@ def register_tiling(
     padded = largest + (largest // run - 1) * gap if gap else largest
     shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
     area = (matrix_bytes(padded, itemsize) + shift) // itemsize
-    tiny = _input_size(steps) * itemsize <= _TINY_BLOCK
+    tiny = _input_size(steps) * itemsize <= _TINY_BLOCK_BYTES
     tiling = RegisterTiling(
         steps=steps,
         passes=passes,
@@ -220,13 +224,13 @@ def register_tiling(
         area=area,
         exchange=0 if square or len(passes) == 1 else largest,
         team=team,
-        crew=1,
+        teams_per_output=1,
         cluster=1,
-        block=team if team > 32 else 2 * _SMALL_BLOCK if tiny else _SMALL_BLOCK,
+        block=team if team > 32 else 2 * _SMALL_BLOCK_THREADS if tiny else _SMALL_BLOCK_THREADS,
         stages=3 if tiny else 2,
         short_ids=short_ids,
         identities=identities,
-        least_blocks=max(1, min(512 // team, cutting.resident // team)) if team > 32 else 1,
+        min_blocks=max(1, min(512 // team, cutting.resident // team)) if team > 32 else 1,
         itemsize=itemsize,
     )
     while tiling.shared_bytes > limits.shared_bytes and tiling.block > tiling.group:
@@ -236,12 +240,12 @@ def register_tiling(
     sharing = max(1, min(limits.cluster, limits.multiprocessors // max(1, outputs)))
     while (
         tiling.team <= 32
-        and tiling.block < _LARGEST_BLOCK
+        and tiling.block < _MAX_GROWN_BLOCK_THREADS
         and 2 * tiling.shared_bytes <= limits.shared_bytes
-        and tiling.teams * outputs * sharing < min(_teams_wanted(tiling, limits), products)
+        and tiling.teams * outputs * sharing < min(_target_teams(tiling, limits), products)
     ):
         tiling = replace(tiling, block=2 * tiling.block)
-    tiling = replace(tiling, crew=_crew(tiling, outputs, products, limits))
+    tiling = replace(tiling, teams_per_output=_teams_per_output(tiling, outputs, products, limits))
     return replace(tiling, cluster=_cluster(tiling, outputs, products, limits))
 
 
@@ -266,7 +270,9 @@ class _Cutting:
     def resident(self) -> int:
         """Threads whose registers fit in a multiprocessor."""
         held = max(-(-items // self.team) * elements for items, elements in self.shapes)
-        registers = min(MOST_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES))
+        registers = min(
+            MAX_THREAD_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES)
+        )
         return REGISTER_FILE // registers
 
     def cost(self) -> float:
@@ -275,26 +281,33 @@ class _Cutting:
         products = threads // self.team
         matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
         product = matrix_bytes(_input_size(self.steps), self.itemsize) + matrices
-        fitting = ON_CHIP * threads // (64 * products * product)
-        warps = max(1, min(_MOST_WARPS, fitting))
+        fitting = MULTIPROCESSOR_SHARED_BYTES * threads // (64 * products * product)
+        warps = max(1, min(_MAX_USEFUL_WARPS, fitting))
         slots = sum(-(-items // self.team) * self.team * held for items, held in self.shapes)
-        uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _UNEVEN
+        uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _PARTIAL_WARP_COST
         barriers = 1e3 if self.team > 32 else 1.0  # of a whole thread block: a last resort
-        return slots * threads / (self.team * products) * (1 + _LATENCY / warps) * uneven * barriers
+        return (
+            slots
+            * threads
+            / (self.team * products)
+            * (1 + _LATENCY_WARPS / warps)
+            * uneven
+            * barriers
+        )
 
 
-def held_sizes(itemsize: int) -> tuple[int, ...]:
+def thread_element_counts(itemsize: int) -> tuple[int, ...]:
     """Return how many elements of a block a thread may hold."""
-    return tuple(size for size in _HELD if size * itemsize <= _MOST_HELD_BYTES)
+    return tuple(size for size in _THREAD_ELEMENTS if size * itemsize <= _MAX_THREAD_BYTES)
 
 
 def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
     """Return the cutting of least cost, of equal ones that with the fewest threads."""
     found: list[_Cutting] = []
-    for most in reversed(held):
-        cuts = cut_steps(steps, most)
+    for maximum in reversed(held):
+        cuts = cut_steps(steps, maximum)
         shapes = tuple(_shape(steps, cut) for cut in cuts)
-        team = _team(steps, shapes, most)
+        team = _team(steps, shapes, maximum)
         if team is not None:
             found.append(_Cutting(steps, cuts, shapes, team, itemsize))
     return min(found, key=_Cutting.cost, default=None)
@@ -308,7 +321,7 @@ def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
     return size // math.prod(steps[s].C for s in cut), elements
 
 
-def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], most: int) -> int | None:
+def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
     """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
     multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
 
@@ -319,32 +332,35 @@ def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], most: int) -
 
     fits: list[int] = [
         team
-        for team in [*range(1, 33), *range(64, _LARGEST_TEAM + 1, 32)]
-        if all(-(-items // team) * elements <= most for items, elements in shapes)
-        and multiplies <= _MOST_MULTIPLIES * team
+        for team in [*range(1, 33), *range(64, _MAX_TEAM_THREADS + 1, 32)]
+        if all(-(-items // team) * elements <= maximum for items, elements in shapes)
+        and multiplies <= _MAX_THREAD_MULTIPLIES * team
     ]
     if not fits:
         return None
-    bound = _TOLERATED_WASTE * min(map(waste, fits))
+    bound = _MAX_WASTE * min(map(waste, fits))
     team: int = next(team for team in fits if waste(team) <= bound)
     return team
 
 
-def _teams_wanted(tiling: RegisterTiling, limits: DeviceLimits) -> int:
+def _target_teams(tiling: RegisterTiling, limits: DeviceLimits) -> int:
     """Return how many teams fill the device."""
-    return limits.multiprocessors * _WARPS_WANTED * 32 // tiling.team
+    return limits.multiprocessors * _TARGET_WARPS * 32 // tiling.team
 
 
-def crews_of(tiling: RegisterTiling) -> list[int]:
+def output_team_counts(tiling: RegisterTiling) -> list[int]:
     """Return how many teams of a thread block may share an output."""
     return [
-        crew
-        for crew in range(1, tiling.teams + 1)
-        if tiling.products % crew == 0 or (crew % tiling.products == 0 and tiling.teams % crew == 0)
+        teams_per_output
+        for teams_per_output in range(1, tiling.teams + 1)
+        if tiling.products % teams_per_output == 0
+        or (teams_per_output % tiling.products == 0 and tiling.teams % teams_per_output == 0)
     ]
 
 
-def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
+def _teams_per_output(
+    tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits
+) -> int:
     """Return how many teams share an output.
 
     So many that the device is filled several times over, and that a warp reads the list in whole
@@ -352,15 +368,15 @@ def _crew(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLim
     even once, as many as do.
     """
     mean = max(1, products // max(1, outputs))
-    fill = _teams_wanted(tiling, limits)
-    choices = crews_of(tiling)
+    fill = _target_teams(tiling, limits)
+    choices = output_team_counts(tiling)
 
-    def least(teams: int, sharing: int, most: int) -> int:
+    def minimum(teams: int, sharing: int, maximum: int) -> int:
         enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])
-        return max(c for c in choices if c <= min(enough, most))
+        return max(c for c in choices if c <= min(enough, maximum))
 
-    roomy = least(_FILLS * fill, min(tiling.products, 8), max(1, mean // _PIPELINED))
-    return max(roomy, least(fill, 1, mean))
+    roomy = minimum(_WAVES * fill, min(tiling.products, 8), max(1, mean // _MIN_PIPELINED_PRODUCTS))
+    return max(roomy, minimum(fill, 1, mean))
 
 
 def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
@@ -370,9 +386,13 @@ def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: Device
     product.
     """
     blocks = -(-outputs // tiling.outputs)
-    most = min(limits.cluster, limits.multiprocessors // blocks)
+    maximum = min(limits.cluster, limits.multiprocessors // blocks)
     mean = max(1, products // max(1, outputs))
-    choices = [c for c in (1, 2, 4, 8) if c == 1 or (c <= most and c * tiling.crew < 2 * mean)]
+    choices = [
+        c
+        for c in (1, 2, 4, 8)
+        if c == 1 or (c <= maximum and c * tiling.teams_per_output < 2 * mean)
+    ]
     return choices[-1] if tiling.outputs == 1 else 1
 
 
@@ -384,7 +404,7 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
     cut = template_type(
         "RegisterCut",
         tiling.team,
-        tiling.crew,
+        tiling.teams_per_output,
         tiling.cluster,
         tiling.block,
         tiling.stages,
@@ -400,7 +420,7 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
             SCALARS[dtype],
             layout,
             cut,
-            tiling.least_blocks,
+            tiling.min_blocks,
             *flags,
             *passes,
         ),

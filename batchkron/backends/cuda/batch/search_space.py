@@ -16,10 +16,10 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.registers import (
     RegisterTiling,
-    crews_of,
-    held_sizes,
+    output_team_counts,
     register_batch_program,
     register_tiling,
+    thread_element_counts,
 )
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import Step
@@ -27,7 +27,8 @@ from batchkron.backends.cuda.tuning.search import Kernel
 
 _BLOCKS = (32, 64, 128, 256)
 _STAGES = (2, 3, 4)
-_CHANGES = (1, 2, 1, 2, 4)  # of the best knobs: near the rule first, then near what was better
+# How many knobs of the best choice so far are changed in each round of the search.
+_CHANGED_KNOBS = (1, 2, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class BatchChoice:
     ----------
     held : int
         Elements of a block that a thread may hold, 0 for what the rule takes.
-    block, stages, crew : int
+    block, stages, teams_per_output : int
         Threads of a thread block, products of a team on their way, teams that share an output.
     cached : int
         1 if the first-level cache should have what shared memory does not need, else 0.
@@ -47,7 +48,7 @@ class BatchChoice:
     held: int
     block: int
     stages: int
-    crew: int
+    teams_per_output: int
     cached: int
 
 
@@ -79,12 +80,14 @@ class BatchCase:
 
 def batch_choice(held: int, tiling: RegisterTiling) -> BatchChoice:
     """Return the choice that a tiling is."""
-    return BatchChoice(held, tiling.block, tiling.stages, tiling.crew, int(tiling.cached))
+    return BatchChoice(
+        held, tiling.block, tiling.stages, tiling.teams_per_output, int(tiling.cached)
+    )
 
 
 def chosen_tiling(choice: BatchChoice, case: BatchCase) -> RegisterTiling | None:
     """Return the tiling of a choice, None if it does not fit the list or the device."""
-    if choice.held and choice.held not in held_sizes(case.dtype.itemsize):
+    if choice.held and choice.held not in thread_element_counts(case.dtype.itemsize):
         return None
     rule = case.by_the_rule(choice.held)
     if rule is None or choice.stages not in _STAGES or choice.cached not in (0, 1):
@@ -93,9 +96,12 @@ def chosen_tiling(choice: BatchChoice, case: BatchCase) -> RegisterTiling | None
         return None
     cached = bool(choice.cached)
     tiling = replace(rule, block=choice.block, stages=choice.stages, cached=cached)
-    if choice.crew not in crews_of(tiling) or tiling.shared_bytes > case.limits.shared_bytes:
+    if (
+        choice.teams_per_output not in output_team_counts(tiling)
+        or tiling.shared_bytes > case.limits.shared_bytes
+    ):
         return None
-    tiling = replace(tiling, crew=choice.crew)
+    tiling = replace(tiling, teams_per_output=choice.teams_per_output)
     return tiling if tiling.outputs == 1 else replace(tiling, cluster=1)
 
 
@@ -124,7 +130,7 @@ class BatchSpace:
             return None
         program = register_batch_program(self.case.dtype, tiling)
         room = tiling.shared_bytes, tiling.carveout
-        return (Kernel(program, tiling.block, tiling.least_blocks, *room),)
+        return (Kernel(program, tiling.block, tiling.min_blocks, *room),)
 
     def steps(self) -> Iterator[Callable[[BatchChoice], Iterable[BatchChoice]]]:
         """Yield functions from the best choice so far to others that may be better.
@@ -132,22 +138,24 @@ class BatchSpace:
         First what a thread holds, with the rule's knobs for it, then these, few changes first.
         """
         yield self._other_held
-        for changes in _CHANGES:
-            yield partial(self._near, changes)
+        for changes in _CHANGED_KNOBS:
+            yield partial(self._neighbours, changes)
 
     def _other_held(self, best: BatchChoice) -> Iterator[BatchChoice]:
-        for held in held_sizes(self.case.dtype.itemsize):
+        for held in thread_element_counts(self.case.dtype.itemsize):
             tiling = self.case.by_the_rule(held)
             if tiling is not None:
                 yield batch_choice(held, tiling)
 
-    def _near(self, changes: int, centre: BatchChoice) -> Iterator[BatchChoice]:
+    def _neighbours(self, changes: int, centre: BatchChoice) -> Iterator[BatchChoice]:
         """Yield choices that differ from one in at most ``changes`` knobs, the nearest first."""
         now = astuple(centre)[1:]
         blocks = sorted({centre.block, *_BLOCKS})
-        crews = [1 << bit for bit in range(max(blocks).bit_length())]
+        team_counts = [1 << bit for bit in range(max(blocks).bit_length())]
         found = []
-        for values in product(blocks, _STAGES, sorted({centre.crew, *crews}), (0, 1)):
+        for values in product(
+            blocks, _STAGES, sorted({centre.teams_per_output, *team_counts}), (0, 1)
+        ):
             changed = sum(value != old for value, old in zip(values, now, strict=True))
             if 0 < changed <= changes:
                 pairs = zip(values[:3], now[:3], strict=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_program, unit_tiling
 from batchkron.backends.cuda.batch.registers import (
-    LARGEST_SHORT_ID,
+    MAX_SHORT_ID,
     RegisterTiling,
     record_words,
     register_batch_arguments,
@@ -31,8 +31,8 @@ from batchkron.backends.cuda.runtime.device import (
     prefer_shared_memory,
     ready_stream,
 )
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
-from batchkron.backends.cuda.runtime.launch import Launch, Remembered, batch_scalars
+from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
+from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import Step
 from batchkron.spec.kron import Array
@@ -40,7 +40,7 @@ from batchkron.spec.kron import Array
 AnyTiling = RegisterTiling | SliceTiling | UnitTiling | UnitSliceTiling
 
 WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
-_MOST_COUNTED = 2**31 - 16  # the kernel counts inputs, and products of an output, in 32 bits
+_MAX_COUNT = 2**31 - 16  # inputs, and products of an output, that the kernel counts in 32 bits
 
 
 class RegisterBatch:
@@ -60,7 +60,7 @@ class RegisterBatch:
         self._dtype = dtype
         self._device = device
         self._kernel: Any = None
-        self._launches: Remembered[int, Launch] = Remembered()
+        self._launches: BoundedCache[int, Launch] = BoundedCache()
         self._scalars = batch_scalars(dtype)
         self._num_outputs, self._products = num_outputs, products
         self._arrays = arrays
@@ -79,7 +79,7 @@ class RegisterBatch:
     def cut_as(self, tiling: RegisterTiling, kernel: Any = None) -> RegisterBatch:
         """Return the same list and values, cut in another way; the kernel if it is compiled."""
         other = copy(self)
-        other._tiling, other._kernel, other._launches = tiling, kernel, Remembered()
+        other._tiling, other._kernel, other._launches = tiling, kernel, BoundedCache()
         other._arguments = self._arguments.copy()
         return other
 
@@ -116,7 +116,7 @@ class RegisterBatch:
             blocks = -(-self._num_outputs // tiling.outputs)
             if isinstance(tiling, RegisterTiling):
                 blocks *= tiling.cluster
-            grid = blocks, min(outer, MOST_BLOCKS_DOWN)
+            grid = blocks, min(outer, MAX_GRID_YZ)
             launch = Launch(
                 self.prepare(), grid, tiling.block, tiling.shared_bytes, arguments, 2, "accumulate"
             )
@@ -146,16 +146,16 @@ def tiling_of_batch(
     output o are ``starts[o]`` to ``starts[o + 1]``.
     """
     systems, products, num_inputs, num_outputs = counts
-    if 0 in (products, num_outputs) or max(num_inputs, products) > _MOST_COUNTED:
+    if 0 in (products, num_outputs) or max(num_inputs, products) > _MAX_COUNT:
         return None
-    kinds = bool(ids.max() <= LARGEST_SHORT_ID), bool(ids.min() < 0)
+    kinds = bool(ids.max() <= MAX_SHORT_ID), bool(ids.min() < 0)
     numbers = systems * num_outputs, systems * products
     limits = device_limits(device)
-    most = int(np.diff(starts).max())
+    maximum = int(np.diff(starts).max())
     return (
         unit_tiling(steps, dtype, *numbers, *kinds, limits)
         or unit_slice_tiling(steps, dtype, numbers[0], *kinds, limits)
-        or slice_tiling(steps, dtype.itemsize, *numbers, most, *kinds, limits)
+        or slice_tiling(steps, dtype.itemsize, *numbers, maximum, *kinds, limits)
         or register_tiling(steps, dtype.itemsize, *numbers, *kinds, limits)
     )
 

@@ -16,27 +16,29 @@ from batchkron.backends.cuda.batch.passes import HeldMode, held_modes_type, larg
 from batchkron.backends.cuda.batch.registers import record_words
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.steps import MOST_FIXED_MODES, Step
+from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
-_LARGEST_HELD = 8  # rows and columns of a matrix that a thread takes whole
-_MOST_MULTIPLIES = 2048  # of one thread, all unrolled: a kernel compiles in a second or two
-_MOST_REGISTERS = 200  # for blocks and sums, so that a thread has some left
-_BATCH_REGISTERS = 32  # for what a thread loads at a time
-_MOST_BATCH = 4
-_MOST_WARPS = 8  # of an output
-_WARPS_WANTED = 8  # of a multiprocessor, so that one computes while others wait
-_LARGEST_SLICE = 32  # registers, beyond which blocks go through shared memory
-_LARGE_TEAM = 16  # threads, which pay for exchanges where their slices are large
-_SLICE_OF_LARGE_TEAM = 8  # registers
-_WHOLE_SLICE = 0.92  # of the estimate, where a slice's words follow each other
+_MAX_WHOLE_MODE = 8  # rows or columns of a factor that one thread multiplies by as a whole
+# Multiply-adds of one thread, all unrolled: with so many a kernel compiles in a second or two.
+_MAX_THREAD_MULTIPLIES = 2048
+_MAX_DATA_REGISTERS = 200  # of a thread for blocks and sums; the other 55 are for the rest
+_BATCH_REGISTERS = 32  # of a thread for values that it loads at a time
+_MAX_LOAD_BATCH = 4  # products whose blocks are loaded at a time; chosen by hand
+_MAX_OUTPUT_WARPS = 8  # that share an output; chosen by hand
+_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
+_MAX_SLICE_REGISTERS = 32  # of a thread for a slice; beyond, blocks go through shared memory
+_LARGE_TEAM_THREADS = 16  # from which exchanges of large slices within a team are expensive
+_LARGE_TEAM_SLICE_REGISTERS = 8  # of a thread of such a team, for a slice
+_CONTIGUOUS_SLICE = 0.92  # factor of the estimated time where a slice is contiguous in memory
 _LINE = 128  # bytes of the first-level cache
-_LIGHT = 28  # registers for a thread's slice and sums: twice as many warps are wanted
-_MANY_WARPS = 12  # of a multiprocessor
-_SMALL_BLOCK = 4  # warps of a thread block, where outputs have fewer and there are many
-_BOUNDED = 144  # registers for slice, sums and matrix, with which it can hold as many
-_LARGEST_MATRIX = 32  # registers of one that a thread has at a time
-_THREADS = 2048  # of a multiprocessor
-_TOLERATED_PADDING = 4  # records for each product: of those without a product nothing else is read
+_FEW_REGISTERS = 28  # of a thread for slice and sums, up to which the target is twice the warps
+_SATURATING_WARPS = 12  # of a multiprocessor, from which outputs count as many
+_SMALL_BLOCK_WARPS = 4  # of a thread block with several outputs
+_BOUNDED_REGISTERS = 144  # of a thread, up to which `_SATURATING_WARPS` can be resident
+_MAX_MATRIX_REGISTERS = 32  # of a thread for a part of a factor
+_MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
+# Records of a padded list for each product; of a record without a product nothing else is read.
+_MAX_RECORDS_PER_PRODUCT = 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class SliceTiling:
         Records of the list for each output, 0 where it has those of its products only.
     short_ids, identities : bool
         Whether ids have 16 bits; whether some factors are identities.
-    least_blocks : int
+    min_blocks : int
         Thread blocks that a multiprocessor should hold, which bounds the registers.
     itemsize : int
     """
@@ -80,7 +82,7 @@ class SliceTiling:
     slots: int
     short_ids: bool
     identities: bool
-    least_blocks: int
+    min_blocks: int
     itemsize: int
 
     @property
@@ -125,7 +127,7 @@ class SliceTiling:
     @property
     def carveout(self) -> int:
         """Percentage of the memory on chip that should be shared memory; caches use the rest."""
-        blocks = _THREADS // self.block
+        blocks = _MAX_RESIDENT_THREADS // self.block
         return carveout(blocks, self.shared_bytes)
 
 
@@ -134,17 +136,17 @@ def slice_tiling(
     itemsize: int,
     outputs: int,
     products: int,
-    most: int,
+    maximum: int,
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
 ) -> SliceTiling | None:
     """Return how products of single vectors are evaluated in slices, or None if they are not.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems; ``most``
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems; ``maximum``
     products has the output that has the most.
     """
-    if len(steps) > MOST_FIXED_MODES:
+    if len(steps) > MAX_FIXED_MODES:
         return None
     modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
     cuts = [cut for cut in _cuts(steps, modes) if _fits(cut, itemsize)]
@@ -154,16 +156,18 @@ def slice_tiling(
     at_once = WARP // cut.team
     if 2 * products < at_once * outputs:
         return None  # warps would be idle
-    turns = -(-most // at_once)
+    turns = -(-maximum // at_once)
     registers = cut.registers(itemsize)
-    wanted = (2 if registers <= _LIGHT else 1) * _WARPS_WANTED * limits.multiprocessors
-    shared_by = 2 ** round(math.log2(max(1, min(_MOST_WARPS, wanted / outputs))))
+    wanted = (2 if registers <= _FEW_REGISTERS else 1) * _TARGET_WARPS * limits.multiprocessors
+    shared_by = 2 ** round(math.log2(max(1, min(_MAX_OUTPUT_WARPS, wanted / outputs))))
     rounds = -(-turns // shared_by)
     warps = -(-turns // rounds)
-    are_few = outputs * warps < _MANY_WARPS * limits.multiprocessors
+    are_few = outputs * warps < _SATURATING_WARPS * limits.multiprocessors
     held = registers + cut.matrix_registers(itemsize)
-    bounded = not are_few and warps <= _SMALL_BLOCK and held <= _BOUNDED and itemsize <= 8
-    batch = max(1, min(_MOST_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
+    bounded = (
+        not are_few and warps <= _SMALL_BLOCK_WARPS and held <= _BOUNDED_REGISTERS and itemsize <= 8
+    )
+    batch = max(1, min(_MAX_LOAD_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
     tiling = SliceTiling(
         steps=steps,
         split=cut.split,
@@ -171,12 +175,12 @@ def slice_tiling(
         held=tuple(HeldMode(s, steps[s].C, steps[s].K, 0, 0) for s in cut.held),
         behind=cut.behind,
         warps=warps,
-        outputs=1 if are_few else max(1, _SMALL_BLOCK // warps),
+        outputs=1 if are_few else max(1, _SMALL_BLOCK_WARPS // warps),
         batch=batch,
-        slots=most if most * outputs <= _TOLERATED_PADDING * products else 0,
+        slots=maximum if maximum * outputs <= _MAX_RECORDS_PER_PRODUCT * products else 0,
         short_ids=short_ids,
         identities=identities,
-        least_blocks=_MANY_WARPS // _SMALL_BLOCK if bounded else 1,
+        min_blocks=_SATURATING_WARPS // _SMALL_BLOCK_WARPS if bounded else 1,
         itemsize=itemsize,
     )
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
@@ -230,7 +234,7 @@ class _Cut:
     def matrix_registers(self, itemsize: int) -> int:
         """Those for a held mode's matrix."""
         largest = max((C * K for C, K in self.shapes), default=0)
-        return min(_LARGEST_MATRIX, largest * itemsize // 4)
+        return min(_MAX_MATRIX_REGISTERS, largest * itemsize // 4)
 
     @property
     def multiplies(self) -> int:
@@ -247,7 +251,7 @@ def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
     for first in range(len(modes)):
         for stop in range(first + 1, len(modes) + 1):
             exchanged = tuple(modes[first + 1 : stop])
-            if any(steps[s].C != steps[s].K or steps[s].C > _LARGEST_HELD for s in exchanged):
+            if any(steps[s].C != steps[s].K or steps[s].C > _MAX_WHOLE_MODE for s in exchanged):
                 break
             held = (*modes[:first], *modes[stop:])
             yield _Cut(steps, modes[first], exchanged, held, len(modes) - stop)
@@ -256,13 +260,15 @@ def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
 def _fits(cut: _Cut, itemsize: int) -> bool:
     """Whether a thread has registers for its slices and sums, and not too much to multiply."""
     words = itemsize // 4
-    most = _SLICE_OF_LARGE_TEAM if cut.team >= _LARGE_TEAM else _LARGEST_SLICE
-    if cut.team > WARP or cut.sizes[0] * words > most:
+    maximum = (
+        _LARGE_TEAM_SLICE_REGISTERS if cut.team >= _LARGE_TEAM_THREADS else _MAX_SLICE_REGISTERS
+    )
+    if cut.team > WARP or cut.sizes[0] * words > maximum:
         return False
-    if max((max(shape) for shape in cut.shapes), default=1) > _LARGEST_HELD:
+    if max((max(shape) for shape in cut.shapes), default=1) > _MAX_WHOLE_MODE:
         return False
     registers = (cut.sums + 2 * largest_tile(cut.shapes)) * words
-    return registers <= _MOST_REGISTERS and cut.multiplies <= _MOST_MULTIPLIES
+    return registers <= _MAX_DATA_REGISTERS and cut.multiplies <= _MAX_THREAD_MULTIPLIES
 
 
 def _cycles(cut: _Cut, itemsize: int) -> float:
@@ -284,7 +290,7 @@ def _cycles(cut: _Cut, itemsize: int) -> float:
         + 0.54 * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
         + round_cycles / (WARP // cut.team)
     )
-    return cycles * (_WHOLE_SLICE if cut.run == cut.sizes[0] else 1)
+    return cycles * (_CONTIGUOUS_SLICE if cut.run == cut.sizes[0] else 1)
 
 
 def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
@@ -319,7 +325,7 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
             SCALARS[dtype],
             template_type("BlockSlices", *sizes, *elements),
             template_type("SliceCut", *cut),
-            tiling.least_blocks,
+            tiling.min_blocks,
             flag(tiling.short_ids),
             flag(tiling.identities),
             held_modes_type(tiling.held),

@@ -18,9 +18,9 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveou
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
-_LEADING = (8, 12, 16)  # entries of the first mode
-_OTHERS = (12, 16)  # of the others
-_DOUBLE, _WORD = 8, 16  # bytes of a sum, of a copy
+_LEADING_SIZES = (8, 12, 16)  # entries that the first mode may have
+_OTHER_SIZES = (12, 16)  # entries that the other modes may have
+_SUM_BYTES, _COPY_BYTES = 8, 16
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class UnitSliceTiling:
         """Bytes of shared memory of a thread block: two products' slices, three's matrices."""
         sizes = [self.steps[s].C for s in (self.leading, self.slow, self.fast)]
         slices = sizes[0] * (math.prod(sizes[1:]) + 4)
-        matrices = sum(n * (n * self.itemsize + _WORD) for n in sizes)
-        return 2 * _DOUBLE * slices + 3 * matrices
+        matrices = sum(n * (n * self.itemsize + _COPY_BYTES) for n in sizes)
+        return 2 * _SUM_BYTES * slices + 3 * matrices
 
     @property
     def carveout(self) -> int:
@@ -99,7 +99,11 @@ def unit_slice_tiling(
     leading, slow, fast = sorted(range(3), key=lambda s: steps[s].mode)
     sizes = [steps[s].C for s in (leading, slow, fast)]
     square = all(step.C == step.K for step in steps)
-    if not square or sizes[0] not in _LEADING or not all(size in _OTHERS for size in sizes[1:]):
+    if (
+        not square
+        or sizes[0] not in _LEADING_SIZES
+        or not all(size in _OTHER_SIZES for size in sizes[1:])
+    ):
         return None
     warps, blocks = _share(sizes, dtype.itemsize)
     itemsize = dtype.itemsize

@@ -16,19 +16,19 @@ from batchkron.backends.cuda.runtime.device import (
     load_kernel,
     ready_stream,
 )
-from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, Remembered
+from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch
 
 _THREADS = 256
 _BLOCKS_PER_PROCESSOR = 8
 
 
-class DiagonalProduct(PlainCalls):
+class DiagonalProduct(FastPath):
     """The product with diagonal matrices of entries (systems…, N) on one device."""
 
     def __init__(self, entries: DeviceArray) -> None:
         super().__init__(current_device())
         self._entries = entries
-        self._launches: Remembered[tuple[int, int], Launch] = Remembered()
+        self._launches: BoundedCache[tuple[int, int], Launch] = BoundedCache()
         self._plain = self._scalars(1, False)
 
     def _scalars(self, alpha: complex, accumulate: bool) -> bytes:
@@ -45,8 +45,8 @@ class DiagonalProduct(PlainCalls):
             arguments = np.zeros(1, diagonal_arguments(d.dtype))
             arguments["d"], arguments["count"] = d.data.ptr, count
             arguments["period"], arguments["inner"] = d.size, inner
-            most = _BLOCKS_PER_PROCESSOR * device_limits(self._device).multiprocessors
-            blocks = min(most, -(-count // _THREADS))
+            maximum = _BLOCKS_PER_PROCESSOR * device_limits(self._device).multiprocessors
+            blocks = min(maximum, -(-count // _THREADS))
             known = Launch(kernel, (blocks, 1), _THREADS, 0, arguments, 2, "scaled")
             self._launches[count, inner] = known
         return known
@@ -68,7 +68,7 @@ class DiagonalProduct(PlainCalls):
                 addresses = x.data.ptr, y.data.ptr
                 launch(ready_stream(self._device), addresses, self._scalars(alpha, accumulate))
 
-    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         entries = self._entries
         fits = x.shape == out.shape and x.shape[-entries.ndim :] == entries.shape
         if not fits or x.dtype != entries.dtype:

@@ -38,8 +38,8 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.spec.kron import SUPPORTED_DTYPES
 
-_MOST_PRODUCTS = 256  # that are remembered
-_MOST_KEPT = 64 << 20  # bytes of workspace; a call that needs more has its own
+_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are kept; chosen by hand
+_MAX_KEPT_BYTES = 64 << 20  # of workspace kept between calls; larger calls allocate; chosen by hand
 _ADDRESSES = 3  # of the matrices and of the result
 
 # Of all products: no object stands for one, and a graph may be replayed until the process ends.
@@ -78,15 +78,15 @@ def check_capture(
         For such arrays: the copies would be freed while the graph still reads and writes them.
     """
     arrays = factors if out is None else [*factors, out]
-    is_plain_call = all(array.dtype == dtype and is_plain(array) for array in arrays)
-    if not is_plain_call and cupy.cuda.get_current_stream().is_capturing():
+    is_fast = all(array.dtype == dtype and is_plain(array) for array in arrays)
+    if not is_fast and cupy.cuda.get_current_stream().is_capturing():
         raise RuntimeError(
             "a product is captured where nothing has to be copied: make the factors and out "
             "contiguous, of one dtype, before the capture"
         )
 
 
-def plain_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
+def fast_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
     """Return the product of plain matrices, in ``out`` unless that is None; else return None.
 
     Plain are two matrices or more on the current device, C-contiguous, of one dtype that has
@@ -122,7 +122,7 @@ def plain_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
     return out
 
 
-class _PlainProduct:
+class _FastProduct:
     """The product of contiguous matrices of fixed shapes on one device."""
 
     def __init__(self, factors: Sequence[DeviceArray], device: int) -> None:
@@ -161,12 +161,12 @@ class _PlainProduct:
         chain.run(addresses, out)
 
 
-_products: dict[tuple[Any, ...], _PlainProduct] = {}  # by what `plain_kron` looks at
+_products: dict[tuple[Any, ...], _FastProduct] = {}  # by what `fast_kron` looks at
 
 
 def _learn(
     layouts: tuple[Any, ...], factors: Sequence[DeviceArray], device: int
-) -> _PlainProduct | None:
+) -> _FastProduct | None:
     """Return the product of matrices of these layouts, remembered; None where one is not plain."""
     plain = len(factors) > 1 and all(
         factor.ndim == 2
@@ -177,9 +177,9 @@ def _learn(
     )
     if not plain or factors[0].dtype not in SUPPORTED_DTYPES:
         return None
-    if len(_products) >= _MOST_PRODUCTS:
+    if len(_products) >= _MAX_CACHED_PRODUCTS:
         _products.clear()
-    product = _products[layouts] = _PlainProduct(factors, device)
+    product = _products[layouts] = _FastProduct(factors, device)
     return product
 
 
@@ -228,12 +228,12 @@ def _workspace(size: int) -> tuple[int, Any]:
     RuntimeError
         If the stream captures a graph and no earlier call has left it as much.
     """
-    if size > _MOST_KEPT:
+    if size > _MAX_KEPT_BYTES:
         if cupy.cuda.get_current_stream().is_capturing():
             raise RuntimeError(
                 f"the product needs {size >> 20} MiB for products of some of its factors, more "
-                f"than is kept for graphs ({_MOST_KEPT >> 20} MiB); multiply all but two of the "
-                f"matrices before the capture"
+                f"than is kept for graphs ({_MAX_KEPT_BYTES >> 20} MiB); multiply all but two of "
+                f"the matrices before the capture"
             )
         memory = cupy.cuda.alloc(size)
         return int(memory.ptr), memory

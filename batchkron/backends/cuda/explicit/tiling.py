@@ -18,19 +18,20 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
 WORD_BYTES = 16
 RESULT_BYTES = 256  # results between begin at multiples, as memory of CuPy does
-_LEAST_CHUNKS = 8  # of a band, so that few threads of its last thread block are idle
-_BLOCKS = 16  # of a multiprocessor, before a thread takes more than one batch of bands
-_FEW_BANDS = 8
-_LEAST_SEGMENT = 512  # bytes
-_MOST_ENTRIES = 64  # of a, gone through while a row of b is held
+_MIN_BAND_CHUNKS = 8  # of a band, so that few threads of its last thread block are idle
+# Thread blocks of a multiprocessor from which a thread takes more than one batch of bands.
+_BLOCKS_PER_MULTIPROCESSOR = 16
+_MIN_BANDS = 8  # of a slice; with fewer, other cuts of the work are tried
+_MIN_SEGMENT_BYTES = 512  # of a row of b, from which the kernel of segments is taken
+_MAX_SEGMENT_ENTRIES = 64  # of a, looped over while a row of b is in registers
 _SEGMENT_THREADS = (128, 64, 256)
 _RECIPROCAL = 2**32 - 1
-_LARGEST_OFFSET = 2**31 - 1
+_MAX_OFFSET = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class ExplicitCut:
         """Thread blocks across a band, and down the bands and slices."""
         used = self.words if self.whole else -(-self.rest // self.kernel.elements)
         chunk = self.kernel.threads * self.kernel.words
-        return -(-used // chunk), min(self.parts, MOST_BLOCKS_DOWN)
+        return -(-used // chunk), min(self.parts, MAX_GRID_YZ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class SegmentCut:
     @property
     def grid(self) -> tuple[int, int]:
         """Thread blocks along b, and along the entries of a."""
-        return self.chunks * self.b.rows, min(self.groups, MOST_BLOCKS_DOWN)
+        return self.chunks * self.b.rows, min(self.groups, MAX_GRID_YZ)
 
 
 def explicit_cut(
@@ -233,16 +234,16 @@ def explicit_cut(
     whole = _cut(a, b, out, dtype, limits, knobs)
     bands = -(-a.rows // whole.band)
     row_bytes = b.columns * dtype.itemsize
-    few = bands < _FEW_BANDS and 2 * bands <= a.rows * a.columns <= _MOST_ENTRIES
+    few = bands < _MIN_BANDS and 2 * bands <= a.rows * a.columns <= _MAX_SEGMENT_ENTRIES
     if knobs.segments is None:
         uneven = dtype.itemsize < WORD_BYTES and row_bytes % WORD_BYTES > 0
-        segments = few and uneven and row_bytes >= _LEAST_SEGMENT
+        segments = few and uneven and row_bytes >= _MIN_SEGMENT_BYTES
     else:
         segments = knobs.segments and row_bytes >= WORD_BYTES
     if segments:
         return _segment_cut(a, b, out, dtype, limits, knobs)
-    long = a.columns * b.columns * dtype.itemsize >= _LEAST_CHUNKS * knobs.chunk * WORD_BYTES
-    if bands >= _FEW_BANDS or not long:
+    long = a.columns * b.columns * dtype.itemsize >= _MIN_BAND_CHUNKS * knobs.chunk * WORD_BYTES
+    if bands >= _MIN_BANDS or not long:
         return whole
     across = _cut(
         DeviceMatrix(a.data, a.columns, 1, a.column, a.row),
@@ -280,7 +281,7 @@ def _segment_cut(
     threads = min(_SEGMENT_THREADS, key=lambda count: -(-words // count) * count)
     chunks = -(-words // threads)
     every = a.rows * a.columns
-    share = chunks * b.rows * every // (_BLOCKS * limits.multiprocessors)
+    share = chunks * b.rows * every // (_BLOCKS_PER_MULTIPROCESSOR * limits.multiprocessors)
     entries = min(knobs.entries, max(1, share), every)
     kernel = SegmentKernel(elements, alignment, threads, knobs.streaming)
     return SegmentCut(kernel, a, b, chunks, entries, -(-every // entries))
@@ -300,14 +301,14 @@ def _cut(
     elements, alignment = _word(out, dtype)
     block = b.rows * a.columns * b.columns  # elements of a row of a
     total = a.rows * block
-    least = elements // math.gcd(block, elements)
-    band = least * max(1, -(-_LEAST_CHUNKS * knobs.chunk * elements // (least * block)))
+    minimum = elements // math.gcd(block, elements)
+    band = minimum * max(1, -(-_MIN_BAND_CHUNKS * knobs.chunk * elements // (minimum * block)))
     words = band * block // elements
     whole, rest = divmod(total, band * block)
     bands = whole + (rest > 0)
     chunks = -(-min(words * elements, total) // (elements * knobs.chunk))
     batch = min(knobs.batch, bands)
-    wanted = _BLOCKS * limits.multiprocessors
+    wanted = _BLOCKS_PER_MULTIPROCESSOR * limits.multiprocessors
     repeats = min(knobs.repeats, max(batch, chunks * bands * slices[0] // wanted), bands)
     repeats = -(-repeats // batch) * batch
     reach = max(
@@ -320,7 +321,7 @@ def _cut(
         elements,
         alignment,
         _entries(elements, a.columns * b.columns, b.columns, out, size, slices[0]),
-        reach > _LARGEST_OFFSET,
+        reach > _MAX_OFFSET,
         knobs.threads,
         knobs.words,
         batch,
@@ -397,7 +398,8 @@ def explicit_program(dtype: np.dtype[np.generic], kernel: ExplicitKernel) -> Pro
     offset = "batchkron::Index" if kernel.wide else "unsigned"
     share = kernel.threads, kernel.words, kernel.batch, flag(kernel.streaming)
     return Program(
-        "cuda/explicit/bands.cuh", template_type("explicit_kron", SCALARS[dtype], *word, offset, *share)
+        "cuda/explicit/bands.cuh",
+        template_type("explicit_kron", SCALARS[dtype], *word, offset, *share),
     )
 
 

@@ -27,10 +27,15 @@ from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import GroupShape, group_shapes, plan_order
 from batchkron.spec.kron import Precision
 
-_LEAST_SIDE, _LEAST_LONGEST = 8, 48  # of factors that panels may be better for than fibres
-_LEAST_BUSY = 64  # rows and columns of those where fibres keep all multiprocessors busy
-_LEAST_FILLED = 0.8  # of the time, where one kernel of slices replaces several in registers
-_SURELY = 0.83  # of the time of fibres, as far as estimates of both go
+# Rows and columns of factors for which panels may be faster than fibres: all of them at least the
+# first number, one of them the second, where fibres leave multiprocessors idle ...
+_MIN_PANEL_SIDE, _MIN_LONGEST_SIDE = 8, 48
+_MIN_BUSY_PANEL_SIDE = 64  # ... and all of them where fibres keep all multiprocessors busy
+# Share of the time in which all multiprocessors have tiles, from which one kernel of slices
+# replaces several in registers.
+_MIN_FILL = 0.8
+# Estimated time of panels over that of fibres, below which panels are taken.
+_PANEL_ADVANTAGE = 0.83
 
 KronGroup = FibreGroup | RegisterGroup | PanelGroup | SliceGroup
 _Timed = tuple[float, tuple[KronGroup, ...]]  # kernels, and their estimated cycles
@@ -58,7 +63,7 @@ def rule_groups(
         sliced = _with_slices(whole, limits)
         return sliced[1] if sliced is not None and sliced[0] < _cycles(usual) else usual
     if usual is None or (len(usual) > 1 and isinstance(usual[0], RegisterGroup)):
-        alone = _many_slices(whole, limits)
+        alone = _slices_if_filled(whole, limits)
         if alone is not None and (usual is None or _fills(alone, limits)):
             return (alone,)
     return None if usual is None else tuple(_sliced(group, dtype, limits) for group in usual)
@@ -79,10 +84,10 @@ def _usual_groups(
         return register_groups(*shape, constant, limits)
     idle = any(group.blocks(limits) < limits.multiprocessors for group in in_fibres)
     sizes = *whole.inputs, *whole.outputs
-    least = _LEAST_SIDE if idle and max(sizes) >= _LEAST_LONGEST else _LEAST_BUSY
-    if min(sizes) >= least and in_full:
+    minimum = _MIN_PANEL_SIDE if idle and max(sizes) >= _MIN_LONGEST_SIDE else _MIN_BUSY_PANEL_SIDE
+    if min(sizes) >= minimum and in_full:
         by_panels = tuple(_panels(whole, limits))
-        if _cycles(by_panels) < _SURELY * _cycles(in_fibres):
+        if _cycles(by_panels) < _PANEL_ADVANTAGE * _cycles(in_fibres):
             return by_panels
     return in_fibres
 
@@ -105,7 +110,7 @@ def _cycles(groups: Sequence[KronGroup]) -> float:
     return sum(math.inf if isinstance(one, RegisterGroup) else one.cycles for one in groups)
 
 
-def _many_slices(part: GroupShape, limits: DeviceLimits) -> SliceGroup | None:
+def _slices_if_filled(part: GroupShape, limits: DeviceLimits) -> SliceGroup | None:
     """Return the kernel of slices of a group if its tiles keep most multiprocessors busy."""
     group = slice_group(part, limits)
     return group if group is not None and 2 * group.tiles() >= limits.multiprocessors else None
@@ -114,7 +119,7 @@ def _many_slices(part: GroupShape, limits: DeviceLimits) -> SliceGroup | None:
 def _fills(group: SliceGroup, limits: DeviceLimits) -> bool:
     """Whether multiprocessors have work most of the time, though tiles are whole."""
     rounds = -(-group.tiles() // limits.multiprocessors)
-    return group.tiles() >= _LEAST_FILLED * rounds * limits.multiprocessors
+    return group.tiles() >= _MIN_FILL * rounds * limits.multiprocessors
 
 
 def _sliced(group: KronGroup, dtype: np.dtype[np.generic], limits: DeviceLimits) -> KronGroup:
@@ -123,7 +128,7 @@ def _sliced(group: KronGroup, dtype: np.dtype[np.generic], limits: DeviceLimits)
         return group
     tile = group.tile
     part = GroupShape(min(tile.modes), tile.inputs, tile.outputs, group.L, group.R, dtype)
-    return _many_slices(part, limits) or group
+    return _slices_if_filled(part, limits) or group
 
 
 @lru_cache(maxsize=1024)

@@ -14,9 +14,9 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_bloc
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import GroupShape
 
-_SMALLEST = 16  # rows or columns of a factor: fewer would leave most of a tile empty
-_MOST_REAL = 128  # rows or columns of real factors that fibres in shared memory may be better for
-_MOST_COMPLEX = 32
+_MIN_FACTOR_SIZE = 16  # rows or columns of a factor; fewer would leave most of a tile empty
+_MAX_REAL_FIBRE = 128  # rows or columns of a real factor up to which fibres may be faster
+_MAX_COMPLEX_FIBRE = 32  # the same of a complex factor
 _LAUNCH = 4000  # cycles of a launch, and its first loads
 
 
@@ -151,8 +151,8 @@ class PanelGroup:
 
 def is_large(C: int, K: int, dtype: np.dtype[np.generic]) -> bool:
     """Whether panels are the way to work on a factor K x C."""
-    most = _MOST_REAL if dtype.kind == "f" else _MOST_COMPLEX
-    return max(C, K) > most and min(C, K) >= _SMALLEST
+    maximum = _MAX_REAL_FIBRE if dtype.kind == "f" else _MAX_COMPLEX_FIBRE
+    return max(C, K) > maximum and min(C, K) >= _MIN_FACTOR_SIZE
 
 
 def panel_group(

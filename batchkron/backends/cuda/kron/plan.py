@@ -25,7 +25,7 @@ from batchkron.backends.cuda.kron.choose import (
 )
 from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
 from batchkron.backends.cuda.kron.registers.tile import (
-    LARGEST_FACTOR,
+    MAX_FACTOR_SIZE,
     RegisterGroup,
     RegisterTile,
     factor_words,
@@ -47,14 +47,14 @@ from batchkron.backends.cuda.runtime.device import (
     upload,
 )
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
-from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, UsualScalars
+from batchkron.backends.cuda.runtime.launch import FastPath, Launch, ScalarArguments
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
 from batchkron.spec.kron import Array, KronSpec, Precision
 
 if TYPE_CHECKING:
     from batchkron.backends.cuda.kron.tuned import Load
 
-_MOST_PLANS = 64
+_MAX_CACHED_PLANS = 64  # prepared plans that a product keeps; chosen by hand
 _ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
 
 
@@ -157,7 +157,7 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
         return _planned(spec, planned, device, partial(_shared_kernel, spec.dtype, device))
     groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
     workspace = max(
-        min(group.tiles(), group.tiling.most_blocks(limits)) * group.tiling.workspace_bytes
+        min(group.tiles(), group.tiling.max_blocks(limits)) * group.tiling.workspace_bytes
         for group in groups
     )
     return _program(spec, tuple(_general_pass(spec, one, device) for one in groups), workspace)
@@ -212,7 +212,7 @@ class _OwnKernels:
 
 def _may_be_constant(spec: KronSpec) -> bool:
     """Whether factors of these sizes may be constants of kernels."""
-    return max(*spec.inputs, *spec.outputs) <= LARGEST_FACTOR
+    return max(*spec.inputs, *spec.outputs) <= MAX_FACTOR_SIZE
 
 
 def _group_pass(spec: KronSpec, group: KronGroup, device: int, kernel: Any) -> _Pass:
@@ -240,7 +240,7 @@ def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
         load_kernel(group_program(spec.dtype, tiling), device),
         tuple(step.mode for step in tiling.steps),
         group.elements,
-        min(group.tiles(), tiling.most_blocks(device_limits(device))),
+        min(group.tiles(), tiling.max_blocks(device_limits(device))),
         tiling.block,
         tiling.shared_bytes,
         arguments,
@@ -345,7 +345,7 @@ def kron_plan(spec: KronSpec) -> KronPlan:
     return KronPlan(spec)
 
 
-class KronProduct(PlainCalls):
+class KronProduct(FastPath):
     """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
 
     def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
@@ -357,7 +357,7 @@ class KronProduct(PlainCalls):
         self._workspaces = Workspaces()
         self._kernels = _OwnKernels(self._on_host(), self._device)
         self._prepared: dict[tuple[int, int], _Prepared] = {}
-        self._scalars = UsualScalars(partial(_scalars, self._factors[0].dtype))
+        self._scalars = ScalarArguments(partial(_scalars, self._factors[0].dtype))
 
     def set_values(self, factors: Sequence[Array]) -> None:
         """Overwrite the factors, so that captured graphs see the new ones."""
@@ -367,7 +367,7 @@ class KronProduct(PlainCalls):
     def _on_host(self) -> list[Array]:
         return [cupy.asnumpy(factor) for factor in self._factors]
 
-    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Vectors are (..., N)."""
         rows, columns = math.prod(self._outputs), math.prod(self._inputs)
         fits = x.dtype == self._factors[0].dtype and x.shape[-1:] == (columns,)
@@ -387,7 +387,7 @@ class KronProduct(PlainCalls):
             _tune(spec, _may_be_constant(spec), self._device, self._tuning)
             program = self._kernels.program(spec) or _kron_program(spec, self._device)
             prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
-            if len(self._prepared) >= _MOST_PLANS:
+            if len(self._prepared) >= _MAX_CACHED_PLANS:
                 self._prepared.clear()
             self._prepared[outer, inner] = prepared
         return prepared

@@ -42,21 +42,22 @@ _KINDS: dict[str, type[Knobs]] = {
     "panels": PanelKnobs,
     "slices": SliceKnobs,
 }
-_SMALLEST_IN_FIBRES = 8  # the largest factor of a group that fibres are tried for
-_SMALLEST_IN_PANELS = 32
-_MOST_ORDERED = 3  # runs of which every order is tried
-_MOST_RUNS = 32  # ways to cut the modes into runs that are tried with each kind of kernel
-# Changes of a kernel's knobs, and how much longer than the best it may take by estimate: near the
-# rule first, then near what was better.
-_REACHES = ((1, 1.3), (2, 2.0), (1, 1.3), (2, 2.0), (5, 4.0))
-_TRAFFIC = 16  # multiply-adds that reading and writing an element takes as long as
-_HELD_BYTES = 512  # of a tile in a thread
-_HELD = (8, 9, 16, 25, 27, 32, 36, 48, 64, 81, 96, 128)
+_MIN_FIBRE_FACTOR = 8  # rows or columns of a group's largest factor from which fibres are tried
+_MIN_PANEL_FACTOR = 32  # the same for panels
+_MAX_PERMUTED = 3  # runs of modes up to which every order of them is tried
+_MAX_CUTS = 32  # ways to cut the modes into runs, tried with each kind of kernel; chosen by hand
+# Rounds of the search: how many knobs of the best choice so far are changed at a time, and how much
+# longer than the best a candidate may take by its estimate.
+_NEIGHBOURHOODS = ((1, 1.3), (2, 2.0), (1, 1.3), (2, 2.0), (5, 4.0))
+_TRANSFER_MULTIPLIES = 16  # multiply-adds that take as long as reading and writing an element
+_MAX_THREAD_BYTES = 512  # of a tile in the registers of one thread
+# Elements of a tile that one thread may have in registers: products of small factor sizes.
+_THREAD_ELEMENTS = (8, 9, 16, 25, 27, 32, 36, 48, 64, 81, 96, 128)
 _THREADS = (64, 128, 256, 512)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_SLICES = 64
-_LEAST_OTHER_REGISTERS = 16  # of a thread, beside what it holds
+_MAX_SLICES = 64
+_MIN_OTHER_REGISTERS = 16  # of a thread, beside those of the tile's elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _by_the_rule(case: KronCase, runs: list[tuple[int, int]], kind: str) -> Kron
 
 
 @lru_cache(maxsize=4096)
-def _least_cycles(part: GroupShape, limits: DeviceLimits) -> float:
+def _min_cycles(part: GroupShape, limits: DeviceLimits) -> float:
     """Return the estimated cycles of a group by fibres or slices."""
     ways, sliced = fibre_knobs(part, limits), slice_group(part, limits)
     by_fibres = ways[0][0] if ways else math.inf
@@ -224,7 +225,7 @@ class KronSpace:
         first.
         """
         yield self._other_runs
-        for changes, longer in _REACHES:
+        for changes, longer in _NEIGHBOURHOODS:
             for index in range(len(self.case.inputs)):
                 yield partial(self._other_knobs, index, changes, longer)
 
@@ -233,15 +234,15 @@ class KronSpace:
         square = self.case.inputs == self.case.outputs
         for parts in range(1, count + 1):
             for cut in cuts(count, parts):
-                if square or parts > _MOST_ORDERED:
+                if square or parts > _MAX_PERMUTED:
                     yield list(reversed(cut))
                 else:
                     yield from map(list, permutations(cut))
 
     def _other_runs(self, best: KronChoice) -> Iterator[KronChoice]:
         largest = max(*self.case.inputs, *self.case.outputs)
-        kinds = ["fibres"] * (largest >= _SMALLEST_IN_FIBRES) + ["registers", "slices"]
-        kinds += ["panels"] * (largest >= _SMALLEST_IN_PANELS)
+        kinds = ["fibres"] * (largest >= _MIN_FIBRE_FACTOR) + ["registers", "slices"]
+        kinds += ["panels"] * (largest >= _MIN_PANEL_FACTOR)
         for choices in zip_longest(*(self._runs(kind) for kind in kinds)):
             yield from (choice for choice in choices if choice is not None)
 
@@ -250,7 +251,7 @@ class KronSpace:
         orders = [(len(order), self._estimate(order, kind), order) for order in self._orders()]
         fewest = tried = 0
         for parts, _, order in sorted(orders):
-            if tried == _MOST_RUNS or (fewest and parts > fewest + 1):
+            if tried == _MAX_CUTS or (fewest and parts > fewest + 1):
                 return
             choice = _by_the_rule(self.case, order, kind)
             if choice is not None:
@@ -262,13 +263,13 @@ class KronSpace:
         total = 0.0
         for part in self.case.parts(order):
             if kind == "fibres":
-                total += _least_cycles(part, self.case.limits)
+                total += _min_cycles(part, self.case.limits)
             elif kind == "panels":
                 group = panel_group(part, self.case.limits)
                 total += math.inf if group is None else group.cycles
             else:
                 elements = part.L * part.R * max(math.prod(part.inputs), math.prod(part.outputs))
-                total += elements * (_TRAFFIC + sum(part.inputs))
+                total += elements * (_TRANSFER_MULTIPLIES + sum(part.inputs))
         return total
 
     def _other_knobs(
@@ -284,10 +285,10 @@ class KronSpace:
     def _knobs(self, part: GroupShape, now: Knobs, changes: int, longer: float) -> Iterator[Knobs]:
         """Yield a group's knobs near those that it has now, then kernels of the other kinds."""
         yield from slice_knobs(part, self.case.limits)
-        if isinstance(now, PanelKnobs) or max(*part.inputs, *part.outputs) >= _SMALLEST_IN_PANELS:
+        if isinstance(now, PanelKnobs) or max(*part.inputs, *part.outputs) >= _MIN_PANEL_FACTOR:
             yield from panel_knobs(part)
         ways: list[tuple[float, FibreKnobs]] = []
-        large = max(*part.inputs, *part.outputs) >= _SMALLEST_IN_FIBRES
+        large = max(*part.inputs, *part.outputs) >= _MIN_FIBRE_FACTOR
         if large or isinstance(now, FibreKnobs):
             ways = fibre_knobs(part, self.case.limits)
         if ways:
@@ -297,7 +298,7 @@ class KronSpace:
         rule = register_knobs(part, self.case.constant, self.case.limits)
         if rule is not None:
             centre = now if isinstance(now, RegisterKnobs) else rule
-            yield from _near(part, centre, changes)
+            yield from _neighbours(part, centre, changes)
 
 
 def _register_options(part: GroupShape, centre: RegisterKnobs) -> list[tuple[int, ...]]:
@@ -305,19 +306,19 @@ def _register_options(part: GroupShape, centre: RegisterKnobs) -> list[tuple[int
     widths = {centre.columns, *(width for width in _WIDTHS if width <= part.R)}
     if max(_WIDTHS) >= part.R:
         widths.add(part.R)
-    slices = {centre.slices, *(1 << bit for bit in range(_MOST_SLICES.bit_length()))}
+    slices = {centre.slices, *(1 << bit for bit in range(_MAX_SLICES.bit_length()))}
     largest = max(*part.inputs, *part.outputs)
-    held = {centre.held, largest, largest**2, 3 * largest, *_HELD}
+    held = {centre.held, largest, largest**2, 3 * largest, *_THREAD_ELEMENTS}
     return [
         tuple(n for n in sorted(slices) if n <= part.L),
         tuple(sorted(widths)),
-        tuple(n for n in sorted(held) if n * part.itemsize <= _HELD_BYTES),
+        tuple(n for n in sorted(held) if n * part.itemsize <= _MAX_THREAD_BYTES),
         tuple(sorted({centre.threads, *_THREADS})),
         tuple(sorted({centre.blocks, *_BLOCKS})),
     ]
 
 
-def _near(part: GroupShape, centre: RegisterKnobs, changes: int) -> Iterator[RegisterKnobs]:
+def _neighbours(part: GroupShape, centre: RegisterKnobs, changes: int) -> Iterator[RegisterKnobs]:
     """Yield the knobs that differ from others in at most ``changes`` values, the nearest first.
 
     Those are left out that leave a thread fewer registers than it holds elements in.
@@ -330,7 +331,7 @@ def _near(part: GroupShape, centre: RegisterKnobs, changes: int) -> Iterator[Reg
             continue
         knobs = RegisterKnobs(*values)
         registers = REGISTER_FILE // (knobs.threads * knobs.blocks)
-        room = registers >= knobs.held * part.itemsize // 4 + _LEAST_OTHER_REGISTERS
+        room = registers >= knobs.held * part.itemsize // 4 + _MIN_OTHER_REGISTERS
         whole = knobs.columns == part.R or knobs.slices == 1
         if whole and (room or knobs.held == centre.held):
             far = sum(abs(math.log2(value / old)) for value, old in zip(values, now, strict=True))

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits, room_of_blocks
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, shared_bytes_for_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import GroupShape
 
 _THREADS = 256
-_MOST_MODES = 16
-_MOST_SLOTS = 6
-_BLOCKS, _FEW_SLOTS = 2, 3  # thread blocks of a multiprocessor, and slots, where slices are tiles
+_MAX_MODES = 16  # of a product that slices are tried for
+_MAX_SLOTS = 6  # slices of a tile that are copied or multiplied at a time
+# Thread blocks of a multiprocessor, and slots of each, where a tile is one slice.
+_TILE_BLOCKS, _TILE_SLOTS = 2, 3
 _LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 
 
@@ -32,7 +33,7 @@ class _Kind:
 
     ``itemsize``: bytes of an element. ``leads``: entries of the first mode. Estimated cycles of a
     multiprocessor of an H200 for each element of a tile, fitted to measurements: ``alone``, and
-    how many more where all multiprocessors are busy. ``least``: tiles of each multiprocessor, and
+    how many more where all multiprocessors are busy. ``minimum``: tiles of each multiprocessor, and
     entries of each mode, from which on it is worth while.
     """
 
@@ -43,7 +44,7 @@ class _Kind:
     leads: tuple[int, ...]
     alone: float
     more: float
-    least: tuple[int, int] = (0, 1)
+    minimum: tuple[int, int] = (0, 1)
 
     @property
     def entries(self) -> int:
@@ -62,7 +63,7 @@ _KINDS = (
     _Kind(4, (16,), (16, 16), 1, (1,), 0.77, 0, (4, 8)),
 )
 _LAUNCH = 4000
-_FIRST = 0.27  # for each element of a tile until the first slices have come
+_FIRST_LOAD = 0.27  # cycles for each element of a tile until its first slices are loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class SliceTile:
     @property
     def blocks(self) -> int:
         """Thread blocks of a multiprocessor."""
-        return 1 if self.lead else _BLOCKS
+        return 1 if self.lead else _TILE_BLOCKS
 
     @property
     def elements(self) -> int:
@@ -157,7 +158,7 @@ def _cycles(kind: _Kind, part: GroupShape, tile: SliceTile, limits: DeviceLimits
     tiles = part.L * part.R // tile.columns
     rounds = -(-tiles // limits.multiprocessors)
     each = kind.alone + kind.more * min(1, tiles / limits.multiprocessors)
-    return _LAUNCH + tile.elements * (_FIRST + rounds * each)
+    return _LAUNCH + tile.elements * (_FIRST_LOAD + rounds * each)
 
 
 def slice_knobs(part: GroupShape, limits: DeviceLimits) -> list[SliceKnobs]:
@@ -170,7 +171,7 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
     sizes, size = part.inputs, part.itemsize
     if part.dtype.kind != "f" or not limits.double_units or part.products:
         return
-    if sizes != part.outputs or len(sizes) > _MOST_MODES:
+    if sizes != part.outputs or len(sizes) > _MAX_MODES:
         return
     modes = tuple(range(part.first, part.first + len(sizes)))
     for kind in _KINDS:
@@ -178,7 +179,7 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
         runs = _runs(sizes, (*kind.outer, *kind.inner)) if kind.itemsize == size and fits else None
         if runs is None or math.prod(runs[0]) not in kind.leads:
             continue
-        rounds, smallest = kind.least
+        rounds, smallest = kind.minimum
         tiles = part.L * part.R // kind.columns
         if min(sizes) < smallest or tiles < rounds * limits.multiprocessors:
             continue
@@ -186,9 +187,9 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
         own = slices**2 * size + (0 if size == 8 else kind.entries * 8)  # and one in float64
         cut = runs[0], runs[1 : 1 + len(kind.outer)], runs[1 + len(kind.outer) :], kind.columns
         for held in _held(slices):
-            whole, most = (limits.shared_bytes, _MOST_SLOTS) if runs[0] else _shared(limits)
+            whole, maximum = (limits.shared_bytes, _MAX_SLOTS) if runs[0] else _shared(limits)
             room = whole - own - (slices - held) * slice_bytes
-            slots = min(most, room // slice_bytes)
+            slots = min(maximum, room // slice_bytes)
             if slots >= 2:
                 shared = own + (slots + slices - held) * slice_bytes
                 yield kind, SliceTile(modes, *cut, slots, held, shared)
@@ -197,7 +198,7 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
 
 def _shared(limits: DeviceLimits) -> tuple[int, int]:
     """Return shared memory and most slots of each of several thread blocks."""
-    return room_of_blocks(_BLOCKS, limits), _FEW_SLOTS
+    return shared_bytes_for_blocks(_TILE_BLOCKS, limits), _TILE_SLOTS
 
 
 def _held(slices: int) -> Iterator[int]:

@@ -25,16 +25,16 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
-from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, Remembered, batch_scalars
+from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
+from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
 from batchkron.backends.sum_as_batch import ListedSum
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import Array
 
-_MOST_BLOCKS = 2**31 - 1
+_MAX_GRID_X = 2**31 - 1
 
 
-class SumPlan(PlainCalls):
+class SumPlan(FastPath):
     """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s on one device.
 
     A thread block has a system's vector in shared memory; systems that do not fit there, or are
@@ -60,7 +60,7 @@ class SumPlan(PlainCalls):
         if self.tiling is None or self.systems == 0:
             self._listed = ListedSum(batch_plan, factors)
             return
-        self._launches: Remembered[tuple[int, int], Launch] = Remembered()
+        self._launches: BoundedCache[tuple[int, int], Launch] = BoundedCache()
         self._scalars = batch_scalars(self.dtype)
         with device_errors():
             columns = self._columns(factors)
@@ -121,19 +121,19 @@ class SumPlan(PlainCalls):
 
     def _prepared(self, outer: int, inner: int) -> Launch:
         """Return the launch for vectors (outer, N, inner)."""
-        if outer > _MOST_BLOCKS:
-            raise ValueError(f"x has {outer} vectors; expected at most {_MOST_BLOCKS}")
+        if outer > _MAX_GRID_X:
+            raise ValueError(f"x has {outer} vectors; expected at most {_MAX_GRID_X}")
         assert self.tiling is not None
         arguments = np.zeros(1, sum_arguments(self.dtype, len(self.sizes)))
         arguments["factors"] = self.factors
         arguments["systems"], arguments["inner"] = self.systems, inner
-        grid = outer, min(inner, MOST_BLOCKS_DOWN)
+        grid = outer, min(inner, MAX_GRID_YZ)
         shared = self.tiling.elements * self.dtype.itemsize
         launch = Launch(self._kernel, grid, self.tiling.threads, shared, arguments, 2, "accumulate")
         self._launches[outer, inner] = launch
         return launch
 
-    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         wanted = (*self._shape, math.prod(self.sizes))
         fits = x.dtype == self.dtype and x.shape == out.shape and x.shape[-len(wanted) :] == wanted
         if self._listed is not None or not fits:

@@ -14,11 +14,11 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_field
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 
-_MOST_MODES = 12
-_LEAST_ELEMENTS = 32  # fewer leave most of a warp idle: several systems then share one, in lists
-_MOST_THREADS = 512
-_MOST_HELD = 16  # elements of a thread, in registers
-_USUAL_HELD = 4
+_MAX_MODES = 12
+_MIN_ELEMENTS = 32  # of a system; fewer leave most of a warp idle, and batch lists are faster
+_MAX_BLOCK_THREADS = 512  # chosen by hand
+_MAX_THREAD_ELEMENTS = 16  # in registers of a thread
+_DEFAULT_THREAD_ELEMENTS = 4  # in registers of a thread; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,18 @@ def sum_tiling(sizes: Sequence[int], itemsize: int, limits: DeviceLimits) -> Sum
     warp; else it has about four elements.
     """
     size, fibres = math.prod(sizes), math.prod(sizes[1:])
-    if len(sizes) > _MOST_MODES or size < _LEAST_ELEMENTS:
+    if len(sizes) > _MAX_MODES or size < _MIN_ELEMENTS:
         return None
-    whole = fibres % WARP == 0 and fibres <= _MOST_THREADS and sizes[0] <= _MOST_HELD
-    threads = fibres if whole else _warps(size, _USUAL_HELD)
+    whole = fibres % WARP == 0 and fibres <= _MAX_BLOCK_THREADS and sizes[0] <= _MAX_THREAD_ELEMENTS
+    threads = fibres if whole else _warps(size, _DEFAULT_THREAD_ELEMENTS)
     tiling = SumTiling(tuple(sizes), threads, -(-size // threads))
-    if tiling.held > _MOST_HELD or tiling.elements * itemsize > limits.shared_bytes:
+    if tiling.held > _MAX_THREAD_ELEMENTS or tiling.elements * itemsize > limits.shared_bytes:
         return None
     return tiling
 
 
 def _warps(size: int, held: int) -> int:
-    return min(_MOST_THREADS, -(-size // (held * WARP)) * WARP)
+    return min(_MAX_BLOCK_THREADS, -(-size // (held * WARP)) * WARP)
 
 
 def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
@@ -64,7 +64,8 @@ def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
 def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
     """Return the kernel of Kronecker sums of many systems."""
     return Program(
-        "cuda/kron_sum/systems.cuh", template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling))
+        "cuda/kron_sum/systems.cuh",
+        template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling)),
     )
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from batchkron.backends.cuda.kron_sum.tiling import SumTiling, system_sum_type
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.krylov_arguments import MOST_SUMS, Stage
+from batchkron.backends.krylov_arguments import MAX_SUMS, Stage
 
-_SMALL = 8192  # unknowns for which one block is quicker than several kernels
+_SINGLE_BLOCK_UNKNOWNS = 8192  # of a system up to which one thread block is fastest
 _PART_THREADS = 256
-_LEAST_PER_THREAD = 4  # elements, before another block is worth its sums
+_MIN_ELEMENTS_PER_THREAD = 4  # before another thread block pays for adding up its sums
 _BLOCKS_PER_PROCESSOR = 4
-_HELD = 4  # kHeld of cuda/krylov/basis.cuh; kRow is _PART_THREADS
+_THREAD_ELEMENTS = 4  # kThreadElements of cuda/krylov/basis.cuh; kRow is _PART_THREADS
 # Threads over the basis where a multiprocessor has one block at most: all its registers.
 _PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
 BASIS_KERNELS = {  # of the passes of GMRES over its basis
@@ -30,8 +30,8 @@ BASIS_KERNELS = {  # of the passes of GMRES over its basis
     ("GmresProject", "GmresExtend"): "krylov_step",
     ("GmresCombine",): "krylov_combine",
 }
-_OF_BASIS = {name for names in BASIS_KERNELS for name in names}
-_HELD_REGISTERS = 128  # for vectors of a system; a product needs as many again
+_BASIS_PASSES = {name for names in BASIS_KERNELS for name in names}
+_SYSTEM_REGISTERS = 128  # of a thread for a system's vectors; the product takes as many again
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class KrylovKernel:
 def parts_of(n: int, systems: int, processors: int) -> int:
     """Return how many thread blocks share a system: 1 where one block owns it."""
     wanted = _BLOCKS_PER_PROCESSOR * processors
-    if n <= _SMALL or systems >= wanted:
+    if n <= _SINGLE_BLOCK_UNKNOWNS or systems >= wanted:
         return 1
-    useful = -(-n // (_PART_THREADS * _LEAST_PER_THREAD))
+    useful = -(-n // (_PART_THREADS * _MIN_ELEMENTS_PER_THREAD))
     return max(1, min(useful, wanted // max(systems, 1)))
 
 
-def _threads(n: int, per_thread: int, most: int) -> int:
+def _threads(n: int, per_thread: int, maximum: int) -> int:
     wanted = -(-n // per_thread)
-    return max(32, min(most, -(-wanted // 32) * 32))
+    return max(32, min(maximum, -(-wanted // 32) * 32))
 
 
 def _basis_room(
@@ -72,24 +72,24 @@ def _basis_room(
 
 
 def _basis_kernel(
-    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, most: int
+    names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, maximum: int
 ) -> tuple[Program, int, int]:
-    """Return the program, threads and shared memory, of which there are ``most`` bytes.
+    """Return the program, threads and shared memory, of which there are ``maximum`` bytes.
 
     Raises
     ------
     ValueError
         If sums over a basis of ``restart`` vectors do not fit.
     """
-    staged = _basis_room(names, dtype, 32, restart, True) <= most and names != ["GmresCombine"]
+    staged = _basis_room(names, dtype, 32, restart, True) <= maximum and names != ["GmresCombine"]
     shared = _basis_room(names, dtype, threads, restart, staged)
-    while shared > most and threads > 32:
+    while shared > maximum and threads > 32:
         threads //= 2
         shared = _basis_room(names, dtype, threads, restart, staged)
-    if shared > most:
+    if shared > maximum:
         raise ValueError(
             f"restart is {restart}; the device has shared memory for the sums of "
-            f"{restart * most // shared} basis vectors"
+            f"{restart * maximum // shared} basis vectors"
         )
     return basis_program(dtype, names, threads, staged), threads, shared
 
@@ -109,8 +109,8 @@ def systems_kernel(
     """
     reals = 2 if dtype.kind == "c" else 1
     words = tiling.held * count * reals * (dtype.itemsize // reals) // 4
-    shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * MOST_SUMS + 2)
-    if words > _HELD_REGISTERS or shared > limits.shared_bytes:
+    shared = tiling.elements * dtype.itemsize + 8 * ((tiling.threads // 32 + 1) * MAX_SUMS + 2)
+    if words > _SYSTEM_REGISTERS or shared > limits.shared_bytes:
         return None
     program = krylov_systems_program(dtype, tiling, stages, kept, count)
     return KrylovKernel(program, systems, tiling.threads, shared)
@@ -135,7 +135,7 @@ def krylov_kernels(
     kernels: list[KrylovKernel] = []
     for group in _groups(names, parts == 1):
         if tuple(group) in BASIS_KERNELS:
-            threads = _PART_THREADS if parts > 1 else _threads(n, _HELD, _PART_THREADS)
+            threads = _PART_THREADS if parts > 1 else _threads(n, _THREAD_ELEMENTS, _PART_THREADS)
             alone = systems * parts <= limits.multiprocessors and group != ["GmresCombine"]
             if alone and threads == _PART_THREADS:
                 threads = _PROJECT_THREADS if "GmresProject" in group else _EXTEND_THREADS
@@ -145,7 +145,7 @@ def krylov_kernels(
         else:
             threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
             program = krylov_program(dtype, group, threads, parts == 1)
-            shared = 8 * ((threads // 32 + 1) * MOST_SUMS + 1)
+            shared = 8 * ((threads // 32 + 1) * MAX_SUMS + 1)
         kernels.append(KrylovKernel(program, systems * parts, threads, shared))
     return kernels
 
@@ -156,7 +156,7 @@ def _groups(names: Sequence[str], whole: bool) -> list[list[str]]:
     for name in names:
         together = [*groups[-1], name] if groups and whole else []
         known = tuple(together) in BASIS_KERNELS
-        if known or (together and not _OF_BASIS.intersection(together)):
+        if known or (together and not _BASIS_PASSES.intersection(together)):
             groups[-1] = together
         else:
             groups.append([name])
@@ -182,7 +182,9 @@ def basis_program(
     """Return the kernel of passes of ``BASIS_KERNELS``; ``staged`` matters to all but the last."""
     kernel = BASIS_KERNELS[tuple(names)]
     options = [] if kernel == "krylov_combine" else [flag(staged)]
-    return Program("cuda/krylov/basis.cuh", template_type(kernel, SCALARS[dtype], threads, *options))
+    return Program(
+        "cuda/krylov/basis.cuh", template_type(kernel, SCALARS[dtype], threads, *options)
+    )
 
 
 def krylov_systems_program(

@@ -30,7 +30,7 @@ from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.krylov_arguments import ARGUMENTS, Stage
 from batchkron.spec.kron import Array
 
-_RUNS_BEFORE_A_GRAPH = 5
+_RUNS_BEFORE_CAPTURE = 5  # launches of the same work before it is captured; chosen by hand
 
 
 def _launch(kernel: KrylovKernel, device: int) -> Launch:
@@ -155,14 +155,14 @@ class Recorder:
             graph.launch(cupy.cuda.get_current_stream())
             return True
         runs = self._runs[key] = self._runs.get(key, 0) + 1
-        if runs < _RUNS_BEFORE_A_GRAPH:
+        if runs < _RUNS_BEFORE_CAPTURE:
             work()
             return False
         with device_errors():
             if self._stream is None:
                 self._stream = cupy.cuda.Stream(non_blocking=True)
             current = cupy.cuda.get_current_stream()
-            if runs == _RUNS_BEFORE_A_GRAPH:
+            if runs == _RUNS_BEFORE_CAPTURE:
                 self._order(current, self._stream)
                 with self._stream:
                     work()

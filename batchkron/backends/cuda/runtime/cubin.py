@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _REGISTERS = 0x2F  # attributes of the ELF section .nv.info: EIATTR_REGCOUNT,
 _STACK = 0x12  # EIATTR_MIN_STACK_SIZE
-_SIZED = 4  # the format of an attribute whose values follow it
+_SIZED_FORMAT = 4  # EIFMT_SVAL: the attribute's values follow it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def _attributes(code: bytes) -> Iterator[tuple[int, int]]:
         while position < end:
             form, attribute, length = struct.unpack_from("<BBH", code, position)
             position += 4
-            if form == _SIZED:
+            if form == _SIZED_FORMAT:
                 if length == 8:
                     yield attribute, struct.unpack_from("<I", code, position + 4)[0]
                 position += length

@@ -62,11 +62,12 @@ __all__ = [
 ]
 
 DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
-_CLUSTER = 8  # thread blocks that a cluster may have on any device that knows clusters
-_FIRST_WITH_CLUSTERS = 90  # compute capability, times ten
-_FIRST_TO_LAUNCH_EARLY = 90
-_DRIVER_TO_CAPTURE_THAT = 12_030
-_WITH_DOUBLE_UNITS = (80, 90)  # capabilities: on these they keep up with single precision
+_PORTABLE_CLUSTER_BLOCKS = 8  # thread blocks of a cluster that any device with clusters allows
+_MIN_CLUSTER_CAPABILITY = 90  # compute capability times ten
+_MIN_EARLY_LAUNCH_CAPABILITY = 90  # from which a kernel may begin before the one before it ends
+_MIN_EARLY_LAUNCH_DRIVER = 12_030  # the CUDA version whose graphs capture such launches: 12.3
+# Compute capabilities (times ten) with float64 matrix units as fast as float32 arithmetic.
+_FAST_FLOAT64_CAPABILITIES = (80, 90)
 
 
 @cache
@@ -76,8 +77,8 @@ def device_limits(device: int) -> DeviceLimits:
     return DeviceLimits(
         runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device),
-        _CLUSTER if capability >= _FIRST_WITH_CLUSTERS else 1,
-        capability in _WITH_DOUBLE_UNITS,
+        _PORTABLE_CLUSTER_BLOCKS if capability >= _MIN_CLUSTER_CAPABILITY else 1,
+        capability in _FAST_FLOAT64_CAPABILITIES,
     )
 
 
@@ -88,8 +89,8 @@ def can_launch_early(device: int) -> bool:
     Such a kernel waits by itself. It takes a driver that captures this in graphs, too.
     """
     capability = int(cupy.cuda.Device(device).compute_capability)
-    is_new = runtime.driverGetVersion() >= _DRIVER_TO_CAPTURE_THAT
-    return capability >= _FIRST_TO_LAUNCH_EARLY and is_new
+    is_new = runtime.driverGetVersion() >= _MIN_EARLY_LAUNCH_DRIVER
+    return capability >= _MIN_EARLY_LAUNCH_CAPABILITY and is_new
 
 
 def _refuse(status: int) -> None:

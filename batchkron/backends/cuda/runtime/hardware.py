@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 WARP = 32
 REGISTER_FILE = 65536  # registers of a multiprocessor
-MOST_REGISTERS = 255  # of a thread
-MOST_BLOCK = 1024  # threads of a thread block
-MOST_BLOCKS_DOWN = 65535  # along the second and third axis of a grid
-ON_CHIP = 228 << 10  # bytes of a multiprocessor's shared memory, where it has most
-_RESERVED = 1024  # bytes of shared memory that a thread block takes besides its own
+MAX_THREAD_REGISTERS = 255
+MAX_BLOCK_THREADS = 1024
+MAX_GRID_YZ = 65535  # thread blocks along the second or third axis of a grid
+MULTIPROCESSOR_SHARED_BYTES = 228 << 10  # of an H100 or H200, the largest; others have less
+_RESERVED_SHARED_BYTES = 1024  # that the driver reserves for each thread block
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,23 @@ class DeviceLimits:
     double_units: bool = True
 
 
-def room_of_blocks(blocks: int, limits: DeviceLimits) -> int:
+def shared_bytes_for_blocks(blocks: int, limits: DeviceLimits) -> int:
     """Return the bytes of shared memory for each of several thread blocks of a multiprocessor."""
-    return (limits.shared_bytes + _RESERVED) // blocks - _RESERVED
+    return (limits.shared_bytes + _RESERVED_SHARED_BYTES) // blocks - _RESERVED_SHARED_BYTES
 
 
 def resident_blocks(shared_bytes: int, limits: DeviceLimits) -> int:
     """Return how many thread blocks with so much shared memory a multiprocessor has at once."""
-    return (limits.shared_bytes + _RESERVED) // (shared_bytes + _RESERVED)
+    reserved = _RESERVED_SHARED_BYTES
+    return (limits.shared_bytes + reserved) // (shared_bytes + reserved)
 
 
 def carveout(blocks: int, shared_bytes: int) -> int:
     """Return the percentage of the memory on chip that such thread blocks want as shared memory."""
-    return min(100, -(-100 * blocks * (shared_bytes + _RESERVED) // ON_CHIP))
+    return min(
+        100,
+        -(-100 * blocks * (shared_bytes + _RESERVED_SHARED_BYTES) // MULTIPROCESSOR_SHARED_BYTES),
+    )
 
 
 def round_up(value: int, unit: int) -> int:

@@ -22,7 +22,7 @@ from batchkron.backends.cuda.runtime.private_files import check_private, read_pr
 
 _MAGIC = b"batchkron-kernel-1\n"
 _SUFFIX = ".kernel"
-_LARGEST_BYTES = 256 << 20
+_MAX_CACHE_BYTES = 256 << 20  # of compiled kernels on the disk; the oldest go; chosen by hand
 _ABANDONED_SECONDS = 3600
 
 
@@ -114,7 +114,7 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
         found = compile_kernel()
         with suppress(OSError):
             _write(path, found)
-            _shrink(folder, _LARGEST_BYTES)
+            _shrink(folder, _MAX_CACHE_BYTES)
     return found
 
 
@@ -160,7 +160,7 @@ def private_folder(*, create: bool = True) -> Path:
 def _read(path: Path) -> CompiledKernel | None:
     """Return a whole entry and note its use; None if it is missing or damaged."""
     try:
-        content = read_private(path, _LARGEST_BYTES)
+        content = read_private(path, _MAX_CACHE_BYTES)
     except OSError:
         return None
     head, payload = content[: len(_MAGIC)], content[len(_MAGIC) + 32 :]

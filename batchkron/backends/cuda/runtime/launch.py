@@ -20,17 +20,17 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.spec.kron import Array
 
-_MOST_REMEMBERED = 64
+_MAX_CACHED_CALLS = 64  # entries of a `BoundedCache`; chosen by hand
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Remembered(dict[Key, Value]):
-    """What was prepared for an operator's calls; where they are many, it begins anew."""
+class BoundedCache(dict[Key, Value]):
+    """Prepared launches of an operator by shape; emptied when it is full."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if len(self) >= _MOST_REMEMBERED:
+        if len(self) >= _MAX_CACHED_CALLS:
             self.clear()
         super().__setitem__(key, value)
 
@@ -67,7 +67,7 @@ class Launch(DeviceLaunch):
         super().__init__(*driver_launch(), kernel.ptr, *sizes, early, content, addresses, end)
 
 
-class UsualScalars:
+class ScalarArguments:
     """The scalars at the end of a kernel's arguments; those of alpha = 1 are kept."""
 
     def __init__(self, pack: Callable[[complex, bool], bytes]) -> None:
@@ -79,16 +79,16 @@ class UsualScalars:
         return self._of_one[accumulate] if alpha == 1 else self._pack(alpha, accumulate)
 
 
-def batch_scalars(dtype: np.dtype[Any]) -> UsualScalars:
+def batch_scalars(dtype: np.dtype[Any]) -> ScalarArguments:
     """Return the scalars of the kernels of batch lists: whether to add, and alpha."""
-    return UsualScalars(
+    return ScalarArguments(
         lambda alpha, accumulate: (
             np.int64(accumulate).tobytes() + np.array([alpha], dtype).tobytes()
         )
     )
 
 
-class PlainCalls:
+class FastPath:
     """What can be applied to arrays that need no copy by writing addresses and launching.
 
     Shapes, strides and dtypes decide whether a call fits, and what it launches: the answer is
@@ -97,12 +97,12 @@ class PlainCalls:
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._known: Remembered[
+        self._known: BoundedCache[
             tuple[Any, ...], tuple[Callable[[int, int], None] | None, int, int]
-        ] = Remembered()
+        ] = BoundedCache()
 
     @abstractmethod
-    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Return what maps vectors like x to such as ``out``, None where these do not fit.
 
         Both are contiguous and of one dtype; the function takes their addresses.
@@ -134,6 +134,6 @@ class PlainCalls:
 
     def _learn(self, key: tuple[Any, ...], x: DeviceArray, out: DeviceArray) -> tuple[Any, ...]:
         plain = x.flags.c_contiguous and out.flags.c_contiguous and x.size and out.size
-        run = self._plain_call(x, out) if plain and x.dtype == out.dtype else None
+        run = self._fast_path(x, out) if plain and x.dtype == out.dtype else None
         known = self._known[key] = run, x.nbytes, out.nbytes
         return known

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-_CAREFULLY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_SAFE_OPEN_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 
 
 def check_private(status: os.stat_result, path: Path) -> None:
@@ -44,7 +44,7 @@ def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
         If it cannot be opened, or is a symbolic link, a pipe, a folder or a device;
         PermissionError if another user owns it or may write to it.
     """
-    descriptor = os.open(path, flags | _CAREFULLY, 0o600)
+    descriptor = os.open(path, flags | _SAFE_OPEN_FLAGS, 0o600)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -21,12 +21,12 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     upload,
 )
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCKS_DOWN
-from batchkron.backends.cuda.runtime.launch import Launch, PlainCalls, Remembered, batch_scalars
+from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
+from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.backends.cuda.segmented.staged_sums import (
-    MOST_CHILDREN,
+    MAX_CHILDREN,
     StagedTiling,
     staged_loads,
     staged_sums_program,
@@ -72,7 +72,7 @@ class EdgeSums:
         mode = modes[0]
         self.input_size, self.output_size = mode.L * mode.C * mode.R, mode.L * mode.K * mode.R
         self._workspaces = Workspaces()
-        self._launches: Remembered[tuple[int, int], list[Launch]] = Remembered()
+        self._launches: BoundedCache[tuple[int, int], list[Launch]] = BoundedCache()
         self._scalars = batch_scalars(self._dtype)
         self._matrices = cupy.asarray(matrices)
         self._tables = tables
@@ -103,7 +103,7 @@ class EdgeSums:
 
     def _staged_tiling(self, outer: int) -> StagedTiling | None:
         inputs, _, scratch = self._blocks
-        if inputs + scratch > MOST_CHILDREN:
+        if inputs + scratch > MAX_CHILDREN:
             return None
         nodes, limits = outer * self._nodes, device_limits(self.device)
         return staged_tiling(self._modes, self._dtype.itemsize, nodes, scratch > 0, limits)
@@ -168,13 +168,18 @@ class EdgeSums:
     ) -> Launch:
         table = self._tables[number]
         slabs = outer * -(-inner // tiling.width)
-        crews, blocks = tiling.crews(table, slabs, device_limits(self.device))
+        nodes_by_team_count, blocks = tiling.nodes_by_team_count(
+            table, slabs, device_limits(self.device)
+        )
         staged = tiling if isinstance(tiling, StagedTiling) else None
         arguments = np.zeros(1, segmented_arguments(self._dtype))
         for key, array in self._arrays(number, staged).items():
             arguments[key] = array.data.ptr
         arguments["matrices"] = self._matrices.data.ptr
-        arguments["nodes"], arguments["crews"] = len(table.targets), crews
+        arguments["nodes"], arguments["nodes_by_team_count"] = (
+            len(table.targets),
+            nodes_by_team_count,
+        )
         arguments["outer"], arguments["inner"] = outer, inner
         for key, count in zip(
             ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
@@ -182,8 +187,8 @@ class EdgeSums:
             arguments[key] = count
         grid = (
             blocks,
-            min(slabs, MOST_BLOCKS_DOWN),
-            min(tiling.pieces, MOST_BLOCKS_DOWN),
+            min(slabs, MAX_GRID_YZ),
+            min(tiling.pieces, MAX_GRID_YZ),
         )
         return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
 
@@ -250,7 +255,7 @@ class SegmentedPlan:
                 self._sums.launch(x.data.ptr, y.data.ptr, 1, 1, alpha, accumulate)
 
 
-class SweepPlan(PlainCalls):
+class SweepPlan(FastPath):
     """A list of sweeps on one device: a launch for each level of vectors."""
 
     def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
@@ -294,7 +299,7 @@ class SweepPlan(PlainCalls):
             else:
                 self._sums.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
 
-    def _plain_call(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
+    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Vectors are flat, (N,), or blocks (..., blocks, elements)."""
         sums, shape = self._sums, self._shape
         fits = x.shape == out.shape and (x.shape[-2:] == shape or x.shape == (math.prod(shape),))

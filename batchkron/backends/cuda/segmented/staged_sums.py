@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.tiling import (
-    MOST_CREW_KINDS,
+    NUM_TEAM_COUNTS,
     EdgeTable,
     SegmentMode,
     column_pitch,
 )
 
 __all__ = [
-    "MOST_CHILDREN",
+    "MAX_CHILDREN",
     "ModeBundle",
     "StagedLoads",
     "StagedTiling",
@@ -31,20 +31,23 @@ __all__ = [
     "staged_tiling",
 ]
 
-_LINE = 128  # bytes
-_MOST_MODES = 3  # of a bundle
-MOST_CHILDREN = 1 << 31 - _MOST_MODES  # that loads can number
+_LINE = 128  # bytes of a cache line
+_MAX_BUNDLE_MODES = 3
+MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES  # a load's 32-bit number has a bit for each mode
 _SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
-_LEAST_BLOCK = 300  # elements
-_SUM_REGISTERS = 72  # of a thread
+_MIN_BLOCK_ELEMENTS = 300  # of a block from which children are staged in shared memory
+_SUM_REGISTERS = 72  # of a thread for its sums
 _THREADS = 64  # of a thread block
-_MOST_THREADS = 128  # where all nodes have a thread block on the device at a time
-_MANY_SUMS = 41  # registers
-_RESIDENT = {168: 384, 128: 512, 102: 640}  # threads of a multiprocessor, by their registers
+_MAX_BLOCK_THREADS = 128  # the same, where all nodes have a thread block on the device at a time
+_MANY_SUM_REGISTERS = 41  # of a thread for sums, from which it needs 168 in all
+# Threads of a multiprocessor, by registers of a thread.
+_RESIDENT_THREADS = {168: 384, 128: 512, 102: 640}
 _SLOTS = 2
-_FEW = 16  # nodes a multiprocessor; fewer are made by all teams of a thread block
-_LONG = 16  # edges from which on nodes are made so, too
-_LONGER = 4  # times as many as the mean, at least
+# With fewer nodes, all teams of a thread block share one.
+_MIN_NODES_PER_MULTIPROCESSOR = 16
+# Edges of a node from which it is shared so, too: this number, and this multiple of the mean.
+_LONG_NODE_EDGES = 16
+_LONG_NODE_RATIO = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,20 @@ class StagedTiling:
         """Threads of a thread block."""
         return self.team * self.teams
 
-    def crews(self, table: EdgeTable, slabs: int, limits: DeviceLimits) -> tuple[list[int], int]:
+    def nodes_by_team_count(
+        self, table: EdgeTable, slabs: int, limits: DeviceLimits
+    ) -> tuple[list[int], int]:
         """Return how many nodes have a whole thread block each, first of a list, and all blocks."""
         nodes, first = len(table.targets), 0
-        if self.teams > 1 and nodes * slabs < _FEW * limits.multiprocessors:
+        if (
+            self.teams > 1
+            and nodes * slabs < _MIN_NODES_PER_MULTIPROCESSOR * limits.multiprocessors
+        ):
             first = nodes
         elif self.teams > 1:
-            least = max(_LONG, _LONGER * len(table.edges) / nodes)
-            first = sum(kind.nodes for kind in table.classes if kind.edges >= least)
-        counts = [first] + [0] * (MOST_CREW_KINDS - 1)
+            minimum = max(_LONG_NODE_EDGES, _LONG_NODE_RATIO * len(table.edges) / nodes)
+            first = sum(kind.nodes for kind in table.classes if kind.edges >= minimum)
+        counts = [first] + [0] * (NUM_TEAM_COUNTS - 1)
         return counts, first - (first - nodes) // self.teams
 
     @property
@@ -124,7 +132,7 @@ def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize
     """Return the shared memory of a team: its sums, barriers, and slots, in whole lines."""
     block = math.prod(bundle.size for bundle in bundles) * itemsize
     matrix = _rounded(bundles[0].n * column * itemsize, 16)
-    slot = _rounded(block, _LINE) + _LINE + _rounded(_MOST_MODES * matrix, _LINE)
+    slot = _rounded(block, _LINE) + _LINE + _rounded(_MAX_BUNDLE_MODES * matrix, _LINE)
     return _rounded(block, _LINE) + _LINE + slots * slot
 
 
@@ -141,15 +149,15 @@ def staged_tiling(
     """
     n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
     is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
-    if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _LEAST_BLOCK:
+    if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _MIN_BLOCK_ELEMENTS:
         return None
-    most = _SUM_REGISTERS * 4 // itemsize
+    maximum = _SUM_REGISTERS * 4 // itemsize
     chosen = min(
         (
             (_work(bundles, team), team, bundles)
-            for bundles in _bundles(n, len(modes), most)
+            for bundles in _bundles(n, len(modes), maximum)
             for team in (32, 64, 128)
-            if all(_items(b, team) * b.size <= most for b in bundles)
+            if all(_items(b, team) * b.size <= maximum for b in bundles)
         ),
         key=lambda choice: choice[:2],
         default=None,
@@ -161,7 +169,7 @@ def staged_tiling(
     column = column_pitch(modes[0], itemsize)
     own = _team_bytes(bundles, _SLOTS, column, itemsize)
     resident = _resident(bundles, itemsize)
-    for threads in (_MOST_THREADS, _THREADS):
+    for threads in (_MAX_BLOCK_THREADS, _THREADS):
         teams = max(1, threads // team)
         while teams > 1 and teams * own > limits.shared_bytes:
             teams //= 2
@@ -178,21 +186,21 @@ def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
     """Return how many threads should share a multiprocessor: their registers hold the sums."""
     sums = max(bundle.items * bundle.size for bundle in bundles) * itemsize // 4
     has_one = all(bundle.items == 1 for bundle in bundles)
-    return _RESIDENT[168 if sums >= _MANY_SUMS else 102 if has_one else 128]
+    return _RESIDENT_THREADS[168 if sums >= _MANY_SUM_REGISTERS else 102 if has_one else 128]
 
 
 def _items(bundle: ModeBundle, team: int) -> int:
     return -(-bundle.L * bundle.R // team)
 
 
-def _bundles(n: int, modes: int, most: int) -> Iterator[tuple[ModeBundle, ...]]:
+def _bundles(n: int, modes: int, maximum: int) -> Iterator[tuple[ModeBundle, ...]]:
     """Yield all cuts of the modes in bundles, the last modes first."""
 
     def cut(left: int) -> Iterator[tuple[int, ...]]:
         if left == 0:
             yield ()
-        for count in range(1, min(left, _MOST_MODES) + 1):
-            if n**count <= most:
+        for count in range(1, min(left, _MAX_BUNDLE_MODES) + 1):
+            if n**count <= maximum:
                 for rest in cut(left - count):
                     yield (count, *rest)
 
@@ -245,7 +253,7 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
     parts = np.arange(nodes)[:, None] * len(counts) + bundle_of
     part = np.repeat(parts.ravel(), edges_of)
     place = np.repeat(np.tile(place_of, nodes), edges_of)
-    child = part * MOST_CHILDREN + edges[:, 0]  # of a part
+    child = part * MAX_CHILDREN + edges[:, 0]  # of a part
     order = np.argsort(child, kind="stable")  # places of a child are in order already
     part, place, edges, child = part[order], place[order], edges[order], child[order]
     same_load = child[1:] == child[:-1]
@@ -259,11 +267,11 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
         same_load = (child[1:] == child[:-1]) & (again[1:] == again[:-1])
     begins = np.concatenate([[True], ~same_load])[: len(part)]
     load = np.cumsum(begins) - 1
-    loads = np.full((np.count_nonzero(begins), 1 + _MOST_MODES), -1, np.int32)
+    loads = np.full((np.count_nonzero(begins), 1 + _MAX_BUNDLE_MODES), -1, np.int32)
     loads[:, 0] = edges[begins, 0]
     loads[load, 1 + place] = edges[:, 1]
-    loads[:, 0] <<= _MOST_MODES
-    for number in range(_MOST_MODES):
+    loads[:, 0] <<= _MAX_BUNDLE_MODES
+    for number in range(_MAX_BUNDLE_MODES):
         loads[:, 0] |= (loads[:, 1 + number] >= 0).astype(np.int32) << number
     starts = np.zeros(nodes * len(counts) + 1, np.int64)
     np.cumsum(np.bincount(part[begins], minlength=len(starts) - 1), out=starts[1:])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
-    MOST_BLOCK,
+    MAX_BLOCK_THREADS,
     REGISTER_FILE,
     WARP,
     DeviceLimits,
@@ -41,20 +41,20 @@ __all__ = [
 _Ids: TypeAlias = NDArray[np.int64]
 
 WORD = 16  # bytes; matrices begin at multiples
-MOST_CREW_KINDS = 5  # crews of up to 16 teams that add up one node
-MOST_BLOCKS = 2**31 - 1  # of the inputs, and of the outputs, that edges and nodes number
+NUM_TEAM_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams
+MAX_BLOCKS = 2**31 - 1  # of the inputs, or of the outputs: edges number them in 32 bits
 _RESULT_REGISTERS = 20  # of a thread, for its sums
-_MOST_ITEMS = 4
-_ITEMS_OF_FEW = 2  # where a team is part of a warp: its threads should read whole sectors
-_MOST_TEAM = 512
+_MAX_ITEMS = 4  # fibres of a thread at a time; chosen by hand
+_MAX_SUBWARP_ITEMS = 2  # the same of teams smaller than a warp, so that they read whole sectors
+_MAX_TEAM_THREADS = 512  # threads that share a node; chosen by hand
 _THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
 _SHARED_TARGET = 48 << 10  # of a thread block
-_MOST_EDGES = 2**31 - 1 - 512  # of a node; a crew's teams count beyond them
-_CREW_THREADS = 256  # of a thread block whose teams may share nodes
-_FEW_EDGES = 8  # nodes with fewer stay in their order
-_MOST_SHARE = 32  # edges that a team of a crew may have
+_MAX_NODE_EDGES = 2**31 - 1 - 512  # teams that share a node count up to 512 beyond its last edge
+_SHARING_BLOCK_THREADS = 256  # of a thread block whose teams may share nodes
+_MIN_SORTED_EDGES = 8  # nodes with up to so many edges are one class and keep their order
+_MAX_TEAM_EDGES = 32  # of a node for each of the teams that share it; chosen by hand
 _COLUMNS_BYTES = 160  # of an edge that a thread has in registers, as in the kernel
-_TEAMS = 8  # of a thread block, that read the same blocks through the first-level cache
+_MAX_LARGE_TEAMS = 8  # of a thread block, which read the same blocks through the first-level cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +114,28 @@ class SegmentTiling:
         """Bytes of shared memory of a thread block."""
         return self.in_shared * self.teams * self.output_size * self.width * self.itemsize
 
-    def crews(self, table: EdgeTable, slabs: int, limits: DeviceLimits) -> tuple[list[int], int]:
-        """Return how many nodes have crews of each kind, largest first, and the thread blocks.
+    def nodes_by_team_count(
+        self, table: EdgeTable, slabs: int, limits: DeviceLimits
+    ) -> tuple[list[int], int]:
+        """Return how many nodes each number of teams shares, most first, and the thread blocks.
 
         A team has one edge of each node, or more until all teams are on the device at a time.
         """
-        most = min(self.teams, 1 << MOST_CREW_KINDS - 1)
+        maximum = min(self.teams, 1 << NUM_TEAM_COUNTS - 1)
         teams = limits.multiprocessors * self._resident // self.team
 
-        def crew(kind: NodeClass) -> int:
-            return max(1, min(most, kind.edges // share))
+        def teams_per_node(kind: NodeClass) -> int:
+            return max(1, min(maximum, kind.edges // share))
 
         share = 1
-        while share < _MOST_SHARE and (
-            slabs * sum(kind.nodes * crew(kind) for kind in table.classes) > teams
+        while share < _MAX_TEAM_EDGES and (
+            slabs * sum(kind.nodes * teams_per_node(kind) for kind in table.classes) > teams
         ):
             share *= 2
-        counts = [0] * MOST_CREW_KINDS
+        counts = [0] * NUM_TEAM_COUNTS
         for kind in table.classes:
-            counts[(most // crew(kind)).bit_length() - 1] += kind.nodes
-        in_block = (self.teams // max(1, most >> k) for k in range(MOST_CREW_KINDS))
+            counts[(maximum // teams_per_node(kind)).bit_length() - 1] += kind.nodes
+        in_block = (self.teams // max(1, maximum >> k) for k in range(NUM_TEAM_COUNTS))
         return counts, sum(-(-n // own) for n, own in zip(counts, in_block, strict=True))
 
     @property
@@ -153,10 +155,10 @@ class SegmentTiling:
 
 def result_tile(outputs: int, itemsize: int) -> int:
     """Return how many results of a fibre a thread has at a time: all, or tiles of 8 or 4."""
-    most = 4 if itemsize == 16 else 8
-    if outputs <= most:
+    maximum = 4 if itemsize == 16 else 8
+    if outputs <= maximum:
         return outputs
-    return min((8, 4) if most == 8 else (4,), key=lambda tile: -(-outputs // tile) * tile)
+    return min((8, 4) if maximum == 8 else (4,), key=lambda tile: -(-outputs // tile) * tile)
 
 
 def segment_tiling(
@@ -174,39 +176,43 @@ def segment_tiling(
     width = _width(modes[0], itemsize, inner)
     slabs *= -(-inner // width)
     tiles = [result_tile(mode.K, itemsize) for mode in modes]
-    most = [max(1, min(_MOST_ITEMS, 4 * _RESULT_REGISTERS // (tile * itemsize))) for tile in tiles]
+    maximum = [
+        max(1, min(_MAX_ITEMS, 4 * _RESULT_REGISTERS // (tile * itemsize))) for tile in tiles
+    ]
     pairs = [mode.L * mode.R * width for mode in modes]
     wanted = limits.multiprocessors * _THREADS_PER_MULTIPROCESSOR
     team = 1
-    while team < min(_MOST_TEAM, power_of_two(max(pairs))) and (
+    while team < min(_MAX_TEAM_THREADS, power_of_two(max(pairs))) and (
         nodes * slabs * team < wanted
         or any(
-            team * (m if team >= WARP else min(m, _ITEMS_OF_FEW)) < p
-            for m, p in zip(most, pairs, strict=True)
+            team * (m if team >= WARP else min(m, _MAX_SUBWARP_ITEMS)) < p
+            for m, p in zip(maximum, pairs, strict=True)
         )
     ):
         team *= 2
     cut = tuple(
         SegmentMode(mode.L, mode.C, mode.K, mode.R, min(m, -(-p // team)), tile)
-        for mode, m, p, tile in zip(modes, most, pairs, tiles, strict=True)
+        for mode, m, p, tile in zip(modes, maximum, pairs, tiles, strict=True)
     )
     size = cut[0].L * cut[0].K * cut[0].R * width * itemsize
     in_shared = size <= (limits.shared_bytes if len(cut) > 1 else _SHARED_TARGET)
-    most_threads = MOST_BLOCK if width == 1 and itemsize <= 8 else MOST_BLOCK // 2  # registers
-    teams = _teams(team, most_threads, nodes * slabs, limits)
+    max_threads = (
+        MAX_BLOCK_THREADS if width == 1 and itemsize <= 8 else MAX_BLOCK_THREADS // 2
+    )  # registers
+    teams = _teams(team, max_threads, nodes * slabs, limits)
     while teams > 1 and teams * size > _SHARED_TARGET:
         teams //= 2
     return SegmentTiling(cut, team, teams if in_shared else 1, width, in_shared, itemsize)
 
 
-def _teams(team: int, most_threads: int, nodes: int, limits: DeviceLimits) -> int:
+def _teams(team: int, max_threads: int, nodes: int, limits: DeviceLimits) -> int:
     """Return the teams of a thread block: up to eight large ones if all processors have work."""
     if team <= WARP:
-        return _CREW_THREADS // team
-    teams = max(1, min(_TEAMS, most_threads // team))
+        return _SHARING_BLOCK_THREADS // team
+    teams = max(1, min(_MAX_LARGE_TEAMS, max_threads // team))
     while teams > 1 and nodes < 4 * teams * limits.multiprocessors:
         teams //= 2
-    return max(teams, _CREW_THREADS // team)
+    return max(teams, _SHARING_BLOCK_THREADS // team)
 
 
 def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
@@ -214,8 +220,8 @@ def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
     if inner == 1:
         return 1
     size = mode.L * max(mode.C, mode.K) * mode.R * itemsize
-    width, least = min(32, power_of_two(inner)), max(2, 32 // itemsize)
-    while width > least and width * size > _SHARED_TARGET:
+    width, minimum = min(32, power_of_two(inner)), max(2, 32 // itemsize)
+    while width > minimum and width * size > _SHARED_TARGET:
         width //= 2
     return width
 
@@ -335,15 +341,15 @@ def edge_table(
     numbers = [np.concatenate(part) for part in zip(*map(_columns, lists), strict=True)]
     outputs, mode, children, words = numbers or [np.zeros(0, np.int64)] * 4
     for ids, what in ((blocks, "outputs"), (children, "inputs"), (words, "words of matrices")):
-        if ids.max(initial=0) > MOST_BLOCKS:
+        if ids.max(initial=0) > MAX_BLOCKS:
             raise ValueError(
                 f"{what} and vectors in between number {ids.max() + 1}; a device takes up to 2^31"
             )
     places = np.searchsorted(blocks, outputs)
     counts = np.bincount(places, minlength=len(blocks))
-    if counts.max(initial=0) > _MOST_EDGES:
-        raise ValueError(f"a node has {counts.max()} edges; a device takes up to {_MOST_EDGES}")
-    powers = np.ceil(np.log2(np.maximum(counts, _FEW_EDGES))).astype(np.int64)
+    if counts.max(initial=0) > _MAX_NODE_EDGES:
+        raise ValueError(f"a node has {counts.max()} edges; a device takes up to {_MAX_NODE_EDGES}")
+    powers = np.ceil(np.log2(np.maximum(counts, _MIN_SORTED_EDGES))).astype(np.int64)
     order = np.argsort(-powers, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -372,7 +378,8 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
         for mode in tiling.modes
     )
     return Program(
-        "cuda/segmented/general.cuh", template_type("segmented_multiply", SCALARS[dtype], cut, *modes)
+        "cuda/segmented/general.cuh",
+        template_type("segmented_multiply", SCALARS[dtype], cut, *modes),
     )
 
 
@@ -381,6 +388,6 @@ def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return SegmentedArguments."""
     pointers = pointer_fields("x", "y", "scratch", "starts", "edges", "targets", "matrices")
     sizes = size_fields("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
-    crews = "crews", np.int64, (MOST_CREW_KINDS,)
-    fields = [*pointers, *size_fields("nodes"), crews, *sizes, ("alpha", dtype)]
+    nodes_by_team_count = "nodes_by_team_count", np.int64, (NUM_TEAM_COUNTS,)
+    fields = [*pointers, *size_fields("nodes"), nodes_by_team_count, *sizes, ("alpha", dtype)]
     return np.dtype(fields, align=True)

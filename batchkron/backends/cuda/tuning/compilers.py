@@ -18,8 +18,8 @@ from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.search import RejectedError
 
 _MODULE = "batchkron.backends.cuda.tuning.compiler_process"
-_MOST_PROCESSES = 16
-_MOST_SECONDS = 30.0  # for one kernel: a plan's kernels compile in a second or two
+_MAX_PROCESSES = 16  # compiler processes at a time; chosen by hand
+_MAX_COMPILE_SECONDS = 30.0  # for one kernel; those of a plan compile in a second or two
 
 
 class Compilers:
@@ -58,8 +58,8 @@ class Compilers:
         process = self._process()
         assert process.stdin is not None
         assert process.stdout is not None
-        watch = threading.Timer(_MOST_SECONDS, process.kill)
-        watch.start()
+        timer = threading.Timer(_MAX_COMPILE_SECONDS, process.kill)
+        timer.start()
         try:
             pickle.dump((program, self._options), process.stdin)
             process.stdin.flush()
@@ -67,10 +67,10 @@ class Compilers:
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             _end(process)
             raise RejectedError(
-                f"the compiler ended, or took longer than {_MOST_SECONDS:g} s"
+                f"the compiler ended, or took longer than {_MAX_COMPILE_SECONDS:g} s"
             ) from error
         finally:
-            watch.cancel()
+            timer.cancel()
         self._idle.put(process)
         if isinstance(answer, str):
             raise RejectedError(answer)
@@ -105,7 +105,7 @@ def default_processes() -> int:
     count = os.cpu_count() or 1
     with suppress(AttributeError):
         count = len(os.sched_getaffinity(0))
-    return min(_MOST_PROCESSES, count)
+    return min(_MAX_PROCESSES, count)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

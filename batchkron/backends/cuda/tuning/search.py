@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from batchkron.backends.cuda.runtime.cubin import resources
-from batchkron.backends.cuda.runtime.hardware import MOST_BLOCK, REGISTER_FILE, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import MAX_BLOCK_THREADS, REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.tuning import Outcome, Tuning
 
 _REGISTER_UNIT = 8  # registers of a thread are handed out in eights
-_LEAST_GAIN = 1.01  # over the rule: less is noise
-_MOST_REASONS = 20  # for failures that are kept in words
-_MOST_KEPT = 256  # kernels' code in memory
-_CONFIRMATIONS = 3
+_MIN_GAIN = 1.01  # speedup over the rule from which a choice is kept; less is noise
+_MAX_REASONS = 20  # failures whose text is kept; chosen by hand
+_MAX_COMPILED_KERNELS = 256  # whose machine code a search keeps in memory; chosen by hand
+_CONFIRMATIONS = 3  # measurements of the rule and of the best, in turn, at the end; chosen by hand
 
 Choice = TypeVar("Choice", bound=Hashable)
 
@@ -47,7 +47,7 @@ class Kernel:
 
     def fits(self, limits: DeviceLimits) -> bool:
         """Whether a multiprocessor has the memory and the threads, whatever the registers."""
-        return 0 < self.threads <= MOST_BLOCK and self.shared_bytes <= limits.shared_bytes
+        return 0 < self.threads <= MAX_BLOCK_THREADS and self.shared_bytes <= limits.shared_bytes
 
 
 class Space(Protocol[Choice]):
@@ -123,7 +123,7 @@ class Search(Generic[Choice]):
         is_complete = all(self._improve(step(self.best)) for step in self._space.steps())
         if self.best != rule:
             self._confirm(compiled)
-        if self._rule_time < _LEAST_GAIN * self._time:
+        if self._rule_time < _MIN_GAIN * self._time:
             self.best, self._time = rule, self._rule_time
         return Outcome(
             self._shape,
@@ -202,10 +202,10 @@ class Search(Generic[Choice]):
     def _drain(self, leave: int) -> None:
         """Measure those at the front of the queue until it is short, or time is over."""
         while len(self._ahead) > leave and self._left() > 0:
-            self._look_at(*self._ahead.popleft())
+            self._measure_candidate(*self._ahead.popleft())
         if self._left() <= 0:
             self._ahead.clear()
-        if len(self._compiling) > _MOST_KEPT:
+        if len(self._compiling) > _MAX_COMPILED_KERNELS:
             self._forget()
 
     def _forget(self) -> None:
@@ -215,7 +215,7 @@ class Search(Generic[Choice]):
         programs = {kernel.program for kernels in needed for kernel in kernels}
         self._compiling = {p: code for p, code in self._compiling.items() if p in programs}
 
-    def _look_at(self, choice: Choice, kernels: tuple[Kernel, ...]) -> None:
+    def _measure_candidate(self, choice: Choice, kernels: tuple[Kernel, ...]) -> None:
         """Wait for a choice's kernels, and measure it unless they spill."""
         try:
             compiled = self._compiled(kernels, max(0.0, self._left()))
@@ -227,7 +227,7 @@ class Search(Generic[Choice]):
             return  # the search's time is over
         except RejectedError as error:
             self._count("failed")
-            if len(self._reasons) < _MOST_REASONS:
+            if len(self._reasons) < _MAX_REASONS:
                 self._reasons.append(f"{choice}: {error}")
             return
         if measured < self._time:

@@ -29,8 +29,8 @@ from batchkron.backends.cuda.runtime.program import device_sources
 _FORMAT = "batchkron-tuning"
 _FORMAT_VERSION = 1
 _LOCK = "tuning.lock"
-_MOST_ENTRIES = 4096
-_MOST_BYTES = 8 << 20
+_MAX_ENTRIES = 4096  # shapes in a store; the latest are kept; chosen by hand
+_MAX_FILE_BYTES = 8 << 20  # of a store that is read; chosen by hand
 _LOCK_SECONDS = 10.0  # a writer holds the lock for milliseconds; one that was stopped, for ever
 _NUMBERS = ("rule_microseconds", "microseconds")
 
@@ -81,7 +81,7 @@ def keep_entry(key: str, entry: Entry) -> None:
             "rule_microseconds": entry.rule_microseconds,
             "microseconds": entry.microseconds,
         }
-        pairs = list(entries.items())[-_MOST_ENTRIES:]
+        pairs = list(entries.items())[-_MAX_ENTRIES:]
         document = {"format": _FORMAT, "format_version": _FORMAT_VERSION, "entries": pairs}
         write_private(tuning_path(), json.dumps(document, ensure_ascii=False).encode())
 
@@ -141,7 +141,7 @@ def _entries_of(path: str, *state: int) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return all entries as they were written, the oldest first; none if the file is not sound."""
     try:
-        document = json.loads(read_private(path, _MOST_BYTES))
+        document = json.loads(read_private(path, _MAX_FILE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(document, dict) or document.get("format") != _FORMAT:

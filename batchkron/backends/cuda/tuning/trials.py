@@ -29,16 +29,16 @@ from batchkron.spec.kron import Array
 
 Apply = Callable[[int, int], None]  # from the address of x to that of y
 
-_CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
-_TINY_BYTES = 1 << 20  # of vectors that a cache holds from call to call
-_MOST_SETS = 8
-_REPLAY_MICROSECONDS = 4000
-_MOST_ROUNDS = 100
-_REPLAYS = 5
-_SLOWER = 1.3  # than the best: not measured well
-_FIRST_MICROSECONDS = 50  # that a first look at a short call may be off by
+_CACHE_BYTES = 240 << 20  # inputs and outputs of all pairs: more than any device's cache
+_TINY_BYTES = 1 << 20  # of vectors that stay in the cache between calls, so that one pair will do
+_MAX_BUFFER_SETS = 8  # pairs of vectors that are used in turn; chosen by hand
+_REPLAY_MICROSECONDS = 4000  # that one replay of a graph should take; chosen by hand
+_MAX_ROUNDS = 100  # over all pairs of vectors in one graph; chosen by hand
+_REPLAYS = 5  # of a graph, of which the fastest counts; chosen by hand
+_MAX_SLOWDOWN = 1.3  # times the best time, beyond which a candidate is not measured further
+_FIRST_CALL_NOISE = 50  # microseconds that the first timed call may be off by
 _TOLERANCE = 1000  # units of rounding, of the largest result
-_PIECE = 1 << 24  # elements that are compared at a time
+_COMPARED_ELEMENTS = 1 << 24  # elements that are compared at a time
 _PERIOD = 1_000_003  # random numbers repeat after so many; no size of a tile divides it
 
 _searching = threading.Lock()  # times are those of one kernel at a time
@@ -58,7 +58,7 @@ class Trial:
             If the device has not enough memory for another two vectors like these.
         """
         moved = (inputs + outputs) * dtype.itemsize
-        count = max(1, min(_MOST_SETS, _CACHE_BYTES // moved)) if moved > _TINY_BYTES else 1
+        count = max(1, min(_MAX_BUFFER_SETS, _CACHE_BYTES // moved)) if moved > _TINY_BYTES else 1
         self._pairs = [
             (_random_vector(inputs, dtype, seed), cupy.empty(outputs, dtype))
             for seed in range(count)
@@ -83,7 +83,7 @@ class Trial:
             self._check(apply)
             calls = [(x.data.ptr, y.data.ptr) for x, y in self._pairs]
             first = self._elapsed(lambda: apply(*calls[0]))
-            if first > _SLOWER * best + _FIRST_MICROSECONDS:
+            if first > _MAX_SLOWDOWN * best + _FIRST_CALL_NOISE:
                 return first
             return self._replayed(apply, calls)
 
@@ -98,8 +98,8 @@ class Trial:
             self._expected = y.copy()
             return
         error = scale = 0.0
-        for begin in range(0, y.size, _PIECE):
-            piece = slice(begin, begin + _PIECE)
+        for begin in range(0, y.size, _COMPARED_ELEMENTS):
+            piece = slice(begin, begin + _COMPARED_ELEMENTS)
             expected = self._expected[piece]
             one = float(cupy.abs(y[piece] - expected).max())
             error = one if not one <= error else error  # NaN stays
@@ -115,7 +115,7 @@ class Trial:
                 apply(*call)
 
         whole = self._elapsed(once)
-        rounds = max(1, min(_MOST_ROUNDS, int(_REPLAY_MICROSECONDS / max(whole, 1))))
+        rounds = max(1, min(_MAX_ROUNDS, int(_REPLAY_MICROSECONDS / max(whole, 1))))
         self._stream.begin_capture()
         try:
             for _ in range(rounds):

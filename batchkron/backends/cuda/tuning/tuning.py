@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-MOST_SECONDS = 120.0
-MOST_CANDIDATES = 10_000
+DEFAULT_SECONDS = 120.0  # limit of the search for one shape; chosen by hand
+DEFAULT_CANDIDATES = 10_000  # limit of the search for one shape; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Tuning:
         Of all shapes, in the order of their plans.
     """
 
-    seconds: float = MOST_SECONDS
-    candidates: int = MOST_CANDIDATES
+    seconds: float = DEFAULT_SECONDS
+    candidates: int = DEFAULT_CANDIDATES
     again: bool = False
     progress: Callable[[str, int, float], object] | None = None
     outcomes: list[Outcome] = field(default_factory=list)

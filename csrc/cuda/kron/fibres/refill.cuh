@@ -30,22 +30,22 @@ struct LastOf<Only> {
 // pieces, along fibres of neighbouring lanes, else from entry to entry.
 template <class T, class Tile, bool only, class Last>
 class Refill {
-  static constexpr int most = 16;  // entries of each fibre: whole sectors
+  static constexpr int limit = 16;  // entries of each fibre: whole sectors
   static constexpr int word = Tile::word, fibres = Last::Fibres::size;
-  static constexpr int across = Last::along ? most / word : fibres / word;  // words side by side
+  static constexpr int across = Last::along ? limit / word : fibres / word;  // words side by side
   static constexpr int rows = across <= 32 ? 32 / across : 1;  // of them, at a time
-  static constexpr int times = Last::along ? fibres / rows : most / rows;
+  static constexpr int times = Last::along ? fibres / rows : limit / rows;
   using Rows = typename Tile::Direct::Rows;
 
  public:
   static constexpr bool possible =
       only && sizeof(T) == 4 && Last::products == 0 && Last::split == 0 && word == 4 &&
-      Tile::threads == 32 && Tile::stages == 1 && Tile::Direct::step > 0 && Last::C % most == 0 &&
+      Tile::threads == 32 && Tile::stages == 1 && Tile::Direct::step > 0 && Last::C % limit == 0 &&
       fibres % word == 0 &&
       IsSame<typename Tile::Inputs, typename Tile::Outputs>::value &&
       (Last::along ? fibres % rows == 0 && Last::Fibres::adds(rows) && Rows::adds(rows)
-                   : Last::across == word && across <= 32 && most % rows == 0);
-  static constexpr int piece = possible ? most : 0;
+                   : Last::across == word && across <= 32 && limit % rows == 0);
+  static constexpr int piece = possible ? limit : 0;
 
  private:
   const T* from;

@@ -82,7 +82,7 @@ def case_of(factors, dtype, num_outputs, products, short_ids):
     outputs, inputs = zip(*factors, strict=True)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     device = DeviceLimits(DEVICES["90"].shared_bytes, 1, 8)
-    numbers = num_outputs, 4 * products  # as if outputs had so many that crews share them
+    numbers = num_outputs, 4 * products  # as if outputs had so many that teams share them
     shared = unit_slice_tiling(steps, dtype, num_outputs, short_ids, False, device)
     alone = unit_tiling(steps, dtype, *numbers, short_ids, False, device)
     if shared is not None:
@@ -100,8 +100,8 @@ def sliced_case(factors, dtype, num_outputs, products, short_ids, padded):
     """
     outputs, inputs = zip(*factors, strict=True)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
-    most = products if padded else 100 * products
-    numbers = num_outputs, 4 * products, most
+    maximum = products if padded else 100 * products
+    numbers = num_outputs, 4 * products, maximum
     tiling = slice_tiling(steps, dtype.itemsize, *numbers, short_ids, False, DEVICES["90"])
     if tiling is None:
         return None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchkron.backends.cuda.batch.matrix_units import unit_tiling
-from batchkron.backends.cuda.batch.registers import LARGEST_SHORT_ID, register_tiling
+from batchkron.backends.cuda.batch.registers import MAX_SHORT_ID, register_tiling
 from batchkron.backends.cuda.batch.slices import slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_tiling
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -40,7 +40,7 @@ def test_products_in_registers(factors, dtype, outputs, mean, device):
     assert tiling.shared_bytes <= device.shared_bytes
     assert tiling.block % tiling.group == 0
     assert tiling.group >= tiling.products * tiling.team
-    assert 1 <= tiling.crew <= mean
+    assert 1 <= tiling.teams_per_output <= mean
     assert tiling.outputs >= 1
     assert tiling.pitch % 16 == 0
     check_passes(tiling, *sizes)
@@ -79,7 +79,7 @@ def test_few_outputs_are_shared_by_clusters(outputs, clusters, blocks):
     device = DeviceLimits(227 << 10, 132, clusters)
     tiling = register_tiling(steps, 8, outputs, 64 * outputs, True, False, device)
     assert tiling.cluster == blocks
-    assert tiling.cluster * tiling.crew <= 64
+    assert tiling.cluster * tiling.teams_per_output <= 64
 
 
 @settings(max_examples=300, deadline=None)
@@ -87,8 +87,8 @@ def test_few_outputs_are_shared_by_clusters(outputs, clusters, blocks):
 def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     sizes = [[shape[axis] for shape in factors] for axis in (1, 0)]
     steps = plan_steps(*sizes, plan_order(*sizes), dtype)
-    products, most = outputs * mean, min(skew * mean, outputs * mean)
-    tiling = slice_tiling(steps, dtype.itemsize, outputs, products, most, True, False, device)
+    products, maximum = outputs * mean, min(skew * mean, outputs * mean)
+    tiling = slice_tiling(steps, dtype.itemsize, outputs, products, maximum, True, False, device)
     if tiling is None:
         return
     threads = [steps[s].mode for s in (tiling.split, *tiling.exchanged)]
@@ -102,8 +102,8 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     assert steps[tiling.split].K * tiling.parts * tiling.slice_sizes[1] == math.prod(sizes[1])
     assert tiling.block <= 256
     assert tiling.shared_bytes <= 48 << 10
-    assert 32 // tiling.team * (tiling.warps - 1) < most
-    assert tiling.slots in (0, most)
+    assert 32 // tiling.team * (tiling.warps - 1) < maximum
+    assert tiling.slots in (0, maximum)
     assert tiling.slots * outputs <= 4 * products
 
 
@@ -148,12 +148,12 @@ def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
     assert held == tiling.chunk or held // tiling.chunk % 2 == 0
     assert tiling.block <= 256
     assert tiling.shared_bytes <= device.shared_bytes
-    assert tiling.crew == 1 or tiling.crew * 8 <= mean
-    assert tiling.crew * tiling.warps * outputs >= 8 * device.multiprocessors
+    assert tiling.teams_per_output == 1 or tiling.teams_per_output * 8 <= mean
+    assert tiling.teams_per_output * tiling.warps * outputs >= 8 * device.multiprocessors
 
 
 @pytest.mark.parametrize(
-    ("sizes", "outputs", "crew"),
+    ("sizes", "outputs", "teams_per_output"),
     [
         ((8, 8), 31_250, 1),
         ((8, 8, 8), 3906, 2),
@@ -175,18 +175,18 @@ def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
         ((17, 16), 7353, 0),
     ],
 )
-def test_warps_of_an_output_on_matrix_units(sizes, outputs, crew):
+def test_warps_of_an_output_on_matrix_units(sizes, outputs, teams_per_output):
     """On an H200, 64 products an output; none where others run."""
     steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
     numbers, device = (outputs, 64 * outputs, True), DeviceLimits(227 << 10, 132, 8)
     tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)
-    assert (tiling.crew if tiling else 0) == crew
+    assert (tiling.teams_per_output if tiling else 0) == teams_per_output
     assert unit_tiling(steps, np.dtype("f8"), *numbers, True, device) is None
     for other in "FD":
         assert unit_tiling(steps, np.dtype(other), *numbers, False, device) is None
     single = unit_tiling(steps, np.dtype("f4"), *numbers, False, device)
     many = math.prod(sizes[-2:]) * sum(sizes[-2:]) >= 500
-    assert (single is not None) == (crew > 0 and many and len(sizes) < 4)
+    assert (single is not None) == (teams_per_output > 0 and many and len(sizes) < 4)
     slower = replace(device, double_units=False)
     assert unit_tiling(steps, np.dtype("f4"), *numbers, False, slower) is None
     whole = sizes[-4:] == (4,) * 4 or all(size % 8 == 0 for size in sizes[-2:])
@@ -228,4 +228,4 @@ def test_warps_that_share_a_product_on_matrix_units(sizes, outputs, share):
 
 
 def test_ids_of_sixteen_bits_leave_one_for_identities():
-    assert LARGEST_SHORT_ID < 0xFFFF
+    assert MAX_SHORT_ID < 0xFFFF

@@ -47,9 +47,9 @@ def kernel_of(shape, knobs=None, capability="90"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("capability", "most"), [("90", len(SHAPES)), ("80", 3)])
-def test_kernels_give_the_bits_of_the_definition(capability, most, tmp_path):
+def test_kernels_give_the_bits_of_the_definition(capability, maximum, tmp_path):
     found = [kernel_of(shape, capability=capability) for shape in SHAPES]
-    found = [one for one in found if one is not None][:most]
+    found = [one for one in found if one is not None][:maximum]
     launches = compiled([program for _, program in found], tmp_path, int(capability) * 10)
     rng = np.random.default_rng(0)
     for (case, _), launch in zip(found, launches, strict=True):

@@ -108,7 +108,7 @@ def test_an_entry_under_another_name_is_not_served(folder):
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(folder, monkeypatch):
-    monkeypatch.setattr(kernel_cache, "_LARGEST_BYTES", 5000)
+    monkeypatch.setattr(kernel_cache, "_MAX_CACHE_BYTES", 5000)
     large = CompiledKernel("large", bytes(1500))
     for k in range(3):
         cached_kernel(f"key{k}", lambda: large)
@@ -187,7 +187,7 @@ from batchkron.backends.cuda.runtime.kernel_cache import (
     recorded_kernels,
 )
 
-kernel_cache._LARGEST_BYTES = 4000
+kernel_cache._MAX_CACHE_BYTES = 4000
 for k in range(100):
     text = f"{k % 7}".encode() * 600
     found = cached_kernel(f"key{k % 7}", lambda: CompiledKernel("name", text))

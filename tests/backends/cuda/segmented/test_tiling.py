@@ -130,50 +130,59 @@ def test_nodes_are_sorted_by_classes(rng):
     assert first == 200
 
 
-def places(crews, blocks, teams):
-    """Node or None, place in its crew, and the crew's size: of each team, as in the kernel."""
+def places(nodes_by_team_count, blocks, teams):
+    """Of each team its node or None, its place among those that share it, and their number."""
     for block in range(blocks):
-        first, crew = 0, min(teams, 16)
-        for nodes in crews:
-            own = teams // crew
+        first, teams_per_node = 0, min(teams, 16)
+        for nodes in nodes_by_team_count:
+            own = teams // teams_per_node
             if block < -(-nodes // own):
                 break
-            block, first, crew = block - -(-nodes // own), first + nodes, crew // 2
+            block, first, teams_per_node = (
+                block - -(-nodes // own),
+                first + nodes,
+                teams_per_node // 2,
+            )
         for index in range(teams):
-            at = block * own + index // crew
-            yield (first + at if at < nodes else None), index % crew, crew
+            at = block * own + index // teams_per_node
+            yield (first + at if at < nodes else None), index % teams_per_node, teams_per_node
 
 
 @pytest.mark.parametrize("sizes", BLOCKS, ids=str)
 @pytest.mark.parametrize("nodes", [1, 300, 20_000])
-def test_crews_make_each_node_once(rng, sizes, nodes):
+def test_teams_make_each_node_once(rng, sizes, nodes):
     counts = np.where(
         rng.random(nodes) < 0.1, rng.integers(0, 300, nodes), rng.integers(0, 9, nodes)
     )
     table = table_of(counts)
     limits = DEVICES["90"]
     tiling = segment_tiling(block_modes(sizes), 8, nodes, 1, 1, limits)
-    crews, blocks = tiling.crews(table, 1, limits)
-    assert sum(crews) == nodes
+    nodes_by_team_count, blocks = tiling.nodes_by_team_count(table, 1, limits)
+    assert sum(nodes_by_team_count) == nodes
     found = {}
-    for node, member, crew in places(crews, blocks, tiling.teams):
+    for node, member, teams_per_node in places(nodes_by_team_count, blocks, tiling.teams):
         if node is not None:
-            found.setdefault((node, crew), []).append(member)
+            found.setdefault((node, teams_per_node), []).append(member)
     assert len(found) == nodes
-    assert all(members == list(range(crew)) for (_, crew), members in found.items())
-    sizes_of = np.array([crew for _, crew in sorted(found)])
+    assert all(
+        members == list(range(teams_per_node)) for (_, teams_per_node), members in found.items()
+    )
+    sizes_of = np.array([teams_per_node for _, teams_per_node in sorted(found)])
     assert np.all(np.diff(sizes_of) <= 0)  # those of the most edges first
     if nodes == 1:
-        most = max(8, counts[0])
-        assert sizes_of[0] == min(16, tiling.teams, 1 << int(np.ceil(np.log2(most))))
+        maximum = max(8, counts[0])
+        assert sizes_of[0] == min(16, tiling.teams, 1 << int(np.ceil(np.log2(maximum))))
 
 
-def test_crews_grow_until_the_device_is_full():
+def test_teams_of_a_node_grow_until_the_device_is_full():
     counts = np.full(64, 32)
     table = table_of(counts)
     limits = DEVICES["90"]
     tiling = segment_tiling(block_modes((3, 3)), 8, 64, 1, 1, limits)
-    largest = [tiling.crews(table, slabs, limits)[0].index(64) for slabs in (1, 30, 60, 10**5)]
+    largest = [
+        tiling.nodes_by_team_count(table, slabs, limits)[0].index(64)
+        for slabs in (1, 30, 60, 10**5)
+    ]
     assert largest == sorted(largest)
     assert largest[0] == 0
     assert largest[-1] == 4  # a team alone

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from nvrtc import DEVICES, compile_program
 
-from batchkron.backends.cuda.batch.registers import crews_of
+from batchkron.backends.cuda.batch.registers import output_team_counts
 from batchkron.backends.cuda.batch.search_space import (
     BatchCase,
     BatchSpace,
@@ -65,7 +65,7 @@ LISTS = [
     ([(4, 4)] * 6, 31_232, 488, "f4"),
     ([(4, 4)] * 5, 64 * 9, 9, "f8"),
 ]
-MOST = 20  # choices that a test looks at in each step
+MAX_CANDIDATES = 20  # choices that a test looks at in each step
 
 
 def kron_case(index, capability, constant=True):
@@ -91,10 +91,10 @@ def batch_90(index):
     return batch_case(index, "90")
 
 
-def candidates(space, most=MOST):
+def candidates(space, maximum=MAX_CANDIDATES):
     """Choices of every step around the rule's."""
     for step in space.steps():
-        yield from islice(step(space.rule), most)
+        yield from islice(step(space.rule), maximum)
 
 
 def runs_of(choice):
@@ -151,7 +151,7 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
     rule = rule_choice(case)
     assert chosen_groups(rule, case) == case.by_the_rule()
     found = set()
-    for choice in candidates(KronSpace(case, rule), most=4 * MOST):
+    for choice in candidates(KronSpace(case, rule), maximum=4 * MAX_CANDIDATES):
         groups = chosen_groups(choice, case)
         if groups is None:
             continue
@@ -185,7 +185,7 @@ def test_every_candidate_of_a_list_fits(index, capability):
         tiling = chosen_tiling(choice, case)
         (kernel,) = space.kernels(choice)
         assert kernel.fits(case.limits)
-        assert tiling.crew in crews_of(tiling)
+        assert tiling.teams_per_output in output_team_counts(tiling)
         assert tiling.cluster == 1 or tiling.outputs == 1
         assert tiling.block % tiling.group == 0
         assert 2 <= tiling.stages <= 4
@@ -203,7 +203,7 @@ def test_candidates_compile():
     spaces = [KronSpace(case, rule_choice(case)) for case in map(kron_90, range(len(KRON)))]
     spaces += [BatchSpace(case, case.by_the_rule()) for case in map(batch_90, range(len(LISTS)))]
     for space in spaces:
-        choices = list(islice(candidates(space), 2 * MOST))
+        choices = list(islice(candidates(space), 2 * MAX_CANDIDATES))
         draw.shuffle(choices)
         for kernel in next(filter(None, map(space.kernels, choices))):
             program, options = kernel.program, compile_options("90")
@@ -271,7 +271,9 @@ def test_runs_that_do_not_cover_the_modes_have_no_kernels():
 
 
 @pytest.mark.parametrize(
-    "changed", [{"held": 7}, {"block": 48}, {"stages": 5}, {"crew": 7}, {"cached": 2}], ids=repr
+    "changed",
+    [{"held": 7}, {"block": 48}, {"stages": 5}, {"teams_per_output": 7}, {"cached": 2}],
+    ids=repr,
 )
 def test_tilings_that_do_not_fit_are_none(changed):
     case = batch_case(2, "90")

@@ -114,13 +114,13 @@ def test_a_broken_entry_is_none_and_the_others_stay(changed):
 
 def test_a_huge_file_is_not_read(monkeypatch):
     keep_entry("key", ENTRY)
-    monkeypatch.setattr(tuning_store, "_MOST_BYTES", 10)
+    monkeypatch.setattr(tuning_store, "_MAX_FILE_BYTES", 10)
     os.utime(tuning_path(), (1, 1))
     assert kept_entry("key") is None
 
 
 def test_the_oldest_entries_go_first(monkeypatch):
-    monkeypatch.setattr(tuning_store, "_MOST_ENTRIES", 3)
+    monkeypatch.setattr(tuning_store, "_MAX_ENTRIES", 3)
     for key in "abcad":
         keep_entry(key, ENTRY)
     assert [key for key, _ in document()["entries"]] == ["c", "a", "d"]

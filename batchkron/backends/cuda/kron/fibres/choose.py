@@ -16,7 +16,7 @@ from itertools import permutations
 
 import numpy as np
 
-from batchkron.backends.cuda.kron.fibres.cost import Cut, Shape, cuts_of, least_cycles
+from batchkron.backends.cuda.kron.fibres.cost import Cut, Shape, cuts_of, min_cycles
 from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_tile, layout_of
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.registers.passes import cuts
@@ -24,12 +24,13 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.steps import GroupShape, group_shapes
 from batchkron.spec.kron import Precision
 
-_SMALLEST = 16  # the largest factor of a product has at least as many rows or columns
-_SMALLEST_WHOLE = 8  # the same in double precision, where all sizes are multiples of four
-_MOST_MODES = 8
-_MOST_IN_GROUP = 6
-_MOST_ORDERED = 4  # groups whose every order is looked at
-_CONFLICTS = 0.18  # of the time, where every access to shared memory is twice as long
+_MIN_LARGEST_FACTOR = 16  # rows or columns that the largest factor of a product has at least
+_MIN_LARGEST_FACTOR_FLOAT64 = 8  # the same in float64, where all sizes are multiples of four
+_MAX_MODES = 8  # of a product that fibres are tried for
+_MAX_GROUP_MODES = 6  # modes that one kernel applies
+_MAX_PERMUTED = 4  # groups up to which every order of them is tried
+# Relative increase of the time where every access to shared memory has a two-way bank conflict.
+_BANK_CONFLICT_COST = 0.18
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +87,19 @@ def fibre_groups(
     precision: Precision | None = None,
 ) -> tuple[FibreGroup, ...] | None:
     """Return the kernels of a Kron-Matmul of large real factors, None where it has others."""
-    if dtype.kind != "f" or not 0 < len(inputs) <= _MOST_MODES:
+    if dtype.kind != "f" or not 0 < len(inputs) <= _MAX_MODES:
         return None
     whole = dtype.itemsize == 8 and all(size % 4 == 0 for size in (*inputs, *outputs))
-    if max(*inputs, *outputs) < (_SMALLEST_WHOLE if whole else _SMALLEST):
+    if max(*inputs, *outputs) < (_MIN_LARGEST_FACTOR_FLOAT64 if whole else _MIN_LARGEST_FACTOR):
         return None
     products = PRODUCTS[precision] if dtype == np.float32 else 0
     asked = GroupShape(0, inputs, outputs, outer, inner, dtype, products)
     best, found = math.inf, None
     for parts in range(1, len(inputs) + 1):
         for cut in cuts(len(inputs), parts):
-            if any(high - low > _MOST_IN_GROUP for low, high in cut):
+            if any(high - low > _MAX_GROUP_MODES for low, high in cut):
                 continue
-            reverse = inputs == outputs or parts > _MOST_ORDERED
+            reverse = inputs == outputs or parts > _MAX_PERMUTED
             for order in [tuple(reversed(cut))] if reverse else permutations(cut):
                 groups = _cuts(order, asked, limits, best)
                 if groups is None:
@@ -121,7 +122,7 @@ def _best_cut(shape: Shape, limits: DeviceLimits) -> Cut | None:
     for cut in sorted(cuts_of(shape, limits), key=lambda cut: cut.cycles):
         if best is not None and cut.cycles >= best.cycles:
             break
-        slower = 1 + _CONFLICTS * (layout_of(shape, cut, limits).conflicts - 1)
+        slower = 1 + _BANK_CONFLICT_COST * (layout_of(shape, cut, limits).conflicts - 1)
         if best is None or cut.cycles * slower < best.cycles:
             best = replace(cut, cycles=cut.cycles * slower)
     return best
@@ -129,7 +130,7 @@ def _best_cut(shape: Shape, limits: DeviceLimits) -> Cut | None:
 
 def fibre_knobs(part: GroupShape, limits: DeviceLimits) -> list[tuple[float, FibreKnobs]]:
     """Return all ways to work on a group with their estimated cycles, the fastest first."""
-    if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
+    if part.dtype.kind != "f" or len(part.inputs) > _MAX_GROUP_MODES:
         return []
     found = [
         (cut.cycles, _knobs_of(cut)) for shape in _shapes(part) for cut in cuts_of(shape, limits)
@@ -141,7 +142,7 @@ def fibre_group(
     part: GroupShape, knobs: FibreKnobs | None, limits: DeviceLimits
 ) -> FibreGroup | None:
     """Return the kernel of a group with these knobs, or the rule's; None if there is none."""
-    if part.dtype.kind != "f" or len(part.inputs) > _MOST_IN_GROUP:
+    if part.dtype.kind != "f" or len(part.inputs) > _MAX_GROUP_MODES:
         return None
     if knobs is None:
         found = _fastest(part, limits)
@@ -183,14 +184,14 @@ def _cuts(
     """
     sizes = asked.inputs, asked.outputs, asked.L, asked.R, asked.dtype, asked.products
     parts = list(group_shapes(order, *sizes))
-    least = [least_cycles(part, limits) for part in parts]
+    minimum = [min_cycles(part, limits) for part in parts]
     found: list[tuple[int, Shape, Cut]] = []
     for number, part in enumerate(parts):
-        if sum(least) >= bound:
+        if sum(minimum) >= bound:
             return None
         way = _fastest(part, limits)
         if way is None:
             return None
-        least[number] = way[1].cycles
+        minimum[number] = way[1].cycles
         found.append((part.first, *way))
     return found

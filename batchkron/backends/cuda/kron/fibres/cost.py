@@ -13,7 +13,7 @@ from itertools import permutations, product
 
 from batchkron.backends.cuda.kron.fibres.tf32 import tf32_cut
 from batchkron.backends.cuda.runtime.hardware import (
-    MOST_REGISTERS,
+    MAX_THREAD_REGISTERS,
     REGISTER_FILE,
     WARP,
     DeviceLimits,
@@ -21,13 +21,13 @@ from batchkron.backends.cuda.runtime.hardware import (
 from batchkron.backends.cuda.steps import GroupShape
 
 LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
-SECTOR = 32  # bytes, the least that is worth reading
-_MOST_SUMS = 128  # of a thread, single precision
-_MOST_HELD = 128  # registers of a thread for its fibres, double precision
-_MOST_STAGED = 96 * 96  # elements of one factor in shared memory, double precision
-_LEAST_SPLIT = 96 * 96  # of one that such units multiply in single precision
-_OTHER_REGISTERS = 52  # for words of factors, addresses
-_TEAMS = {  # warps of a team: numbers of teams
+SECTOR = 32  # bytes, the unit of memory transactions
+_MAX_THREAD_SUMS = 128  # of a thread, single precision
+_MAX_FIBRE_REGISTERS = 128  # of a thread for entries of fibres, double precision
+_MAX_STAGED_ELEMENTS = 96 * 96  # elements of one factor in shared memory, double precision
+_MIN_SPLIT_ELEMENTS = 96 * 96  # of a float32 factor from which float64 matrix units are tried
+_OTHER_REGISTERS = 52  # of a thread for words of factors and addresses
+_TEAM_COUNTS = {  # warps of a team: how many teams a thread block may have
     1: (4, 6, 8, 12, 16),
     2: (2, 4, 6, 8),
     3: (4,),
@@ -37,39 +37,47 @@ _TEAMS = {  # warps of a team: numbers of teams
     12: (1,),
     16: (1,),
 }
-RING = 4  # tiles in shared memory that warps go through each at its own pace
-_MOST_PADDED = 0.98  # of shared memory is filled without pads
+RING = 4  # tiles in shared memory, read by warps that are not synchronised with each other
+_MAX_UNPADDED_SHARE = 0.98  # of shared memory that tiles may fill before padding is added
 
 # Estimated times, in cycles of a multiprocessor of an H200: those of passes fitted to 1200 measured
 # kernels, what surrounds them to 1150 others of 42 groups, so that the fastest comes first; where
 # resources share the time, no number alone is physical.
-_BYTES_A_CYCLE = 21.6  # of memory
-_IN_FLIGHT = 0.7  # how much slower memory is where tiles fill shared memory
-_CACHED_BYTES_A_CYCLE = 44  # of the second-level cache
-_LATENCY = 1480  # from asking the second-level cache for a tile to the last answer
-_OVERLAP = 2.2  # how nearly the longer one of loading a tile and multiplying another is the time
-_NARROW = 64  # bytes of neighbouring columns below which memory gets slower
-_ROW = 22  # bytes that memory could move beside each row of columns
-_MATRIX_CYCLES = 11.3  # of a 16 x 8 x 4 multiply-add on a quarter of the matrix units
-_CHAIN = 12.4  # from one such multiply-add to the next that adds to the same sums
-_TILE = 6.9  # of writing eight results
-_MORE, _LESS = 0.48, 0.44  # weights of the more and the less of multiply-adds and loads
-_LOAD = 4.1  # of a word of shared memory, which four warps share
-_STORE = 3.8  # of one result of a thread
-_ITEM = 45  # of a warp's turn to other fibres
-_PLACE = 130  # of dividing by an axis of a tile, for each fibre of a thread, where nothing hides it
-_BESIDE = {4: 1.27, 8: 1.41}  # times that these take beside copies, by bytes of an element
-_STRIDED = 0.11  # of them, more for each other mode where tiles have one column
-_IDLE = 1.2  # warps' worth of a multiprocessor that does not issue
-_UNEVEN = 1.45  # power of what is lost where quarters have different numbers of warps
-_NORM = 3  # how nearly the slowest of several resources is the time
-_IN_RING = 0.75  # of the time of multiply-adds and stores, where warps need not wait for each other
-_LAUNCH = 4000  # of a launch, and its first loads
-_STAGE = 800  # of the second-level cache's answer to a batch of a thread's values of factors
-_STAGED_TOGETHER = 8  # values of such a batch
-_HOLD = 65  # of each value of a factor that a thread keeps in registers
-_CONVERT = 4  # of reading a fibre's value in single precision for units of double precision
-_LAST = 0.22  # of its tiles that a team is alone with
+_BYTES_A_CYCLE = 21.6  # of device memory, for each multiprocessor
+_FULL_TILE_SLOWDOWN = 0.7  # relative increase of memory time where tiles fill shared memory
+_CACHED_BYTES_A_CYCLE = 44  # of the second-level cache, for each multiprocessor
+_LATENCY = 1480  # from a tile's first request to the second-level cache to the last answer
+# Time of loading a tile while another one is multiplied: the p-norm of both, with this p.
+_COPY_OVERLAP_NORM = 2.2
+_NARROW_BYTES = 64  # contiguous bytes of a tile's rows, below which memory is slower
+_ROW_OVERHEAD_BYTES = 22  # bytes that could be moved in the extra time of each row of a tile
+_MATRIX_MULTIPLY_ADD = 11.3  # a 16 x 8 x 4 multiply-add on one of four matrix units
+_MATRIX_LATENCY = 12.4  # between two of these that add to the same sums
+_STORE_TILE = 6.9  # writing eight results
+# Weights of the larger and the smaller of (multiply-add time, load time).
+_LONGER_WEIGHT, _SHORTER_WEIGHT = 0.48, 0.44
+_LOAD = 4.1  # a word from shared memory, for each of four warps that share its bandwidth
+_STORE = 3.8  # one result of a thread
+_FRAGMENT_OVERHEAD = 45  # of each group of fibres that a warp works on
+# Division by the size of a tile's axis, for each fibre of a thread, where nothing hides its time.
+_AXIS_DIVISION = 130
+# Factor of the time of passes while copies run beside them, by bytes of an element.
+_COPY_INTERFERENCE = {4: 1.27, 8: 1.41}
+# Relative increase of that time for each mode beyond the first, where tiles have one column.
+_STRIDED_COST = 0.11
+_IDLE_WARPS = 1.2  # warps that could issue in the cycles in which a multiprocessor issues nothing
+# Power of the imbalance (warps rounded up to a multiple of the four schedulers, over warps).
+_IMBALANCE_POWER = 1.45
+_RESOURCE_NORM = 3  # p of the p-norm by which the times of several resources are combined
+# Factor of the time of passes where warps of a ring need not wait for each other.
+_RING_FACTOR = 0.75
+_LAUNCH = 4000  # a kernel's launch, and its first loads
+# Wait for the second-level cache, for each batch of factor values that a thread loads.
+_STAGING_LATENCY = 800
+_STAGING_BATCH = 8  # values of such a batch
+_REGISTER_FACTOR_LOAD = 65  # loading a value of a factor that a thread keeps in registers
+_CONVERT = 4  # reading a float32 value of a fibre for float64 matrix units
+_TAIL = 0.22  # share of a team's tiles while which no other team runs on the multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +152,9 @@ class Cut:
     fragments: tuple[Fragment, ...]
 
 
-def _powers(most: int) -> list[int]:
-    """Return the powers of two up to ``most``."""
-    return [1 << bit for bit in range(most.bit_length())]
+def _powers(maximum: int) -> list[int]:
+    """Return the powers of two up to ``maximum``."""
+    return [1 << bit for bit in range(maximum.bit_length())]
 
 
 def _single(
@@ -162,12 +170,12 @@ def _single(
         for rows in (1, 2, 4, 8, 12, 16):
             sums = rows * columns
             needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
-            if sums > _MOST_SUMS or needed > registers or rows % across:
+            if sums > _MAX_THREAD_SUMS or needed > registers or rows % across:
                 continue
             items = -(-fibres // (WARP // lanes * rows))
             loads = _LOAD * (rows + columns)
-            step = _MORE * max(sums, loads) + _LESS * min(sums, loads)
-            cycles = -(-items // warps) * (C * step + _STORE * sums + _ITEM)
+            step = _LONGER_WEIGHT * max(sums, loads) + _SHORTER_WEIGHT * min(sums, loads)
+            cycles = -(-items // warps) * (C * step + _STORE * sums + _FRAGMENT_OVERHEAD)
             if best is None or cycles < best[0]:
                 best = cycles, Fragment(rows, columns, across, along, C * lanes * columns)
     return best
@@ -183,12 +191,14 @@ def _double(
         for together in (1, 2):
             held = 2 * rows * steps
             needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
-            if held > _MOST_HELD or needed > registers or tiles % together:
+            if held > _MAX_FIBRE_REGISTERS or needed > registers or tiles % together:
                 continue
             items = -(-fibres // (8 * rows))
             blocks = rows // 2
-            chains = max(_MATRIX_CYCLES * blocks, _CHAIN / together)
-            cycles = -(-items // warps) * (tiles * (steps * chains + _TILE / together) + _ITEM)
+            chains = max(_MATRIX_MULTIPLY_ADD * blocks, _MATRIX_LATENCY / together)
+            cycles = -(-items // warps) * (
+                tiles * (steps * chains + _STORE_TILE / together) + _FRAGMENT_OVERHEAD
+            )
             if best is None or cycles < best[0]:
                 best = (
                     cycles,
@@ -209,7 +219,7 @@ def _split(
     for rows in (2, 4, 8):
         if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
             continue
-        chains = max(_MATRIX_CYCLES * (rows // 2 * mine), _LOAD * rows, 2 * _CHAIN)
+        chains = max(_MATRIX_MULTIPLY_ADD * (rows // 2 * mine), _LOAD * rows, 2 * _MATRIX_LATENCY)
         chains += 0 if itemsize == 8 else _CONVERT * rows
         cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
         if best is None or cycles < best[0]:
@@ -251,25 +261,25 @@ def _fragments(
         fibres = slices * math.prod(sizes) // C * columns
         along = word > 1 and columns == 1 and mode == len(sizes) - 1
         given = C, K, fibres, warps, registers, word, along
-        if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MOST_STAGED:
+        if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MAX_STAGED_ELEMENTS:
             one = _split(C, K, fibres, warps, registers, along, 8)
         else:
             one = _double(*given) if shape.itemsize == 8 else _single(*given)
             others = []
             if shape.products:
                 others.append(_single_on_units(*given, shape.products))
-            elif double_units and len(sizes) == 1 and C * K >= _LEAST_SPLIT:
+            elif double_units and len(sizes) == 1 and C * K >= _MIN_SPLIT_ELEMENTS:
                 others.append(_split(C, K, fibres, warps, registers, along, 4))
             one = min(filter(None, (one, *others)), key=lambda way: way[0], default=None)
         if one is None:
             return None
         total += one[0]
         found.append(one[1])
-    longer = 1 + _STRIDED * (len(found) - 1) if columns == 1 else 1.0
-    return total * _BESIDE[shape.itemsize] * longer, tuple(found)
+    longer = 1 + _STRIDED_COST * (len(found) - 1) if columns == 1 else 1.0
+    return total * _COPY_INTERFERENCE[shape.itemsize] * longer, tuple(found)
 
 
-def _places(
+def _address_cycles(
     shape: Shape, slices: int, columns: int, warps: int, fragments: Sequence[Fragment]
 ) -> float:
     """Return the cycles in which a warp finds its fibres of a tile, where each has its own place.
@@ -285,7 +295,7 @@ def _places(
         if not one.split and not _adds(axes, together):
             turns = -(-slices * columns * math.prod(axes) // (together * warps))
             total += turns * one.rows * (len(axes) - 1)
-    return float(total * _PLACE)
+    return float(total * _AXIS_DIVISION)
 
 
 def _adds(axes: Sequence[int], step: int) -> bool:
@@ -334,7 +344,7 @@ def _slowest(norm: float, *parts: float) -> float:
     return float(sum(part**norm for part in parts) ** (1 / norm))
 
 
-def least_cycles(part: GroupShape, limits: DeviceLimits) -> float:
+def min_cycles(part: GroupShape, limits: DeviceLimits) -> float:
     """Return what all of `cuts_of` take at least: a launch, and what is read and written."""
     moved = math.prod(part.inputs) + math.prod(part.outputs)
     width = part.L * part.R / limits.multiprocessors * part.itemsize
@@ -345,20 +355,24 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
     """Yield all ways to work on a group, with estimated cycles."""
     block = math.prod(shape.extents)
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
-    shared = [(teams, warps) for warps, numbers in _TEAMS.items() for teams in numbers]
+    shared = [(teams, warps) for warps, numbers in _TEAM_COUNTS.items() for teams in numbers]
     for (slices, columns), (teams, warps) in product(_widths(shape), shared):
         buffer = slices * block * columns
         if teams * buffer * shape.itemsize > limits.shared_bytes:
             continue
-        registers = min(MOST_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+        registers = min(MAX_THREAD_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
         passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
         if passes is None:
             continue
         fragments = passes[1]
-        places = _places(shape, slices, columns, warps, fragments)
+        places = _address_cycles(shape, slices, columns, warps, fragments)
         staged = sum(one.staged for one in fragments)
         width = columns * shape.itemsize
-        narrow = 1.0 if columns == shape.R else max(1.0, _NARROW / width) + _ROW / width
+        narrow = (
+            1.0
+            if columns == shape.R
+            else max(1.0, _NARROW_BYTES / width) + _ROW_OVERHEAD_BYTES / width
+        )
         moving = slices * moved * width * narrow
         waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
         tiles = -(-shape.L // slices) * -(-shape.R // columns)
@@ -366,28 +380,28 @@ def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
         busy_teams = min(teams, rounds)
         turns = -(-rounds // teams)
         together = busy_teams * warps
-        uneven = (-(-together // 4) * 4 / together) ** _UNEVEN
+        uneven = (-(-together // 4) * 4 / together) ** _IMBALANCE_POWER
         staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
-        staging += _STAGE * -(-staged // (_STAGED_TOGETHER * teams * warps * WARP))
+        staging += _STAGING_LATENCY * -(-staged // (_STAGING_BATCH * teams * warps * WARP))
         if fragments[0].split and not fragments[0].products:
             (C,), (K,) = shape.inputs, shape.outputs
             staging += C * K * shape.itemsize / _CACHED_BYTES_A_CYCLE
-            staging += _HOLD * math.prod(_share(C, K, warps))
+            staging += _REGISTER_FACTOR_LOAD * math.prod(_share(C, K, warps))
         for stages in (1, 2, RING):
             if stages == RING and not _may_ring(shape, columns, teams, fragments):
                 continue
             buffers = teams * stages * buffer
-            if (staged + buffers) * shape.itemsize > _MOST_PADDED * limits.shared_bytes:
+            if (staged + buffers) * shape.itemsize > _MAX_UNPADDED_SHARE * limits.shared_bytes:
                 continue
             memory = moving / _BYTES_A_CYCLE
-            memory *= 1 + _IN_FLIGHT * (buffers * shape.itemsize / limits.shared_bytes)
-            cycles = passes[0] * (_IN_RING if stages == RING else 1)
+            memory *= 1 + _FULL_TILE_SLOWDOWN * (buffers * shape.itemsize / limits.shared_bytes)
+            cycles = passes[0] * (_RING_FACTOR if stages == RING else 1)
             if stages == 1 or turns == 1:
                 alone = cycles + waiting
             else:
-                alone = _slowest(_OVERLAP, cycles, waiting)
-            busy = (1 + _IDLE / together) * cycles * warps / 4 * uneven
-            each = _slowest(_NORM, busy, memory, alone / busy_teams)
-            last = alone * max(1, _LAST * turns) + places
+                alone = _slowest(_COPY_OVERLAP_NORM, cycles, waiting)
+            busy = (1 + _IDLE_WARPS / together) * cycles * warps / 4 * uneven
+            each = _slowest(_RESOURCE_NORM, busy, memory, alone / busy_teams)
+            last = alone * max(1, _TAIL * turns) + places
             total = staging + memory + max(rounds * each, last)
             yield Cut(total, slices, columns, teams, warps, stages, fragments)

@@ -12,20 +12,20 @@ from batchkron.spec.kron import Precision
 # multiply-adds of matrix units for each one of single precision
 PRODUCTS: dict[Precision | None, int] = {None: 0, "tf32": 1, "tf32x3": 3}
 
-_FIBRES = 16  # of a multiply-add of 16 x 8 x 8
-_BLOCKS = (1, 2, 4)  # of so many fibres, of a warp
+_FRAGMENT_FIBRES = 16  # of a matrix-unit multiply-add of 16 x 8 x 8
+_BLOCKS = (1, 2, 4)  # how many times 16 fibres a warp takes at a time
 _SHARERS = (1, 2, 4, 8)  # warps that share a fibre's results
-_OTHER_REGISTERS = 52  # for parts of factors, addresses
+_OTHER_REGISTERS = 52  # of a thread for parts of factors and addresses
 
 # Estimated times, in cycles of a multiprocessor of an H200: its units do 318 TFLOP/s, the others
 # are counts of instructions, not fitted to measured kernels.
 _SCALE = 0.75  # makes them comparable with the fitted ones of `cost`
-_CYCLES = 6  # of a multiply-add of 16 x 8 x 8 on a quarter of the matrix units
-_CHAIN = 35  # until a sum takes the next one
-_SPLIT = 3  # instructions of a number's two parts
-_ROUND = 4  # of rounding one, as the conversion is compiled
-_REMAINS = 0.3  # of what runs beside the slowest resource
-_ITEM = 60  # addresses of a warp's fibres, the wait before they are overwritten
+_MATRIX_MULTIPLY_ADD = 6  # a 16 x 8 x 8 multiply-add on one of four matrix units
+_MATRIX_LATENCY = 35  # between two of these that add to the same sums
+_SPLIT_INSTRUCTIONS = 3  # that split a number into a leading and a trailing TF32 part
+_ROUNDING_INSTRUCTIONS = 4  # that round a number to TF32, as the compiler makes them
+_HIDDEN_SHARE = 0.3  # of the time of all but the slowest resource that adds to the total
+_FRAGMENT_OVERHEAD = 60  # addresses of a warp's fibres, and the wait before they are overwritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def tf32_cut(
             if sums + entries + _OTHER_REGISTERS > registers:
                 continue
             cycles = _step(blocks, tiles, products) * steps
-            cycles += 16 * blocks * tiles + _ITEM  # its results go to shared memory
-            items = -(-fibres // (_FIBRES * blocks))
+            cycles += 16 * blocks * tiles + _FRAGMENT_OVERHEAD  # its results go to shared memory
+            items = -(-fibres // (_FRAGMENT_FIBRES * blocks))
             cycles *= _SCALE * -(-items // (warps // sharers))
             if best is None or cycles < best.cycles:
                 best = Tf32Cut(cycles, blocks, sharers, sharers * tiles * steps * 64)
@@ -78,8 +78,12 @@ def _step(blocks: int, tiles: int, products: int) -> float:
     """Return the cycles of eight entries of a warp's fibres and of their factors' rows."""
     multiplies = products * blocks * tiles
     loads = 4 * (4 * blocks + 2 * tiles)  # of shared memory, which four warps share
-    prepared = _SPLIT * (4 * blocks + 2 * tiles) if products > 1 else _ROUND * 4 * blocks
+    prepared = (
+        _SPLIT_INSTRUCTIONS * (4 * blocks + 2 * tiles)
+        if products > 1
+        else _ROUNDING_INSTRUCTIONS * 4 * blocks
+    )
     issued = multiplies + 4 * blocks + tiles + prepared
-    parts = [_CYCLES * multiplies, loads, issued]
-    slowest = max(*parts, _CHAIN * min(products, 2))
-    return slowest + _REMAINS * (sum(parts) - max(parts))
+    parts = [_MATRIX_MULTIPLY_ADD * multiplies, loads, issued]
+    slowest = max(*parts, _MATRIX_LATENCY * min(products, 2))
+    return slowest + _HIDDEN_SHARE * (sum(parts) - max(parts))

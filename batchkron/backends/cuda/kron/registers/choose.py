@@ -16,8 +16,8 @@ import numpy as np
 from batchkron.backends.cuda.kron.registers.passes import TilePlanner, cuts, multiply_adds
 from batchkron.backends.cuda.kron.registers.small_problems import few_tiles_groups
 from batchkron.backends.cuda.kron.registers.tile import (
-    LARGEST_FACTOR,
-    MOST_MODES,
+    MAX_FACTOR_SIZE,
+    MAX_MODES,
     RegisterGroup,
     slices_to_spread,
     tile_of,
@@ -27,9 +27,9 @@ from batchkron.backends.cuda.kron.registers.tile import (
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import GroupShape, group_shapes
 
-_MOST_GROUPS = 4
-_LINE = 128  # bytes that a warp should find together in memory
-_PAGE = 4096  # bytes of shared memory by which tiles are told apart
+_MAX_GROUPS = 4  # kernels of a product that are tried
+_LINE = 128  # bytes of a cache line, which a warp should read as a whole
+_SIZE_STEP = 4096  # bytes: sizes of tiles within one such step count as equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ def register_groups(
     The fewest groups whose tiles fit in shared memory, of these the order with least work.
     ``constant``: the factors may become constants of the kernels.
     """
-    if not 0 < len(inputs) <= MOST_MODES or max(*inputs, *outputs) > LARGEST_FACTOR:
+    if not 0 < len(inputs) <= MAX_MODES or max(*inputs, *outputs) > MAX_FACTOR_SIZE:
         return None
     shape = _Shape(inputs, outputs, outer, inner, dtype)
     best: tuple[float, ...] | None = None
     found: list[tuple[TilePlanner, int, int]] = []
-    for parts in range(1, min(len(inputs), _MOST_GROUPS) + 1):
+    for parts in range(1, min(len(inputs), _MAX_GROUPS) + 1):
         for cut in cuts(len(inputs), parts):
             orders = permutations(cut) if inputs != outputs else [tuple(reversed(cut))]
             for order in orders:
@@ -80,7 +80,7 @@ def register_groups(
                     multiply_adds(order, inputs, outputs),
                     sum(len(tile.runs) for tile in tiles),
                     -min(min(tile.columns * shape.itemsize, _LINE) for tile in tiles),
-                    max(tile.shared_bytes(tile.unpadded()) for tile in tiles) // _PAGE,
+                    max(tile.shared_bytes(tile.unpadded()) for tile in tiles) // _SIZE_STEP,
                     -max(len(tile.inputs) for tile in tiles),
                 )
                 if best is None or cost < best:

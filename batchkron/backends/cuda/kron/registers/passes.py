@@ -18,11 +18,11 @@ from batchkron.backends.cuda.runtime.hardware import WARP
 from batchkron.spec.kron import Array
 
 _BANKS = 32  # of four bytes each
-_LINE = 128  # bytes that a warp should find together in memory
-_COPY = 0.75  # what a pass without arithmetic costs
-_MOST_PADDED = 1.07  # times the elements without pads
-_MOST_ORDERED = 4  # passes whose every order is looked at
-_BUSY = 256  # threads of a tile that should have work before one holds several fibres
+_LINE = 128  # bytes of a cache line, which a warp should read as a whole
+_MAX_TRANSFER_COST = 0.75  # cost of a pass that only copies, which replaces scattered accesses
+_MAX_PADDED_RATIO = 1.07  # elements of a tile with padding over those without
+_MAX_PERMUTED = 4  # passes up to which every order of them is tried
+_MIN_BUSY_THREADS = 256  # of a tile with work, before a thread takes several fibres
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _runs(
     outputs: Sequence[int],
     columns: int,
     itemsize: int,
-    most: int,
+    maximum: int,
     cached: bool,
 ) -> list[tuple[int, int]]:
     """Return the modes that are in registers together, in the order of the passes.
@@ -108,20 +108,24 @@ def _runs(
         for cut in cuts(len(inputs), parts):
             held = [math.prod(largest[low:high]) for low, high in cut]
             if any(
-                size > most and high - low > 1 for size, (low, high) in zip(held, cut, strict=True)
+                size > maximum and high - low > 1
+                for size, (low, high) in zip(held, cut, strict=True)
             ):
                 continue
             first = first or parts
-            orders = permutations(cut) if parts <= _MOST_ORDERED else [tuple(reversed(cut))]
+            orders = permutations(cut) if parts <= _MAX_PERMUTED else [tuple(reversed(cut))]
             for order in orders:
                 reading = _scattered(order[0], inputs, columns, itemsize)
                 writing = _scattered(order[-1], outputs, columns, itemsize)
                 if cached:
-                    reading, writing = min(_COPY, reading / 4), min(_COPY, writing / 4)
-                before = [(0, 0)] if reading > _COPY else []
-                after = [(0, 0)] if writing > _COPY else []
+                    reading, writing = (
+                        min(_MAX_TRANSFER_COST, reading / 4),
+                        min(_MAX_TRANSFER_COST, writing / 4),
+                    )
+                before = [(0, 0)] if reading > _MAX_TRANSFER_COST else []
+                after = [(0, 0)] if writing > _MAX_TRANSFER_COST else []
                 cost = (
-                    parts + min(reading, _COPY) + min(writing, _COPY),
+                    parts + min(reading, _MAX_TRANSFER_COST) + min(writing, _MAX_TRANSFER_COST),
                     multiply_adds(order, inputs, outputs),
                     reading + writing,
                     max(held),
@@ -187,18 +191,18 @@ class TilePlanner:
         slices: int,
         columns: int,
         itemsize: int,
-        most: int,
+        maximum: int,
         cached: bool,
     ) -> None:
         self.first, self.inputs, self.outputs = first, inputs, outputs
         self.slices, self.columns, self.itemsize = slices, columns, itemsize
-        self.runs = _runs(inputs, outputs, columns, itemsize, most, cached)
-        self.most, self.cached = most, cached
+        self.runs = _runs(inputs, outputs, columns, itemsize, maximum, cached)
+        self.max_elements, self.cached = maximum, cached
 
-    def holding(self, most: int, slices: int) -> TilePlanner:
-        """Return the planner of so many slices where a thread holds ``most`` elements."""
+    def holding(self, maximum: int, slices: int) -> TilePlanner:
+        """Return the planner of so many slices where a thread holds ``maximum`` elements."""
         sizes = self.inputs, self.outputs, slices, self.columns, self.itemsize
-        return TilePlanner(self.first, *sizes, most, self.cached)
+        return TilePlanner(self.first, *sizes, maximum, self.cached)
 
     def sizes_before(self, number: int) -> list[int]:
         """Return slices, modes and columns of the tile before pass ``number``."""
@@ -233,7 +237,7 @@ class TilePlanner:
         ]
         rest = {axis: before[axis] for axis in range(len(before)) if axis not in held}
         held_now = max(math.prod(r.C for r in registers), math.prod(r.K for r in registers))
-        room = 3 * self.most // (4 * held_now)
+        room = 3 * self.max_elements // (4 * held_now)
         if room > 1:  # fibres that share the loads of the factors: some of the slowest mode
             for axis in sorted(rest):
                 split = max(n for n in range(1, room + 1) if rest[axis] % n == 0)
@@ -257,7 +261,7 @@ class TilePlanner:
 
     def _spare(self, rest: dict[int, int], split: int) -> bool:
         """Whether enough threads have work if each does ``split`` times as much."""
-        return math.prod(rest.values()) // split >= _BUSY
+        return math.prod(rest.values()) // split >= _MIN_BUSY_THREADS
 
     def buffer(self, pads: Sequence[int]) -> int:
         """Return the elements of a buffer that holds every tile between passes."""
@@ -296,7 +300,7 @@ class TilePlanner:
         layouts = np.array(self._candidates())
         for some in layouts[:1], layouts[1:]:  # most often none are needed
             sizes = self._whole_words(np.max(self._extents(some.T), axis=0))
-            fits = sizes <= _MOST_PADDED * plain + 64
+            fits = sizes <= _MAX_PADDED_RATIO * plain + 64
             some, sizes = some[fits], sizes[fits]
             costs = self._conflicts(some.T) + 0.5 * sizes / plain
             for pads, cost in zip(some.tolist(), costs.tolist(), strict=True):

@@ -15,8 +15,8 @@ import numpy as np
 
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, staged_elements
 from batchkron.backends.cuda.runtime.hardware import (
-    MOST_BLOCK,
-    MOST_REGISTERS,
+    MAX_BLOCK_THREADS,
+    MAX_THREAD_REGISTERS,
     REGISTER_FILE,
     WARP,
     DeviceLimits,
@@ -26,28 +26,28 @@ from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_t
 from batchkron.backends.cuda.steps import GroupShape
 from batchkron.spec.kron import Array
 
-LARGEST_FACTOR = 16
-MOST_MODES = 12
-_MOST_CONSTANTS = 16 << 10  # bytes
-_SECTOR = 32  # bytes, the least that is worth reading
-_MOST_THREADS = 2048  # of a multiprocessor
-_MOST_HELD_BYTES = 1024  # of a tile in a thread: what registers can name
-_FULL = 256  # threads of a multiprocessor, at least
-_MOST_TOGETHER = 2  # tiles that become one, where there are more than multiprocessors
-_MOST_OF_THEM = 2048  # elements
-_FEWEST = 8  # elements that a thread holds, however small the problem
-# Elements that a thread holds at most of a tile of whole rows, where measurements say otherwise
-# than `_held`, by bytes of an element and the largest factor: from each size of a row on.
-_MOST_OF_ROWS = {
+MAX_FACTOR_SIZE = 16  # rows or columns of a factor that is applied in registers
+MAX_MODES = 12  # of a group
+_MAX_CONSTANT_BYTES = 16 << 10  # of factors in constant memory
+_SECTOR = 32  # bytes, the unit of memory transactions
+_MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
+_MAX_THREAD_BYTES = 1024  # of a tile in a thread: 256 registers
+_MIN_RESIDENT_THREADS = 256  # of a multiprocessor that should have elements to hold
+_MAX_MERGED_TILES = 2  # that become one tile, where there are more of them than multiprocessors
+_MAX_MERGED_ELEMENTS = 2048  # of a tile that is merged so; chosen by hand
+_MIN_THREAD_ELEMENTS = 8  # in registers of a thread, however small the problem
+# Largest number of elements of a tile of whole rows in registers of a thread, where measurements
+# (H200) differ from `_held`: by bytes of an element and the largest factor, from each row size on.
+_MAX_ROW_THREAD_ELEMENTS = {
     (4, 3): {1: 16},
     (4, 4): {1: 16, 4**7: 48},
     (4, 6): {4096: 36},
     (8, 4): {1: 25},
     (8, 6): {4096: 36},
 }
-_TILE_BYTES = 48 << 10  # of several slices
-_WIDE_BYTES = 56 << 10  # of tiles that many threads work on
-_MANY_THREADS = 256  # for tiles of many items
+_TILE_BYTES = 48 << 10  # of shared memory for a tile of several slices
+_LARGE_BLOCK_BYTES = 56 << 10  # of a tile from which `_LARGE_BLOCK_THREADS` work on it
+_LARGE_BLOCK_THREADS = 256  # of a thread block, for tiles of many items
 _TINY_BYTES = 4 << 20  # scattered accesses cost little where the cache holds everything
 
 
@@ -158,7 +158,7 @@ def slices_to_spread(L: int, R: int, planner: TilePlanner, limits: DeviceLimits)
     together = -(-tiles_of(L, R, planner) // limits.multiprocessors)
     largest = max(math.prod(planner.inputs), math.prod(planner.outputs))
     elements = together * planner.slices * planner.columns * largest
-    small = together <= _MOST_TOGETHER and elements <= _MOST_OF_THEM
+    small = together <= _MAX_MERGED_TILES and elements <= _MAX_MERGED_ELEMENTS
     return together if small and planner.columns == R else 1
 
 
@@ -167,7 +167,7 @@ def register_knobs(part: GroupShape, constant: bool, limits: DeviceLimits) -> Re
     if not _may_be_held(part):
         return None
     planner = usual_planner(part, limits)
-    size = planner.slices, planner.columns, planner.most
+    size = planner.slices, planner.columns, planner.max_elements
     tile = _tile_with(part, *size, 0, constant, limits)
     return None if tile is None else RegisterKnobs(*size, tile.threads, tile.blocks)
 
@@ -180,9 +180,9 @@ def register_group(
     ``R``: columns of the array, 0 if they are to be known only when the kernel runs.
     """
     whole = 0 < knobs.columns <= part.R and (knobs.columns == part.R or knobs.slices == 1)
-    held = 0 < knobs.held * part.itemsize <= _MOST_HELD_BYTES
-    block = 0 < knobs.threads <= MOST_BLOCK and knobs.threads % WARP == 0
-    resident = 0 < knobs.blocks * knobs.threads <= _MOST_THREADS
+    held = 0 < knobs.held * part.itemsize <= _MAX_THREAD_BYTES
+    block = 0 < knobs.threads <= MAX_BLOCK_THREADS and knobs.threads % WARP == 0
+    resident = 0 < knobs.blocks * knobs.threads <= _MAX_RESIDENT_THREADS
     if not (whole and held and block and resident and 0 < knobs.slices <= part.L):
         return None
     if not _may_be_held(part):
@@ -195,7 +195,7 @@ def register_group(
 
 def _may_be_held(part: GroupShape) -> bool:
     """Whether there is a kernel for a group of these sizes."""
-    return max(*part.inputs, *part.outputs) <= LARGEST_FACTOR and len(part.inputs) <= MOST_MODES
+    return max(*part.inputs, *part.outputs) <= MAX_FACTOR_SIZE and len(part.inputs) <= MAX_MODES
 
 
 @lru_cache(maxsize=256)
@@ -221,7 +221,7 @@ def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) 
     ``R``: columns of the array, 0 if they are to be known only when the kernel runs.
     """
     elements = staged_elements(planner.inputs, planner.outputs, planner.itemsize)
-    constant = constant and elements * planner.itemsize <= _MOST_CONSTANTS
+    constant = constant and elements * planner.itemsize <= _MAX_CONSTANT_BYTES
     pads = planner.pads()
     if planner.shared_bytes(pads, constant) > limits.shared_bytes:
         pads = planner.unpadded()
@@ -232,13 +232,15 @@ def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) 
         for one in passes
     )
     other = 40 if constant else 64  # for sums, words of a factor, addresses
-    registers = min(MOST_REGISTERS, held + other)
+    registers = min(MAX_THREAD_REGISTERS, held + other)
     room = max(WARP, REGISTER_FILE // registers // WARP * WARP)
     items = min(math.prod(axis.size for axis in one.threads) for one in passes)
     fitting = resident_blocks(shared, limits)
-    least = _MANY_THREADS if shared > _WIDE_BYTES else _MANY_THREADS * 3 // 2  # items for so many
-    most = 512 if fitting == 1 else _MANY_THREADS if items >= least else 128
-    threads = min(-(-items // WARP) * WARP, most, room)
+    minimum = (
+        _LARGE_BLOCK_THREADS if shared > _LARGE_BLOCK_BYTES else _LARGE_BLOCK_THREADS * 3 // 2
+    )  # items for so many
+    maximum = 512 if fitting == 1 else _LARGE_BLOCK_THREADS if items >= minimum else 128
+    threads = min(-(-items // WARP) * WARP, maximum, room)
     return RegisterTile(
         modes=tuple(range(planner.first, planner.first + len(planner.inputs))),
         inputs=planner.inputs,
@@ -246,11 +248,11 @@ def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) 
         slices=planner.slices,
         columns=planner.columns,
         R=R,
-        held=planner.most,
+        held=planner.max_elements,
         buffer=planner.buffer(pads) if planner.buffers() else 0,
         buffers=planner.buffers(),
         threads=threads,
-        blocks=max(1, min(room // threads, fitting, _MOST_THREADS // threads)),
+        blocks=max(1, min(room // threads, fitting, _MAX_RESIDENT_THREADS // threads)),
         constant=constant,
         shared_bytes=shared,
         passes=passes,
@@ -260,13 +262,13 @@ def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) 
 def usual_planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
     """Return the planner of a group's tile: its slices and columns, what a thread holds."""
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
-    share = part.L * R * largest // (limits.multiprocessors * _FULL)
+    share = part.L * R * largest // (limits.multiprocessors * _MIN_RESIDENT_THREADS)
     columns, slices = _columns(R, largest * part.itemsize, part.itemsize, limits), 1
     held = _held(part, columns, share, largest)
     if columns == R:
         block = largest * R
         fitting = max(1, _TILE_BYTES // (block * part.itemsize))
-        slices = -(-_FULL * held // block)
+        slices = -(-_MIN_RESIDENT_THREADS * held // block)
         slices = max(1, min(slices, fitting, part.L // (2 * limits.multiprocessors)))
     return _planner_with(part, slices, columns, held)
 
@@ -288,11 +290,11 @@ def _held(part: GroupShape, columns: int, share: int, largest: int) -> int:
     factor = max(*part.inputs, *part.outputs)
     if factor > 8:
         return 3 * factor
-    most = 64 if part.itemsize == 4 else 128 // part.itemsize
+    maximum = 64 if part.itemsize == 4 else 128 // part.itemsize
     if columns == 1:
-        for least, of_rows in _MOST_OF_ROWS.get((part.itemsize, factor), {}).items():
-            most = of_rows if largest >= least else most
-    return max(factor, min(most, max(share, _FEWEST)))
+        for minimum, of_rows in _MAX_ROW_THREAD_ELEMENTS.get((part.itemsize, factor), {}).items():
+            maximum = of_rows if largest >= minimum else maximum
+    return max(factor, min(maximum, max(share, _MIN_THREAD_ELEMENTS)))
 
 
 def _columns(R: int, column_bytes: int, itemsize: int, limits: DeviceLimits) -> int:

@@ -17,7 +17,7 @@ from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_program,
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
 DRAWN = [*(("90", seed) for seed in range(5)), ("80", 5)]  # capability, seed
 PER_SEED = 7
-MOST_WARPS = 16
+MAX_WARPS = 16
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def cases(seed, limits):
     found = []
     while len(found) < PER_SEED:
         shape = pick.choice([single_modes, several_modes])(pick)
-        cuts = [cut for cut in cuts_of(shape, limits) if cut.teams * cut.warps <= MOST_WARPS]
+        cuts = [cut for cut in cuts_of(shape, limits) if cut.teams * cut.warps <= MAX_WARPS]
         if not cuts or shape.L * prod(shape.extents) * shape.R > 200_000:
             continue
         rings = [cut for cut in cuts if cut.stages == RING]
