@@ -13,9 +13,9 @@ from batchkron.storage import Checkpoint
 from ..protocols import TimeProblem
 from ..steppers.stepper import Stepper
 from .checkpoints import CheckpointWriter, ResumeWarning
-from .linearity_check import is_imex, refuse_nonlinear
+from .integration import Plan, plan_run
+from .linearity import is_imex, refuse_nonlinear
 from .observers import Observer
-from .plan import Plan, plan_run
 from .progress import make_progress
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run

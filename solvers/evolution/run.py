@@ -22,8 +22,8 @@ from .checkpoints import CheckpointWriter, problem_hash, surroundings
 from .dense_output import StepInterpolant
 from .growth_bound import GrowthBound
 from .history import History
+from .integration import Plan
 from .observers import EventRecord, Observer
-from .plan import Plan
 from .result import EvolveState, EvolveStatus, Result
 from .step_control import AdaptiveSteps, Target, step_control_of
 from .step_doubling import StepDoubling

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..products import norm
+from .integration import Plan
 from .linear_problem import has_operator, is_linear, product_at
-from .plan import Plan
 from .spectrum import krylov_matrix, random_start
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..products import Vector, norm
 from ..steppers.stepper import Stepper
-from .plan import ErrorControl, Plan
+from .integration import ErrorControl, Plan
 
 _SAFETY, _MIN_FACTOR, _MAX_FACTOR = 0.9, 0.2, 5.0  # usual values of step-size control
 _DEAD_BAND = 1.2  # growth of an implicit method's step below which it stays as it is

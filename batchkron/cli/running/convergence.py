@@ -16,7 +16,7 @@ from batchkron.cli.running.signals import StopOnSignal
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
-from batchkron.solvers.evolution.plan import plan_run
+from batchkron.solvers.evolution.integration import plan_run
 from batchkron.solvers.evolution.progress import NoProgress, Progress, ProgressBar
 
 __all__ = ["Convergence", "LevelRun", "run_level"]

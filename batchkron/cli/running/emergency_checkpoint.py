@@ -14,7 +14,7 @@ from batchkron.cli.output.text import number, one_line, printable
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, Result
 from batchkron.solvers.evolution.checkpoints import surroundings
-from batchkron.solvers.evolution.plan import Plan
+from batchkron.solvers.evolution.integration import Plan
 from batchkron.storage import Checkpoint, save_checkpoint
 
 __all__ = ["EmergencyCheckpoint"]

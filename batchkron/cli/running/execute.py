@@ -23,7 +23,7 @@ from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.problems import Problem
 from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
-from batchkron.solvers.evolution.plan import Plan, plan_run, step_suits
+from batchkron.solvers.evolution.integration import Plan, plan_run, step_suits
 from batchkron.storage import (
     Checkpoint,
     ResultFile,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchkron.cli.failure import CommandError
-from batchkron.solvers.evolution.plan import Plan
+from batchkron.solvers.evolution.integration import Plan
 from batchkron.solvers.evolution.stability import find_unstable_step, is_explicit_and_linear
 
 __all__ = ["refuse_unstable_step"]

@@ -8,7 +8,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from batchkron import problems
 from batchkron.solvers import EvolveStatus, evolve, steppers
-from batchkron.solvers.evolution.plan import plan_run
+from batchkron.solvers.evolution.integration import plan_run
 from batchkron.solvers.evolution.spectrum import krylov_matrix, numerical_abscissa, random_start
 from batchkron.solvers.evolution.stability import find_unstable_step, is_explicit_and_linear
 

@@ -17,7 +17,7 @@ from ..products import as_product, norm
 from ..protocols import implicit_operator_of, operator_of, says_linear
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
-from .plan import Plan
+from .integration import Plan
 
 Function: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], object]  # of (u, out)
 
