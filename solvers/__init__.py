@@ -1,10 +1,12 @@
 """Krylov solvers and time steppers."""
 
 from . import preconditioners, steppers
-from .evolution.checkpoints import CheckpointError, CheckpointWarning, ResumeWarning
+from .evolution.checkpoints import CheckpointError, CheckpointWarning
+from .evolution.events import Event, EventRecord
 from .evolution.evolve import evolve
-from .evolution.observers import Event, EventRecord, Quantity, Watched
+from .evolution.observers import Quantity, Watched
 from .evolution.result import EvolveState, EvolveStatus, Result
+from .evolution.resume import ResumeWarning
 from .krylov.bicgstab import Bicgstab, bicgstab
 from .krylov.block_cg import block_cg
 from .krylov.block_gmres import block_gmres

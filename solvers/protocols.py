@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -34,6 +35,35 @@ class TimeProblem(Protocol):
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
         """Write f(t, u) into ``out``, shape (N,), without reading it."""
         ...
+
+
+def refuse_unwritten(problem: Any, t: float, initial: NDArray[Any]) -> None:
+    """Raise TypeError if a right-hand side leaves ``out`` as it is.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial`` and ``rhs``, which is evaluated once or twice.
+    t : float
+        The time.
+    initial : ndarray, shape (N,)
+        The state that it is evaluated for.
+
+    Raises
+    ------
+    TypeError
+        If so.
+    """
+    for poison in (np.nan, 7.0):
+        out = np.full_like(initial, poison)
+        with np.errstate(all="ignore"):
+            problem.rhs(t, initial, out)
+        if not np.array_equal(out, np.full_like(out, poison), equal_nan=True):
+            return
+    raise TypeError(
+        "problem.rhs(t, u, out) did not write into out; expected out[...] = f(t, u), and what "
+        "it returns is not looked at."
+    )
 
 
 def says_linear(problem: Any) -> bool:
@@ -119,6 +149,12 @@ def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] 
             "implicit_source(t, out) that writes s_I(t) into out."
         )
     return source
+
+
+def has_operator(problem: Any) -> bool:
+    """Return whether a problem has ``operator_at(t)`` or ``operator``."""
+    at_time = getattr(problem, "operator_at", None)
+    return at_time is not None or getattr(problem, "operator", None) is not None
 
 
 def operator_of(problem: Any, t: float) -> Any:

@@ -1,33 +1,39 @@
-"""Checkpoints of a run: when one is due, what it says, and whether a run may go on from it."""
+"""The checkpoints of a run: where they go, when one is due, and what is told where one fails."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-import batchkron
-from batchkron.arrays import array_module, to_host
-from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_checkpoint
+from batchkron.arrays import to_host
+from batchkron.storage import Checkpoint, checkpoint_obstacle, save_checkpoint
 from batchkron.storage.content_limits import unreadable_state
-from batchkron.storage.results import check_checkpoint
 
-from .result import Result
+from ..products import Vector
+from .history import History
+from .integration import Integration
+from .provenance import problem_hash, surroundings
+from .result import EvolveStatus, Result
+from .step_control import ResumePoint, StepControl
 
-
-class ResumeWarning(UserWarning):
-    """A run goes on from a checkpoint that was written in other surroundings.
-
-    The result is as accurate as ever, but may differ in its last bits from an undisturbed run.
-    """
+__all__ = [
+    "CheckpointError",
+    "CheckpointFile",
+    "CheckpointWarning",
+    "Checkpoints",
+    "as_checkpoint_file",
+    "make_checkpoint",
+]
 
 
 class CheckpointWarning(UserWarning):
@@ -51,10 +57,29 @@ class CheckpointError(OSError):
     kept: bool
 
 
-class CheckpointWriter:
-    """Writes the checkpoints of one run.
+@dataclass(frozen=True)
+class CheckpointFile:
+    """Where checkpoints go, and how often.
 
-    What cannot be written, as on a full disk, does not end the run: its state is safest in it.
+    Parameters
+    ----------
+    path : Path or None
+        The file; None writes nothing.
+    steps : int or None
+        Steps from one checkpoint to the next, counted from t0.
+    seconds : float or None
+        Wall-clock seconds instead. Where neither is given, one is written where the run ends.
+    """
+
+    path: Path | None
+    steps: int | None = None
+    seconds: float | None = None
+
+
+def as_checkpoint_file(
+    path: str | os.PathLike[str] | None, every: Any, state: Vector
+) -> CheckpointFile:
+    """Check where checkpoints are to go, and how often.
 
     Parameters
     ----------
@@ -63,13 +88,13 @@ class CheckpointWriter:
     every : int, float, timedelta or None
         An int is a number of steps; a float or a timedelta is wall-clock time (a float in
         seconds); None writes only where the run ends.
-    unknowns : int
-        Length of the state.
+    state : ndarray, shape (N,)
+        What is to be written.
 
-    Attributes
-    ----------
-    failure : OSError or None
-        Why the last checkpoint could not be written.
+    Returns
+    -------
+    CheckpointFile
+        The same, checked.
 
     Raises
     ------
@@ -77,103 +102,204 @@ class CheckpointWriter:
         If ``every`` is not positive, comes without a path, or the path cannot be written, a
         file there would be lost, or a checkpoint of so many unknowns could not be read back.
     TypeError
-        If ``every`` is of another kind.
+        If ``every`` is of another kind, or the state is complex.
+    """
+    steps, seconds = _interval(every)
+    if path is None:
+        if every is not None:
+            raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
+        return CheckpointFile(None)
+    file = CheckpointFile(Path(path), steps, seconds)
+    _check_target(Path(path))
+    _check_size(Path(path), state.size)
+    if state.dtype.kind == "c":
+        raise TypeError(
+            f"checkpoint is given, but the state has dtype {state.dtype}, and only real states "
+            "can be saved; leave checkpoint out."
+        )
+    return file
+
+
+class Checkpoints:
+    """Writes the checkpoints of one run: opened before it, told of each step, closed at its end.
+
+    A context manager around the steps: an exception that ends them leaves a checkpoint of the last
+    good state. What cannot be written, as on a full disk, does not end the run: its state is
+    safest in it.
+
+    Parameters
+    ----------
+    file : CheckpointFile
+        Where they go, and how often.
+    integration : Integration
+        What is integrated.
+    u : ndarray, shape (N,)
+        The state of the run, which its steps overwrite.
+    control : StepControl
+        Knows which step the state is of.
+    history : History
+        The records that go with it.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, every: Any, unknowns: int = 0) -> None:
-        self._path = None if path is None else Path(path)
-        self._steps, self._seconds = _interval(every)
-        if self._path is None and every is not None:
-            raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
-        if self._path is not None:
-            _check_target(self._path)
-            _check_size(self._path, unknowns)
-        self.failure: OSError | None = None
+    def __init__(
+        self,
+        file: CheckpointFile,
+        integration: Integration,
+        u: Vector,
+        control: StepControl,
+        history: History,
+    ) -> None:
+        self._file, self._integration = file, integration
+        self._u, self._control, self._history = u, control, history
+        self._failure: OSError | None = None  # why the last one could not be written
         self._tried_at = time.monotonic()
         self._written: tuple[int, float] | None = None  # step and time
+        self._problem_hash = ""
+        if file.path is not None:
+            problem = integration.problem
+            self._problem_hash = problem_hash(problem, problem.initial)
 
-    @property
-    def active(self) -> bool:
-        """Whether there is a file to write."""
-        return self._path is not None
+    def __enter__(self) -> Checkpoints:
+        return self
 
-    def due(self, step: int) -> bool:
-        """Return whether a checkpoint is to be written after this step."""
-        if self._steps is not None:
-            return step % self._steps == 0
-        if self._seconds is not None:
-            return time.monotonic() - self._tried_at >= self._seconds
-        return False
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, Exception):
+            return
+        with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
+            if bool(np.isfinite(self._u).all()):
+                self._write(self._u, self._control.resume_point(), is_last=True)
+        if self._failure is not None:
+            error.add_note(self._what_is_missing(self._failure))
 
-    def write(self, step: int, make: Callable[[], Checkpoint], *, is_last: bool = False) -> None:
-        """Write the checkpoint that ``make`` returns, unless that of this step is written.
-
-        Parameters
-        ----------
-        step : int
-            The step that the checkpoint is of.
-        make : callable
-        is_last : bool
-            Whether the run ends with it: then a failure is an error to come, and no warning.
+    def after_step(self) -> None:
+        """Write a checkpoint of the step that has just been taken, if one is due.
 
         Warns
         -----
         CheckpointWarning
             If it cannot be written, and the one before it could.
         """
-        if self._path is None or (self._written is not None and step == self._written[0]):
+        file = self._file
+        if file.steps is not None:
+            due = self._control.step % file.steps == 0
+        elif file.seconds is not None:
+            due = time.monotonic() - self._tried_at >= file.seconds
+        else:
             return
-        checkpoint = make()
-        before, self.failure = self.failure, None
-        try:
-            save_checkpoint(self._path, checkpoint)
-            self._written = step, checkpoint.t
-        except OSError as error:
-            self.failure = error
-            if before is None and not is_last:
-                warnings.warn(
-                    f"the checkpoint of step {step}, t = {checkpoint.t:.6g}, is not written: "
-                    f"{_reason(error)}. The run goes on, and tries again when the next one is "
-                    f"due. {self._kept}",
-                    CheckpointWarning,
-                    stacklevel=2,
-                )
-        self._tried_at = time.monotonic()
+        if due:
+            self._write(self._u, self._control.resume_point())
 
-    def complaint(self) -> str | None:
-        """Return why the last checkpoint is missing and which one is there, None if none is."""
-        if self.failure is None:
-            return None
-        return f"{_reason(self.failure)}. The last checkpoint of the run is missing. {self._kept}"
+    def before_event(self, u: Vector) -> None:
+        """Write the state before the last step, in which an event has ended the run."""
+        self._write(u, self._control.previous_point(), is_last=True)
+
+    def close(self, status: EvolveStatus) -> None:
+        """Write the state at the end of the run, unless it is lost, or that before an event is."""
+        if not status.is_lost and status is not EvolveStatus.EVENT:
+            self._write(self._u, self._control.resume_point(), is_last=True)
 
     def raise_failure(self, result: Result) -> None:
-        """Raise `CheckpointError` if the last checkpoint could not be written.
+        """Raise `CheckpointError` if the last checkpoint of the run could not be written.
+
+        Of a run whose state is lost none was due at the end, and a warning has told of the others.
 
         Parameters
         ----------
         result : Result
             The end of the run.
         """
-        if self.failure is None:
+        if self._failure is None or result.status.is_lost:
             return
         text = (
-            f"{self.complaint()} The run has ended as '{result.status}' at step {result.steps}, "
-            f"t = {result.t:.6g}."
+            f"{self._what_is_missing(self._failure)} The run has ended as '{result.status}' at "
+            f"step {result.steps}, t = {result.t:.6g}."
         )
-        error = CheckpointError(self.failure.errno, text, str(self._path))
+        error = CheckpointError(self._failure.errno, text, str(self._file.path))
         error.result, error.kept = result, self._written is not None
         error.add_note("The end of the run is in the attribute `result` of this error.")
-        raise error from self.failure
+        raise error from self._failure
+
+    def _write(self, u: Vector, point: ResumePoint, *, is_last: bool = False) -> None:
+        """Write a checkpoint, unless that of its step is written; the last one warns of nothing."""
+        path, step = self._file.path, point.step
+        if path is None or (self._written is not None and step == self._written[0]):
+            return
+        checkpoint = make_checkpoint(
+            self._integration, u, point, self._history.records, self._problem_hash
+        )
+        before, self._failure = self._failure, None
+        try:
+            save_checkpoint(path, checkpoint)
+            self._written = step, checkpoint.t
+        except OSError as error:
+            self._failure = error
+            if before is None and not is_last:
+                warnings.warn(
+                    f"the checkpoint of step {step}, t = {checkpoint.t:.6g}, is not written: "
+                    f"{_reason(error)}. The run goes on, and tries again when the next one is "
+                    f"due. {self._kept}",
+                    CheckpointWarning,
+                    stacklevel=3,
+                )
+        self._tried_at = time.monotonic()
+
+    def _what_is_missing(self, failure: OSError) -> str:
+        """Return why the last checkpoint is missing, and which one is there."""
+        return f"{_reason(failure)}. The last checkpoint of the run is missing. {self._kept}"
 
     @property
     def _kept(self) -> str:
         """The last good checkpoint in words."""
+        path = self._file.path
         if self._written is None:
-            if self._path is not None and self._path.exists():
-                return f"{self._path} is as it was before the run."
+            if path is not None and path.exists():
+                return f"{path} is as it was before the run."
             return "No checkpoint of the run is there."
         step, t = self._written
-        return f"The last good checkpoint, {self._path}, is of step {step}, t = {t:.6g}."
+        return f"The last good checkpoint, {path}, is of step {step}, t = {t:.6g}."
+
+
+def make_checkpoint(
+    integration: Integration,
+    u: Vector,
+    point: ResumePoint,
+    history: Sequence[dict[str, Any]],
+    problem_hash: str,
+) -> Checkpoint:
+    """Return the checkpoint of a state.
+
+    Parameters
+    ----------
+    integration : Integration
+        What is integrated.
+    u : ndarray, shape (N,)
+        The state; a copy is made only on a device or in another precision.
+    point : ResumePoint
+        Which step it is of, and how the steps go on.
+    history : sequence of dict
+        The records so far.
+    problem_hash : str
+        See `problem_hash`.
+    """
+    return Checkpoint(
+        u=np.asarray(to_host(u, "u"), dtype=np.float64),
+        t0=integration.t0,
+        dt=point.dt,
+        step=point.step,
+        until=integration.until,
+        method=integration.method.name,
+        problem_hash=problem_hash,
+        dtype=str(u.dtype),
+        history=list(history),
+        time=point.time,
+        last_error=point.last_error,
+        **surroundings(u),
+    )
 
 
 def _reason(error: OSError) -> str:
@@ -220,143 +346,3 @@ def _check_size(path: Path, unknowns: int) -> None:
             f"checkpoint is {path}, but {fault}; leave checkpoint out, or run where there is more "
             "memory."
         )
-
-
-def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
-    """Return what tells this problem from others, for a checkpoint.
-
-    Parameters
-    ----------
-    problem : TimeProblem
-        Its ``content_hash`` is taken where it has one.
-    initial : ndarray, shape (N,)
-        Its initial state, hashed otherwise.
-
-    Returns
-    -------
-    str
-        Hexadecimal digits.
-    """
-    own = getattr(problem, "content_hash", None)
-    if own is not None:
-        return str(own)
-    initial = to_host(initial, "problem.initial")
-    initial = initial.astype(initial.dtype.newbyteorder("="), copy=False)
-    described = hashlib.sha256(f"{initial.dtype} {initial.shape}".encode())
-    described.update(np.ascontiguousarray(initial).tobytes())
-    return described.hexdigest()
-
-
-def surroundings(state: NDArray[Any]) -> dict[str, Any]:
-    """Return what the last bits of a result depend on: version, threads, instruction set.
-
-    Parameters
-    ----------
-    state : ndarray
-        A vector of the run; for a CuPy array the instruction set is that of its device.
-
-    Returns
-    -------
-    dict
-        With the keys ``version``, ``threads`` and ``instruction_set``.
-    """
-    module = array_module(state)
-    instruction_set = batchkron.instruction_set()
-    if module is not np:
-        instruction_set = f"cuda sm_{module.cuda.Device().compute_capability}"
-    return {
-        "version": batchkron.__version__,
-        "threads": batchkron.get_num_threads(),
-        "instruction_set": instruction_set,
-    }
-
-
-def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    """Return the checkpoint that ``resume`` is or names.
-
-    Parameters
-    ----------
-    resume : path or Checkpoint
-        A file written by `evolve`, or what `batchkron.storage.load_checkpoint` returned.
-
-    Returns
-    -------
-    Checkpoint
-        The checkpoint.
-
-    Raises
-    ------
-    TypeError
-        If ``resume`` is neither.
-    ValueError
-        If the fields of a Checkpoint contradict each other.
-    ProblemFileError
-        If the file is not a sound checkpoint.
-    """
-    if isinstance(resume, Checkpoint):
-        check_checkpoint(resume)
-        return resume
-    if not isinstance(resume, (str, os.PathLike)):
-        raise TypeError(f"resume is a {type(resume).__name__}; expected a path or a Checkpoint.")
-    return load_checkpoint(resume)
-
-
-def refuse_mismatch(
-    checkpoint: Checkpoint, problem: Any, initial: NDArray[Any], t0: float, method: str
-) -> None:
-    """Raise ValueError if a checkpoint is not one of this problem, dtype and method.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        What is resumed from.
-    problem : TimeProblem
-        The problem now.
-    initial : ndarray, shape (N,)
-        Its initial state.
-    t0 : float
-        Its first time.
-    method : str
-        The stepper's name now.
-
-    Raises
-    ------
-    ValueError
-        If one differs; the text names it with both values.
-    """
-    pairs = {
-        "problem_hash": (checkpoint.problem_hash, problem_hash(problem, initial)),
-        "dtype": (checkpoint.dtype, str(initial.dtype)),
-        "shape": (checkpoint.u.shape, initial.shape),
-        "t0": (checkpoint.t0, t0),
-        "method": (checkpoint.method, method),
-    }
-    for name, (written, now) in pairs.items():
-        if written != now:
-            raise ValueError(
-                f"The checkpoint has {name} {written!r}, but this run has {now!r}: they are not "
-                "of the same run. Resume with the problem and method it was written with."
-            )
-
-
-def resume_warnings(checkpoint: Checkpoint, state: NDArray[Any]) -> list[str]:
-    """Return what differs in version, threads or instruction set since the checkpoint.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        What is resumed from.
-    state : ndarray
-        A vector of this run.
-
-    Returns
-    -------
-    list of str
-        One sentence for each difference.
-    """
-    return [
-        f"The checkpoint was written with {name} {getattr(checkpoint, name)!r}, and this run has "
-        f"{now!r}: the result may differ in its last bits from an undisturbed run."
-        for name, now in surroundings(state).items()
-        if getattr(checkpoint, name) != now
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,15 +10,9 @@ from batchkron.arrays import device_errors
 from batchkron.storage import Checkpoint
 
 from ..protocols import TimeProblem
-from ..steppers.stepper import Stepper
-from .checkpoints import CheckpointWriter, ResumeWarning
-from .integration import Plan, plan_run
-from .linearity import is_imex, refuse_nonlinear
-from .observers import Observer
-from .progress import make_progress
+from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
-from .stability import StepCheck, check_step, is_explicit_and_linear, is_linear_run
 
 _FAILURES = (
     EvolveStatus.NOT_FINITE,
@@ -169,63 +162,25 @@ def evolve(
     >>> print(result.status, result.t, result.steps, result.u.round(6))
     completed 1.0 100 [0.367879]
     """
-    plan = plan_run(problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol)
-    observer = Observer(at, events, watch, (plan.t0, plan.until))
-    checkpoints = CheckpointWriter(checkpoint, checkpoint_every, plan.u.size)
-    if checkpoints.active and plan.u.dtype.kind == "c":
-        raise TypeError(
-            f"checkpoint is given, but the state has dtype {plan.u.dtype}, and only real states "
-            "can be saved; leave checkpoint out."
-        )
-    if callback is not None and not callable(callback):
-        raise TypeError(
-            f"callback is a {type(callback).__name__}; expected a function callback(state)."
-        )
-    refuse_nonlinear(plan)
-    make = _stepper_maker(plan, solver, preconditioner)
-    stepper = make(plan.dt or 1e-3 * (plan.until - plan.t0) or 1.0)  # a first one, if it is chosen
-    linear = is_explicit_and_linear(plan)
-    check = check_step(plan) if linear and not allow_unstable else None
-    if check is not None and check.unstable is not None:
-        raise ValueError(check.unstable.text("allow_unstable=True"))
-    for text in plan.warnings:
-        warnings.warn(text, ResumeWarning, stacklevel=2)
-    halve = make if _is_doubled(plan, linear, check) else None
-    run = Run(plan, stepper, checkpoints, observer, callback, halve)
-    with make_progress(progress, run.step_control.first, run.step_control.total) as display:
-        try:
-            status = run.march(display.update)
-        except Exception as error:
-            run.keep()
-            if complaint := checkpoints.complaint():
-                error.add_note(complaint)
-            raise
-    result = run.finish(status)
-    if not status.is_lost:  # else none was due at the end, and a warning has told of the others
-        checkpoints.raise_failure(result)
-    if raise_on_failure and status in _FAILURES:
+    plan = plan_run(
+        problem,
+        until=until,
+        method=method,
+        dt=dt,
+        resume=resume,
+        rtol=rtol,
+        atol=atol,
+        solver=solver,
+        preconditioner=preconditioner,
+        at=at,
+        events=events,
+        watch=watch,
+        callback=callback,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        allow_unstable=allow_unstable,
+    )
+    result = Run(plan).to_end(progress=progress)
+    if raise_on_failure and result.status in _FAILURES:
         raise RuntimeError(result.message)
     return result
-
-
-def _is_doubled(plan: Plan, linear: bool, check: StepCheck | None) -> bool:
-    """Whether to compare steps with halves: where an explicit part is not known to be stable."""
-    if plan.control is not None:
-        return False
-    if linear:
-        return check is not None and not check.is_safe
-    return not plan.stepper.implicit or (is_imex(plan.stepper) and not is_linear_run(plan))
-
-
-def _stepper_maker(plan: Plan, solver: Any, preconditioner: Any) -> Callable[[float], Stepper]:
-    """Return what makes a stepper of the run's method for a step."""
-    if plan.stepper.implicit:
-        make: Callable[..., Stepper] = plan.stepper
-        settings = {"t0": plan.t0, "solver": solver, "preconditioner": preconditioner}
-        return lambda dt: make(plan.problem, dt, **settings)
-    if solver is not None or preconditioner is not None:
-        raise ValueError(
-            f"method {plan.stepper.name!r} is explicit and solves no system: leave solver and "
-            "preconditioner out, or take an implicit method."
-        )
-    return lambda dt: plan.stepper(plan.problem, dt)

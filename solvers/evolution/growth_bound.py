@@ -10,14 +10,15 @@ import numpy as np
 from batchkron.arrays import array_module
 
 from ..products import Vector, norm
-from ..protocols import known_beside_rhs, operator_of, says_linear
-from .linear_problem import has_operator, is_linear
+from ..protocols import has_operator, known_beside_rhs, operator_of, says_linear
+from .linearity import is_linear
 from .spectrum import numerical_abscissa, random_start
+from .step_control import Step
 
 __all__ = ["GrowthBound"]
 
-_BOUND_FACTOR = 1e3  # times its bound, beyond which a norm is taken as a blow-up
-_SAMPLES = 9  # of the source since the last check, and as many in the last step
+_BOUND_FACTOR = 1e3  # a norm may be so many times its bound
+_SAMPLES = 9  # times at which the source is sampled since the last look, and in the last step
 
 
 class GrowthBound:
@@ -35,11 +36,6 @@ class GrowthBound:
     u : ndarray, shape (N,)
         The state there.
 
-    Attributes
-    ----------
-    text : str
-        What exceeded the bound, in words.
-
     Notes
     -----
     A norm below the bound that is known costs a comparison. Only beyond that the bound is looked
@@ -54,40 +50,31 @@ class GrowthBound:
         self._begin = self._sampled_until = t
         self._size = norm(u)  # ‖u(t0)‖ + ∫‖s‖
         self._rate = 0.0
-        self._known = has_operator(problem)
-        self._allowed = _BOUND_FACTOR * self._size if self._known else math.inf
-        self.text = ""
+        self._allowed = _BOUND_FACTOR * self._size if has_operator(problem) else math.inf
 
-    def is_exceeded(self, t: float, t_next: float, u: Vector, size: float) -> bool:
-        """Return whether the state at the end of a step exceeds the bound.
+    def before_step(self, number: int, u: Vector) -> None:
+        """Need nothing of the state before a step."""
 
-        Parameters
-        ----------
-        t, t_next : float
-            The ends of the step.
-        u : ndarray, shape (N,)
-            The state at t_next.
-        size : float
-            Its norm.
-        """
+    def objection(self, step: Step, u: Vector, size: float) -> str:
+        """Return what is wrong with the state u (N,), of norm ``size``, at the end of a step."""
         if size <= self._allowed:
-            return False
+            return ""
+        t, t_next = step.t, step.t_next
         zero = np.zeros_like(u)
         if not is_linear(self._problem, t_next, zero, u):
             self._allowed = math.inf
-            return False
+            return ""
         self._size += (t_next - self._sampled_until) * self._largest_source(t, t_next, zero)
         if not self._exceeds(t_next, size):
-            return False
+            return ""
         self._raise_rate(t_next, u)
         if not self._exceeds(t_next, size):
-            return False
-        self.text = (
+            return ""
+        return (
             f"The norm of the state is {size:.4g}, and that of no solution is beyond "
             f"{self._allowed / _BOUND_FACTOR:.4g} = exp(ω (t - t0)) (‖u(t0)‖ + ∫‖s‖), "
             f"ω = {self._rate:.4g}."
         )
-        return True
 
     def _exceeds(self, t: float, size: float) -> bool:
         """Set the bound of a time; return whether a norm is beyond it."""

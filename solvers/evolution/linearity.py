@@ -1,25 +1,27 @@
-"""Whether f(t, u) = A(t) u + s(t) where a method relies on it: tried once, before a run."""
+"""Whether f(t, u) = A(t) u + s(t): tried with a vector or two where a run relies on it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, is_sparse
 from batchkron.operators import Operator
 
-from ..products import as_product, norm
+from ..products import Product, Vector, as_product, norm
 from ..protocols import implicit_operator_of, operator_of, says_linear
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
-from .integration import Plan
+from .integration import Integration
 
-Function: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], object]  # of (u, out)
+__all__ = ["is_imex", "is_linear", "product_at", "refuse_nonlinear"]
+
+Function: TypeAlias = Callable[[Vector, Vector], object]  # of (u, out)
 
 _SEED = 0
 _RADIAL_SHIFT = 0.7  # test of linearity: u is changed by this share of itself
@@ -30,7 +32,82 @@ _FUNCTION_ERROR = 1e-7
 _DIFFERENCE_ERROR = 1e-7
 
 
-def refuse_nonlinear(plan: Plan) -> None:
+# what is_linear allows, relative to ‖A v‖, for each type code of the state
+_TOLERANCE = {"f": 1e-3, "F": 1e-3, "d": 1e-6, "D": 1e-6}
+
+
+@dataclass(frozen=True)
+class _Defect:
+    """How far f(u + v) - f(u) and A v are apart, and the norms of what they are made of.
+
+    Attributes
+    ----------
+    size : float
+        ‖f(u + v) - f(u) - A v‖.
+    at_end, change, product : float
+        ‖f(u + v)‖, ‖f(u + v) - f(u)‖ and ‖A v‖.
+    """
+
+    size: float
+    at_end: float
+    change: float
+    product: float
+
+
+def _defect(
+    function: Function, product: Product, u: Vector, before: Vector, v: Vector, work: Vector
+) -> _Defect:
+    """Compare f(u + v) - f(u), f(u) being ``before``, with A v; ``work`` is overwritten."""
+    after = np.full_like(u, np.nan)
+    np.add(u, v, out=work)
+    function(work, after)
+    product(v, work)
+    at_end, right = norm(after), norm(work)
+    np.subtract(after, before, out=after)
+    change = norm(after)
+    np.subtract(after, work, out=after)
+    return _Defect(norm(after), at_end, change, right)
+
+
+def product_at(problem: Any, t: float, like: Vector) -> Product:
+    """Return ``product(x, out)`` with A(t), as `as_product`."""
+    return as_product(operator_of(problem, t), "problem.operator", like)
+
+
+def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
+    """Return whether f(t, u + v) - f(t, u) = A(t) v, as far as a method can tell.
+
+    Parameters
+    ----------
+    problem : object
+        With ``rhs`` and an operator.
+    t : float
+        The time.
+    u, v : ndarray, shape (N,)
+        A state and a change of it.
+
+    Returns
+    -------
+    bool
+        Whether both sides agree to 1e-6 (1e-3 in single precision) of ‖A v‖, beside rounding of
+        f. False for an operator without a product with vectors. True, without a look, for a
+        problem that `says_linear`.
+    """
+    if says_linear(problem):
+        return True
+    try:
+        product = product_at(problem, t, u)
+    except (TypeError, ValueError):
+        return False
+    before, work = np.full_like(u, np.nan), np.empty_like(u)
+    with np.errstate(all="ignore"):
+        problem.rhs(t, u, before)
+        found = _defect(partial(problem.rhs, t), product, u, before, v, work)
+        rounding = 1e3 * float(np.finfo(u.dtype).eps) * (found.at_end + norm(before))
+        return found.size <= _TOLERANCE[u.dtype.char] * found.product + rounding
+
+
+def refuse_nonlinear(integration: Integration) -> None:
     """Refuse a run of a linear method whose f is not linear, or has another operator.
 
     f(t, u + v) - f(t, u) is compared with A(t) v for a random v as large as u (with elements of
@@ -44,8 +121,8 @@ def refuse_nonlinear(plan: Plan) -> None:
 
     Parameters
     ----------
-    plan : Plan
-        The run.
+    integration : Integration
+        What is integrated.
 
     Raises
     ------
@@ -65,22 +142,22 @@ def refuse_nonlinear(plan: Plan) -> None:
     differences, whose errors are relative to the fastest components of A.
     Cost: f three times and A twice (A_I five times), and 4 vectors while it lasts.
     """
-    method, u = plan.stepper, plan.u
-    if method.nonlinear or not method.implicit or plan.is_done or u.size == 0:
+    problem, method, u = integration.problem, integration.method, integration.u
+    if method.nonlinear or not method.implicit or integration.is_done or u.size == 0:
         return
-    if says_linear(plan.problem):
+    if says_linear(problem):
         return
-    t = plan.first_end
+    t = integration.first_end
     if is_imex(method):
-        operator = implicit_operator_of(plan.problem, t)
+        operator = implicit_operator_of(problem, t)
         if _is_matrix(operator):
             return
         product = as_product(operator, "problem.implicit_operator", u)
         function: Function = product
     else:
-        operator = operator_of(plan.problem, t)
+        operator = operator_of(problem, t)
         product = as_product(operator, "problem.operator", u)
-        function = partial(plan.problem.rhs, t)
+        function = partial(problem.rhs, t)
     with np.errstate(all="ignore"):
         difference = _largest_difference(
             function, product, u, _precision(u, operator), is_exact=_is_matrix(operator)
@@ -90,10 +167,10 @@ def refuse_nonlinear(plan: Plan) -> None:
 
 
 def _largest_difference(
-    function: Function, product: Function, u: NDArray[Any], precision: float, *, is_exact: bool
+    function: Function, product: Product, u: Vector, precision: float, *, is_exact: bool
 ) -> float:
     """Return ‖f(u + v) - f(u) - A v‖ relative to its parts where it is too large, else 0."""
-    before, after, v, work = (np.full_like(u, np.nan) for _ in range(4))
+    before, v, work = (np.full_like(u, np.nan) for _ in range(3))
     function(u, before)
     size = norm(before)
     if not math.isfinite(size):
@@ -105,29 +182,21 @@ def _largest_difference(
             _fill_randomly(v, norm(u))
         elif not _fill_along(v, u, before):
             continue
-        np.add(u, v, out=work)
-        after[...] = np.nan
-        function(work, after)
-        product(v, work)
-        change, length = norm(work), norm(v)
-        if not math.isfinite(change):
+        found, length = _defect(function, product, u, before, v, work), norm(v)
+        if not math.isfinite(found.product):
             return 0.0
-        if is_random:
-            rate = change / length
-        allowed = max(inexact, 1e3 * precision) * (norm(after) + size + change)
-        allowed += max(rounded, 30 * precision) * rate * length
-        np.subtract(after, before, out=after)
-        change = max(change, norm(after))
-        np.subtract(after, work, out=after)
-        found = norm(after)
-        if not math.isfinite(found):
+        if not math.isfinite(found.size):
             return math.inf
-        if found > allowed:
-            return found / change
+        if is_random:
+            rate = found.product / length
+        allowed = max(inexact, 1e3 * precision) * (found.at_end + size + found.product)
+        allowed += max(rounded, 30 * precision) * rate * length
+        if found.size > allowed:
+            return found.size / max(found.product, found.change)
     return 0.0
 
 
-def _fill_randomly(v: NDArray[Any], size: float) -> None:
+def _fill_randomly(v: Vector, size: float) -> None:
     """Write a random vector of a norm into v, or of elements of size 1 for norm 0."""
     random = array_module(v).random.default_rng(_SEED)
     real = v.real.dtype
@@ -139,7 +208,7 @@ def _fill_randomly(v: NDArray[Any], size: float) -> None:
     v *= 2.0 if size == 0.0 else size / norm(v)
 
 
-def _fill_along(v: NDArray[Any], u: NDArray[Any], slope: NDArray[Any]) -> bool:
+def _fill_along(v: Vector, u: Vector, slope: Vector) -> bool:
     """Write a multiple of u into v, or of f(u) where u is 0; return whether there is one."""
     for direction in (u, slope):
         size = norm(direction)
@@ -149,7 +218,7 @@ def _fill_along(v: NDArray[Any], u: NDArray[Any], slope: NDArray[Any]) -> bool:
     return False
 
 
-def _precision(u: NDArray[Any], operator: Any) -> float:
+def _precision(u: Vector, operator: Any) -> float:
     """Return ε of the state or of the operator, whichever is larger."""
     dtypes = [u.dtype, np.dtype(getattr(operator, "dtype", None) or u.dtype)]
     return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")

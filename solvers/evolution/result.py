@@ -8,7 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .observers import EventRecord, Watched
+from .events import EventRecord
+from .observers import Watched
 
 
 class EvolveStatus(StrEnum):

@@ -9,23 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..products import norm
-from .integration import Plan
-from .linear_problem import has_operator, is_linear, product_at
+from ..protocols import has_operator, says_linear
+from .integration import Integration
+from .linearity import is_imex, is_linear, product_at
 from .spectrum import krylov_matrix, random_start
 
 __all__ = [
     "StepCheck",
     "UnstableStep",
-    "check_step",
+    "check_stability",
     "find_unstable_step",
     "is_explicit_and_linear",
-    "is_linear_run",
 ]
 
-_MAX_LOG_GROWTH = math.log(2.0)  # of errors in a whole run, beyond the growth of the solution
-_MARGIN = 1.25  # on the largest stable step, since eigenvalues are estimates: see check_step
-_SAFE_FRACTION = 0.8  # of the largest stable step; beyond, steps are checked by step doubling
-_ROUNDING = 1e-10  # excess of |R(z)| over its bound in one step that counts as rounding
+_MAX_LOG_GROWTH = math.log(2.0)  # log of what a component may grow in a run beside the solution
+_MARGIN = 1.25  # longest step beside the estimate of the largest stable one; see _check_step
+_SAFE_FRACTION = 0.8  # share of the largest stable step, beyond which the run is watched
+_ROUNDING = 1e-10  # of log |R| in a step: less is no amplification
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class UnstableStep:
         )
 
 
-def is_explicit_and_linear(plan: Plan) -> bool:
+def is_explicit_and_linear(integration: Integration) -> bool:
     """Return whether an explicit method takes equal steps of f(t, u) = A(t) u + s(t).
 
     Parameters
     ----------
-    plan : Plan
-        The run.
+    integration : Integration
+        What is integrated.
 
     Returns
     -------
@@ -82,27 +82,57 @@ def is_explicit_and_linear(plan: Plan) -> bool:
         False where the problem has no operator A, or one with which f is not linear, or no
         unknowns.
     """
-    return plan.control is None and not plan.stepper.implicit and is_linear_run(plan)
+    if integration.tolerances is not None or integration.method.implicit:
+        return False
+    return _is_linear_run(integration)
 
 
-def is_linear_run(plan: Plan) -> bool:
-    """Return whether a problem has an operator and f(t, u) = A(t) u + s(t), at the run's beginning.
+def _is_linear_run(integration: Integration) -> bool:
+    """Whether a problem has an operator and f(t, u) = A(t) u + s(t), where the run begins."""
+    problem, u = integration.problem, integration.u
+    if not has_operator(problem) or u.size == 0:
+        return False
+    if says_linear(problem):  # a random vector would not be looked at
+        return True
+    change = random_start(u)
+    change *= norm(u) or 1.0
+    return is_linear(problem, integration.begin, u, change)
+
+
+def check_stability(integration: Integration, allow_unstable: bool) -> bool:
+    """Refuse a step that is known to be unstable; return whether it may turn out to be.
 
     Parameters
     ----------
-    plan : Plan
-        The run.
+    integration : Integration
+        What is integrated.
+    allow_unstable : bool
+        Not to try the step of an explicit method before the run.
 
     Returns
     -------
     bool
-        False where there are no unknowns.
+        Whether the run is to compare steps with halves now and then, see `step_doubling`: where
+        steps are equal and an explicit part of them is not known to be stable.
+
+    Raises
+    ------
+    ValueError
+        If the step is not stable; the text names the largest one that is.
     """
-    if not has_operator(plan.problem) or plan.u.size == 0:
+    if integration.tolerances is not None:
         return False
-    change = random_start(plan.u)
-    change *= norm(plan.u) or 1.0
-    return is_linear(plan.problem, plan.time(plan.first_step), plan.u, change)
+    method = integration.method
+    if method.implicit:
+        return is_imex(method) and not _is_linear_run(integration)
+    if not _is_linear_run(integration):
+        return True
+    if allow_unstable:
+        return False
+    check = _check_step(integration)
+    if check.unstable is not None:
+        raise ValueError(check.unstable.text("allow_unstable=True"))
+    return not check.is_safe
 
 
 @dataclass(frozen=True)
@@ -122,29 +152,29 @@ class StepCheck:
     is_safe: bool
 
 
-def find_unstable_step(plan: Plan) -> UnstableStep | None:
+def find_unstable_step(integration: Integration) -> UnstableStep | None:
     """Return what is wrong with the step of an explicit run of a linear problem, if anything is.
 
     Parameters
     ----------
-    plan : Plan
-        A run that `is_explicit_and_linear`.
+    integration : Integration
+        One that `is_explicit_and_linear`.
 
     Returns
     -------
     UnstableStep or None
         None where the step is stable, or the method has no ``stability_polynomial``.
     """
-    return check_step(plan).unstable
+    return _check_step(integration).unstable
 
 
-def check_step(plan: Plan) -> StepCheck:
+def _check_step(integration: Integration) -> StepCheck:
     """Judge the step of an explicit run of a linear problem.
 
     Parameters
     ----------
-    plan : Plan
-        A run that `is_explicit_and_linear`.
+    integration : Integration
+        One that `is_explicit_and_linear`.
 
     Returns
     -------
@@ -169,34 +199,35 @@ def check_step(plan: Plan) -> StepCheck:
     run with a shorter one is watched by `step_doubling`, from 0.8 times the
     estimate on.
     """
-    stepper = plan.stepper
-    if plan.steps <= plan.first_step or not stepper.stability_polynomial:
+    method, u, dt = integration.method, integration.u, integration.dt
+    if integration.last_step <= integration.first_step or not method.stability_polynomial:
         return StepCheck(None, is_safe=False)
-    start = random_start(plan.u)
-    begin = plan.time(plan.first_step)
-    varying = getattr(plan.problem, "operator_at", None) is not None
-    times = (begin, 0.5 * (begin + plan.until), plan.until) if varying else (begin,)
-    problem = getattr(plan.problem, "untimed", plan.problem)  # these are no products of the run
-    seen = [krylov_matrix(product_at(problem, t, plan.u), start) for t in times]
+    start = random_start(u)
+    begin, until = integration.begin, integration.until
+    varying = getattr(integration.problem, "operator_at", None) is not None
+    times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
+    # the products that a timed problem counts are those of the run, without these
+    problem = getattr(integration.problem, "untimed", integration.problem)
+    seen = [krylov_matrix(product_at(problem, t, u), start) for t in times]
     known = [matrix for matrix in seen if matrix is not None]
     if not known:
         return StepCheck(None, is_safe=False)
     values = np.concatenate([matrix.values for matrix in known])
     margin = 1.0 if all(matrix.exact for matrix in known) else _MARGIN
-    polynomial, length = stepper.stability_polynomial, plan.until - plan.t0
+    polynomial, length = method.stability_polynomial, until - integration.t0
 
-    def is_stable(dt: float) -> bool:
-        return _is_stable(float(_excess(polynomial, dt, values).max()), dt, length)
+    def is_stable(step: float) -> bool:
+        return _is_stable(float(_excess(polynomial, step, values).max()), step, length)
 
-    if is_stable(plan.dt / margin):
-        return StepCheck(None, is_safe=is_stable(plan.dt / _SAFE_FRACTION))
-    worst = complex(values[int(np.argmax(_excess(polynomial, plan.dt, values)))])
+    if is_stable(dt / margin):
+        return StepCheck(None, is_safe=is_stable(dt / _SAFE_FRACTION))
+    worst = complex(values[int(np.argmax(_excess(polynomial, dt, values)))])
     unstable = UnstableStep(
-        stepper.name,
-        plan.dt,
+        method.name,
+        dt,
         complex(worst.real, abs(worst.imag)),
-        float(_amplification(polynomial, plan.dt * np.array([worst], np.complex128))[0]),
-        _largest_stable(polynomial, values, plan.dt / margin, length),
+        float(_amplification(polynomial, dt * np.array([worst], np.complex128))[0]),
+        _largest_stable(polynomial, values, dt / margin, length),
     )
     return StepCheck(unstable, is_safe=False)
 

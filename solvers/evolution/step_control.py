@@ -1,26 +1,29 @@
-"""The steps of a run: of equal length, or chosen by the error that they make."""
+"""Step-size control: steps of one length, or chosen by the error that they make."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from ..products import Vector, norm
 from ..steppers.stepper import Stepper
-from .integration import ErrorControl, Plan
+from .arguments import Tolerances
+from .integration import Integration
 
-_SAFETY, _MIN_FACTOR, _MAX_FACTOR = 0.9, 0.2, 5.0  # usual values of step-size control
+__all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "Step", "StepControl", "step_control"]
+
+_SAFETY = 0.9  # of the step whose error would be expected at the tolerance: few are rejected
+_MIN_FACTOR, _MAX_FACTOR = 0.2, 5.0  # of a step and the next one
 _DEAD_BAND = 1.2  # growth of an implicit method's step below which it stays as it is
-_FAILED_STEP_FACTOR = 0.25  # length that is tried next, over that of a step that failed
-_MIN_STEP_ULPS = 16.0  # length of a step in units in the last place of the time
-_PROGRESS_UNITS = 1000  # of a progress display, where the number of steps is not known
+_AFTER_FAILURE = 0.25  # of a step whose end is not finite, or whose solve failed: the next to try
+_MIN_STEP = 16.0  # units in the last place of the time
+_PROGRESS_PARTS = 1000  # of the interval: what a display counts where the steps are not known
 
 
-@dataclass(frozen=True)
-class Target:
+class Step(NamedTuple):
     """A step to take.
 
     Attributes
@@ -34,45 +37,144 @@ class Target:
     dt: float
 
 
-class FixedSteps:
+class ResumePoint(NamedTuple):
+    """Where a run can go on from a state.
+
+    Attributes
+    ----------
+    step : int
+        The steps from t0 to the state.
+    dt : float
+        The step to take next.
+    time, last_error : float or None
+        Of chosen steps: the time of the state, and the error of the step before, relative to the
+        tolerance.
+    """
+
+    step: int
+    dt: float
+    time: float | None
+    last_error: float | None
+
+
+class StepControl(ABC):
+    """Says which step is tried next, and whether one that was tried is taken.
+
+    Parameters
+    ----------
+    integration : Integration
+        What is integrated.
+
+    Attributes
+    ----------
+    step : int
+        The steps taken from t0.
+    last_step : int or None
+        Those of the whole run; None where they are chosen.
+    t : float
+        The time after the steps taken.
+    dt : float
+        The step to try next.
+    rejected : int
+        Steps that were tried and not taken.
+    last_error : float or None
+        Of chosen steps, the error of the last one, relative to the tolerance.
+    shown_first, shown_last : int
+        What a progress display counts from and to.
+    """
+
+    is_adaptive: ClassVar[bool]
+    last_step: int | None
+    dt: float
+    shown_first: int
+    shown_last: int
+
+    def __init__(self, integration: Integration) -> None:
+        self._integration = integration
+        self.step, self.t = integration.first_step, integration.begin
+        self.rejected = 0
+        self.last_error: float | None = None
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether the last time is reached."""
+
+    @property
+    @abstractmethod
+    def shown(self) -> int:
+        """How far a progress display is."""
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the step to try is longer than rounding of the time."""
+        return True
+
+    @abstractmethod
+    def next_step(self) -> Step:
+        """Return the step to try."""
+
+    @abstractmethod
+    def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
+        """Return whether a step is taken, and count it; choose the one to try next.
+
+        Parameters
+        ----------
+        error : ndarray, shape (N,), or None
+            The estimated error of the step, where the method has one.
+        u, end : ndarray, shape (N,)
+            The states at its ends.
+        """
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Count a step that has been taken."""
+
+    @abstractmethod
+    def shorten(self) -> bool:
+        """Choose a shorter step after one that failed; return False where there is none."""
+
+    @abstractmethod
+    def resume_point(self) -> ResumePoint:
+        """Return where a run can go on after the steps taken."""
+
+    @abstractmethod
+    def previous_point(self) -> ResumePoint:
+        """Return where a run can go on from the beginning of the last step taken."""
+
+
+class FixedSteps(StepControl):
     """Steps of one length: step n ends at t0 + n dt.
 
     Parameters
     ----------
-    plan : Plan
-        The run.
+    integration : Integration
+        What is integrated.
     """
 
-    rejected = 0
-    time: float | None = None
-    last_error: float | None = None
+    is_adaptive = False
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self.step, self.dt = plan.first_step, plan.dt
-        self.steps: int | None = plan.steps
-        self.first, self.total = plan.first_step, plan.steps
-
-    @property
-    def t(self) -> float:
-        """The time after the steps so far."""
-        return self._plan.time(self.step)
+    def __init__(self, integration: Integration) -> None:
+        super().__init__(integration)
+        self.dt = integration.dt
+        self.last_step: int = integration.last_step
+        self.shown_first, self.shown_last = integration.first_step, integration.last_step
 
     @property
     def done(self) -> bool:
         """Whether the last time is reached."""
-        return self.step >= self._plan.steps
+        return self.step >= self.last_step
 
     @property
     def shown(self) -> int:
-        """How far a progress display is, of ``total``."""
+        """The steps taken."""
         return self.step
 
-    def target(self) -> Target:
+    def next_step(self) -> Step:
         """Return the next step."""
-        return Target(self.t, self._plan.time(self.step + 1), self.dt)
+        return Step(self.t, self._integration.time(self.step + 1), self.dt)
 
-    def judge(self, error: Vector | None, u: Vector, proposal: Vector) -> bool:
+    def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
         """Take every step."""
         self.advance()
         return True
@@ -80,21 +182,30 @@ class FixedSteps:
     def advance(self) -> None:
         """Count a step that has been taken."""
         self.step += 1
+        self.t = self._integration.time(self.step)
 
     def shorten(self) -> bool:
         """Return False: a step that failed is not tried again."""
         return False
 
+    def resume_point(self) -> ResumePoint:
+        """Return where a run can go on after the steps taken."""
+        return ResumePoint(self.step, self.dt, None, None)
 
-class AdaptiveSteps:
+    def previous_point(self) -> ResumePoint:
+        """Return where a run can go on from the beginning of the last step taken."""
+        return ResumePoint(self.step - 1, self.dt, None, None)
+
+
+class AdaptiveSteps(StepControl):
     """Steps whose estimated error is within ‖e‖ ≤ atol + rtol max(‖u‖, ‖u_next‖), no shorter.
 
     Parameters
     ----------
-    plan : Plan
-        The run; its ``dt`` is the first step to try, or None.
-    control : ErrorControl
-        The tolerances.
+    integration : Integration
+        What is integrated; its ``dt`` is the first step to try, or 0.
+    tolerances : Tolerances
+        Those of the run.
     stepper : Stepper
         The method.
 
@@ -105,67 +216,58 @@ class AdaptiveSteps:
     times the last one, and not longer right after a rejection. Source: K. Gustafsson, M. Lundh,
     G. Söderlind, A PI stepsize control for the numerical solution of ordinary differential
     equations, BIT 28 (1988); E. Hairer, G. Wanner, Solving Ordinary Differential Equations II,
-    section IV.2. The first step is that of E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary
-    Differential Equations I, section II.4.
+    section IV.2. The first step is that of `initial_step`.
     """
 
-    steps: int | None = None
+    is_adaptive = True
+    last_step = None
 
-    def __init__(self, plan: Plan, control: ErrorControl, stepper: Stepper) -> None:
-        self._plan, self._control = plan, control
+    def __init__(self, integration: Integration, tolerances: Tolerances, stepper: Stepper) -> None:
+        super().__init__(integration)
+        self._tolerances = tolerances
         self._order = stepper.error_order + 1
         self._implicit = stepper.implicit
-        self.step, self.rejected = plan.first_step, 0
-        self._t = plan.t0 if control.time is None else control.time
-        self.last_error: float | None = 1.0 if control.last_error is None else control.last_error
-        self._begin = self._t
+        resumed = None if integration.resumed is None else integration.resumed.last_error
+        self.last_error: float = 1.0 if resumed is None else resumed
+        self._begin = self.t
         self._after_rejection = False
-        self.first, self.total = 0, _PROGRESS_UNITS
-        self.dt = plan.dt or first_step(plan, control, stepper.order)
-        self._tried = self._target(self.dt)
-
-    @property
-    def t(self) -> float:
-        """The time after the steps so far."""
-        return self._t
-
-    @property
-    def time(self) -> float | None:
-        """The same, for a checkpoint."""
-        return self._t
+        self.shown_first, self.shown_last = 0, _PROGRESS_PARTS
+        self.dt = integration.dt or initial_step(integration, tolerances, stepper.order)
+        self._tried = self.next_step()
+        self._previous = self.resume_point()
 
     @property
     def done(self) -> bool:
         """Whether the last time is reached."""
-        return self._t >= self._plan.until
+        return self.t >= self._integration.until
 
     @property
     def shown(self) -> int:
-        """How far a progress display is, of ``total``."""
-        length = self._plan.until - self._begin
-        return (
-            int(_PROGRESS_UNITS * (self._t - self._begin) / length) if length else _PROGRESS_UNITS
-        )
+        """The part of the interval that is done, in thousandths."""
+        length = self._integration.until - self._begin
+        return int(_PROGRESS_PARTS * (self.t - self._begin) / length) if length else _PROGRESS_PARTS
 
-    def target(self) -> Target:
-        """Return the step to try."""
-        self._tried = self._target(self.dt)
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the step to try is longer than rounding of the time."""
+        scale = max(abs(self.t), abs(self._integration.until))
+        return self.dt > _MIN_STEP * float(np.spacing(scale))
+
+    def next_step(self) -> Step:
+        """Return the step to try: ``dt``, or less to end at the last time without a tiny step."""
+        t, until, dt = self.t, self._integration.until, self.dt
+        if t + dt * (1.0 + 1e-10) >= until:
+            self._tried = Step(t, until, until - t)
+        else:
+            if t + 2.0 * dt > until:  # two equal steps, and none that is tiny
+                dt = 0.5 * (until - t)
+            self._tried = Step(t, t + dt, dt)
         return self._tried
 
-    def _target(self, dt: float) -> Target:
-        t, until = self._t, self._plan.until
-        if t + dt * (1.0 + 1e-10) >= until:
-            return Target(t, until, until - t)
-        if t + 2.0 * dt > until:  # two equal steps, and none that is tiny
-            dt = 0.5 * (until - t)
-        return Target(t, t + dt, dt)
-
-    def judge(self, error: Vector | None, u: Vector, proposal: Vector) -> bool:
-        """Return whether the step is taken; choose the next one."""
+    def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
+        """Return whether the error of a step is within the tolerance; choose the next one."""
         assert error is not None
-        allowed = self._control.atol + self._control.rtol * max(norm(u), norm(proposal))
-        size = norm(error)
-        ratio = size / allowed if allowed > 0.0 else (math.inf if size else 0.0)
+        ratio = self._relative(error, u, end)
         if not math.isfinite(ratio):
             self.shorten()
             return False
@@ -175,12 +277,9 @@ class AdaptiveSteps:
             self.dt = tried * max(_MIN_FACTOR, _SAFETY * ratio ** (-1.0 / self._order))
             self._after_rejection = True
             return False
+        self._previous = self.resume_point()
         ratio = max(ratio, 1e-10)
-        assert self.last_error is not None
-        factor = _SAFETY * ratio ** (-0.7 / self._order) * self.last_error ** (0.4 / self._order)
-        factor = min(_MAX_FACTOR, max(_MIN_FACTOR, factor))
-        if self._after_rejection:
-            factor = min(factor, 1.0)
+        factor = self._growth(ratio)
         self._after_rejection = False
         self.last_error = max(ratio, 1e-4)
         if tried < self.dt and factor >= 1.0:
@@ -190,34 +289,50 @@ class AdaptiveSteps:
         self.advance()
         return True
 
+    def _relative(self, error: Vector, u: Vector, end: Vector) -> float:
+        """Return the error of a step relative to the tolerance."""
+        allowed = self._tolerances.atol + self._tolerances.rtol * max(norm(u), norm(end))
+        size = norm(error)
+        return size / allowed if allowed > 0.0 else (math.inf if size else 0.0)
+
+    def _growth(self, ratio: float) -> float:
+        """Return what the PI controller multiplies a step by that is taken."""
+        factor: float = (
+            _SAFETY * ratio ** (-0.7 / self._order) * self.last_error ** (0.4 / self._order)
+        )
+        factor = min(_MAX_FACTOR, max(_MIN_FACTOR, factor))
+        return min(factor, 1.0) if self._after_rejection else factor
+
     def advance(self) -> None:
         """Count a step that has been taken."""
         self.step += 1
-        self._t = self._tried.t_next
+        self.t = self._tried.t_next
 
     def shorten(self) -> bool:
         """Try a quarter of a step that failed; return whether time still resolves it."""
         self.rejected += 1
-        self.dt = _FAILED_STEP_FACTOR * self._tried.dt
+        self.dt = _AFTER_FAILURE * self._tried.dt
         self._after_rejection = True
-        return self.resolved
+        return self.is_resolved
 
-    @property
-    def resolved(self) -> bool:
-        """Whether the step to try is longer than rounding of the time."""
-        scale = max(abs(self._t), abs(self._plan.until))
-        return self.dt > _MIN_STEP_ULPS * float(np.spacing(scale))
+    def resume_point(self) -> ResumePoint:
+        """Return where a run can go on after the steps taken."""
+        return ResumePoint(self.step, self.dt, self.t, self.last_error)
+
+    def previous_point(self) -> ResumePoint:
+        """Return where a run can go on from the beginning of the last step taken."""
+        return self._previous
 
 
-def first_step(plan: Plan, control: ErrorControl, order: int) -> float:
+def initial_step(integration: Integration, tolerances: Tolerances, order: int) -> float:
     """Return a first step for a tolerance, from two evaluations of f.
 
     Parameters
     ----------
-    plan : Plan
-        The run, at its first step.
-    control : ErrorControl
-        The tolerances.
+    integration : Integration
+        What is integrated, at its first step.
+    tolerances : Tolerances
+        Those of the run.
     order : int
         Of the method.
 
@@ -225,15 +340,20 @@ def first_step(plan: Plan, control: ErrorControl, order: int) -> float:
     -------
     float
         At most until - t0.
+
+    Notes
+    -----
+    That of E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
+    section II.4.
     """
-    problem, t, u = plan.problem, plan.t0, plan.u
-    longest = plan.until - t
+    problem, t, u = integration.problem, integration.t0, integration.u
+    longest = integration.until - t
     if longest <= 0.0:
         return 1.0
     slope, other = np.empty_like(u), np.empty_like(u)
     problem.rhs(t, u, slope)
     size, speed = norm(u), norm(slope)
-    allowed = control.atol + control.rtol * max(size, speed * longest * 1e-3)
+    allowed = tolerances.atol + tolerances.rtol * max(size, speed * longest * 1e-3)
     if allowed <= 0.0 or not math.isfinite(speed):
         return 1e-6 * longest
     d0, d1 = size / allowed, speed / allowed
@@ -251,8 +371,8 @@ def first_step(plan: Plan, control: ErrorControl, order: int) -> float:
     return min(100.0 * trial, found, longest)
 
 
-def step_control_of(plan: Plan, stepper: Any) -> FixedSteps | AdaptiveSteps:
-    """Return how a plan's steps are chosen."""
-    if plan.control is None:
-        return FixedSteps(plan)
-    return AdaptiveSteps(plan, plan.control, stepper)
+def step_control(integration: Integration, stepper: Stepper) -> StepControl:
+    """Return what controls the steps of an integration."""
+    if integration.tolerances is None:
+        return FixedSteps(integration)
+    return AdaptiveSteps(integration, integration.tolerances, stepper)

@@ -10,15 +10,20 @@ import numpy as np
 
 from ..products import Vector, norm
 from ..steppers.stepper import Stepper
+from .step_control import Step
 
 __all__ = ["StepDoubling"]
 
-_CHECK_INTERVAL = 32  # steps between two comparisons; chosen by hand
-_MAX_GROWTH = 2.0  # of a perturbation in the whole run that is no instability yet
-_MAX_DIFFERENCE = 0.1  # of a step and two halves, relative to the state
-_PERTURBATION = 1e-3  # relative to the state
-_GROWTH_RATIO = 1.2  # growth in a step over that in shorter ones that says instability
-_MAX_PARTS = 64  # of a step
+_OBJECTION = (
+    "A step makes a small perturbation larger, which two steps of half its length do not: dt "
+    "is beyond the stability limit."
+)
+_CHECK_INTERVAL = 32  # steps from one that is compared to the next
+_MAX_GROWTH = 2.0  # growth of a perturbation in the whole run that is no instability yet
+_MAX_DIFFERENCE = 0.1  # share of the state by which a step and its halves may be apart
+_PERTURBATION = 1e-3  # its norm beside the state's
+_GROWTH_RATIO = 1.2  # growth in a step beside that in its halves: more tells them apart
+_MAX_PARTS = 64  # that a step is divided into
 
 
 class StepDoubling:
@@ -51,25 +56,24 @@ class StepDoubling:
     step far beyond the limit has halves that are beyond it as well.
     """
 
-    text = (
-        "A step makes a small perturbation larger, which two steps of half its length do not: dt "
-        "is beyond the stability limit."
-    )
-
     def __init__(self, make: Callable[[float], Stepper], dt: float, steps: int) -> None:
         self._make, self._dt, self._steps = make, dt, steps
         self._stable_growth = _MAX_GROWTH ** (1.0 / max(steps, 1))
         self._before: Any = None
 
-    def prepare(self, step: int, u: Vector) -> None:
-        """Keep the state before step number ``step`` (from 1 on), if that is to be compared."""
-        self._before = u.copy() if step % _CHECK_INTERVAL == 0 or step == self._steps else None
+    def before_step(self, number: int, u: Vector) -> None:
+        """Keep the state before step number ``number`` (from 1 on), if that is to be compared."""
+        self._before = u.copy() if number % _CHECK_INTERVAL == 0 or number == self._steps else None
 
-    def is_unstable(self, t: float, t_next: float, u: Vector) -> bool:
-        """Return whether the step from the state that was kept to ``u`` (N,) is unstable."""
+    def objection(self, step: Step, u: Vector, size: float) -> str:
+        """Return what is wrong with a step that ends with the state u (N,), if it is unstable."""
         before, self._before = self._before, None
-        if before is None:
-            return False
+        if before is None or not self._is_unstable(before, step.t, step.t_next, u):
+            return ""
+        return _OBJECTION
+
+    def _is_unstable(self, before: Vector, t: float, t_next: float, u: Vector) -> bool:
+        """Whether the step from ``before`` to u grows what its halves do not."""
         size = norm(u)
         with np.errstate(all="ignore"):
             halves = self._take(before, t, t_next, 2)

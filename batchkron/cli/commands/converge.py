@@ -24,7 +24,7 @@ from batchkron.cli.running.convergence_plot import draw_convergence
 from batchkron.cli.running.signals import StopOnSignal, exit_code_of
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, steppers
-from batchkron.solvers.evolution.integration import plan_run
+from batchkron.solvers.evolution.integration import plan_integration
 
 __all__ = ["converge"]
 
@@ -133,7 +133,7 @@ def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -
     with usage_errors():
         problems = [gallery.make(name, level, **settings).with_form(form) for level in levels]
         for problem in problems:
-            plan_run(problem, until=problem.stepper.until, method=None, dt=None, resume=None)
+            plan_integration(problem, until=problem.stepper.until)
     if problems[0].exact is None:
         raise CommandError(
             f"{name} has no exact solution that an error could be taken against; see "

@@ -16,7 +16,7 @@ from batchkron.cli.running.signals import StopOnSignal
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, EvolveStatus, Result, evolve
-from batchkron.solvers.evolution.integration import plan_run
+from batchkron.solvers.evolution.integration import plan_integration
 from batchkron.solvers.evolution.progress import NoProgress, Progress, ProgressBar
 
 __all__ = ["Convergence", "LevelRun", "run_level"]
@@ -168,12 +168,14 @@ def run_level(
         If the step is not stable, and that is not allowed.
     """
     until = problem.stepper.until
-    plan = plan_run(problem, until=until, method=None, dt=None, resume=None)
+    integration = plan_integration(problem, until=until)
     # the operator is assembled off the clock
     problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
     if not allow_unstable:
-        refuse_unstable_step(plan)
-    display: Progress = ProgressBar(0, plan.steps, stays=False) if show else NoProgress()
+        refuse_unstable_step(integration)
+    display: Progress = NoProgress()
+    if show:
+        display = ProgressBar(0, integration.last_step, stays=False)
 
     def after_step(state: EvolveState) -> bool:
         display.update(state.step, state.t)

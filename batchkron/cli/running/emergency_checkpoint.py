@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from batchkron.arrays import to_host
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import number, one_line, printable
 from batchkron.problems import Problem
 from batchkron.solvers import EvolveState, Result
-from batchkron.solvers.evolution.checkpoints import surroundings
-from batchkron.solvers.evolution.integration import Plan
-from batchkron.storage import Checkpoint, save_checkpoint
+from batchkron.solvers.evolution.checkpoints import make_checkpoint
+from batchkron.solvers.evolution.integration import Integration
+from batchkron.solvers.evolution.step_control import ResumePoint
+from batchkron.storage import save_checkpoint
 
 __all__ = ["EmergencyCheckpoint"]
 
@@ -30,7 +30,7 @@ class EmergencyCheckpoint:
     ----------
     problem : Problem
         What is run.
-    plan : Plan
+    integration : Integration
         How.
     path : Path
         Where the checkpoint goes.
@@ -38,8 +38,11 @@ class EmergencyCheckpoint:
         The words of the command line after "run".
     """
 
-    def __init__(self, problem: Problem, plan: Plan, path: Path, words: list[str]) -> None:
-        self._problem, self._plan, self._path, self._words = problem, plan, path, words
+    def __init__(
+        self, problem: Problem, integration: Integration, path: Path, words: list[str]
+    ) -> None:
+        self._problem, self._integration = problem, integration
+        self._path, self._words = path, words
         self._state: tuple[EvolveState | Result, int, list[Any]] | None = None
 
     def __enter__(self) -> EmergencyCheckpoint:
@@ -80,28 +83,19 @@ class EmergencyCheckpoint:
         """
         assert self._state is not None
         state, step, history = self._state
-        plan, u = self._plan, state.u
-        checkpoint = Checkpoint(
-            u=to_host(u, "u"),
-            t0=plan.t0,
-            dt=state.dt,
-            step=step,
-            until=plan.until,
-            method=plan.stepper.name,
-            problem_hash=self._problem.content_hash,
-            dtype=str(u.dtype),
-            history=history,
-            time=None if plan.control is None else state.t,
-            last_error=state.last_error,
-            **surroundings(u),
-        )
+        integration = self._integration
+        time = None if integration.tolerances is None else state.t
+        point = ResumePoint(step, state.dt, time, state.last_error)
+        problem_hash = self._problem.content_hash
+        checkpoint = make_checkpoint(integration, state.u, point, history, problem_hash)
         save_checkpoint(self._path, checkpoint)
 
     def advice(self) -> str:
         """Return which the last state is, and how to go on from its checkpoint."""
         assert self._state is not None
         state, step, _ = self._state
-        of = "" if self._plan.control else f" of {self._plan.steps}"
+        integration = self._integration
+        of = "" if integration.tolerances else f" of {integration.last_step}"
         return f"step {step}{of}, t = {number(state.t, 8)}; {self.resume_hint()}"
 
     def resume_hint(self) -> str:

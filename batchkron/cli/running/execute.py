@@ -23,7 +23,8 @@ from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import refuse_unstable_step
 from batchkron.problems import Problem
 from batchkron.solvers import CheckpointError, EvolveState, EvolveStatus, Result, evolve
-from batchkron.solvers.evolution.integration import Plan, plan_run, step_suits
+from batchkron.solvers.evolution.arguments import step_suits
+from batchkron.solvers.evolution.integration import Integration, plan_integration
 from batchkron.storage import (
     Checkpoint,
     ResultFile,
@@ -103,17 +104,17 @@ def execute(
     # a gallery's problem is another one with another stepper
     method = resumed.method if options.stepper is None and resumed is not None else options.stepper
     problem = chosen.read(method, options.device, options.operator)
-    plan = _plan(problem, options, files, resumed)
+    integration = _plan(problem, options, files, resumed)
     if not options.quiet:
-        _announce(problem, plan)
+        _announce(problem, integration)
     timed = TimedProblem(problem)
     with usage_errors((ValueError,)):
         timed.assemble()
     if not options.allow_unstable:
-        refuse_unstable_step(plan)
-    emergency = EmergencyCheckpoint(problem, plan, files.checkpoint, words)
+        refuse_unstable_step(integration)
+    emergency = EmergencyCheckpoint(problem, integration, files.checkpoint, words)
     with StopOnSignal() as stop, emergency:
-        result, unwritten = _march(timed, plan, resumed, options, files, stop, emergency)
+        result, unwritten = _march(timed, integration, resumed, options, files, stop, emergency)
         if unwritten is not None:
             print_line(f"batchkron: {one_line(describe_system_error(unwritten))}", err=True)
         if result.status.is_lost:
@@ -127,8 +128,8 @@ def execute(
             problem,
             result,
             timed.clock,
-            plan.first_step,
-            plan.until,
+            integration.first_step,
+            integration.until,
             *errors_of(problem, result),
             written=files,
             checkpointed=unwritten is None
@@ -176,7 +177,7 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
 
 def _plan(
     problem: Problem, options: RunOptions, files: RunFiles, resumed: Checkpoint | None
-) -> Plan:
+) -> Integration:
     """Check the run's arguments, as `evolve` will."""
     obstacle = checkpoint_obstacle(files.checkpoint)
     if obstacle is not None:
@@ -195,7 +196,7 @@ def _plan(
             f"one with --dt."
         )
     with usage_errors():
-        plan = plan_run(
+        integration = plan_integration(
             problem,
             until=until,
             method=options.stepper,
@@ -204,34 +205,35 @@ def _plan(
             rtol=options.rtol,
             atol=options.atol,
         )
-    if not plan.stepper.implicit and (options.solver or options.preconditioner):
+    if not integration.method.implicit and (options.solver or options.preconditioner):
         raise CommandError(
-            f"{plan.stepper.name} is explicit and solves no system; leave --solver and "
+            f"{integration.method.name} is explicit and solves no system; leave --solver and "
             f"--preconditioner out."
         )
-    return plan
+    return integration
 
 
-def _announce(problem: Problem, plan: Plan) -> None:
-    begin = f"from step {plan.first_step}, " if plan.resumed else ""
+def _announce(problem: Problem, integration: Integration) -> None:
+    begin = f"from step {integration.first_step}, " if integration.resumed else ""
     place = "" if problem.device == "cpu" else f" on {problem.device}"
     text = (
-        f"{problem.name}: {describe_size(problem)}{place}; {plan.stepper.name}, {begin}"
-        f"{_steps(plan)} to t = {number(plan.until, 8)}"
+        f"{problem.name}: {describe_size(problem)}{place}; {integration.method.name}, {begin}"
+        f"{_steps(integration)} to t = {number(integration.until, 8)}"
     )
     print_line(printable(text), err=True)
 
 
-def _steps(plan: Plan) -> str:
-    """Return how a plan's steps are chosen, in words."""
-    if plan.control is None:
-        return f"{plan.steps} steps of dt = {number(plan.dt)}"
-    return f"steps by rtol = {number(plan.control.rtol)}, atol = {number(plan.control.atol)},"
+def _steps(integration: Integration) -> str:
+    """Return how the steps are chosen, in words."""
+    tolerances = integration.tolerances
+    if tolerances is None:
+        return f"{integration.last_step} steps of dt = {number(integration.dt)}"
+    return f"steps by rtol = {number(tolerances.rtol)}, atol = {number(tolerances.atol)},"
 
 
 def _march(
     timed: TimedProblem,
-    plan: Plan,
+    integration: Integration,
     resumed: Checkpoint | None,
     options: RunOptions,
     files: RunFiles,
@@ -249,7 +251,7 @@ def _march(
         with usage_errors((ValueError,)):
             result = evolve(
                 timed,
-                until=plan.until,
+                until=integration.until,
                 method=options.stepper,
                 dt=options.dt,
                 callback=after_step,

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from batchkron.cli.failure import CommandError
-from batchkron.solvers.evolution.integration import Plan
+from batchkron.solvers.evolution.integration import Integration
 from batchkron.solvers.evolution.stability import find_unstable_step, is_explicit_and_linear
 
 __all__ = ["refuse_unstable_step"]
 
 
-def refuse_unstable_step(plan: Plan) -> None:
+def refuse_unstable_step(integration: Integration) -> None:
     """Raise CommandError if a run's step is too long for its method.
 
     Parameters
     ----------
-    plan : Plan
-        The run.
+    integration : Integration
+        What is integrated.
 
     Raises
     ------
     CommandError
         If so; the text names the largest stable step.
     """
-    unstable = find_unstable_step(plan) if is_explicit_and_linear(plan) else None
+    unstable = find_unstable_step(integration) if is_explicit_and_linear(integration) else None
     if unstable is not None:
         raise CommandError(unstable.text("--allow-unstable"))

@@ -25,6 +25,9 @@ from batchkron.solvers import (
     steppers,
 )
 from batchkron.solvers.evolution import checkpoints as checkpointing
+from batchkron.solvers.evolution.history import History
+from batchkron.solvers.evolution.integration import plan_integration
+from batchkron.solvers.evolution.step_control import FixedSteps
 from batchkron.storage import atomic_write as atomic
 from batchkron.storage import content_limits, load_checkpoint, previous_path, write_document
 from batchkron.storage.document import Document
@@ -331,21 +334,33 @@ def test_an_error_on_a_full_disk_says_where_the_last_good_state_is(tmp_path, mon
 
 
 def test_a_failure_is_not_tried_again_before_the_next_one_is_due(tmp_path, monkeypatch):
-    clock = [0.0]
+    clock, path = [0.0], tmp_path / "run.h5"
     monkeypatch.setattr(checkpointing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    checkpoints = checkpointing.CheckpointWriter(tmp_path / "run.h5", 10.0)
+    integration = plan_integration(Diffusion(), **ARGUMENTS, method="rk4")
+    control = FixedSteps(integration)
+    file = checkpointing.as_checkpoint_file(path, 10.0, integration.u)
+    checkpoints = checkpointing.Checkpoints(
+        file, integration, integration.u, control, History(30, [])
+    )
     disk = Disk(monkeypatch)
-    checkpoint = make_checkpoint(Diffusion())
-    clock[0], disk.is_full = 11.0, True
-    assert checkpoints.due(7)
-    with pytest.warns(CheckpointWarning):
-        checkpoints.write(7, lambda: checkpoint)
-    assert not checkpoints.due(8)
-    clock[0], disk.is_full = 22.0, False
-    assert checkpoints.due(9)
-    checkpoints.write(9, lambda: checkpoint)
-    assert checkpoints.failure is None
-    assert checkpoints.complaint() is None
+
+    def after_step(step, seconds, is_full):
+        control.step, clock[0], disk.is_full = step, seconds, is_full
+        checkpoints.after_step()
+
+    with pytest.warns(CheckpointWarning, match="of step 7"):
+        after_step(7, 11.0, is_full=True)
+    after_step(8, 11.0, is_full=False)
+    assert not path.exists()
+    end = SimpleNamespace(status=EvolveStatus.COMPLETED, steps=8, t=0.08)
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        checkpoints.raise_failure(end)
+    after_step(9, 22.0, is_full=False)
+    assert load_checkpoint(path).step == 9
+    checkpoints.raise_failure(end)
+    error = KeyError("mine")
+    checkpoints.__exit__(KeyError, error, None)
+    assert not hasattr(error, "__notes__")
 
 
 def test_what_could_not_be_read_back_is_refused_before_the_run(tmp_path, monkeypatch):

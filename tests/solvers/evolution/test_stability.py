@@ -8,7 +8,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from batchkron import problems
 from batchkron.solvers import EvolveStatus, evolve, steppers
-from batchkron.solvers.evolution.integration import plan_run
+from batchkron.solvers.evolution.integration import plan_integration
 from batchkron.solvers.evolution.spectrum import krylov_matrix, numerical_abscissa, random_start
 from batchkron.solvers.evolution.stability import find_unstable_step, is_explicit_and_linear
 
@@ -38,9 +38,9 @@ def step_told(error):
 
 
 def unstable_step(problem, **options):
-    plan = plan_run(problem, **{"resume": None, **options})
-    assert is_explicit_and_linear(plan)
-    return find_unstable_step(plan)
+    integration = plan_integration(problem, **options)
+    assert is_explicit_and_linear(integration)
+    return find_unstable_step(integration)
 
 
 @pytest.mark.parametrize("name", EXPLICIT)

@@ -1,0 +1,185 @@
+"""The arguments of a run, each checked by itself, and what a problem suggests in their place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.arrays import array_module
+
+from ..steppers.registry import get, names
+
+__all__ = [
+    "Tolerances",
+    "as_tolerances",
+    "finite_number",
+    "initial_state",
+    "positive_step",
+    "refuse_unsuited_step",
+    "setting",
+    "step_suits",
+]
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What a run chooses its steps by: ‖error‖ ≤ atol + rtol ‖u‖ in each step.
+
+    Parameters
+    ----------
+    rtol, atol : float
+        The relative and the absolute one.
+    """
+
+    rtol: float
+    atol: float
+
+
+def initial_state(problem: Any) -> NDArray[Any]:
+    """Return a fresh copy of the problem's initial state.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        With ``initial`` and ``rhs``.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+        In the byte order of the machine.
+
+    Raises
+    ------
+    TypeError
+        If one of them is missing, or the state is neither float nor complex.
+    ValueError
+        If it is no vector, or not finite.
+    """
+    if not hasattr(problem, "initial") or not callable(getattr(problem, "rhs", None)):
+        raise TypeError(
+            f"problem is a {type(problem).__name__}; expected an object with initial and "
+            "rhs(t, u, out)."
+        )
+    initial: NDArray[Any] = array_module(problem.initial).array(problem.initial)
+    if initial.dtype.char not in "fdFD":
+        raise TypeError(
+            f"problem.initial has dtype {initial.dtype}; expected float32, float64, complex64 or "
+            "complex128."
+        )
+    if initial.ndim != 1:
+        raise ValueError(
+            f"problem.initial has shape {initial.shape}; expected (N,). Flatten it with ravel()."
+        )
+    if not np.isfinite(initial).all():
+        place = int(np.argmin(np.isfinite(initial)))
+        raise ValueError(
+            f"problem.initial[{place}] is {initial[place]}; expected finite values, none that are "
+            "NaN or infinite."
+        )
+    return initial.astype(initial.dtype.newbyteorder("="), copy=False)
+
+
+def finite_number(name: str, value: Any) -> float:
+    """Return a number as a float; raise TypeError or ValueError where it is none, or not finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} is {value!r}; expected a number.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}; expected a finite number.")
+    return float(value)
+
+
+def positive_step(value: Any) -> float:
+    """Return a time step as a float; raise ValueError where it is not positive."""
+    dt = finite_number("dt", value)
+    if dt <= 0.0:
+        raise ValueError(f"dt is {dt}; expected a number > 0.")
+    return dt
+
+
+def as_tolerances(rtol: Any, atol: Any) -> Tolerances | None:
+    """Return the tolerances of a run, None where there are none and its steps are equal.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no number, or negative, or both are 0.
+    """
+    if rtol is None and atol is None:
+        return None
+    found = []
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        number = 0.0 if value is None else finite_number(name, value)
+        if number < 0.0:
+            raise ValueError(f"{name} is {number}; expected a number >= 0.")
+        found.append(number)
+    if not any(found):
+        raise ValueError("rtol and atol are both 0; expected one that is greater.")
+    return Tolerances(*found)
+
+
+def setting(problem: Any, value: Any, name: str) -> Any:
+    """Return the value of "method" or "dt", or the one that the problem suggests for None.
+
+    Raises
+    ------
+    ValueError
+        If there is neither.
+    """
+    if value is not None:
+        return value
+    suggested = _suggested(problem, name)
+    if suggested is None:
+        expected = f"one of {', '.join(names())}" if name == "method" else "the time step"
+        raise ValueError(
+            f"{name} is missing, and the problem suggests none in problem.stepper; "
+            f"pass {name}=, {expected}."
+        )
+    return suggested
+
+
+def step_suits(problem: Any, method: str | None) -> bool:
+    """Return whether a method may take the step that the problem suggests for its own.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        Its ``stepper`` is looked at, if it has one.
+    method : str or None
+        The method; None is the problem's.
+
+    Returns
+    -------
+    bool
+        False for an explicit method where the problem's is implicit. An implicit method is stable
+        with the step of an explicit one.
+
+    Raises
+    ------
+    ValueError
+        If one of the names is unknown.
+    """
+    own = _suggested(problem, "method")
+    if method is None or own is None or method == own:
+        return True
+    return get(method).implicit or not get(own).implicit
+
+
+def refuse_unsuited_step(problem: Any, method: str | None) -> None:
+    """Raise ValueError where a method may not take the step that the problem suggests."""
+    if not step_suits(problem, method):
+        raise ValueError(
+            f"dt is missing: the problem suggests {_suggested(problem, 'dt')} for the implicit "
+            f"method {_suggested(problem, 'method')!r}, most likely far beyond what the explicit "
+            f"{method!r} is stable with. Give dt, because there is no other suggestion."
+        )
+
+
+def _suggested(problem: Any, name: str) -> Any:
+    """Return the problem's own "method" or "dt", or None."""
+    settings = getattr(problem, "stepper", None)
+    return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)

@@ -1,0 +1,131 @@
+"""What one call of `evolve` is asked for, all of it checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from batchkron.storage import Checkpoint
+
+from ..steppers.stepper import Stepper
+from .checkpoints import CheckpointFile, as_checkpoint_file
+from .integration import Integration, plan_integration
+from .linearity import refuse_nonlinear
+from .observers import Observer
+from .result import EvolveState
+from .resume import ResumeWarning
+from .stability import check_stability
+from .step_doubling import StepDoubling
+
+__all__ = ["Plan", "plan_run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A run that may start.
+
+    Parameters
+    ----------
+    integration : Integration
+        The problem, the method, where it starts and which steps it takes.
+    stepper : Stepper
+        The method for this problem; of chosen steps for a first guess.
+    observer : Observer
+        The samples, events and conserved quantities to look at.
+    checkpoint_file : CheckpointFile
+        Where checkpoints go, and how often.
+    callback : callable or None
+        Called after each step.
+    doubling : StepDoubling or None
+        What compares steps with halves, where they are not known to be stable.
+    """
+
+    integration: Integration
+    stepper: Stepper
+    observer: Observer
+    checkpoint_file: CheckpointFile
+    callback: Callable[[EvolveState], object] | None
+    doubling: StepDoubling | None
+
+
+def plan_run(
+    problem: Any,
+    *,
+    until: Any,
+    method: Any,
+    dt: Any,
+    resume: str | os.PathLike[str] | Checkpoint | None,
+    rtol: Any,
+    atol: Any,
+    solver: Any,
+    preconditioner: Any,
+    at: Sequence[float] | None,
+    events: Sequence[Any] | Any,
+    watch: Mapping[str, Any] | None,
+    callback: Callable[[EvolveState], object] | None,
+    checkpoint: str | os.PathLike[str] | None,
+    checkpoint_every: Any,
+    allow_unstable: bool,
+) -> Plan:
+    """Check all that a run is asked for, its arguments first, then f and A by a few products.
+
+    Parameters
+    ----------
+    problem, until, method, dt, resume, rtol, atol, solver, preconditioner, at, events, watch, \
+callback, checkpoint, checkpoint_every, allow_unstable
+        Those of `evolve`.
+
+    Returns
+    -------
+    Plan
+        The run.
+
+    Raises
+    ------
+    ValueError, TypeError, ProblemFileError
+        Those of `evolve`.
+
+    Warns
+    -----
+    ResumeWarning
+        If the checkpoint to go on from was written in other surroundings.
+    """
+    integration = plan_integration(
+        problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol
+    )
+    observer = Observer(at, events, watch, (integration.t0, integration.until))
+    checkpoint_file = as_checkpoint_file(checkpoint, checkpoint_every, integration.u)
+    if callback is not None and not callable(callback):
+        raise TypeError(
+            f"callback is a {type(callback).__name__}; expected a function callback(state)."
+        )
+    refuse_nonlinear(integration)
+    make_stepper = _stepper_factory(integration, solver, preconditioner)
+    stepper = make_stepper(integration.trial_dt)
+    doubling = None
+    if check_stability(integration, allow_unstable):
+        doubling = StepDoubling(make_stepper, integration.dt, integration.last_step)
+    if integration.resumed is not None:
+        for text in integration.resumed.warnings:
+            warnings.warn(text, ResumeWarning, stacklevel=3)
+    return Plan(integration, stepper, observer, checkpoint_file, callback, doubling)
+
+
+def _stepper_factory(
+    integration: Integration, solver: Any, preconditioner: Any
+) -> Callable[[float], Stepper]:
+    """Return ``make(dt)``, which returns a new stepper of the run's method for a step."""
+    problem, method = integration.problem, integration.method
+    if method.implicit:
+        make: Callable[..., Stepper] = method
+        settings = {"t0": integration.t0, "solver": solver, "preconditioner": preconditioner}
+        return lambda dt: make(problem, dt, **settings)
+    if solver is not None or preconditioner is not None:
+        raise ValueError(
+            f"method {method.name!r} is explicit and solves no system: leave solver and "
+            "preconditioner out, or take an implicit method."
+        )
+    return lambda dt: method(problem, dt)

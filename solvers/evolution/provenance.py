@@ -1,0 +1,63 @@
+"""What identifies a problem, and what the last bits of its result depend on."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import batchkron
+from batchkron.arrays import array_module, to_host
+
+__all__ = ["problem_hash", "surroundings"]
+
+
+def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
+    """Return what tells this problem from others, for a checkpoint.
+
+    Parameters
+    ----------
+    problem : TimeProblem
+        Its ``content_hash`` is taken where it has one.
+    initial : ndarray, shape (N,)
+        Its initial state, hashed otherwise.
+
+    Returns
+    -------
+    str
+        Hexadecimal digits.
+    """
+    own = getattr(problem, "content_hash", None)
+    if own is not None:
+        return str(own)
+    initial = to_host(initial, "problem.initial")
+    initial = initial.astype(initial.dtype.newbyteorder("="), copy=False)
+    described = hashlib.sha256(f"{initial.dtype} {initial.shape}".encode())
+    described.update(np.ascontiguousarray(initial).tobytes())
+    return described.hexdigest()
+
+
+def surroundings(state: NDArray[Any]) -> dict[str, Any]:
+    """Return what the last bits of a result depend on: version, threads, instruction set.
+
+    Parameters
+    ----------
+    state : ndarray
+        A vector of the run; for a CuPy array the instruction set is that of its device.
+
+    Returns
+    -------
+    dict
+        With the keys ``version``, ``threads`` and ``instruction_set``.
+    """
+    module = array_module(state)
+    instruction_set = batchkron.instruction_set()
+    if module is not np:
+        instruction_set = f"cuda sm_{module.cuda.Device().compute_capability}"
+    return {
+        "version": batchkron.__version__,
+        "threads": batchkron.get_num_threads(),
+        "instruction_set": instruction_set,
+    }

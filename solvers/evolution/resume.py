@@ -1,0 +1,113 @@
+"""Whether a run may go on from a checkpoint, and what it warns of."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from numpy.typing import NDArray
+
+from batchkron.storage import Checkpoint, load_checkpoint
+from batchkron.storage.results import check_checkpoint
+
+from .provenance import problem_hash, surroundings
+
+__all__ = ["ResumeWarning", "read_checkpoint", "refuse_mismatch", "resume_warnings"]
+
+
+class ResumeWarning(UserWarning):
+    """A run goes on from a checkpoint that was written in other surroundings.
+
+    The result is as accurate as ever, but may differ in its last bits from an undisturbed run.
+    """
+
+
+def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
+    """Return the checkpoint that ``resume`` is or names.
+
+    Parameters
+    ----------
+    resume : path or Checkpoint
+        A file written by `evolve`, or what `batchkron.storage.load_checkpoint` returned.
+
+    Returns
+    -------
+    Checkpoint
+        The checkpoint.
+
+    Raises
+    ------
+    TypeError
+        If ``resume`` is neither.
+    ValueError
+        If the fields of a Checkpoint contradict each other.
+    ProblemFileError
+        If the file is not a sound checkpoint.
+    """
+    if isinstance(resume, Checkpoint):
+        check_checkpoint(resume)
+        return resume
+    if not isinstance(resume, (str, os.PathLike)):
+        raise TypeError(f"resume is a {type(resume).__name__}; expected a path or a Checkpoint.")
+    return load_checkpoint(resume)
+
+
+def refuse_mismatch(
+    checkpoint: Checkpoint, problem: Any, initial: NDArray[Any], t0: float, method: str
+) -> None:
+    """Raise ValueError if a checkpoint is not one of this problem, dtype and method.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        What is resumed from.
+    problem : TimeProblem
+        The problem now.
+    initial : ndarray, shape (N,)
+        Its initial state.
+    t0 : float
+        Its first time.
+    method : str
+        The stepper's name now.
+
+    Raises
+    ------
+    ValueError
+        If one differs; the text names it with both values.
+    """
+    pairs = {
+        "problem_hash": (checkpoint.problem_hash, problem_hash(problem, initial)),
+        "dtype": (checkpoint.dtype, str(initial.dtype)),
+        "shape": (checkpoint.u.shape, initial.shape),
+        "t0": (checkpoint.t0, t0),
+        "method": (checkpoint.method, method),
+    }
+    for name, (written, now) in pairs.items():
+        if written != now:
+            raise ValueError(
+                f"The checkpoint has {name} {written!r}, but this run has {now!r}: they are not "
+                "of the same run. Resume with the problem and method it was written with."
+            )
+
+
+def resume_warnings(checkpoint: Checkpoint, state: NDArray[Any]) -> list[str]:
+    """Return what differs in version, threads or instruction set since the checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        What is resumed from.
+    state : ndarray
+        A vector of this run.
+
+    Returns
+    -------
+    list of str
+        One sentence for each difference.
+    """
+    return [
+        f"The checkpoint was written with {name} {getattr(checkpoint, name)!r}, and this run has "
+        f"{now!r}: the result may differ in its last bits from an undisturbed run."
+        for name, now in surroundings(state).items()
+        if getattr(checkpoint, name) != now
+    ]

@@ -1,0 +1,98 @@
+"""Equal steps between two times."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+__all__ = ["is_step_of", "last_step_of", "time_grid"]
+
+_ROUNDING = 1e-10  # relative: a step count this close above an integer is that integer
+
+
+def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
+    """Return (steps, step): the fewest equal steps ≤ dt that lead from t0 exactly to until.
+
+    Parameters
+    ----------
+    t0, until : float
+        The first and the last time, until ≥ t0.
+    dt : float
+        The longest step; exceeded by at most 1e-10 of itself.
+
+    Returns
+    -------
+    steps : int
+        Their number, 0 if until = t0.
+    step : float
+        (until - t0) / steps.
+
+    Raises
+    ------
+    ValueError
+        If the times cannot be told apart in float64.
+
+    Examples
+    --------
+    >>> time_grid(0.0, 1.0, 0.3)
+    (4, 0.25)
+    """
+    if until == t0:
+        return 0, dt
+    resolution = float(np.spacing(max(abs(t0), abs(until))))
+    if dt <= 4.0 * resolution:
+        raise ValueError(
+            f"dt is {dt}, too small for times between {t0} and {until}, which float64 resolves to "
+            f"{resolution:.1e}. Take a larger dt."
+        )
+    steps = max(1, math.ceil((until - t0) / dt * (1.0 - _ROUNDING)))
+    return steps, (until - t0) / steps
+
+
+def is_step_of(step: float, t0: float, until: float, dt: float) -> bool:
+    """Return whether ``dt`` is a grid's step, or the longest step that this grid was made for.
+
+    Parameters
+    ----------
+    step : float
+        The step of the grid.
+    t0, until : float
+        The first and the last time of the grid.
+    dt : float
+        What is asked for.
+    """
+    return math.isclose(dt, step, rel_tol=_ROUNDING) or time_grid(t0, until, dt)[1] == step
+
+
+def last_step_of(step: float, t0: float, until: float, done: int) -> int:
+    """Return how many steps of a resumed run's length lead from t0 to another last time.
+
+    Parameters
+    ----------
+    step : float
+        The step of the checkpoint.
+    t0, until : float
+        The first time, and the last one now.
+    done : int
+        The step that the checkpoint is of.
+
+    Raises
+    ------
+    ValueError
+        If no whole number of steps leads there, or fewer than are done.
+    """
+    ratio = (until - t0) / step
+    steps = round(ratio)
+    if abs(ratio - steps) > 10.0 * _ROUNDING * max(1.0, ratio):
+        below = t0 + math.floor(ratio) * step
+        raise ValueError(
+            f"until is {until}, which no whole number of the checkpoint's steps (dt = {step}) "
+            f"reaches from t0 = {t0}; the nearest times are {below} and {below + step}."
+        )
+    if steps < done:
+        raise ValueError(
+            f"until is {until}, before the checkpoint's time {t0 + done * step}; "
+            "expected that or a later one."
+        )
+    return steps

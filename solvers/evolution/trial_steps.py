@@ -1,0 +1,92 @@
+"""The state of a run, and the steps that are tried from it before they are taken."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+
+from ..krylov.result import KrylovResult
+from ..products import Vector, norm
+from ..steppers.embedded import EmbeddedStepper
+from ..steppers.stepper import Stepper
+from .step_control import Step
+
+__all__ = ["TrialSteps"]
+
+
+class TrialSteps:
+    """A state, and a method that computes the end of a step from it.
+
+    An `EmbeddedStepper` writes the end beside the state, which it becomes by `accept`. The other
+    methods advance the state in place, so that each step of theirs is taken.
+
+    Parameters
+    ----------
+    stepper : Stepper
+        The method.
+    u : ndarray, shape (N,)
+        The first state, overwritten by the steps.
+    estimates : bool
+        Whether the error of each step is to be estimated, if the method can.
+
+    Attributes
+    ----------
+    u : ndarray, shape (N,)
+        The state at the beginning of a step that is tried.
+    end : ndarray, shape (N,)
+        That at its end; ``u`` itself where the method steps in place.
+    in_place : bool
+        Whether it does.
+    """
+
+    def __init__(self, stepper: Stepper, u: Vector, *, estimates: bool) -> None:
+        self._stepper = stepper
+        self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
+        self.in_place = self._embedded is None
+        self.u, self.end = u, u
+        if self._embedded is not None:
+            self._embedded.estimates = estimates
+            self.end = np.empty_like(u)
+
+    def attempt(self, step: Step) -> tuple[float, KrylovResult | None]:
+        """Compute the end of a step.
+
+        Parameters
+        ----------
+        step : Step
+            Which one.
+
+        Returns
+        -------
+        size : float
+            ‖end‖₂; NaN if it is not finite, or there is none.
+        failed : KrylovResult or None
+            The linear solve that failed, if one did.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._embedded is None:
+                failed = self._stepper.step(self.u, step.t, step.t_next)
+            else:
+                failed = self._embedded.attempt(self.u, step.t, step.t_next, step.dt, self.end)
+            return (_finite_norm(self.end) if failed is None else math.nan), failed
+
+    @property
+    def error(self) -> Vector | None:
+        """The estimated error of the step that was tried, None where the method has no estimate."""
+        return None if self._embedded is None else self._embedded.error
+
+    def accept(self) -> None:
+        """Make the end of the step that was tried the state."""
+        if self._embedded is not None:
+            np.copyto(self.u, self.end)
+            self._embedded.accept()
+
+
+def _finite_norm(u: Vector) -> float:
+    """Return ‖u‖₂, by one pass where the squares do not overflow; NaN if u is not finite."""
+    square = float(np.vdot(u, u).real)
+    if math.isfinite(square):
+        return math.sqrt(square)
+    return min(norm(u), sys.float_info.max) if bool(np.isfinite(u).all()) else math.nan
