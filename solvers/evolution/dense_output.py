@@ -11,9 +11,9 @@ from ..protocols import TimeProblem
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.stepper import Stepper
 
-# Largest ‖dt · slope - change‖ / ‖u‖ of a step whose interpolant is used: a larger one belongs to
-# a fast transient. A start from zero under a source t^p reaches p - 1.
-_MAX_SLOPE_RATIO = 8.0
+# a slope that leads further than this many times the size of the states is not resolved by dt; one
+# that is, from a state 0 under a source t^p, leads up to p times as far as the step gets
+_MAX_REACH = 8.0
 
 
 class StepInterpolant:
@@ -100,7 +100,5 @@ class StepInterpolant:
             np.copyto(self._slopes[1], known)
         dt, way = self._t_next - self._t, self._end - self._begin
         size = max(norm(self._begin), norm(self._end))
-        self._resolved = all(
-            norm(dt * slope - way) <= _MAX_SLOPE_RATIO * size for slope in self._slopes
-        )
+        self._resolved = all(norm(dt * slope - way) <= _MAX_REACH * size for slope in self._slopes)
         self._sloped = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-_MAX_RECORDS = 200  # evenly spaced ones; events come on top
+_MAX_STEPS = 200  # steps recorded of a run; twice as many where it does not know their number
 
 
 class History:
@@ -22,10 +22,10 @@ class History:
 
     def __init__(self, steps: int | None, carried: list[dict[str, Any]]) -> None:
         self.records = list(carried)
-        while len(self.records) > _MAX_RECORDS:
+        while len(self.records) > _MAX_STEPS:
             del self.records[::2]
         self._open = steps is None
-        self._stride = max(1, math.ceil((steps or 0) / _MAX_RECORDS))
+        self._stride = max(1, math.ceil((steps or 0) / _MAX_STEPS))
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""
@@ -49,6 +49,6 @@ class History:
         """
         record = {"event": event, "step": step, "t": t, "seconds": round(seconds, 6), **more}
         self.records.append(record)
-        if self._open and len(self.records) > 2 * _MAX_RECORDS:
+        if self._open and len(self.records) > 2 * _MAX_STEPS:
             del self.records[::2]
             self._stride *= 2

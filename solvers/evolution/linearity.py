@@ -23,17 +23,15 @@ __all__ = ["is_imex", "is_linear", "product_at", "refuse_nonlinear"]
 
 Function: TypeAlias = Callable[[Vector, Vector], object]  # of (u, out)
 
-_SEED = 0
-_RADIAL_SHIFT = 0.7  # test of linearity: u is changed by this share of itself
-_ITERATIVE_ERROR = 1e-6  # relative error of f(u) allowed for functions that iterate
-# The same where only a function is compared: A u of projected data is large beside the rest.
-_FUNCTION_ERROR = 1e-7
-# Error relative to ‖A‖ ‖v‖ of an operator made of difference quotients.
-_DIFFERENCE_ERROR = 1e-7
-
-
-# what is_linear allows, relative to ‖A v‖, for each type code of the state
+# is_linear: ‖f(u + v) - f(u) - A v‖ relative to ‖A v‖, for each type code of the state
 _TOLERANCE = {"f": 1e-3, "F": 1e-3, "d": 1e-6, "D": 1e-6}
+
+# refuse_nonlinear: which v it tries, and errors of f and A that are no sign of another f
+_SEED = 0  # of the random v
+_RADIAL_SHIFT = 0.7  # the v along u, beside u
+_ITERATED = 1e-6  # relative to ‖f(u)‖, of functions and operators that solve by iteration
+_EVALUATED = 1e-7  # the same where A is exact: A u of projected data is large beside the rest
+_DIFFERENCED = 1e-7  # relative to ‖A‖ ‖v‖, of operators that are quotients of differences
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def _largest_difference(
     size = norm(before)
     if not math.isfinite(size):
         return 0.0  # the run tells of that
-    inexact, rounded = (_FUNCTION_ERROR, 0.0) if is_exact else (_ITERATIVE_ERROR, _DIFFERENCE_ERROR)
+    inexact, rounded = (_EVALUATED, 0.0) if is_exact else (_ITERATED, _DIFFERENCED)
     rate = 0.0
     for is_random in (True, False):
         if is_random:

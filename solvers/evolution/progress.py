@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
-_PROGRESS_LINES = 10  # over a whole run
-_MAX_SAMPLES = 256  # steps whose times are kept for the speed; chosen by hand
+_LINES = 10  # printed over a run where standard error is no terminal
+_MAX_MARKS = 256  # steps whose times are kept, to tell the speed of the latter half
 
 
 class Progress(Protocol):
@@ -77,7 +77,7 @@ class RemainingTime:
             return
         self._marked.append(step)
         self._times.append(self._now)
-        if len(self._marked) > _MAX_SAMPLES:
+        if len(self._marked) > _MAX_MARKS:
             del self._marked[1::2], self._times[1::2]
             self._spacing *= 2
 
@@ -153,7 +153,7 @@ class ProgressBar:
     ) -> None:
         from tqdm import tqdm  # only where a bar is shown
 
-        remaining = self._remaining = RemainingTime(first, steps, clock)
+        remaining = self._time = RemainingTime(first, steps, clock)
 
         class Bar(tqdm):  # type: ignore[misc]
             """A bar whose speed, and so the time left, is that of `RemainingTime`."""
@@ -174,7 +174,7 @@ class ProgressBar:
 
     def update(self, step: int, t: float) -> None:
         """Show that ``step`` is done, at time t."""
-        self._remaining.update(step)
+        self._time.update(step)
         self._bar.set_postfix_str(f"t = {t:.6g}", refresh=False)
         self._bar.update(step - self._step)
         self._step = step
@@ -197,7 +197,7 @@ class ProgressLines:
         self._first, self._steps = first, steps
         self._shown = 0
         self._stream: Any = _Stream()
-        self._remaining = RemainingTime(first, steps, clock)
+        self._time = RemainingTime(first, steps, clock)
 
     def __enter__(self) -> ProgressLines:
         return self
@@ -207,15 +207,14 @@ class ProgressLines:
 
     def update(self, step: int, t: float) -> None:
         """Show a line whenever another tenth of the run is done."""
-        self._remaining.update(step)
-        tenth = _PROGRESS_LINES * (step - self._first) // max(self._steps - self._first, 1)
+        self._time.update(step)
+        tenth = _LINES * (step - self._first) // max(self._steps - self._first, 1)
         if tenth == self._shown:
             return
         self._shown = tenth
         print(
             f"step {step}/{self._steps}  t = {t:.6g}  {100 * step // self._steps} %  "
-            f"elapsed {_clock(self._remaining.elapsed)}  "
-            f"left {_clock(self._remaining.left or 0.0)}",
+            f"elapsed {_clock(self._time.elapsed)}  left {_clock(self._time.left or 0.0)}",
             file=self._stream,
             flush=True,
         )

@@ -31,7 +31,7 @@ _MIN_STEPS = 4
 _MAX_BASIS = 2 << 30  # bytes of the Krylov vectors; beyond, fewer steps are taken
 _SEED = 4988497
 _KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()  # the oldest goes first
-_MAX_KNOWN = 64  # matrices of 20 x 20
+_MAX_KNOWN = 64  # matrices of 20 x 20 that are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ def arnoldi(
             count = j + 1
             break
         new *= 1.0 / below
-    result = _seen(matrix[:count, :count], math.sqrt(eps), is_whole=count == size)
+    result = _from_hessenberg(matrix[:count, :count], math.sqrt(eps), is_whole=count == size)
     if key is not None:
         _KNOWN[name] = result
         while len(_KNOWN) > _MAX_KNOWN:
@@ -153,7 +153,8 @@ def arnoldi(
     return result
 
 
-def _seen(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
+def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
+    """Return what H (m, m) tells; ``is_whole`` where it is all of A in another basis."""
     size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
     symmetric = 0.5 * (matrix + matrix.conj().T)
     self_adjoint = bool(np.linalg.norm(matrix - symmetric) <= rounding * size)
