@@ -187,6 +187,31 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
     return lambda x, out: _put(product(x), out)
 
 
+def adjoint_product(operator: Any, like: Vector) -> Product | None:
+    """Return ``product(x, out)`` of A^H, or None where the operator offers no such product.
+
+    Parameters
+    ----------
+    operator : object
+        One that `as_product` takes: the adjoint of arrays, sparse arrays and operators of this
+        package is known, that of other objects is their ``rmatvec``.
+    like : ndarray, shape (N,)
+        A vector such as x.
+    """
+    try:
+        if is_sparse(operator) or isinstance(operator, array_module(like).ndarray):
+            return as_product(operator.conj().T, "the adjoint", like)
+        if isinstance(operator, Operator):
+            return as_product(operator.H, "the adjoint", like)
+        rmatvec = getattr(operator, "rmatvec", None)
+        if not callable(rmatvec):
+            return None
+        rmatvec(like)  # SciPy's LinearOperator has one that says it has none
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+    return lambda x, out: np.copyto(out, rmatvec(x), casting="same_kind")
+
+
 def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector] | None:
     """Return ``matvec`` of an operator whose arrays it pays to read where they are.
 

@@ -74,9 +74,18 @@ def plan_run(
 
     Parameters
     ----------
-    problem, until, method, dt, resume, rtol, atol, solver, preconditioner, at, events, watch, \
-callback, checkpoint, checkpoint_every, allow_unstable
-        Those of `evolve`.
+    problem : TimeProblem
+        What is solved.
+    until, method, dt, resume, rtol, atol : object
+        What is integrated; this and the following are those of `evolve`.
+    solver, preconditioner : object
+        What systems are solved with.
+    at, events, watch, callback : object
+        What is looked at on the way.
+    checkpoint, checkpoint_every : object
+        Where checkpoints go, and how often.
+    allow_unstable : bool
+        Not to try the step of an explicit method before the run.
 
     Returns
     -------

@@ -12,14 +12,12 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module, is_sparse, to_host
-from batchkron.operators import Operator
+from batchkron.arrays import array_module, to_host
 
-from ..products import Product, Vector, as_product, norm
+from ..products import Product, Vector, adjoint_product, as_product, norm
 
 __all__ = [
     "KrylovMatrix",
-    "adjoint_product",
     "arnoldi",
     "krylov_matrix",
     "numerical_abscissa",
@@ -168,31 +166,6 @@ def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> K
         size=size,
         exact=is_whole or self_adjoint or is_normal,
     )
-
-
-def adjoint_product(operator: Any, like: Vector) -> Product | None:
-    """Return ``product(x, out)`` of A^H, or None where the operator offers no such product.
-
-    Parameters
-    ----------
-    operator : object
-        One that `as_product` takes: the adjoint of arrays, sparse arrays and operators of this
-        package is known, that of other objects is their ``rmatvec``.
-    like : ndarray, shape (N,)
-        A vector such as x.
-    """
-    try:
-        if is_sparse(operator) or isinstance(operator, array_module(like).ndarray):
-            return as_product(operator.conj().T, "the adjoint", like)
-        if isinstance(operator, Operator):
-            return as_product(operator.H, "the adjoint", like)
-        rmatvec = getattr(operator, "rmatvec", None)
-        if not callable(rmatvec):
-            return None
-        rmatvec(like)  # SciPy's LinearOperator has one that says it has none
-    except (NotImplementedError, TypeError, ValueError):
-        return None
-    return lambda x, out: np.copyto(out, rmatvec(x), casting="same_kind")
 
 
 def numerical_abscissa(operator: Any, start: Vector) -> float:
