@@ -51,9 +51,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def rng(request):
-    """A generator seeded by the test's name, or by BATCHKRON_TEST_SEED."""
+    """A generator seeded by the test's name, wherever its file is, and by BATCHKRON_TEST_SEED."""
     seed = int(os.environ.get("BATCHKRON_TEST_SEED", "0"))
-    return np.random.default_rng([seed, *request.node.nodeid.encode()])
+    return np.random.default_rng([seed, *request.node.name.encode()])
 
 
 @pytest.fixture(params=["cpu", "reference"])

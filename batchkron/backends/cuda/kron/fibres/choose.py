@@ -1,9 +1,9 @@
 """How a Kron-Matmul of large factors is cut: tiles in shared memory, fibres multiplied in place.
 
-A group of neighbouring modes is one kernel, ``csrc/cuda/kron/fibres/kernel.cuh``: single precision on
-ordinary cores, or on matrix units where asked for, double precision on matrix units. Tiles, teams
-and fibres of a warp are those of the least estimated time (``cost``), with few bank
-conflicts (``layout``). Pure arithmetic on sizes, without any device.
+A group of neighbouring modes is one kernel, ``csrc/cuda/kron/fibres/kernel.cuh``: single precision
+on ordinary cores, or on matrix units where asked for, double precision on matrix units. Tiles,
+teams and fibres of a warp are those of the least estimated time (``cost``), with few bank conflicts
+(``layout``). Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations
