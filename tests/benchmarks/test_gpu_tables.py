@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "h200-gpu.json"
-PAGE = ROOT / "docs" / "gpu-results.md"
+PAGE = ROOT / "docs" / "results" / "gpu.md"
 COMMAND = "python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs/results/gpu.md"
 
 

@@ -38,7 +38,7 @@ def test_every_command_has_help(cli, command):
 
 
 def test_the_documentation_names_every_option_and_exit_status(pytestconfig):
-    document = (pytestconfig.rootpath / "docs" / "command-line.md").read_text()
+    document = (pytestconfig.rootpath / "docs" / "reference" / "command-line.md").read_text()
     for name in COMMANDS:
         command = main.get_command(click.Context(click.Command("x")), name)
         for parameter in command.params:

@@ -211,7 +211,7 @@ def test_spilled_registers_are_seen_in_the_machine_code():
 
 
 def test_a_kernel_that_grows_is_named():
-    before = [["kron_group", 40, 0]]
+    before = [["kron/general", 40, 0]]
     same, larger = (
         Kernel("cuda/kron/general.cuh", "f", 48, 0),
         Kernel("cuda/kron/general.cuh", "f", 49, 8),

@@ -46,7 +46,7 @@ def kernel_of(shape, knobs=None, capability="90"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "most"), [("90", len(SHAPES)), ("80", 3)])
+@pytest.mark.parametrize(("capability", "maximum"), [("90", len(SHAPES)), ("80", 3)])
 def test_kernels_give_the_bits_of_the_definition(capability, maximum, tmp_path):
     found = [kernel_of(shape, capability=capability) for shape in SHAPES]
     found = [one for one in found if one is not None][:maximum]
