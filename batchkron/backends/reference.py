@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.sum_as_batch import ListedSum
+from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList

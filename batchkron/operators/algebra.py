@@ -15,7 +15,7 @@ from batchkron.backends import Backend, building_on
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
-from batchkron.operators.workspace import Workspace
+from batchkron.backends.workspace import Workspace
 from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
 
 _ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.operators.algebra import Operator
-from batchkron.operators.workspace import Workspace
+from batchkron.backends.workspace import Workspace
 from batchkron.spec.kron import Array, check_dtype
 
 

@@ -22,7 +22,7 @@ from batchkron.backends.protocol import (
     SumPlan,
     SweepPlan,
 )
-from batchkron.backends.sum_as_batch import ListedSum
+from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList, SweepPart

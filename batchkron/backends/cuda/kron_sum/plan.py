@@ -27,7 +27,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
-from batchkron.backends.sum_as_batch import ListedSum
+from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import Array
 
