@@ -78,6 +78,7 @@ def threads():
 @pytest.fixture
 def no_cupy(monkeypatch):
     """Makes CuPy one that cannot be imported, as where it is not installed."""
+    bk.backends._cuda.cache_clear()
     monkeypatch.setitem(sys.modules, "cupy", None)
     for name in ("backend", "runtime.device"):  # the latter imports CuPy, the former needs it
         monkeypatch.delitem(sys.modules, f"batchkron.backends.cuda.{name}", raising=False)

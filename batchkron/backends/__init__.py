@@ -6,33 +6,37 @@ import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, cast
+from functools import cache
+from typing import Any
 
 import numpy as np
 
-from batchkron.backends import reference
-from batchkron.backends.cpu import backend as cpu
+from batchkron.backends.cpu.backend import CpuBackend
 from batchkron.backends.cpu.environment import (
     checked_instruction_set,
     checked_num_threads,
     choose_num_threads,
 )
 from batchkron.backends.cuda.tuning.tuning import Tuning, tuned_plans, tuning_for
+from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     Backend,
     BatchPlan,
     KronPlan,
-    KronProduct,
     KrylovBackend,
+    Product,
     SumPlan,
+    own_apply,
 )
+from batchkron.backends.reference import ReferenceBackend
 
 __all__ = [
     "Backend",
     "BatchPlan",
+    "HostBackend",
     "KronPlan",
-    "KronProduct",
     "KrylovBackend",
+    "Product",
     "SumPlan",
     "Tuning",
     "backend",
@@ -40,26 +44,45 @@ __all__ = [
     "backend_on",
     "building_on",
     "get_num_threads",
+    "host_backend",
     "instruction_set",
     "krylov_backend",
+    "own_apply",
     "set_num_threads",
     "tuned_plans",
     "tuning_for",
     "using",
 ]
 
-_BACKENDS: dict[str, Backend] = {cpu.name: cpu, reference.name: reference}
-_chosen: ContextVar[Backend] = ContextVar("backend", default=_BACKENDS["cpu"])
+_CPU = CpuBackend()
+_HOSTS: dict[str, HostBackend] = {_CPU.name: _CPU, ReferenceBackend.name: ReferenceBackend()}
+_host: ContextVar[HostBackend] = ContextVar("host", default=_CPU)  # what `using` names
+_chosen: ContextVar[Backend] = ContextVar("backend", default=_CPU)  # or what is built on
 
 
 def backend() -> Backend:
-    """Return the backend for arrays on the CPU: the compiled one, or what `using` names."""
+    """Return the backend that operators are built on.
+
+    The compiled one, or what `using` or `building_on` names.
+    """
     return _chosen.get()
+
+
+def host_backend() -> HostBackend:
+    """Return the backend for arrays on the CPU: the compiled one, or what `using` names."""
+    return _host.get()
+
+
+@cache
+def _cuda() -> Any:
+    """Return the backend of CUDA devices, imported when it is first asked for."""
+    return importlib.import_module("batchkron.backends.cuda.backend").CUDA
 
 
 def backend_for(module: Any) -> Backend:
     """Return the backend for arrays of NumPy (see `backend`) or CuPy."""
-    return backend() if module is np else backend_on("cuda")
+    chosen: Backend = _chosen.get() if module is np else _cuda()
+    return chosen
 
 
 def krylov_backend(module: Any) -> KrylovBackend:
@@ -67,9 +90,8 @@ def krylov_backend(module: Any) -> KrylovBackend:
 
     They have no counterpart in the reference backend.
     """
-    if module is np:
-        return cpu
-    return cast(KrylovBackend, importlib.import_module("batchkron.backends.cuda.backend"))
+    chosen: KrylovBackend = _CPU if module is np else _cuda()
+    return chosen
 
 
 def backend_on(device: str) -> Backend:
@@ -83,9 +105,10 @@ def backend_on(device: str) -> Backend:
         If CuPy is not installed; the text says what to install.
     """
     if device == "cpu":
-        return _BACKENDS["cpu"]
+        return _CPU
     if device == "cuda":
-        return cast(Backend, importlib.import_module("batchkron.backends.cuda.backend"))
+        chosen: Backend = _cuda()
+        return chosen
     raise ValueError(f"device is {device!r}; expected 'cpu' or 'cuda'")
 
 
@@ -120,10 +143,14 @@ def using(name: str) -> Iterator[None]:
     ...     bk.gekmm([np.eye(2), np.ones((2, 2))], np.arange(4.0))
     array([1., 1., 5., 5.])
     """
-    if name not in _BACKENDS:
-        raise ValueError(f"backend {name!r} is unknown; expected one of {', '.join(_BACKENDS)}")
-    with building_on(_BACKENDS[name]):
-        yield
+    if name not in _HOSTS:
+        raise ValueError(f"backend {name!r} is unknown; expected one of {', '.join(_HOSTS)}")
+    token = _host.set(_HOSTS[name])
+    try:
+        with building_on(_HOSTS[name]):
+            yield
+    finally:
+        _host.reset(token)
 
 
 def set_num_threads(count: int) -> None:

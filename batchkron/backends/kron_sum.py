@@ -1,12 +1,62 @@
-"""Kronecker sums for many systems by the kernels of batch lists."""
+"""Kronecker sums by what a backend has for products: mode by mode, or as a batch list."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from batchkron.backends.protocol import BatchPlan
+from batchkron.backends.protocol import Backend, BatchPlan, Product
 from batchkron.spec.batch import one_sum_spec
 from batchkron.spec.kron import Array, BatchSpec
+
+
+class SumOfModes:
+    """y = alpha (A_1 ⊕ … ⊕ A_d) x: a product along each mode, one after another.
+
+    Parameters
+    ----------
+    backend : Backend
+        Makes the products.
+    factors : sequence of ndarray, each (n_k, n_k)
+        Of one dtype.
+    """
+
+    def __init__(self, backend: Backend, factors: Sequence[Array]) -> None:
+        self._backend = backend
+        sizes = [factor.shape[-1] for factor in factors]
+        modes = range(len(sizes))
+        self._around = [(math.prod(sizes[:k]), math.prod(sizes[k + 1 :])) for k in modes]
+        self._products = [backend.kron_product([factor]) for factor in factors]
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Copy new factors of the same shapes."""
+        self._products = [
+            self._backend.with_factors(product, [factor])
+            for product, factor in zip(self._products, factors, strict=True)
+        ]
+
+    def _axes(self, outer: int, inner: int) -> list[tuple[Product, int, int]]:
+        """Return the product along each mode, and the sizes before and behind it."""
+        return [
+            (product, outer * before, inner * behind)
+            for product, (before, behind) in zip(self._products, self._around, strict=True)
+        ]
+
+    def reserve(self, outer: int, inner: int) -> None:
+        """Allocate on a device what `run` will need."""
+        for axis in self._axes(outer, inner):
+            self._backend.reserve(*axis)
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
+        axes = self._axes(outer, inner)
+        for axis in axes:
+            self._backend.reserve(*axis)  # all of them before anything is written
+        for product, before, behind in axes:
+            product.run(x, y, before, behind, alpha, accumulate)
+            accumulate = True
 
 
 class ListedSum:

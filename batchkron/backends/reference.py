@@ -1,21 +1,17 @@
-"""The reference backend: NumPy, obvious, any shape. Every other backend is tested against it."""
+"""The reference backend, in NumPy: what every backend computes, and is tested against."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from batchkron.backends.kron_sum import ListedSum
+from batchkron.backends.host import HostBackend
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
-
-name = "reference"
-array_module = np
 
 
 def multiply_modes(factors: Sequence[Array], x: Array) -> Array:
@@ -66,10 +62,6 @@ class KronProduct:
         blocks = x.reshape(outer, size, inner)
         result = (alpha * multiply_modes(self.factors, blocks)).reshape(y.shape)
         y[...] = y + result if accumulate else result
-
-    def apply(self, x: object, out: object) -> bool:
-        """Leave every call to `run`."""
-        return False
 
 
 @dataclass(slots=True)
@@ -170,103 +162,55 @@ class SweepPlan:
                 np.add.at(target.reshape(shape), nodes, products)
 
 
-def kron_plan(spec: KronSpec) -> KronPlan:
-    """Return the plan of a multiply by one Kronecker product."""
-    return KronPlan(spec)
+class ReferenceBackend(HostBackend):
+    """Every product one after another, any shape, in full precision."""
 
+    name = "reference"
 
-def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
-    """Return a product with these factors, in full precision."""
-    return KronProduct([factor.copy() for factor in factors])
+    def kron_plan(self, spec: KronSpec) -> KronPlan:
+        """Return the plan of a multiply by one Kronecker product."""
+        return KronPlan(spec)
 
+    def kron_product(
+        self, factors: Sequence[Array], precision: Precision | None = None
+    ) -> KronProduct:
+        """Return a product with these factors."""
+        return KronProduct([factor.copy() for factor in factors])
 
-def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
-    """Return a product with new factors of the same shapes."""
-    return kron_product(factors)
+    def batch_plan(self, spec: BatchSpec) -> BatchPlan:
+        """Return the plan of a batch list."""
+        return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
 
+    def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
+        """Return the plan of a segmented mode multiply."""
+        return SegmentedPlan(spec, spec.matrices.copy())
 
-def current_device() -> str:
-    """Return where operators are."""
-    return "cpu"
+    def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+        """Return the plan of a list of sweeps."""
+        return SweepPlan(sweeps, [array.copy() for array in matrices])
 
+    def write_kron(self, factors: Sequence[Array], out: Array) -> None:
+        """Write the explicit Kronecker product of matrices of one dtype to ``out``."""
+        product = factors[0]
+        for factor in factors[1:]:
+            rows, columns = product.shape[0] * factor.shape[0], product.shape[1] * factor.shape[1]
+            product = np.einsum("ij,kl->ikjl", product, factor).reshape(rows, columns)
+        out[...] = product
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an uninitialised array."""
-    return np.empty(shape, dtype)
+    def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+        """Write Σ factors[k] vectors[k] to ``out``."""
+        total = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
+        out[...] = total
 
-
-def batch_plan(spec: BatchSpec) -> BatchPlan:
-    """Return the plan of a batch list."""
-    return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
-
-
-def kron_sum(factors: Sequence[Array]) -> None:
-    """Return nothing: a sum is the products of its modes."""
-
-
-def sum_plan(factors: Sequence[Array]) -> ListedSum:
-    """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
-    return ListedSum(batch_plan, factors)
-
-
-def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the arrays themselves."""
-    return tuple(arrays)
-
-
-def reserve(plan: object, outer: int, inner: int) -> None:
-    """Do nothing: memory belongs to the calling thread."""
-
-
-def diagonal_product(entries: Array) -> None:
-    """Return nothing: NumPy multiplies elements."""
-
-
-def workspace() -> None:
-    """Return nothing: operators use memory of the calling thread."""
-
-
-def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
-    """Return the plan of a segmented mode multiply."""
-    return SegmentedPlan(spec, spec.matrices.copy())
-
-
-def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
-    """Return the plan of a list of sweeps."""
-    return SweepPlan(sweeps, [array.copy() for array in matrices])
-
-
-def kron(factors: Sequence[Array], out: Array) -> None:
-    """Write the explicit Kronecker product of matrices of one dtype to ``out``."""
-    product = factors[0]
-    for factor in factors[1:]:
-        rows, columns = product.shape[0] * factor.shape[0], product.shape[1] * factor.shape[1]
-        product = np.einsum("ij,kl->ikjl", product, factor).reshape(rows, columns)
-    out[...] = product
-
-
-def fast_kron() -> None:
-    """Products of plain matrices have no way of their own on the CPU."""
-
-
-def check_capture(factors: object, out: object, dtype: object) -> None:
-    """On the CPU nothing is captured."""
-
-
-def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
-    """Write Σ factors[k] vectors[k] to ``out``."""
-    total = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
-    out[...] = total
-
-
-def batched_gemm(
-    a: Array,
-    b: Array,
-    c: Array,
-    alpha: complex,
-    transpose_b: bool,
-    ids: tuple[Array, Array, Array],
-) -> None:
-    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
-    for i, j, k in zip(*ids, strict=True):
-        c[k] += alpha * (a[i] @ (b[j].T if transpose_b else b[j]))
+    def batched_gemm(
+        self,
+        a: Array,
+        b: Array,
+        c: Array,
+        alpha: complex,
+        transpose_b: bool,
+        ids: tuple[Array, Array, Array],
+    ) -> None:
+        """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
+        for i, j, k in zip(*ids, strict=True):
+            c[k] += alpha * (a[i] @ (b[j].T if transpose_b else b[j]))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,8 @@ from batchkron.spec.kron import (
     as_flag,
     as_scalar,
     check_output,
-    compute_dtype,
-    factor_list,
     is_finite,
     kron_call,
-    ready,
     times,
 )
 
@@ -256,33 +252,8 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     array([[1., 0., 2., 0.],
            [0., 1., 0., 2.]])
     """
-    given = factors[0] if _is_sequence_of_matrices(factors) else factors
-    module = array_module(*given)  # type: ignore[misc]
-    plain = _fast_kron(module)
-    if plain is not None:
-        product = plain(given, out)
-        if product is not None:
-            return product
-    chosen = backend_for(module)
-    matrices = factor_list(given, matrices=True, module=module)  # type: ignore[arg-type]
-    dtype = compute_dtype(*matrices)
-    rows = columns = 1
-    for matrix in matrices:
-        rows, columns = rows * matrix.shape[0], columns * matrix.shape[1]
-    if out is not None:
-        check_output(out, (rows, columns), dtype, matrices)
-    chosen.check_capture(matrices, out, dtype)
-    target = chosen.empty((rows, columns), dtype) if out is None or not is_plain(out) else out
-    chosen.kron([ready(matrix, dtype) for matrix in matrices], target)
-    if out is not None and target is not out:
-        out[...] = target
-    return target if out is None else out
-
-
-@cache
-def _fast_kron(module: Any) -> Callable[[Any, Any], Array | None] | None:
-    """Return a device's own way of products that need no check: None is returned for others."""
-    return backend_for(module).fast_kron()
+    given: Any = factors[0] if _is_sequence_of_matrices(factors) else factors
+    return backend_for(array_module(*given)).kron(given, out)
 
 
 def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:

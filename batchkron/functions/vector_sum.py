@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array, is_plain, on_host_layout
-from batchkron.backends import backend
+from batchkron.backends import host_backend
 from batchkron.spec.kron import Array, as_scalar, check_output, check_writeable, overlap
 
 __all__ = ["linear_combination"]
@@ -60,7 +60,7 @@ def linear_combination(
     if _is_compiled(out) and all(map(is_plain, given)):
         real = [vector.reshape(-1).view(vector.real.dtype) for vector in given]
         target = out.reshape(-1).view(out.real.dtype)
-        backend().sum_vectors(scales, real, target)  # refuses an output that overlaps a vector
+        host_backend().sum_vectors(scales, real, target)  # refuses an output that overlaps a vector
     else:
         check_writeable(out, "out")
         _by_passes(scales, given, out, scratch)

@@ -15,7 +15,6 @@ from batchkron.backends import Backend, building_on
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
-from batchkron.backends.workspace import Workspace
 from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
 
 _ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines
@@ -154,7 +153,7 @@ class Identity(Operator):
         if size < 0:
             raise ValueError(f"size is {size}; expected 0 or more")
         super().__init__((int(size), int(size)), check_dtype(dtype))
-        self._workspace = self._backend.workspace() or Workspace()
+        self._workspace = self._backend.workspace()
 
     def _recipe(self) -> tuple[Any, ...]:
         return Identity, (self.shape[0], self.dtype)
@@ -325,7 +324,7 @@ class ComposedOperator(Operator):
         shape = (links[0].shape[0], links[-1].shape[1])
         super().__init__(shape, dtype, common_batch_shape(links), common_backend(links))
         self._place = links[0]._place
-        self._workspace = self._backend.workspace() or Workspace()
+        self._workspace = self._backend.workspace()
 
     @classmethod
     def _of(cls, links: Sequence[Operator]) -> ComposedOperator:
@@ -353,7 +352,8 @@ class ComposedOperator(Operator):
         size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
         line = _ALIGNMENT // self.dtype.itemsize
         size = -(-size // line) * line
-        return self._workspace.array(2 * size, self.dtype).reshape(2, size)
+        memory: Array = self._workspace.array(2 * size, self.dtype)
+        return memory.reshape(2, size)
 
     def _reserve(self, outer: int, inner: int) -> None:
         self._buffers(outer, inner)

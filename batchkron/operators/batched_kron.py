@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend, backend_for, building_on, tuned_plans, tuning_for
+from batchkron.backends import (
+    backend,
+    backend_for,
+    building_on,
+    own_apply,
+    tuned_plans,
+    tuning_for,
+)
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
@@ -134,7 +141,7 @@ class BatchedKron(BlockOperator):
         rows, columns = spec.num_outputs * spec.output_size, spec.num_inputs * spec.input_size
         super().__init__((rows, columns), spec.dtype, spec.batch_shape)
         if not spec.batch_shape:
-            self._apply_fast = getattr(self._plan, "apply", None)  # plans on a device have it
+            self._apply_fast = own_apply(self._plan)
 
     def _recipe(self) -> tuple[Any, ...]:
         return BatchedKron._from_spec, (self._spec, self._tune, self._terms)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
+from batchkron.backends import own_apply
 from batchkron.operators.algebra import Operator
-from batchkron.backends.workspace import Workspace
 from batchkron.spec.kron import Array, check_dtype
 
 
@@ -50,10 +50,8 @@ class Diagonal(Operator):
         super().__init__((size, size), dtype, given.shape[:-1])
         copied = np.array(given, dtype, order="C")
         (self._entries,) = self._backend.place([copied])
-        self._workspace = self._backend.workspace() or Workspace()
         self._product = self._backend.diagonal_product(self._entries)
-        if self._product is not None:
-            self._apply_fast = self._product.apply
+        self._apply_fast = own_apply(self._product)
 
     def _recipe(self) -> tuple[Any, ...]:
         return Diagonal, (to_host(self._entries, "entries"),)
@@ -61,21 +59,7 @@ class Diagonal(Operator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        if self._product is not None:
-            self._product.run(x, y, outer, inner, alpha, accumulate)
-            return
-        if x.size == 0:
-            return
-        shape = (-1, *self._entries.shape, inner)
-        source, target = x.reshape(shape), y.reshape(shape)
-        result = target
-        if accumulate:
-            result = self._workspace.array(x.size, self.dtype).reshape(shape)
-        np.multiply(source, self._entries[..., None], out=result)
-        if alpha != 1:
-            result *= alpha
-        if accumulate:
-            target += result
+        self._product.run(x, y, outer, inner, alpha, accumulate)
 
     def _build_transpose(self) -> Diagonal:
         return self

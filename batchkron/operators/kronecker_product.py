@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import BatchPlan, KronProduct, backend_for, tuned_plans, tuning_for
+from batchkron.backends import (
+    BatchPlan,
+    Product,
+    backend_for,
+    own_apply,
+    tuned_plans,
+    tuning_for,
+)
 from batchkron.functions.kron import kron
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.kronecker_terms import KroneckerTerms, product_terms
@@ -83,7 +90,7 @@ class KroneckerProduct(ValuedOperator):
         self._outputs = tuple(factor.shape[-2] for factor in self.factors)
         self._inputs = tuple(factor.shape[-1] for factor in self.factors)
         self._batch_plan: BatchPlan | None = None
-        self._product: KronProduct | None = None
+        self._product: Product | None = None
         batch_shape: tuple[int, ...] = ()
         with tuned_plans(tuning):
             if any(factor.ndim > 2 for factor in self.factors):
@@ -98,12 +105,12 @@ class KroneckerProduct(ValuedOperator):
         made = partial(type(self), precision=self.precision, tune=self._tune)
         return made, (self.factors,)
 
-    def _hold(self, product: KronProduct) -> None:
+    def _hold(self, product: Product) -> None:
         self._product = product
-        self._apply_fast = product.apply
+        self._apply_fast = own_apply(product)
 
     @property
-    def _plan(self) -> KronProduct | BatchPlan:
+    def _plan(self) -> Product:
         plan = self._batch_plan or self._product
         assert plan is not None
         return plan

@@ -32,22 +32,24 @@ def _use_managed_memory() -> None:
 
 def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
     """The kernels of an operator."""
-    from batchkron.backends.cuda import backend as cuda
+    from batchkron.backends import backend_on
     from benchmarks.gpu.data import factors_of, that_fits
 
     fitting = that_fits(shape, dtype)
     if fitting is not None:
+        cuda = backend_on("cuda")
         product = cuda.kron_product(factors_of(shape, dtype), precision)
         cuda.reserve(product, fitting.rows, 1)
 
 
 def compile_functions(shape: KronMatmul, dtype: str) -> None:
     """The kernels of functions: all factors at once, and one at a time."""
-    from batchkron.backends.cuda import backend as cuda
+    from batchkron.backends import backend_on
     from batchkron.spec.kron import KronSpec
 
     inputs, outputs = zip(*shape.factors, strict=True)
     scalar = np.dtype(dtype)
+    cuda: Any = backend_on("cuda")
     cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, scalar)).prepare()
     for mode, (p, q) in enumerate(shape.factors):
         outer = shape.rows * math.prod(inputs[:mode])

@@ -10,8 +10,7 @@ from typing import Any
 
 import cupy
 
-from batchkron.backends import Tuning, tuned_plans
-from batchkron.backends.cuda import backend as cuda
+from batchkron.backends import Tuning, backend_on, tuned_plans
 from benchmarks.gpu.cases import BatchCase, KronCase
 from benchmarks.gpu.data import factors_of, operator, that_fits
 from benchmarks.gpu.report import Cell
@@ -39,6 +38,7 @@ def build(case: KronCase | BatchCase, dtype: str) -> None:
         return
     shape = that_fits(case.shape, dtype)
     if shape is not None:
+        cuda = backend_on("cuda")
         cuda.reserve(cuda.kron_product(factors_of(shape, dtype)), shape.rows, 1)
 
 

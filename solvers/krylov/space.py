@@ -88,7 +88,7 @@ def place_of_work(module: Any) -> tuple[Hashable, object]:
 
     As long as that is held, no other place is told the same. On the CPU nothing has to be held.
     """
-    return krylov_backend(module).krylov_stream()
+    return krylov_backend(module).place_of_work()
 
 
 class KrylovSpace:

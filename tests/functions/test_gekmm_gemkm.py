@@ -7,8 +7,7 @@ import pytest
 from dense_oracle import dense_kron, poisoned, random_array, rounding_bound, sizes
 
 import batchkron as bk
-from batchkron.backends.cpu import backend as cpu
-from batchkron.backends.cpu.backend import kron_plan
+from batchkron.backends.cpu.backend import CpuBackend
 from batchkron.spec.kron import KronSpec
 
 SHAPES = [
@@ -84,7 +83,7 @@ def test_compiled_equals_reference_beyond_the_cache(rng):
 
 
 def test_rectangular_factors_go_in_the_order_of_least_work(rng):
-    plan = kron_plan(KronSpec((8, 128), (32, 64), 1, 1, np.dtype(float)))
+    plan = CpuBackend.kron_plan(KronSpec((8, 128), (32, 64), 1, 1, np.dtype(float)))
     assert plan.native.order == [1, 0]
     assert plan.native.multiply_adds == 8 * 64 * 128 + 32 * 64 * 8
 
@@ -347,4 +346,4 @@ def test_sizes_that_wrap_in_64_bits_are_refused(sizes, outer, inner):
     for inputs, outputs in ((ones, sizes), (sizes, ones)):
         spec = KronSpec(inputs, outputs, outer, inner, np.dtype(np.float64))
         with pytest.raises(OverflowError, match="a Kronecker product does not fit in 64 bits"):
-            cpu.kron_plan(spec)
+            CpuBackend.kron_plan(spec)

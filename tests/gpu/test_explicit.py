@@ -201,7 +201,7 @@ def test_what_is_remembered_is_not_planned_again(cupy, rng, monkeypatch):
         count.append(1)
         launch(*arguments)
 
-    for name in ("kron", "_learn", "_chain", "_launch"):
+    for name in ("_checked_kron", "_learn", "_chain", "_launch"):
         monkeypatch.setattr(explicit_module(), name, refuse)
     monkeypatch.setattr(Launch, "__call__", counted)
     factors[1] *= 2

@@ -13,22 +13,19 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cpu import native as _native
 from batchkron.backends.cpu.environment import check_environment
-from batchkron.backends.krylov_arguments import Stage
+from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
-    KronProduct,
+    KrylovBackend,
     KrylovPasses,
+    Product,
     SegmentedPlan,
     SumPlan,
     SweepPlan,
 )
-from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList, SweepPart
-
-name = "cpu"
-array_module = np
 
 _NativeKronPlan = (
     _native.KronPlanFloat32
@@ -60,7 +57,6 @@ _BATCH_PLANS = {
     np.dtype(np.complex64): _native.BatchPlanComplex64,
     np.dtype(np.complex128): _native.BatchPlanComplex128,
 }
-
 _SEGMENTED_PLANS = {
     np.dtype(np.float32): _native.SegmentedPlanFloat32,
     np.dtype(np.float64): _native.SegmentedPlanFloat64,
@@ -73,6 +69,7 @@ _SWEEP_PLANS = {
     np.dtype(np.complex64): _native.SweepPlanComplex64,
     np.dtype(np.complex128): _native.SweepPlanComplex128,
 }
+_KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,154 +98,166 @@ class KronPlan:
         self.native.run(factors, x, alpha, out, True)
 
 
-@lru_cache(maxsize=1024)
-def kron_plan(spec: KronSpec) -> KronPlan:
-    """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
-    check_environment()
-    native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
-    return KronPlan(native)
+class KronSum:
+    """y = alpha (A_1 ⊕ … ⊕ A_d) x, with a packed copy of the factors."""
+
+    __slots__ = ("apply", "run")
+
+    def __init__(self, factors: Sequence[Array]) -> None:
+        self.set_factors(factors)
+
+    def set_factors(self, factors: Sequence[Array]) -> None:
+        """Copy new factors of the same shapes."""
+        native = _KRON_SUMS[factors[0].dtype](factors)
+        self.run, self.apply = native.run, native.apply
 
 
-def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
-    """Return a product that holds its own packed copy of the factors, in full precision."""
-    check_environment()
-    return _KRON_PRODUCTS[factors[0].dtype](factors)
+class CpuBackend(HostBackend, KrylovBackend):
+    """The compiled kernels, which check the environment before the first of them is made."""
 
+    name = "cpu"
 
-def with_factors(product: object, factors: Sequence[Array]) -> KronProduct:
-    """Return a product with new factors of the same shapes."""
-    return kron_product(factors)
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def kron_plan(spec: KronSpec) -> KronPlan:
+        """Return the plan of a multiply by one Kronecker product, shared by equal specs."""
+        check_environment()
+        native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
+        return KronPlan(native)
 
+    def kron_product(self, factors: Sequence[Array], precision: Precision | None = None) -> Product:
+        """Return a product that holds its own packed copy of the factors, in full precision."""
+        check_environment()
+        return _KRON_PRODUCTS[factors[0].dtype](factors)
 
-def kron_sum(factors: Sequence[Array]) -> KronProduct:
-    """Return the product with a Kronecker sum, which holds its own packed copy of the factors."""
-    check_environment()
-    return _KRON_SUMS[factors[0].dtype](factors)
+    def batch_plan(self, spec: BatchSpec) -> BatchPlan:
+        """Return the plan of a batch list; it holds its own copy of the pools."""
+        check_environment()
+        return _BATCH_PLANS[spec.dtype](
+            spec.pools,
+            spec.factor_ids,
+            spec.inputs,
+            spec.outputs,
+            spec.weights,
+            spec.systems,
+            spec.num_inputs,
+            spec.num_outputs,
+            [flags.tolist() for flags in spec.identity],
+            spec.accumulation == "atomic",
+        )
 
+    def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
+        """Return the product with a Kronecker sum, or with those of many systems."""
+        if any(factor.ndim > 2 for factor in factors):
+            return super().sum_plan(factors)
+        check_environment()
+        return KronSum(factors)
 
-def current_device() -> str:
-    """Return where operators are."""
-    return "cpu"
+    def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
+        """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
+        check_environment()
+        return _SEGMENTED_PLANS[spec.dtype](
+            spec.matrices,
+            spec.before,
+            spec.behind,
+            spec.num_inputs,
+            spec.starts,
+            spec.factor_ids,
+            spec.children,
+        )
 
+    def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
+        """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
+        check_environment()
+        steps = [
+            (step.target, step.adds, [_in_32_bits(part) for part in step.parts])
+            for step in sweeps.steps
+        ]
+        return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an uninitialised array."""
-    return np.empty(shape, dtype)
+    def write_kron(self, factors: Sequence[Array], out: Array) -> None:
+        """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
 
+        The right factors are multiplied first: all but the last product are small.
+        """
+        check_environment()
+        matrices = [np.ascontiguousarray(factor) for factor in factors]
+        if len(matrices) == 1:
+            out[...] = matrices[0]
+            return
+        right = matrices.pop()
+        while len(matrices) > 1:
+            left = matrices.pop()
+            shape = (left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
+            product = np.empty(shape, out.dtype)
+            _native.kron(left, right, product)
+            right = product
+        _native.kron(matrices[0], right, out)
 
-def batch_plan(spec: BatchSpec) -> BatchPlan:
-    """Return the plan of a batch list; it holds its own copy of the pools."""
-    check_environment()
-    return _BATCH_PLANS[spec.dtype](
-        spec.pools,
-        spec.factor_ids,
-        spec.inputs,
-        spec.outputs,
-        spec.weights,
-        spec.systems,
-        spec.num_inputs,
-        spec.num_outputs,
-        [flags.tolist() for flags in spec.identity],
-        spec.accumulation == "atomic",
-    )
+    def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+        """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
+        check_environment()
+        _native.sum_vectors(factors, vectors, out)
 
+    def batched_gemm(
+        self,
+        a: Array,
+        b: Array,
+        c: Array,
+        alpha: complex,
+        transpose_b: bool,
+        ids: tuple[Array, Array, Array],
+    ) -> None:
+        """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
+        check_environment()
+        a_ids, b_ids, c_ids = ids
+        order = np.argsort(c_ids, kind="stable")
+        starts = np.searchsorted(c_ids[order], np.arange(len(c) + 1))
+        _native.batched_gemm(
+            np.ascontiguousarray(a),
+            np.ascontiguousarray(b),
+            c,
+            alpha,
+            transpose_b,
+            a_ids[order],
+            b_ids[order],
+            starts,
+        )
 
-def sum_plan(factors: Sequence[Array]) -> ListedSum:
-    """Return the plan of a Kronecker sum for each system, of factors (..., n_k, n_k)."""
-    return ListedSum(batch_plan, factors)
+    def address(self, array: Array) -> int:
+        """Return where an array lies."""
+        return int(array.__array_interface__["data"][0])
 
+    def place_of_work(self) -> tuple[str, None]:
+        """Return what tells the CPU from devices."""
+        return "cpu", None
 
-def place(arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """Return the arrays themselves."""
-    return tuple(arrays)
+    def krylov_vectors(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return uninitialised vectors of which the first begins a cache line."""
+        size = math.prod(shape) * dtype.itemsize
+        memory = np.empty(size + 63, np.uint8)
+        begin = -self.address(memory) % 64
+        return memory[begin : begin + size].view(dtype).reshape(shape)
 
+    def krylov_passes(
+        self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+    ) -> KrylovPasses:
+        """Return passes of a Krylov method by their names in csrc/krylov."""
+        return _krylov_sequence(names, dtype)
 
-def reserve(plan: object, outer: int, inner: int) -> None:
-    """Do nothing: memory belongs to the calling thread."""
+    def krylov_parts(self, n: int, systems: int) -> int:
+        """Return 0: sums of parts are the passes' own."""
+        return 0
 
-
-def diagonal_product(entries: Array) -> None:
-    """Return nothing: NumPy multiplies elements."""
-
-
-def workspace() -> None:
-    """Return nothing: operators use memory of the calling thread."""
-
-
-_KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
+    def krylov_reader(self) -> Callable[[Array], Array]:
+        """Return what gives back an array, which is on the host."""
+        return lambda array: array
 
 
 @lru_cache(maxsize=256)
 def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPasses:
     check_environment()
     return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name))
-
-
-def krylov_passes(
-    names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
-) -> KrylovPasses:
-    """Return passes of a Krylov method by their names in csrc/krylov."""
-    return _krylov_sequence(names, dtype)
-
-
-def krylov_iterations(plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int) -> None:
-    """Return nothing: what an iteration calls costs little beside its work."""
-
-
-def krylov_parts(n: int, systems: int) -> int:
-    """Return 0: sums of parts are the passes' own."""
-    return 0
-
-
-def krylov_vectors(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return uninitialised vectors of which the first begins a cache line."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + 63, np.uint8)
-    begin = -address(memory) % 64
-    return memory[begin : begin + size].view(dtype).reshape(shape)
-
-
-def krylov_stream() -> tuple[str, None]:
-    """Return what tells the CPU from devices."""
-    return "cpu", None
-
-
-def krylov_reader() -> Callable[[Array], Array]:
-    """Return what gives back an array, which is on the host."""
-    return lambda array: array
-
-
-def krylov_recorder() -> None:
-    """Return nothing: calls cost less than what a recorder would."""
-
-
-def address(array: Array) -> int:
-    """Return where an array lies."""
-    return int(array.__array_interface__["data"][0])
-
-
-def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
-    """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
-    check_environment()
-    return _SEGMENTED_PLANS[spec.dtype](
-        spec.matrices,
-        spec.before,
-        spec.behind,
-        spec.num_inputs,
-        spec.starts,
-        spec.factor_ids,
-        spec.children,
-    )
-
-
-def sweep_plan(sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
-    """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
-    check_environment()
-    steps = [
-        (step.target, step.adds, [_in_32_bits(part) for part in step.parts])
-        for step in sweeps.steps
-    ]
-    return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
 
 
 def _in_32_bits(part: SweepPart) -> SweepPart:
@@ -264,62 +273,3 @@ def _in_32_bits(part: SweepPart) -> SweepPart:
             raise ValueError("a sweep joins more than 2^31 pairs or cells; the grid is too large")
     indices: list[NDArray[Any]] = [ids.astype(np.int32, copy=False) for ids in part[-3:]]
     return SweepPart(*part[:-3], *indices)
-
-
-def kron(factors: Sequence[Array], out: Array) -> None:
-    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
-
-    The right factors are multiplied first: all but the last product are small.
-    """
-    check_environment()
-    matrices = [np.ascontiguousarray(factor) for factor in factors]
-    if len(matrices) == 1:
-        out[...] = matrices[0]
-        return
-    right = matrices.pop()
-    while len(matrices) > 1:
-        left = matrices.pop()
-        shape = (left.shape[0] * right.shape[0], left.shape[1] * right.shape[1])
-        product = np.empty(shape, out.dtype)
-        _native.kron(left, right, product)
-        right = product
-    _native.kron(matrices[0], right, out)
-
-
-def fast_kron() -> None:
-    """Products of plain matrices have no way of their own on the CPU."""
-
-
-def check_capture(factors: object, out: object, dtype: object) -> None:
-    """On the CPU nothing is captured."""
-
-
-def sum_vectors(factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
-    """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
-    check_environment()
-    _native.sum_vectors(factors, vectors, out)
-
-
-def batched_gemm(
-    a: Array,
-    b: Array,
-    c: Array,
-    alpha: complex,
-    transpose_b: bool,
-    ids: tuple[Array, Array, Array],
-) -> None:
-    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
-    check_environment()
-    a_ids, b_ids, c_ids = ids
-    order = np.argsort(c_ids, kind="stable")
-    starts = np.searchsorted(c_ids[order], np.arange(len(c) + 1))
-    _native.batched_gemm(
-        np.ascontiguousarray(a),
-        np.ascontiguousarray(b),
-        c,
-        alpha,
-        transpose_b,
-        a_ids[order],
-        b_ids[order],
-        starts,
-    )

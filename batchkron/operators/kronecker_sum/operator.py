@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import Backend, KronProduct, SumPlan, backend_for
+from batchkron.backends import SumPlan, backend_for, own_apply
 from batchkron.operators import factor_by_factor as direct
 from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
@@ -77,59 +77,27 @@ class KroneckerSum(ValuedOperator):
         dtype = compute_dtype(*given)
         self.factors = read_only_copies(given, dtype)
         self._sizes = tuple(factor.shape[-1] for factor in self.factors)
-        self._products: list[KronProduct] = []
-        self._whole: KronProduct | None = None
-        self._plan: SumPlan | None = None
         batch_shape = batch_shape_of(self.factors)
-        if any(factor.ndim > 2 for factor in self.factors):
-            self._plan = chosen.sum_plan(self.factors)
-            self._apply_fast = getattr(self._plan, "apply", None)
-        elif not self._hold_whole(chosen):
-            self._products = [chosen.kron_product([factor]) for factor in self.factors]
+        self._plan = chosen.sum_plan(self.factors)
+        self._apply_fast = own_apply(self._plan)
         size = math.prod(self._sizes)
         super().__init__((size, size), dtype, batch_shape, chosen)
 
     def _recipe(self) -> tuple[Any, ...]:
         return type(self), (self.factors,)
 
-    def _hold_whole(self, backend: Backend) -> bool:
-        """Take the backend's product with the whole sum for one system, if it has one."""
-        self._whole = backend.kron_sum(self.factors)
-        if self._whole is not None:
-            self._apply_fast = self._whole.apply
-        return self._whole is not None
-
     @property
     def system_plan(self) -> SumPlan | None:
         """How many systems are multiplied at once; None for one system."""
-        return self._plan
-
-    def _axes(self, outer: int, inner: int) -> Iterator[tuple[KronProduct, int, int]]:
-        """Yield the product of each mode, and the sizes before and behind it."""
-        for mode, product in enumerate(self._products):
-            before = outer * math.prod(self._sizes[:mode])
-            yield product, before, inner * math.prod(self._sizes[mode + 1 :])
+        return self._plan if self.batch_shape else None
 
     def _reserve(self, outer: int, inner: int) -> None:
-        if self._plan is not None:
-            self._backend.reserve(self._plan, outer, inner)
-        for product, before, after in self._axes(outer, inner):
-            self._backend.reserve(product, before, after)
+        self._backend.reserve(self._plan, outer, inner)
 
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        if self._plan is not None:
-            self._plan.run(x, y, outer, inner, alpha, accumulate)
-            return
-        if self._whole is not None:
-            self._whole.run(x, y, outer, inner, alpha, accumulate)
-            return
-        if self.device != "cpu":
-            self._reserve(outer, inner)
-        for product, before, after in self._axes(outer, inner):
-            product.run(x, y, before, after, alpha, accumulate)
-            accumulate = True
+        self._plan.run(x, y, outer, inner, alpha, accumulate)
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes; as `KroneckerProduct.update`."""
@@ -137,14 +105,8 @@ class KroneckerSum(ValuedOperator):
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
         self.factors = read_only_copies(matrices, self.dtype)
-        if self._plan is not None:
-            self._plan.set_factors(self.factors)
-        if self._whole is not None:
-            self._hold_whole(self._backend)
-        self._products = [
-            self._backend.with_factors(product, [factor])
-            for product, factor in zip(self._products, self.factors, strict=False)
-        ]
+        self._plan.set_factors(self.factors)
+        self._apply_fast = own_apply(self._plan)
 
     def _build_on(self, device: str) -> KroneckerSum:
         return KroneckerSum(self.factors)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.backends import backend
+from batchkron.backends import backend, own_apply
 from batchkron.operators.couplings import Ids, narrow
 from batchkron.operators.sparse_grid.schedule import Branch, Pattern, Stage
 from batchkron.operators.sparse_grid.spec import SweepSpec
@@ -121,7 +121,7 @@ class SweepProgram:
         self.num_edges = listed.num_edges
         self._backend = backend()
         self._plan = self._backend.sweep_plan(listed, self._matrices(spec))
-        self.apply_fast = getattr(self._plan, "apply", None)
+        self.apply_fast = own_apply(self._plan)
         self._steps.clear()  # the plan has its own copy
 
     def _matrices(self, spec: SweepSpec) -> list[Array]:

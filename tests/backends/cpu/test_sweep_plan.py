@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from dense_oracle import poisoned, random_array
 
-from batchkron.backends import reference
-from batchkron.backends.cpu import backend as cpu
+from batchkron.backends.cpu.backend import CpuBackend
+from batchkron.backends.reference import ReferenceBackend
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
+
+cpu, reference = CpuBackend(), ReferenceBackend()
 
 # a block's modes: kernels differ in the size, in what is before and behind, and at tile edges
 SIZES = [

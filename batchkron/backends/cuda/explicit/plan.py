@@ -30,13 +30,15 @@ from batchkron.backends.cuda.runtime.device import (
     current_device,
     device_errors,
     device_limits,
+    empty,
     load_kernel,
     matrix_factor,
     ready_stream,
     runtime,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
-from batchkron.spec.kron import SUPPORTED_DTYPES
+from batchkron.spec.explicit import explicit_product
+from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
 _MAX_CACHED_PRODUCTS = 256  # shapes whose launches are kept; chosen by hand
 _MAX_KEPT_BYTES = 64 << 20  # of workspace kept between calls; larger calls allocate; chosen by hand
@@ -46,47 +48,32 @@ _ADDRESSES = 3  # of the matrices and of the result
 _workspaces = Workspaces()
 
 
-def kron(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
-    """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.
+def kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
+    """Return the explicit Kronecker product, ``out`` if given.
 
     Raises
     ------
     RuntimeError
-        If the stream captures a graph, and no earlier call has left it as much workspace.
+        If the stream captures a graph, and an array has to be copied, or no earlier call has left
+        as much workspace.
     """
-    device = current_device()
-    check_device(device, *factors, out)
-    if out.size == 0:
-        return
-    with device_errors():
-        if len(factors) == 1:
-            out[...] = factors[0]
-            return
-        matrices = tuple(map(_layout, factors))
-        chain = _chain(matrices, out.data.ptr % WORD_BYTES, out.dtype, device)
-        chain.run([factor.data.ptr for factor in factors], out.data.ptr)
+    product = _fast_kron(factors, out)
+    return _checked_kron(factors, out) if product is None else product
 
 
-def check_capture(
-    factors: Sequence[DeviceArray], out: DeviceArray | None, dtype: np.dtype[Any]
-) -> None:
-    """Refuse arrays that would be copied while a graph is captured.
-
-    Raises
-    ------
-    RuntimeError
-        For such arrays: the copies would be freed while the graph still reads and writes them.
-    """
-    arrays = factors if out is None else [*factors, out]
-    is_fast = all(array.dtype == dtype and is_plain(array) for array in arrays)
-    if not is_fast and cupy.cuda.get_current_stream().is_capturing():
-        raise RuntimeError(
-            "a product is captured where nothing has to be copied: make the factors and out "
-            "contiguous, of one dtype, before the capture"
-        )
+def _checked_kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
+    """Return the product of any matrices, which are checked, and copied where need be."""
+    matrices, shape, dtype = explicit_product(factors, out, cupy)
+    _check_capture(matrices, out, dtype)
+    target = empty(shape, dtype) if out is None or not is_plain(out) else out
+    _write([ready(matrix, dtype) for matrix in matrices], target)
+    if out is None or target is out:
+        return target
+    out[...] = target
+    return out
 
 
-def fast_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
+def _fast_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
     """Return the product of plain matrices, in ``out`` unless that is None; else return None.
 
     Plain are two matrices or more on the current device, C-contiguous, of one dtype that has
@@ -120,6 +107,46 @@ def fast_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
         with device_errors():
             raise
     return out
+
+
+def _write(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
+    """Write the product of matrices of one dtype to ``out``, C-contiguous.
+
+    Raises
+    ------
+    RuntimeError
+        If the stream captures a graph, and no earlier call has left it as much workspace.
+    """
+    device = current_device()
+    check_device(device, *factors, out)
+    if out.size == 0:
+        return
+    with device_errors():
+        if len(factors) == 1:
+            out[...] = factors[0]
+            return
+        matrices = tuple(map(_layout, factors))
+        chain = _chain(matrices, out.data.ptr % WORD_BYTES, out.dtype, device)
+        chain.run([factor.data.ptr for factor in factors], out.data.ptr)
+
+
+def _check_capture(
+    factors: Sequence[DeviceArray], out: DeviceArray | None, dtype: np.dtype[Any]
+) -> None:
+    """Refuse arrays that would be copied while a graph is captured.
+
+    Raises
+    ------
+    RuntimeError
+        For such arrays: the copies would be freed while the graph still reads and writes them.
+    """
+    arrays = factors if out is None else [*factors, out]
+    is_fast = all(array.dtype == dtype and is_plain(array) for array in arrays)
+    if not is_fast and cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            "a product is captured where nothing has to be copied: make the factors and out "
+            "contiguous, of one dtype, before the capture"
+        )
 
 
 class _FastProduct:
@@ -161,7 +188,7 @@ class _FastProduct:
         chain.run(addresses, out)
 
 
-_products: dict[tuple[Any, ...], _FastProduct] = {}  # by what `fast_kron` looks at
+_products: dict[tuple[Any, ...], _FastProduct] = {}  # by what `_fast_kron` looks at
 
 
 def _learn(

@@ -9,7 +9,6 @@ from dense_oracle import DTYPES, random_array
 from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 
-from batchkron.backends import reference
 from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.backends.cuda.segmented.tiling import (
     EdgeList,
@@ -19,6 +18,7 @@ from batchkron.backends.cuda.segmented.tiling import (
     matrix_words,
     segment_tiling,
 )
+from batchkron.backends.reference import ReferenceBackend
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 BLOCKS = [
@@ -264,7 +264,7 @@ def test_levels_compute_what_the_steps_do(rng, name, sizes):
         ]
         x = random_array(rng, (6, sweeps.block_size), name)
         expected = np.full_like(x, np.nan)
-        reference.sweep_plan(sweeps, matrices).run(x, expected, 1, 1, 1, False)
+        ReferenceBackend().sweep_plan(sweeps, matrices).run(x, expected, 1, 1, 1, False)
         levels = sweep_levels(sweeps)
         assert len(levels.tables) == 3
         result = by_levels(levels, matrices, sweeps, x)

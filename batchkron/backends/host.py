@@ -1,0 +1,100 @@
+"""What backends on the CPU share: NumPy's arrays, in memory that belongs to the calling thread."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import is_plain
+from batchkron.backends.kron_sum import ListedSum, SumOfModes
+from batchkron.backends.protocol import Backend, Product, SumPlan
+from batchkron.backends.workspace import Workspace
+from batchkron.spec.explicit import explicit_product
+from batchkron.spec.kron import Array, ready
+
+
+class DiagonalProduct:
+    """y = alpha d x for entries d (systems…, N), element by element."""
+
+    def __init__(self, entries: Array) -> None:
+        self._entries = entries[..., None]
+        self._workspace = Workspace()
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Map x (outer, N, inner) to alpha d x, added to y or overwriting it."""
+        if x.size == 0:
+            return
+        entries = self._entries
+        shape = (-1, *entries.shape[:-1], inner)
+        source, target = x.reshape(shape), y.reshape(shape)
+        result = target
+        if accumulate:
+            result = self._workspace.array(x.size, entries.dtype).reshape(shape)
+        np.multiply(source, entries, out=result)
+        if alpha != 1:
+            result *= alpha
+        if accumulate:
+            target += result
+
+
+class HostBackend(Backend):
+    """A backend on the CPU."""
+
+    array_module = np
+
+    def current_device(self) -> str:
+        """Return where operators are."""
+        return "cpu"
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an uninitialised array."""
+        return np.empty(shape, dtype)
+
+    def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the arrays themselves."""
+        return tuple(arrays)
+
+    def workspace(self) -> Workspace:
+        """Return memory of one operator, for each thread."""
+        return Workspace()
+
+    def reserve(self, plan: Product, outer: int, inner: int) -> None:
+        """Do nothing: memory belongs to the calling thread."""
+
+    def with_factors(self, product: Any, factors: Sequence[Array]) -> Product:
+        """Return a product made anew."""
+        return self.kron_product(factors)
+
+    def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
+        """Return the product with a Kronecker sum, or with those of many systems."""
+        if any(factor.ndim > 2 for factor in factors):
+            return ListedSum(self.batch_plan, factors)
+        return SumOfModes(self, factors)
+
+    def diagonal_product(self, entries: Array) -> DiagonalProduct:
+        """Return the product with diagonal matrices."""
+        return DiagonalProduct(entries)
+
+    def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:
+        """Return the explicit Kronecker product, ``out`` if given."""
+        matrices, shape, dtype = explicit_product(factors, out, np)
+        target = np.empty(shape, dtype) if out is None or not is_plain(out) else out
+        self.write_kron([ready(matrix, dtype) for matrix in matrices], target)
+        if out is None or target is out:
+            return target
+        out[...] = target
+        return out
+
+    @abstractmethod
+    def write_kron(self, factors: Sequence[Array], out: Array) -> None:
+        """Write the explicit product of matrices of one dtype to ``out``, C-contiguous."""
+
+    @abstractmethod
+    def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
+        """Write Σ factors[k] vectors[k] to ``out``; all are real, ``out`` may be a vector."""
