@@ -1,4 +1,8 @@
-"""The reference backend, in NumPy: what every backend computes, and is tested against."""
+"""The reference backend, in NumPy: what every backend computes, and is tested against.
+
+Plans do here what their protocols (protocol.py) say, one product after another. Kronecker sums are
+made of these plans (kron_sum.py).
+"""
 
 from __future__ import annotations
 
@@ -48,29 +52,31 @@ class KronPlan:
         out[...] = result if beta == 0 or y is None else result + beta * y
 
 
-@dataclass(frozen=True, slots=True)
 class KronProduct:
-    """A Kronecker product with fixed factors."""
+    """y (+)= alpha * (F_1 x ... x F_d) x."""
 
-    factors: Sequence[Array]
+    def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
+        self.factors = [factor.copy() for factor in factors]
 
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Add alpha A x to y or overwrite it."""
+        """Add to y, or overwrite it."""
         size = math.prod(factor.shape[1] for factor in self.factors)
         blocks = x.reshape(outer, size, inner)
         result = (alpha * multiply_modes(self.factors, blocks)).reshape(y.shape)
         y[...] = y + result if accumulate else result
 
 
-@dataclass(slots=True)
 class BatchPlan:
-    """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]], one at a time."""
+    """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] for each b.
 
-    spec: BatchSpec
-    pools: list[Array]
-    weights: Array
+    The vectors of ``outer`` go through the systems, which have pools and weights of their own.
+    """
+
+    def __init__(self, spec: BatchSpec) -> None:
+        self.spec = spec
+        self.set_values(spec.pools, spec.weights)
 
     def set_values(self, pools: Sequence[Array], weights: Array) -> None:
         """Copy new pools and weights."""
@@ -96,12 +102,12 @@ class BatchPlan:
                 target[e, spec.outputs[b]] += (alpha * weights[b]) * product
 
 
-@dataclass(slots=True)
 class SegmentedPlan:
-    """y[node] += alpha * (matrix of the edge) on the middle axis of x[child], edge by edge."""
+    """y[node] += alpha * (matrix of the edge) on the middle axis of x[child] for each edge."""
 
-    spec: SegmentedSpec
-    matrices: Array
+    def __init__(self, spec: SegmentedSpec) -> None:
+        self.spec = spec
+        self.set_values(spec.matrices)
 
     def set_values(self, matrices: Array) -> None:
         """Copy new matrices."""
@@ -121,12 +127,16 @@ class SegmentedPlan:
                 target[node] += alpha * np.einsum("pq,lqr->lpr", matrix, block)
 
 
-@dataclass(slots=True)
 class SweepPlan:
-    """Each step's sum of mode multiplies, part by part and edge by edge."""
+    """Step by step, target[node] += (matrix of the edge) on one mode of source[child].
 
-    sweeps: SweepList
-    matrices: list[Array]
+    A step has several parts, each of them a mode, a source and its edges. Vector 0 is x, 1 is y,
+    the others are scratch; alpha scales the result.
+    """
+
+    def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
+        self.sweeps = sweeps
+        self.set_values(matrices)
 
     def set_values(self, matrices: Sequence[Array]) -> None:
         """Copy new matrices."""
@@ -167,27 +177,11 @@ class ReferenceBackend(HostBackend):
 
     name = "reference"
 
-    def kron_plan(self, spec: KronSpec) -> KronPlan:
-        """Return the plan of a multiply by one Kronecker product."""
-        return KronPlan(spec)
-
-    def kron_product(
-        self, factors: Sequence[Array], precision: Precision | None = None
-    ) -> KronProduct:
-        """Return a product with these factors."""
-        return KronProduct([factor.copy() for factor in factors])
-
-    def batch_plan(self, spec: BatchSpec) -> BatchPlan:
-        """Return the plan of a batch list."""
-        return BatchPlan(spec, [pool.copy() for pool in spec.pools], spec.weights.copy())
-
-    def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
-        """Return the plan of a segmented mode multiply."""
-        return SegmentedPlan(spec, spec.matrices.copy())
-
-    def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
-        """Return the plan of a list of sweeps."""
-        return SweepPlan(sweeps, [array.copy() for array in matrices])
+    kron_plan = staticmethod(KronPlan)
+    kron_product = staticmethod(KronProduct)
+    batch_plan = staticmethod(BatchPlan)
+    segmented_plan = staticmethod(SegmentedPlan)
+    sweep_plan = staticmethod(SweepPlan)
 
     def write_kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype to ``out``."""
@@ -199,8 +193,7 @@ class ReferenceBackend(HostBackend):
 
     def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
         """Write Σ factors[k] vectors[k] to ``out``."""
-        total = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
-        out[...] = total
+        out[...] = sum(a * vector for a, vector in zip(factors, vectors, strict=True))
 
     def batched_gemm(
         self,
