@@ -85,7 +85,7 @@ def own_apply(plan: object) -> Callable[[object, object], bool] | None:
     """Return a plan's own way to write A x[..., :] to ``out[..., :]``, if it has one.
 
     It takes any two objects, and returns False, having done nothing, unless these are arrays that
-    it need not copy. Calls on few data take half the time by it.
+    it need not copy. It spares the checks in Python, most of the time of calls on few data.
     """
     return getattr(plan, "apply", None)
 

@@ -1,0 +1,33 @@
+"""What backends have to write, as protocol.py and docs/developer/architecture.md say."""
+
+import pytest
+
+from batchkron.backends.cpu.backend import CpuBackend
+from batchkron.backends.host import HostBackend
+from batchkron.backends.protocol import Backend, KrylovBackend
+from batchkron.backends.reference import ReferenceBackend
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_a_backend_is_fifteen_functions_and_a_host_writes_eight():
+    assert len(Backend.__abstractmethods__) == 15
+    assert HostBackend.__abstractmethods__ == {
+        "kron_plan",
+        "kron_product",
+        "batch_plan",
+        "segmented_plan",
+        "sweep_plan",
+        "batched_gemm",
+        "write_kron",
+        "sum_vectors",
+    }
+    assert len(public(KrylovBackend)) == 9
+
+
+@pytest.mark.parametrize("kind", [CpuBackend, ReferenceBackend])
+def test_backends_offer_nothing_that_others_do_not_know(kind):
+    known = public(HostBackend) | public(KrylovBackend) | set(Backend.__annotations__)
+    assert public(kind) <= known
