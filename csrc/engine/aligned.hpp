@@ -1,5 +1,5 @@
-// Vectors whose first element begins a cache line, so that no vector load of theirs crosses one
-// more often than it must.
+// std::vector with its first element at the beginning of a cache line (64 bytes): aligned vector
+// loads from it then never straddle two lines.
 #pragma once
 
 #include <cstddef>

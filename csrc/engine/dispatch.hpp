@@ -1,4 +1,5 @@
-// The kernels of the instruction set in use, the same from the first call to the end.
+// The kernels of the instruction set in use. It is chosen in the first call and kept until the
+// process ends, so that results keep their bits.
 #pragma once
 
 #include "simd/kernel_table.hpp"
@@ -7,7 +8,8 @@
 namespace batchkron {
 
 // The table of the best instruction set that this machine has, or of the one that the environment
-// variable BATCHKRON_ISA names (baseline, avx2, avx512). Chosen once.
+// variable BATCHKRON_ISA names (baseline, avx2, avx512). Throws std::runtime_error if the variable
+// names none that this machine has.
 const KernelTable& kernels();
 
 template <class T>
@@ -21,7 +23,7 @@ inline const ModeKernels<Complex<float>>& mode_kernels() { return kernels().c64;
 template <>
 inline const ModeKernels<Complex<double>>& mode_kernels() { return kernels().c128; }
 
-// The kernels for T; null for complex numbers, which have none.
+// Null for complex numbers: batch lists of these use the single-mode kernels.
 template <class T>
 const BatchKernels<T>* batch_kernels() { return nullptr; }
 template <>
@@ -62,7 +64,7 @@ inline auto vector_sum_kernel<float>() { return kernels().vector_sums->f32; }
 template <>
 inline auto vector_sum_kernel<double>() { return kernels().vector_sums->f64; }
 
-// The passes of Krylov methods.
+// The passes over vectors that Krylov methods are made of.
 const KrylovTable& krylov_passes();
 
 }  // namespace batchkron

@@ -1,4 +1,4 @@
-// Factors in the layout that the kernels read (contract: simd/common/packed_factor.hpp).
+// Packing: copies factors into the layout that the kernels read (simd/common/packed_factor.hpp).
 #pragma once
 
 #include "simd/common/packed_factor.hpp"
@@ -14,11 +14,13 @@ struct FactorView {
   Index stride_k, stride_c;
 };
 
+// Elements of a packed K x C factor.
 template <class T>
 Index packed_size(Index K, Index C) {
   return C * packed_stride<T>(K);
 }
 
+// packed[c * stride + k] = factor[k, c], zeros in the padding.
 template <class T>
 void pack(const FactorView<T>& factor, T* packed) {
   const Index stride = packed_stride<T>(factor.K);
@@ -30,7 +32,8 @@ void pack(const FactorView<T>& factor, T* packed) {
   }
 }
 
-// factors[0] x ... x factors[count - 1], written out as one packed factor of K x C.
+// Writes factors[0] (x) ... (x) factors[count - 1] as one packed factor of K x C, the products of
+// the factors' sizes.
 template <class T>
 void pack_product(const FactorView<T>* factors, int count, Index K, Index C, T* packed) {
   if (count == 1) return pack(*factors, packed);

@@ -1,4 +1,5 @@
-// A Kronecker product applied mode by mode: which mode when, and at what sizes.
+// A Kronecker product is applied one mode at a time. This file plans the order of the modes and the
+// sizes of each multiply.
 #pragma once
 
 #include <new>
@@ -11,25 +12,27 @@ namespace batchkron {
 
 struct Steps {
   std::vector<Step> list;
-  Index largest_intermediate = 0;  // elements, over the results of all steps but the last
-  double multiply_adds = 0;        // of one block
+  Index largest_intermediate = 0;  // elements of the largest result of any step but the last
+  double multiply_adds = 0;        // for one block
 };
 
-// The modes `active` of a block, in the order of least work: mode a goes before mode b where
-// 1/C_a - 1/K_a < 1/C_b - 1/K_b (exchange two neighbours to see it).
+// The multiplies of the modes k with active[k], inputs[k] -> outputs[k] elements each, in the order
+// of least work: mode a goes before mode b where 1/C_a - 1/K_a < 1/C_b - 1/K_b, which follows from
+// the work of two neighbours and of the same two exchanged. `ties` says which of two equal modes
+// goes first. `inner` is the number of vectors behind the last mode.
 enum class Ties { first_mode_first, last_mode_first };
 Steps plan_steps(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
                  const std::vector<bool>& active, Index inner,
                  Ties ties = Ties::first_mode_first);
 
-// Elements rounded up to the alignment of packed factors and buffers.
+// Elements rounded up to a multiple of 64 bytes, so that what follows in a buffer is aligned too.
 template <class T>
 Index padded(Index elements) {
   constexpr Index unit = kPaddingBytes / Index(sizeof(T));
   return (elements + unit - 1) / unit * unit;
 }
 
-// The bytes of `elements` values of T; throws std::bad_alloc where no memory could hold them.
+// The bytes of `copies` times `elements` values of T; throws std::bad_alloc beyond 64 bits.
 template <class T>
 std::size_t bytes_of(Index elements, Index copies) {
   Index total;
@@ -39,7 +42,7 @@ std::size_t bytes_of(Index elements, Index copies) {
   return std::size_t(total);
 }
 
-// The product of all entries; throws std::overflow_error beyond 64 bits.
+// `start` times all entries; throws std::overflow_error beyond 64 bits.
 Index checked_product(const std::vector<Index>& sizes, Index start = 1);
 
 }  // namespace batchkron

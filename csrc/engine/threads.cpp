@@ -8,11 +8,12 @@
 namespace batchkron {
 namespace {
 
-std::atomic<int> chosen{0};  // 0: OpenMP's own default
+std::atomic<int> chosen{0};  // by set_num_threads; 0: OpenMP's default
 std::atomic<bool> pool_exists{false};
 std::atomic<bool> pool_is_lost{false};
 
-// A forked child inherits OpenMP's pool without its threads: waiting for them would never end.
+// A forked child inherits the state of OpenMP's thread pool but not its threads, so that a parallel
+// region of the child would wait for ever. The child therefore runs on one thread.
 const int at_fork = pthread_atfork(nullptr, nullptr, [] {
   if (pool_exists.load(std::memory_order_relaxed)) pool_is_lost.store(true);
 });
@@ -30,7 +31,9 @@ void set_num_threads(int count) { chosen.store(count, std::memory_order_relaxed)
 int thread_index() { return omp_get_thread_num(); }
 
 int threads_for(double multiply_adds) {
-  constexpr double kMinParallelWork = 4e5;  // multiply-adds: 5 to 10 us of one core
+  // Multiply-adds, about 5 to 10 us of one core. With 1e5, some products took longer on two threads
+  // than on one (Zen 5, docs/results/cpu.md).
+  constexpr double kMinParallelWork = 4e5;
   const int count = multiply_adds < kMinParallelWork ? 1 : num_threads();
   if (count > 1) pool_exists.store(true, std::memory_order_relaxed);
   return count;

@@ -8,15 +8,17 @@
 
 namespace batchkron {
 
-// y = sum over k of factors[k] * vectors[k], as VectorSum has it. No element depends on the number
-// of threads.
+// y = sum over k of factors[k] * vectors[k] for `count` vectors of `size` elements (contract:
+// VectorSum). The result has the same bits for any number of threads.
 template <class T>
 void sum_vectors(T* y, const T* const* vectors, const T* factors, Index count, Index size) {
   const auto kernel = vector_sum_kernel<T>();
-  constexpr double kWorkPerElement = 24;  // an element's memory access in multiply-adds
+  // Reading an element counts as so many multiply-adds when the number of threads is chosen: memory
+  // and not arithmetic takes the time. Chosen by hand.
+  constexpr double kWorkPerElement = 24;
   const int threads = threads_for(kWorkPerElement * double(size) * double(count));
   if (threads == 1) return kernel({y, vectors, factors, count, 0, size});
-  constexpr Index kLine = 64 / Index(sizeof(T));  // of a cache: written by one thread
+  constexpr Index kLine = 64 / Index(sizeof(T));  // elements of a cache line
   const Index part = (size / threads / kLine + 1) * kLine;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Index t = 0; t < threads; ++t)

@@ -1,5 +1,5 @@
-// Scratch memory that belongs to the calling thread: two threads never share any, and a second
-// call of the same size allocates nothing.
+// Scratch memory that grows to the largest size asked for and is then reused: a second call of the
+// same size allocates nothing. Its users declare it thread_local, so that threads share none.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace() { std::free(data_); }
 
-  // At least `bytes` bytes, aligned to 64. The previous contents and pointer are void.
+  // Returns at least `bytes` bytes, aligned to 64. Invalidates the contents and the pointer of the
+  // call before.
   void* reserve(std::size_t bytes) {
     if (bytes > size_) grow(bytes);
     return data_;

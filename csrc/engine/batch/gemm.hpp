@@ -11,8 +11,9 @@
 
 namespace batchkron {
 
-// a is (., m, k); b is (count_b, k, n), or (count_b, n, k) if transpose_b; c is (count_c, m, n);
-// contiguous. Products are sorted by output, starts (count_c + 1,) says where each output's begin.
+// a is (any, m, k); b is (count_b, k, n), or (count_b, n, k) if transpose_b; c is (count_c, m, n);
+// all contiguous. Products are sorted by output: those of output i are starts[i] ...
+// starts[i + 1] - 1, where starts has count_c + 1 entries.
 struct GemmShape {
   Index m, n, k;
   bool transpose_b;
@@ -30,13 +31,15 @@ void transpose_all(const GemmShape& shape, const T* b, T* transposed, int thread
       for (Index j = 0; j < n; ++j) transposed[(i * k + c) * n + j] = b[(i * n + j) * k + c];
 }
 
-// c must hold beta * c or zeros on entry. The products of an output are the edges of a node: its
-// sums stay in registers over all of them. One thread owns an output: bitwise repeatable.
+// Adds to c, which therefore holds beta * c or zeros on entry; c does not alias a or b. The kernel
+// of segmented multiplies takes an output as a node and its products as edges, so that sums stay in
+// registers over all of them. One thread computes an output: the bits are the same for any number
+// of threads.
 template <class T>
 void batched_gemm(const GemmShape& shape, const T* a, const T* b, T alpha, T* c) {
   const Index m = shape.m, n = shape.n, k = shape.k, size = m * n;
   if (size == 0 || k == 0) return;
-  kernels();  // throws for an unknown instruction set, which no thread of a region may
+  kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
   const int threads = threads_for(double(shape.a_ids.size()) * double(size) * double(k));
   const Index transposed = shape.transpose_b ? checked_product({shape.count_b, k, n}) : 0;
   thread_local Workspace workspace;

@@ -1,4 +1,5 @@
-// A batch list made ready to run: sorted by output, grouped by which modes do any work.
+// A batch list made ready to run: sorted by output block, and within one by which of the factors
+// are not the identity.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace batchkron {
 
-// The sizes that a plan fixes. Block sizes of mode k: inputs[k] -> outputs[k].
+// The sizes that a plan fixes. Factors of mode k are outputs[k] x inputs[k]; num_inputs and
+// num_outputs count blocks of x and y.
 struct BatchShape {
   std::vector<Index> inputs, outputs;
   Index num_inputs, num_outputs;
@@ -16,8 +18,9 @@ struct BatchShape {
   Index output_size() const { return checked_product(outputs); }
 };
 
-// As the user gives it: ids is (count, modes), row-major; identity[k][id] says that this matrix of
-// pool k is the identity. All indices are already known to be in range.
+// The list as the user gives it. Product b reads block inputs[b] of x, adds to block outputs[b] of
+// y, and its factor of mode k is matrix ids[b, k] of pool k; ids is (count, modes), row-major.
+// identity[k][id] says that this matrix is the identity. The caller has checked all indices.
 struct BatchList {
   Index count;
   const Index* ids;
@@ -26,14 +29,15 @@ struct BatchList {
   std::vector<std::vector<bool>> identity;
 };
 
-// Products of one output that multiply the same modes: [begin, end) of the sorted list.
+// Products [begin, end) of the sorted list, which have one output and the same modes with factors
+// that are not the identity.
 struct Run {
   Index begin, end;
-  std::int32_t group;
+  std::int32_t group;  // which modes these are: an index of SortedList::steps
 };
 
-// Products sorted by output, within one output by which modes they multiply, and within these in
-// their given order.
+// Products sorted by output, within one output by group (the set of modes whose factors are not the
+// identity), and within a group in the user's order.
 struct SortedList {
   std::vector<Index> order;          // sorted position -> position in the user's list
   std::vector<Index> starts;         // (num_outputs + 1,) first product of each output
@@ -41,10 +45,10 @@ struct SortedList {
   std::vector<Index> run_starts;     // (num_outputs + 1,) first run of each output
   std::vector<std::int32_t> inputs;  // (count,) input block of each product
   std::vector<std::int32_t> ids;     // (count, modes)
-  std::vector<std::int32_t> groups;  // (count,) into `steps`
-  std::vector<Steps> steps;          // one for each set of modes that are not the identity
+  std::vector<std::int32_t> groups;  // (count,) group of each product
+  std::vector<Steps> steps;          // [group]
   double multiply_adds = 0;
-  Index largest_intermediate = 0;    // elements, over all groups
+  Index largest_intermediate = 0;    // elements; the largest of all groups
 };
 
 SortedList sort_batch(const BatchShape& shape, const BatchList& list);

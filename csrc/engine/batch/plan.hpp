@@ -1,5 +1,5 @@
-// y[outputs[b]] += alpha * weights[b] * (A_1b x ... x A_db) x[inputs[b]] over a batch list, for one
-// system or for many of one structure.
+// y[outputs[b]] += alpha * weights[b] * (A_1b (x) ... (x) A_db) x[inputs[b]] for all b of a batch
+// list, for one system or for many that share the list but not the matrices.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,11 @@
 
 namespace batchkron {
 
+// How products with one output are added: by the one thread that owns the output block, in a fixed
+// order, or by any thread with atomic operations, in any order.
 enum class Accumulation { owner, atomic };
 
-// Holds its own copy of the pools. Safe to run from several threads at once, but not while its
+// A plan with its own copy of the pools. Several threads may run it at once, but not while its
 // values are being set.
 template <class T>
 class BatchPlan {
@@ -36,13 +38,14 @@ class BatchPlan {
         active_(find_active()),
         zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
 
-  // The matrices of one mode; the same sizes every time.
+  // Sets the matrices of one mode; sizes must not change between calls.
   void set_pool(std::size_t mode, const PoolView<T>& view) {
     const BatchLayout layout = is_tensor_ ? BatchLayout::tensor : BatchLayout::transposed;
     pools_.set(mode, view, batch_ ? layout : BatchLayout::none, batch_ ? batch_->lanes : 0);
   }
 
-  // `sets` is 1 or the number of systems; weights are (sets, products) in the user's order.
+  // weights is (sets, products) in the user's order of products; sets is 1 or the number of
+  // systems.
   void set_weights(const T* weights, Index sets) {
     const std::size_t count = list_.order.size();
     const bool same = all_same(weights, sets, count);
@@ -60,8 +63,9 @@ class BatchPlan {
   Index input_elements() const { return checked_product({shape_.num_inputs, input_size_}); }
   Index output_elements() const { return checked_product({shape_.num_outputs, output_size_}); }
 
-  // x is (outer, num_inputs, prod inputs, inner), y likewise; entry e of outer is of system
-  // e mod systems. accumulate = false overwrites y and never reads it. y does not alias x.
+  // x is (outer, num_inputs, product of inputs, inner), y is (outer, num_outputs, product of
+  // outputs, inner), both contiguous. Entry e of outer belongs to system e mod systems. accumulate
+  // = false overwrites y and never reads it. y does not alias x.
   void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
     const Index outputs = checked_product({outer, output_elements(), inner});
     if (outputs == 0) return;
@@ -69,7 +73,7 @@ class BatchPlan {
       if (!accumulate) std::fill_n(y, outputs, T{});
       return;
     }
-    kernels();  // throws for an unknown instruction set, which no thread of a region may
+    kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
     const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
     const bool atomic = accumulation_ == Accumulation::atomic;
     const Index buffer = padded<T>(checked_product({list_.largest_intermediate, inner}));
@@ -87,7 +91,8 @@ class BatchPlan {
   }
 
  private:
-  // Elements of a thread's scratch memory that the batch kernels take; none if they do not run.
+  // Elements of a thread's scratch memory for the kernels with a product in each lane: the sums,
+  // each of two tiles, and a matrix. All 0 if they do not run.
   struct Scratch {
     Index sums = 0, tile = 0, matrix = 0;
     Index total() const { return sums + 2 * tile + matrix; }
@@ -100,7 +105,7 @@ class BatchPlan {
     T alpha;
     bool accumulate;
     T* scratch;
-    Index buffer;
+    Index buffer;  // elements of each of two buffers for a product's intermediate results
     Scratch lanes;
     Index per_thread;
     int threads;
@@ -108,7 +113,8 @@ class BatchPlan {
     T* sums() const { return buffers() + 2 * buffer; }
   };
 
-  // Whether the products of each set have one weight: it is not worth a list then.
+  // Whether all products of a set have the same weight. Then it is stored once, which spares
+  // reading a list of weights.
   static bool all_same(const T* weights, Index sets, std::size_t count) {
     for (Index set = 0; set < sets; ++set, weights += count)
       for (std::size_t i = 1; i < count; ++i)
@@ -116,8 +122,8 @@ class BatchPlan {
     return true;
   }
 
-  // The batch kernels, where these have T, the list may be added in their order, and the blocks of
-  // all lanes stay in the second-level cache.
+  // The batch kernels, or null: where there are none for T, where products are added atomically, or
+  // where a tile with a block in each lane would not stay in the L2 cache.
   const BatchKernels<T>* kernels_for() const {
     const BatchKernels<T>* kernels = batch_kernels<T>();
     if (!kernels || accumulation_ == Accumulation::atomic) return nullptr;
@@ -125,7 +131,7 @@ class BatchPlan {
     return largest * kernels->lanes * Index(sizeof(T)) <= kMaxTileBytes ? kernels : nullptr;
   }
 
-  // The kernel that holds a block in registers, if there is one for these sizes.
+  // The kernel that keeps a block in registers, or null if there is none for these sizes.
   BlockKernel<T> find_block_kernel() {
     const Index n = shape_.inputs[0], modes = Index(shape_.inputs.size());
     if (modes == 1) return batch_->add_vectors;
@@ -136,13 +142,13 @@ class BatchPlan {
     if (n == 4 && modes == 2) kernel = batch_->add_fours;
     is_tensor_ = kernel != nullptr;
     const bool is_pair = modes == 2 && n >= kMinPair && n <= kMaxPair;
-    // rows that fill less than half of a vector are faster in lanes
+    // Rows that fill less than half of a vector are faster with a product in each lane.
     if (!kernel && is_pair && 2 * packed_stride<T>(n) >= batch_->lanes)
       kernel = batch_->add_pairs[n - kMinPair];
     return kernel;
   }
 
-  // For each group and mode, whether it multiplies.
+  // (groups, modes): 1 if the factors of this mode are not the identity, else 0.
   std::vector<char> find_active() const {
     const std::size_t modes = shape_.inputs.size();
     std::vector<char> active(list_.steps.size() * modes, 0);
@@ -166,13 +172,15 @@ class BatchPlan {
             padded<T>(largest_matrix() * lanes)};
   }
 
-  // Tensor kernels skip modes, the others take runs in which every mode multiplies.
+  // Whether the kernel with a block in registers takes this run. Tensor kernels can skip modes
+  // whose factor is the identity, the others cannot.
   bool in_registers(const Run& run) const {
     return block_kernel_ &&
            (is_tensor_ || list_.steps[run.group].list.size() == shape_.inputs.size());
   }
 
-  // How many products of a run the batch kernels take: a few left over are faster one by one.
+  // How many products of a run are computed one in each lane. A few that are left over and would
+  // fill less than a quarter of the lanes are faster one by one.
   Index products_in_lanes(const Run& run) const {
     const Index count = run.end - run.begin;
     if (list_.steps[run.group].list.empty() || in_registers(run)) return 0;
@@ -180,7 +188,8 @@ class BatchPlan {
     return rest < std::max<Index>(2, batch_->lanes / 4) ? count - rest : count;
   }
 
-  // target (+)= alpha * weight * product i applied to its input block of batch entry e.
+  // target = alpha * weight_i * (product i of the sorted list) x, or +=, for entry e of outer, by
+  // the single-mode multiply.
   void evaluate(const Call& call, Index e, Index i, T* target, bool accumulate) const {
     const Steps& steps = list_.steps[list_.groups[i]];
     const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
@@ -201,15 +210,16 @@ class BatchPlan {
     }
   }
 
-  // The product of identities: the kernel of a 1 x 1 factor over the whole block.
+  // target = weight * source, or +=, where all factors are the identity: a multiply by the 1 x 1
+  // factor 1.
   void scale(const T* source, T weight, T* target, bool accumulate, Index inner) const {
     static const T one[kPaddingBytes / sizeof(T)] = {T(1)};
     const Index R = input_size_ * inner;
     mode_kernels<T>().pick(accumulate, 1, 1)({target, source, one, 1, 1, R, 0, 1, 0, R, weight});
   }
 
-  // One thread owns an output block and adds its products in an order of the plan: bitwise repeatable
-  // for any number of threads.
+  // One thread owns an output block and adds its products in the plan's order: the bits are the
+  // same for any number of threads.
   void run_owner(const Call& call) const {
     const Index blocks = call.outer * shape_.num_outputs;
     const Index grain = std::max<Index>(1, blocks / (32 * call.threads));
@@ -226,7 +236,7 @@ class BatchPlan {
     }
   }
 
-  // target (+)= alpha * the sum of the products [begin, end).
+  // target = alpha * the sum of products [begin, end), or +=.
   void add_one_by_one(const Call& call, Index e, Index begin, Index end, T* target,
                       bool accumulate) const {
     if (begin == end && !accumulate) std::fill_n(target, output_size_ * call.inner, T{});
@@ -234,7 +244,8 @@ class BatchPlan {
       evaluate(call, e, i, target, accumulate || i > begin);
   }
 
-  // The same for all products of one output: first those in lanes, then the others of each run.
+  // The same for all products of one output with the batch kernels: first those computed one in
+  // each lane, then the others of each run.
   void add_with_kernels(const Call& call, Index e, Index output, T* target) const {
     const Index first = list_.run_starts[output], last = list_.run_starts[output + 1];
     Index taken = 0;
@@ -285,7 +296,7 @@ class BatchPlan {
                           tiles + 2 * call.lanes.tile});
   }
 
-  // One task per product, added with atomic operations in any order.
+  // Each product is a task of its own, whose result is added with atomic operations in any order.
   void run_atomic(const Call& call) const {
     const Index block_size = output_size_ * call.inner;
     if (!call.accumulate) std::fill_n(call.y, call.outer * shape_.num_outputs * block_size, T{});
@@ -316,6 +327,7 @@ class BatchPlan {
     atomic_add(reinterpret_cast<Real*>(target), reinterpret_cast<const Real*>(values), 2 * count);
   }
 
+  // Bytes of a tile with a block in each lane that stays in the L2 cache. Chosen by hand.
   static constexpr Index kMaxTileBytes = 256 << 10;
 
   BatchShape shape_;
@@ -325,9 +337,9 @@ class BatchPlan {
   BatchPools<T> pools_;
   const BatchKernels<T>* batch_;  // null if the batch kernels do not run
   bool is_tensor_ = false;        // whether block_kernel_ is a tensor kernel
-  BlockKernel<T> block_kernel_;   // null if none runs
+  BlockKernel<T> block_kernel_;   // null if there is none
   std::vector<char> active_;      // (groups, modes)
-  std::vector<T> zeros_;
+  std::vector<T> zeros_;          // what lanes without a product read
   std::vector<T> weights_;
   Index weight_step_ = 1;    // weights between two products; 0 if they share one
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them

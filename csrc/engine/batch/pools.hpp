@@ -1,4 +1,5 @@
-// The matrices of a batch list, one pool for each mode, as the kernels read them.
+// Copies of the matrices that a batch list points into (one pool for each mode), in the layouts
+// that the kernels read.
 #pragma once
 
 #include <vector>
@@ -9,25 +10,26 @@
 
 namespace batchkron {
 
-// One pool: `systems` times `count` matrices of one shape, contiguous, output index first.
+// A pool: (systems, count, K, C), contiguous. `systems` is 1 if all systems share the matrices.
 template <class T>
 struct PoolView {
   const T* data;
   Index systems, count, K, C;
 };
 
-// How the batch kernels, if any run, read a matrix: as TensorLayout writes it, or contracted index
-// first, without padding.
+// How the batch kernels read a matrix: no batch kernel is used; (C, K) without padding; or as
+// TensorLayout writes it.
 enum class BatchLayout { none, transposed, tensor };
 
-// Copies of all pools, packed for the single-mode multiply and in the batch kernels' layout.
+// Each pool is held twice: packed for the single-mode multiply, and in the batch kernels' layout.
 template <class T>
 class BatchPools {
  public:
   BatchPools(std::size_t modes, Index systems)
       : systems_(systems), pools_(modes), packed_(std::size_t(systems) * modes), batch_(packed_) {}
 
-  // The matrices of one mode; the same sizes every time. `lanes` is the batch kernels'.
+  // Sets the matrices of one mode; sizes must not change between calls. `lanes` is the vector
+  // length of the batch kernels.
   void set(std::size_t mode, const PoolView<T>& view, BatchLayout layout, Index lanes) {
     Pool& pool = pools_[mode];
     pool.matrix = packed_size<T>(view.K, view.C);
@@ -58,10 +60,10 @@ class BatchPools {
  private:
   struct Pool {
     AlignedVector<T> packed;
-    AlignedVector<T> batch;  // in the batch kernels' layout, if any run
+    AlignedVector<T> batch;  // in the batch kernels' layout; empty with BatchLayout::none
     Index matrix = 0;        // elements of one packed matrix
-    Index batch_matrix = 0;  // of one in that layout
-    Index system = 0;        // elements between two systems; 0 if they share the pool
+    Index batch_matrix = 0;  // elements of one matrix in the batch kernels' layout
+    Index system = 0;        // elements between two systems in `packed`; 0 if they share the pool
   };
 
   Index modes() const { return Index(pools_.size()); }

@@ -1,4 +1,4 @@
-// The Kronecker product of two matrices, written out.
+// The Kronecker product of two matrices as a dense matrix.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,9 @@
 
 namespace batchkron {
 
-// out[i * rows_b + k, j * columns_b + l] = a[i, j] * b[k, l]; all row-major and contiguous.
+// out[i * rows_b + k, j * columns_b + l] = a[i, j] * b[k, l]; all row-major and contiguous. out
+// aliases neither a nor b and is not read. A result that is larger than the caches is written past
+// them (non-temporal stores), by way of a piece of memory in the L1 cache.
 template <class T>
 class ExplicitKron {
  public:
@@ -47,24 +49,29 @@ class ExplicitKron {
   }
 
  private:
-  static constexpr Index kLastLevelBytes = 32 << 20;              // larger results go past the caches
-  static constexpr Index kPiece = (16 << 10) / Index(sizeof(T));  // by way of the L1 cache
-
+  // Results beyond so many bytes go past the caches: the last-level cache of the Zen 5 machine of
+  // docs/results/cpu.md.
+  static constexpr Index kLastLevelBytes = 32 << 20;
+  // Elements that are computed before they are streamed out; they stay in the L1 cache.
+  static constexpr Index kPiece = (16 << 10) / Index(sizeof(T));
+  // Elements of b that stay in the L2 cache while rows of out are written. Chosen by hand.
   static constexpr Index kCached = (512 << 10) / Index(sizeof(T));
 
   struct Memory {
     T* repeated;  // a's row, each element columns_b times
-    T* pattern;   // b's row, repeated until vectors fit
-    T* piece;     // or b's row, turned
+    T* pattern;   // b's row, `lanes` times: the shortest repetition that is whole vectors
+    T* piece;     // results that are to be streamed; or b's row, rotated, for scale_past
     bool streams;
   };
 
-  // Rows of b shorter than a vector: both factors are spread out, so that all vectors are full.
+  // Whether rows of b are shorter than a vector. Then a's row with each element repeated is
+  // multiplied by b's row repeated, element by element, so that all vectors are full.
   bool narrow() const {
     return columns_b_ < kernels_.lanes && columns_a_ >= 4 * kernels_.lanes;
   }
 
-  // Rows of out in which a row of b that is in cache is used again, where b as a whole is not.
+  // The row of out that is written at this place of the order. If b does not fit in the cache, the
+  // rows of out that need the same row of b follow each other.
   Index row_at(Index place) const {
     if (narrow() || rows_b_ * columns_b_ <= kCached) return place;
     const Index rows_a = rows_ / rows_b_;
@@ -124,7 +131,7 @@ class ExplicitKron {
   static bool is_aligned(const T* place) {
     return reinterpret_cast<std::uintptr_t>(place) % sizeof(T) == 0;
   }
-  // Elements before the next multiple of a vector's bytes.
+  // Elements from `place` to the next address that is aligned to a vector.
   Index elements_to_vector(const T* place) const {
     const Index past = Index(reinterpret_cast<std::uintptr_t>(place) / sizeof(T)) % kernels_.lanes;
     return past ? kernels_.lanes - past : 0;

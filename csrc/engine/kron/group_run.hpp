@@ -1,4 +1,6 @@
-// One tile of one group of modes, through all its passes (layouts: engine/kron/schedule.hpp).
+// Runs one tile of one group of modes through all its passes. A group is some neighbouring modes, a
+// tile the part of the data that stays in the L1 cache meanwhile, a pass one mode's multiply of the
+// tile. engine/kron/schedule.hpp has the layouts of tiles.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +14,7 @@ template <class T>
 struct GroupTask {
   const ModeKernels<T>& kernels;
   const Group& group;
-  const T* const* factors;  // packed, by number of the merged factor
+  const T* const* factors;  // packed; [i] is merged factor i
   const T* x;               // (blocks, L, input, R)
   T* y;                     // (blocks, L, output, R)
   Index blocks;
@@ -20,7 +22,8 @@ struct GroupTask {
   bool accumulate;
 };
 
-// Buffers of one thread, each of the group's tile_elements.
+// Two buffers of one thread, of group.tile_elements() elements each: a pass reads one and writes
+// the other.
 template <class T>
 struct TileBuffers {
   T* first;
@@ -60,7 +63,8 @@ void run_lanes(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
   const Index count = std::min(kernels.lanes, task.blocks * group.L - first);
   const Index input = group.input * group.R, output = group.output * group.R;
   kernels.to_lanes(buffers.first, task.x + first * input, count, input);
-  // an even number of passes ends in the buffer that it began with
+  // The tile is in buffers.first now. Passes alternate between the buffers, so that an even number
+  // of them ends where it began.
   T* result = group.passes.size() % 2 ? buffers.second : buffers.first;
   std::swap(buffers.first, buffers.second);
   run_passes(task, buffers.second, result, 1, group.R * kernels.lanes, T(1), false, buffers);
@@ -76,8 +80,9 @@ void run_contiguous(const GroupTask<T>& task, Index index, TileBuffers<T> buffer
              count, group.R, task.alpha, task.accumulate, buffers);
 }
 
-// The first pass reads rows that lie R apart and the last one writes such; between them the tile
-// is contiguous.
+// A strip is `width` consecutive r of one block. In x and y its rows lie R elements apart, so the
+// first pass reads with that stride and the last one writes with it; in between the tile is
+// contiguous.
 template <class T>
 void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
   const Group& group = task.group;
@@ -85,7 +90,7 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
   const Index l = index / strips, r = index % strips * group.strip;
   const Index width = std::min(group.strip, R - r);
   const T* x = task.x + l * group.input * R + r;
-  Index x_r = R;  // distance of the rows of x
+  Index x_r = R;  // elements between two rows of x
   if (group.copies_input) {
     task.kernels.copy_rows(buffers.first, x, group.input, width, R);
     x = buffers.first;
@@ -99,12 +104,15 @@ void run_strip(const GroupTask<T>& task, Index index, TileBuffers<T> buffers) {
     const Index y_r = last ? R : width;
     PassTask<T> step{target, x, task.factors[pass.factor], pass.C, pass.K, 0, 0, 0, 0, 0, 0,
                      last ? task.alpha : T(1), last && task.accumulate};
-    if (last) {  // no modes before: the kernel's l runs over the modes inside
+    // A kernel has one strided index, l, besides the contracted one. The group's other modes lie
+    // before or inside of this pass's mode. The first pass has none inside and the last one none
+    // before, so that l is enough for what is strided.
+    if (last) {  // l runs over the modes inside
       step.count = pass.inside;
       step.width = width;
       step.x_l = x_r;
       step.y_l = y_r;
-    } else {  // the first pass has no modes inside, so that its rows need not be contiguous
+    } else {  // l runs over the modes before
       step.count = pass.before;
       step.width = pass.inside * width;
       step.x_l = pass.C * pass.inside * x_r;

@@ -1,4 +1,5 @@
-// The factors of one product, merged and packed as a schedule wants them.
+// Copies of the factors of one Kronecker product, merged as its schedule says and packed for the
+// kernels.
 #pragma once
 
 #include <vector>
@@ -9,8 +10,8 @@
 
 namespace batchkron {
 
-// Reads the user's factors when it is filled, and not again. The sizes, not the number of vectors,
-// decide what is merged: one packing serves every plan of the same factors.
+// The user's factors are read in fill() only. What is merged depends on the factors' sizes and not
+// on the number of vectors, so that one packing serves every plan of the same factors.
 template <class T>
 class PackedFactors {
  public:

@@ -1,4 +1,4 @@
-// y (+)= alpha * (A_1 x ... x A_d) x for one product and many vectors: the sliced multiply engine.
+// y = alpha (A_1 (x) ... (x) A_d) x, or +=, for many vectors x: the sliced multiply.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,9 @@
 
 namespace batchkron {
 
-// Blocks are (outer, prod inputs, inner) -> (outer, prod outputs, inner), all contiguous.
-// Immutable; safe to run from several threads at once.
+// x is (outer, product of inputs, inner) and y is (outer, product of outputs, inner), C-contiguous.
+// A row is one of the `outer`. Factor k is outputs[k] x inputs[k]. A plan never changes: several
+// threads may run it at once. Results have the same bits for any number of threads.
 template <class T>
 class KronPlan {
  public:
@@ -72,8 +73,12 @@ class KronPlan {
   }
 
  private:
-  static constexpr Index kChunkBytes = 128 << 10;      // a chunk and its buffers stay in L2
-  static constexpr Index kLastLevelBytes = 32 << 20;   // x and y beyond: y goes past the caches
+  // Bytes of a chunk of rows at its largest between groups: with its buffers it stays in the L2
+  // cache. Chosen by hand.
+  static constexpr Index kChunkBytes = 128 << 10;
+  // Where x and y together are larger, y is written past the caches: the last-level cache of the
+  // Zen 5 machine of docs/results/cpu.md.
+  static constexpr Index kLastLevelBytes = 32 << 20;
 
   struct Call {
     const T* const* factors;
@@ -81,14 +86,15 @@ class KronPlan {
     T* y;
     T alpha;
     bool accumulate;
-    Index rows;  // of x at a time
+    Index rows;  // of x in a chunk
     T* scratch;
-    Index per_thread, between;
+    Index per_thread, between;  // elements: a thread's scratch memory, a buffer between groups
     bool streams;
   };
 
-  // Rows that go through all groups before the next ones: a multiple of the lanes where they run
-  // across rows, and as many chunks for each thread.
+  // Rows in a chunk, which goes through all groups before the next chunk. Chunks fit in the cache
+  // and are the same number for each thread. Where vector lanes hold different rows, a chunk is a
+  // multiple of the lanes.
   Index rows_in_cache(int threads) const {
     const Index largest = std::max({input_size_, output_size_, schedule_.largest_between});
     const Index limit = std::max<Index>(1, kChunkBytes / Index(sizeof(T)) / largest);
@@ -149,7 +155,8 @@ class KronPlan {
     }
   }
 
-  // All threads share each group's tiles.
+  // For too few rows to give each thread chunks of its own: the threads divide the tiles of each
+  // group among them, and wait for each other before the next group.
   void run_shared(const Call& call, int threads) const {
     T* between = call.scratch + call.per_thread * threads;
     const std::size_t count = schedule_.groups.size();
@@ -175,7 +182,7 @@ class KronPlan {
   const ModeKernels<T>& kernels_;
   Index outer_, input_size_, output_size_;
   Schedule schedule_;
-  Index tile_ = 0;  // elements of one tile buffer
+  Index tile_ = 0;  // elements of a tile buffer, for the largest group
 };
 
 }  // namespace batchkron

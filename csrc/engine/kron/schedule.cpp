@@ -5,21 +5,29 @@
 namespace batchkron {
 namespace {
 
-constexpr Index kTileBytes = 16 << 10;  // a tile has two buffers, which share the L1 cache
-constexpr Index kLaneBytes = 48 << 10;  // longer groups spare unaligned passes behind them
-constexpr Index kStripBytes = 256;      // narrower strips cost more than one more pass over L2
-constexpr Index kLargeFactor = 16;      // from here on, arithmetic hides a pass over the L2 cache
-// A row beyond the L2 cache goes through groups whose tiles fill a part of it instead.
+// Sizes of tiles, all chosen by hand.
+// Bytes of a tile buffer. A tile has two, which share the L1 cache.
+constexpr Index kTileBytes = 16 << 10;
+// The same in the `lanes` layout. Groups should be long there: to transpose a tile in and out costs
+// about as much as two passes with factors of 4 (docs/developer/kernels.md).
+constexpr Index kLaneBytes = 48 << 10;
+// Bytes of a strip. With narrower ones, another group (a pass over the L2 cache) is cheaper.
+constexpr Index kStripBytes = 256;
+// Size of a factor from which the arithmetic of a pass hides its traffic to the L2 cache.
+constexpr Index kLargeFactor = 16;
+// A row of more bytes does not stay in the L2 cache. Then passes over memory are the expensive
+// ones, so groups are longer and tiles fill a part of the L2 cache.
 constexpr Index kFarBytes = 1 << 20;
 constexpr Index kFarTileBytes = 256 << 10;
 constexpr Index kFarStripBytes = 512;
-constexpr double kMinLaneUse = 0.9;     // share of vector lanes below which a layout is avoided
+// A layout that fills a smaller share of the vector lanes is avoided.
+constexpr double kMinLaneUse = 0.9;
 
 using StepRange = std::vector<const Step*>;
 
 struct Machine {
   Index outer, inner, lanes, item;
-  bool far;  // whether one row exceeds the L2 cache
+  bool far;  // whether a row exceeds kFarBytes
 
   Index tile_bytes() const { return far ? kFarTileBytes : kTileBytes; }
   Index strip_bytes() const { return far ? kFarStripBytes : kStripBytes; }
@@ -34,7 +42,7 @@ bool merges(const MergedFactor& a, const MergedFactor& b) {
   return is(a, 1) || is(b, 1) || (is(a, 2) && is(b, 2));
 }
 
-// A group of consecutive steps, from its last mode to its first, still without a layout.
+// The group of these steps, which are modes in descending order, without a layout yet.
 Group group_of(const StepRange& steps) {
   Group group{};
   group.L = steps.back()->L;
@@ -52,7 +60,7 @@ Group group_of(const StepRange& steps) {
   return group;
 }
 
-// How many passes from `first` on have square factors of one size that kernels know, up to `limit`.
+// How many passes from `first` on, up to `limit`, have square factors of one size.
 int equal_passes(const std::vector<Pass>& passes, std::size_t first, int limit) {
   const Index size = passes[first].C;
   int count = 0;
@@ -61,21 +69,21 @@ int equal_passes(const std::vector<Pass>& passes, std::size_t first, int limit) 
   return count;
 }
 
-// Whether a pass has whole vectors behind its mode, in every tile of the group.
+// Whether what is contiguous behind the pass's mode is whole vectors, in every tile of the group.
 bool fills_vectors(const Group& group, const Pass& pass, Index lanes) {
   if (group.layout == Group::Layout::lanes) return true;
   if (group.layout == Group::Layout::contiguous) return pass.inside * group.R % lanes == 0;
   return group.R % lanes == 0 && group.strip % lanes == 0;
 }
 
-// How many of the last modes, those of the first passes, one kernel can take.
+// How many of the product's last modes one kernel can multiply. These are the first passes.
 int last_modes_at_once(const std::vector<Pass>& passes, const KernelSizes& kernels) {
   const Index size = passes.front().C;
   return size > kMaxFixed ? 1
                               : std::max(1, equal_passes(passes, 0, kernels.last_modes[size]));
 }
 
-// Modes that one kernel can take become one pass.
+// Joins the passes of modes that one kernel can multiply together.
 void join_passes(Group& group, bool has_last_mode, const KernelSizes& kernels) {
   std::vector<Pass> joined;
   for (std::size_t p = 0; p < group.passes.size();) {
@@ -96,7 +104,8 @@ void join_passes(Group& group, bool has_last_mode, const KernelSizes& kernels) {
   group.passes = joined;
 }
 
-// Whether vectors along the last mode's outputs, or along the columns of x, would be badly filled.
+// Whether the `lanes` layout is wanted: for the last mode, if vectors along its outputs, or along
+// the columns of x, would be filled badly.
 bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
   if (machine.lanes == 1 || !is_last_mode) return false;
   const Index width = machine.inner == 1 ? step.K : machine.inner;
@@ -104,11 +113,13 @@ bool wants_lanes(const Step& step, bool is_last_mode, const Machine& machine) {
 }
 
 bool fits_lanes(const Group& group, const Machine& machine) {
-  // sizes that no array has would wrap as integers before they are refused
+  // As floating-point numbers, because sizes that no array can have would overflow here, before
+  // they are refused elsewhere.
   return double(group.largest) * double(group.R) * double(machine.lanes * machine.item) <= kLaneBytes;
 }
 
-// The longest group from `steps` (at least one) that leaves enough rows to fill the lanes.
+// How many of the first steps make the longest group whose tiles fit and whose (input, R) blocks
+// are enough to fill the lanes; 0 if less than half of them would be filled.
 std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
   std::size_t best = 0;
   double best_filled = 0;
@@ -123,6 +134,8 @@ std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
   return best_filled >= 0.5 ? best : 0;
 }
 
+// How many of the first steps (at least one) go through a tile together in the other layouts: a
+// large factor ends the group, and so does a tile that no longer fits.
 std::size_t steps_in_tile(const StepRange& steps, const Machine& machine) {
   std::size_t count = 1;
   for (; count < steps.size(); ++count) {
@@ -135,6 +148,7 @@ std::size_t steps_in_tile(const StepRange& steps, const Machine& machine) {
   return count;
 }
 
+// Chooses between the layouts `contiguous` and `strips`, with tiles of the size of the cache.
 void place_in_memory(Group& group, const Machine& machine) {
   const Index bytes = group.passes.size() == 1 ? kTileBytes : machine.tile_bytes();
   const Index width = std::max<Index>(1, bytes / machine.item / group.largest);
@@ -152,7 +166,7 @@ void place_in_memory(Group& group, const Machine& machine) {
   group.copies_input = std::min(first.C, first.K) >= kLargeFactor;
 }
 
-// The modes of steps that follow each other downwards, as far as one group can take them.
+// The group that takes as many as it can of these steps, which are modes in descending order.
 Group next_group(const StepRange& steps, bool has_last_mode, const Machine& machine,
                  const KernelSizes& kernels) {
   const bool alone = has_last_mode && machine.inner == 1;  // no columns behind the last mode
@@ -219,7 +233,7 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
   for (const Step& step : steps.list)
     for (int k = schedule.factors[step.mode].last; k >= schedule.factors[step.mode].first; --k)
       schedule.order.push_back(k);
-  // Nothing to lay out, also where some steps would have work before an empty one.
+  // An empty x or y needs no groups.
   if (inner == 0 || checked_product(inputs) == 0 || checked_product(outputs) == 0) return schedule;
 
   const Index largest =
@@ -227,6 +241,7 @@ Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<In
   const Machine machine{outer, inner, kernels.lanes, kernels.item,
                         double(largest) * double(kernels.item) > kFarBytes};
 
+  // A group takes modes that follow each other downwards in the order of least work.
   for (std::size_t s = 0; s < steps.list.size();) {
     StepRange range{&steps.list[s]};
     while (s + range.size() < steps.list.size() &&

@@ -1,5 +1,6 @@
-// How a Kronecker product is applied: which factors are merged, in which order their modes go, and
-// which of them share one pass over memory.
+// How a Kronecker product is applied on a CPU: which factors are merged, in which order the modes
+// are multiplied, and which consecutive ones share one pass over memory (a group).
+// docs/developer/kernels.md explains it.
 #pragma once
 
 #include <vector>
@@ -9,33 +10,34 @@
 
 namespace batchkron {
 
-// Neighbouring factors that are multiplied out and applied as one K x C factor.
+// Neighbouring factors whose Kronecker product is formed and applied as one K x C factor.
 struct MergedFactor {
   int first, last;  // the user's factors, both inclusive
   Index C, K;
 };
 
-// A 2 x 2 pair as one 4 x 4 factor costs the same multiplications and half the passes; a 1 x 1
-// factor costs none. Depends on the sizes only, so that packed factors serve any layout.
+// Merges pairs of 2 x 2 factors to 4 x 4 ones, which takes the same multiplications in half the
+// passes, and 1 x 1 factors with a neighbour. Depends on the factors' sizes only, so that packed
+// factors serve any number of vectors.
 std::vector<MergedFactor> merge_factors(const std::vector<Index>& inputs,
                                         const std::vector<Index>& outputs);
 
-// One mode of a group's tile, or `modes` of them with factors of one size in one kernel:
-// (before, C, inside * r) -> (before, K, inside * r), where r is what the tile holds of the modes
-// behind the group.
+// One kernel call over a group's tile, which multiplies one mode, or `modes` neighbouring ones with
+// factors of one size: (before, C, inside * r) -> (before, K, inside * r). `before` and `inside`
+// are products of the sizes of the group's other modes, and r is the part of R in the tile.
 struct Pass {
-  int factor;  // of the last mode
+  int factor;  // number of the merged factor of the last of the modes
   Index before, C, K, inside;
   int modes = 1;
-  Index size = 0;  // of each of several modes
+  Index size = 0;  // C of a single one of the modes
 };
 
-// What the kernels can do: ModeKernels without the kernels.
+// Which kernels of several modes there are (ModeKernels without its functions).
 struct KernelSizes {
   Index lanes;  // elements in a vector
   Index item;   // bytes in an element
-  int last_modes[kMaxFixed + 1];  // how many last modes of size n go in one pass, 1 if alone
-  bool mode_pair[kMaxFixed + 1];  // whether two modes of size n do
+  int last_modes[kMaxFixed + 1];  // [n]: how many last modes of size n one kernel takes, at least 1
+  bool mode_pair[kMaxFixed + 1];  // [n]: whether a kernel takes two modes of size n
 
   template <class T>
   static KernelSizes of(const ModeKernels<T>& kernels) {
@@ -50,25 +52,27 @@ struct KernelSizes {
   }
 };
 
-// Consecutive modes that a tile goes through while it stays in the L1 cache. The group maps
-// (L, input, R) -> (L, output, R); its passes go from its last mode to its first.
+// Consecutive modes, all multiplied while a tile of the data stays in the L1 cache. The group maps
+// (L, input, R) -> (L, output, R): L and R are the products of the sizes of the modes before and
+// behind it, R times the number of columns. Its passes go from its last mode to its first.
 struct Group {
   enum class Layout {
-    lanes,       // R and the group together are transposed: one l in each vector lane
+    lanes,       // a tile is one (input, R) block in each vector lane, transposed in and out
     contiguous,  // a tile is `rows` whole (input, R) blocks
-    strips,      // a tile is a stretch of r, `strip` wide, of one block
+    strips,      // a tile is `strip` consecutive r of one (input, R) block
   };
   Layout layout;
   std::vector<Pass> passes;
   Index L, R;
-  Index input, output;  // sizes of the group's modes
-  Index largest;        // the largest size between passes, input and output
+  Index input, output;  // products of the sizes of the group's modes
+  Index largest;        // the largest such product before, between and behind the passes
   Index rows, strip;
-  bool copies_input;    // a strip is copied together first, because it is read several times
+  bool copies_input;    // whether a strip is first copied to contiguous memory: large factors read
+                        // it several times
 
-  // Elements of one of a tile's two buffers.
+  // Elements of one of a tile's two buffers; 0 if the only pass goes from x to y directly.
   Index tile_elements(Index lanes) const;
-  // Tiles of `blocks` rows of the product.
+  // The number of tiles for `blocks` rows of x.
   Index tiles(Index blocks, Index lanes) const;
 };
 
@@ -76,10 +80,11 @@ struct Schedule {
   std::vector<MergedFactor> factors;
   std::vector<int> order;  // the user's factors as they are applied
   std::vector<Group> groups;
-  Index largest_between = 0;  // elements of one row between groups
-  double multiply_adds = 0;   // of one row, as if nothing were merged
+  Index largest_between = 0;  // elements of one row between groups, at most
+  double multiply_adds = 0;   // of one row; merging does not change it
 };
 
+// For factors outputs[k] x inputs[k] and x of shape (outer, product of inputs, inner).
 Schedule schedule_product(const std::vector<Index>& inputs, const std::vector<Index>& outputs,
                           Index outer, Index inner, const KernelSizes& kernels);
 

@@ -1,5 +1,5 @@
-// y[node] = alpha * sum over the edges e of node of A[ids[e]] ._mode x[children[e]], or +=: one
-// mode's multiply of blocks, summed over a list of edges.
+// y[node] = alpha * sum over the edges e of node of A[ids[e]] ._mode x[children[e]], or +=. Each
+// edge multiplies a block of x along one mode by a small matrix.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,16 @@
 namespace batchkron {
 
 // Blocks of x are (L, C, R), those of y (L, K, R), all contiguous. Node i has the edges
-// starts[i] ... starts[i + 1] - 1; all indices are known to be in range.
+// starts[i] ... starts[i + 1] - 1. Whoever fills a shape checks that all indices are in range.
 struct SegmentShape {
   Index L, C, K, R;
   Index num_inputs, num_outputs;
   std::vector<Index> starts, ids, children;
 };
 
-// Holds its own copy of the matrices. Safe to run from several threads at once, but not while its
-// values are being set. One thread owns a node and adds its edges in an order
-// that depends on their number and the sizes alone.
+// A plan with its own copy of the matrices. Several threads may run it at once, but not while its
+// values are being set. One thread computes a node; the order of its sums depends on the sizes and
+// the number of edges alone.
 template <class T>
 class SegmentedModeMultiply {
  public:
@@ -65,7 +65,7 @@ class SegmentedModeMultiply {
   // accumulate = false overwrites y and never reads it. y does not alias x.
   void run(const T* x, T* y, T alpha, bool accumulate) const {
     if (output_elements() == 0) return;
-    kernels();  // throws for an unknown instruction set, which no thread of a region may
+    kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
     const int threads = threads_for(multiply_adds());
     const Index packed =
         packs_ ? checked_product({shape_.num_inputs, shape_.C, stride_}) : copied_elements();
@@ -95,20 +95,21 @@ class SegmentedModeMultiply {
 
  private:
   static constexpr Index kMaxInputs = std::numeric_limits<std::int32_t>::max();
-  static constexpr Index kCopied = 4;  // elements that a run of a block is copied by
+  static constexpr Index kCopied = 4;  // elements that copy_row copies at a time
 
+  // Elements of a block for each index of the mode.
   Index points() const { return shape_.L * shape_.R; }
 
-  // Rows of R elements that do not fill vectors are moved next to each other first, the blocks
-  // from (L, C, R) to (C, L R): each is read by several edges.
+  // Whether blocks are packed, from (L, C, R) to (C, L R), before the edges are added: if rows of R
+  // elements do not fill vectors. It pays because several edges read a block.
   bool decide_packing() const {
     const Index R = shape_.R, width = segment_kernels<T>().width;
     if (R % width == 0 || R >= 4 * width) return false;
     return shape_.L > 1 || (R < width && (R & (R - 1)) != 0);
   }
 
-  // Elements between two rows. Packed rows begin with a vector, and end with one: it computes a few
-  // elements more, but no load crosses a cache line.
+  // Elements between two rows of what the kernel reads. Packed rows are padded to whole vectors: a
+  // few more elements are computed, but no load straddles two cache lines.
   Index row_stride() const {
     const Index width = segment_kernels<T>().width;
     if (!packs_) return shape_.R;
@@ -118,8 +119,9 @@ class SegmentedModeMultiply {
     return stride;
   }
 
-  // Copies rows of R elements in the order of the targets; all but the last may write over what
-  // follows it, and read as much.
+  // Copies R elements, rounded up to a multiple of kCopied unless it is the last row: rows are
+  // copied in ascending order of their targets, so that the next row overwrites what was written
+  // too much.
   void copy_row(const T* source, T* target, bool last) const {
     const Index R = shape_.R;
     if (last)
@@ -129,7 +131,7 @@ class SegmentedModeMultiply {
         for (Index i = 0; i < kCopied; ++i) target[r + i] = source[r + i];
   }
 
-  // (L, C, R) -> (C, stride); `size` is C, where the compiler is to know it.
+  // (L, C, R) -> (C, stride). `size` is C at compile time, or 0 for any C.
   template <int size>
   void pack(const T* source, T* target) const {
     const Index L = shape_.L, C = size ? size : shape_.C, R = shape_.R;
@@ -153,7 +155,7 @@ class SegmentedModeMultiply {
     pack<0>(x, packed);
   }
 
-  // (K, stride) -> (L, K, R).
+  // (K, stride) -> (L, K, R). `size` is K at compile time, or 0 for any K.
   template <int size>
   void unpack(const T* source, T* target) const {
     const Index L = shape_.L, K = size ? size : shape_.K, R = shape_.R;
@@ -200,6 +202,7 @@ class SegmentedModeMultiply {
       for (Index i = 0; i < count; ++i) y[i] = sums[i] * alpha;
   }
 
+  // The kernel for blocks in their own order, if these sizes have one (simd/segmented/table.hpp).
   FlatKernel<T> find_flat() const {
     if (shape_.C != shape_.K || shape_.num_inputs > kMaxInputs) return {};
     for (const Index id : shape_.ids)
@@ -215,6 +218,7 @@ class SegmentedModeMultiply {
     return edges;
   }
 
+  // Writes the matrices in the layout of the flat kernel.
   void set_patterns(const T* matrices, Index count) {
     const Index n = shape_.C, length = flat_.pattern;
     matrices_.resize(std::size_t(count * n * length));
@@ -227,7 +231,8 @@ class SegmentedModeMultiply {
         }
   }
 
-  // The first block that the flat kernel would read over the end of x.
+  // The flat kernel reads flat_.beyond elements behind a block. Blocks for which that is beyond the
+  // end of x are copied to memory that is long enough; this is the first of them.
   Index first_copied() const {
     const Index block = points() * shape_.C;
     return std::max<Index>(0, shape_.num_inputs - (flat_.beyond + block - 1) / block);
@@ -252,14 +257,14 @@ class SegmentedModeMultiply {
     write(sums, y + node * block, block, alpha, accumulate);
   }
 
-  // Of one thread: the sums. Sums of packed rows take as much again for their own order.
+  // Elements of one thread's sums. Each thread has this twice: unpacking needs a second buffer.
   Index sums_elements() const {
     return padded<T>(flat_.add_edges ? points() * shape_.K + flat_.beyond
                                   : shape_.K * stride_ + kCopied);
   }
 
   SegmentShape shape_;
-  FlatKernel<T> flat_;  // where the mode has one
+  FlatKernel<T> flat_;  // its add_edges is null if the sizes have no flat kernel
   bool packs_;
   Index stride_;
   std::vector<FlatEdge> edges_;

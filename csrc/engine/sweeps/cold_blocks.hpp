@@ -1,4 +1,5 @@
-// Which blocks a step of sweeps finds in no second-level cache when it comes to them.
+// Which blocks a step of sweeps is expected not to find in the L2 cache, so that they can be
+// prefetched. docs/background/sparse-sweeps.md ("Fetching ahead") has the measurements.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@
 
 namespace batchkron {
 
-// A block is taken to be there if less than a cache was brought in since its last use; several
-// threads have a cache each. None where blocks are so small that they come quickly enough by
-// themselves, or vectors so small that fetching them ahead of their use costs more than it spares.
+// A block counts as cached if fewer than kCache bytes were loaded since its last use, in the order
+// of the nodes. There are no cold blocks where blocks are so small that the processor's own
+// prefetcher does, or vectors so small that they stay in the caches.
 class ColdBlocks {
  public:
   struct Block {
@@ -18,7 +19,7 @@ class ColdBlocks {
   };
 
   ColdBlocks(const SweepShape& shape, const SweepStep& step, Index bytes) {
-    std::vector<Index> first;  // of each vector's blocks among all
+    std::vector<Index> first;  // [v]: number of vector v's first block among those of all vectors
     Index blocks = 0;
     for (const SweepVector& vector : shape.vectors) {
       first.push_back(blocks);
@@ -29,7 +30,7 @@ class ColdBlocks {
     constexpr Index kLongAgo = -(Index(1) << 60);
     const Index held = kCache / bytes, nodes = shape.vectors[step.target].count;
     std::vector<Index> last_use(std::size_t(blocks), kLongAgo);
-    Index brought = 0;  // the clock: blocks from beyond the cache
+    Index brought = 0;  // blocks loaded into the cache so far: the time of last_use
     starts_.push_back(0);
     for (Index node = 0; node < nodes; ++node) {
       for (const SweepPart& part : step.parts) {
@@ -51,15 +52,19 @@ class ColdBlocks {
   }
 
   bool empty() const { return blocks_.empty(); }
-  // Those of the nodes begin ... end - 1.
+  // The cold blocks of nodes begin ... end - 1 are *begin_of(begin) ... *begin_of(end) - 1, which
+  // is end_of(end).
   const Block* begin_of(Index begin) const { return blocks_.data() + starts_[begin]; }
   const Block* end_of(Index end) const { return blocks_.data() + starts_[end]; }
 
  private:
+  // Bytes: what is taken to stay in an L2 cache, the smallest block that is prefetched, and the
+  // smallest sum over all of a plan's vectors. Measured on a Zen 5
+  // (docs/background/sparse-sweeps.md).
   static constexpr Index kCache = 700 << 10, kMinBlockBytes = 512;
-  static constexpr double kMinVectorBytes = 8 << 20;  // all of a plan
+  static constexpr double kMinVectorBytes = 8 << 20;
 
-  std::vector<Index> starts_;  // of each node; none if there are no blocks
+  std::vector<Index> starts_;  // [node]: its first block; empty if there are no cold blocks
   std::vector<Block> blocks_;
 };
 

@@ -1,5 +1,6 @@
-// The edges of nodes, each a matrix and a child. Nodes whose edges are alike, children counted from
-// the node, share one list: along a sparse grid's fibres most of them do.
+// The edges of the nodes of a sweep. An edge is a matrix and a child, the node that the matrix
+// multiplies. Nodes with the same matrices and the same differences child - node share one list in
+// memory: along the fibres of a sparse grid most nodes do.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +14,16 @@ namespace batchkron {
 
 class EdgeLists {
  public:
-  // Node i has the edges starts[i] ... starts[i + 1] - 1, of matrix ids[e] and node children[e].
-  // All indices are known to be in range.
+  // Node i has the edges e = starts[i] ... starts[i + 1] - 1 with matrix ids[e] and child
+  // children[e]. The caller has checked that all indices are in range.
   EdgeLists(Index nodes, const std::int32_t* starts, const std::int32_t* ids,
             const std::int32_t* children)
       : count_(nodes ? starts[nodes] : 0), starts_{0} {
     rows_.reserve(std::size_t(nodes));
     Index slots = 16;
     while (slots < 2 * nodes) slots *= 2;
-    std::vector<std::int32_t> table(std::size_t(slots), -1);  // of lists, by their hash
+    // Open addressing: the number of a list at the slot of its hash, or behind it; -1: free.
+    std::vector<std::int32_t> table(std::size_t(slots), -1);
     std::vector<std::int32_t> offsets;
     for (Index node = 0; node < nodes; ++node) {
       const Index first = starts[node], size = starts[node + 1] - first;
@@ -49,9 +51,9 @@ class EdgeLists {
     offsets_.shrink_to_fit();
   }
 
-  // Edges of all nodes.
+  // Edges of all nodes, shared ones counted for each node.
   Index count() const { return count_; }
-  // The entries of ids and offsets that are a node's.
+  // The entries of ids() and offsets() that belong to a node.
   struct Range {
     Index first, stop;
   };
@@ -60,12 +62,12 @@ class EdgeLists {
     return {list[0], list[1]};
   }
 
-  // Of each node the number of its list.
+  // [node]: the number of its list.
   const std::vector<std::int32_t>& rows() const { return rows_; }
   // List i has the entries starts[i] ... starts[i + 1] - 1 of ids and offsets.
   const std::vector<std::int32_t>& starts() const { return starts_; }
   const std::vector<std::int32_t>& ids() const { return ids_; }
-  // Of each entry the child less the node.
+  // [entry]: child - node.
   const std::vector<std::int32_t>& offsets() const { return offsets_; }
 
  private:

@@ -1,5 +1,5 @@
-// How the threads of a region divide the nodes of a step among them: in each run as in the one
-// before, so that a thread finds in its own caches what it read and wrote then.
+// How threads divide the nodes of a step among them. A thread begins with the same share in every
+// run, so that it finds in its own caches what it read and wrote in the run before.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace batchkron {
 
-// The nodes of a step, cut into shares of equal work: a node counts its edges, and each part once.
+// Cuts the nodes of a step into shares of equal work. The work of a node is its edges and one more
+// for each part of the step.
 class NodeWork {
  public:
   NodeWork(const SweepStep& step, Index nodes)
@@ -34,13 +35,14 @@ class NodeWork {
   }
 
  private:
-  static constexpr Index kSamples = 1024;
+  static constexpr Index kSamples = 1024;  // places where a share may begin; chosen by hand
 
   Index nodes_, grain_;
-  std::vector<Index> before_;  // the work before every grain-th node, and all
+  std::vector<Index> before_;  // [i]: the work before node i * grain_; the last entry: all work
 };
 
-// What is left of the threads' shares of one step. Who is done with the own one takes from others.
+// The nodes of each thread's share that nobody has taken yet. A thread that has finished its own
+// share takes nodes from the others'.
 class NodeShares {
  public:
   explicit NodeShares(int threads) : shares_(std::size_t(threads)) {}

@@ -1,5 +1,6 @@
-// A sequence of sweeps along fibres: y = alpha A x, or +=, for a sum of Kronecker products on a
-// sparse grid. Each step makes one vector of blocks from others, node by node.
+// y = alpha A x, or +=, for a sum A of Kronecker products on a sparse grid, as a sequence of sweeps
+// (one mode's multiply along all fibres of the grid). A step of the sequence computes one vector of
+// blocks from others, node by node; a node is a cell of the grid with its block.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +23,9 @@
 
 namespace batchkron {
 
-// Safe to run from several threads at once, also while another one sets new values: each run has
-// the values of its beginning. One thread owns a node; what it adds in which order does not depend
-// on the number of threads.
+// Several threads may run a plan at once, also while another one sets new values: a run uses the
+// values that were set when it began. One thread computes a node, in an order of sums that does not
+// depend on the number of threads.
 template <class T>
 class SweepPlan {
  public:
@@ -52,7 +53,7 @@ class SweepPlan {
     return checked_product({shape_.vectors[vector].count, block_});
   }
   double multiply_adds() const { return multiply_adds_; }
-  // Edges in memory: nodes share lists.
+  // Edges held in memory, which are fewer than the edges of all nodes, as nodes share lists.
   Index num_listed() const {
     Index count = 0;
     for (const SweepStep& step : shape_.steps)
@@ -60,7 +61,7 @@ class SweepPlan {
     return count;
   }
 
-  // Of each part of each step the matrices, (num_matrices, n, n).
+  // matrices[i] are those of part i, counted over all steps: (num_matrices, n, n), contiguous.
   void set_values(const std::vector<const T*>& matrices) {
     auto fresh = std::make_shared<std::vector<Matrices>>();
     for (const SweepStep& step : shape_.steps)
@@ -69,7 +70,8 @@ class SweepPlan {
     std::atomic_store(&values_, std::shared_ptr<const std::vector<Matrices>>(std::move(fresh)));
   }
 
-  // Maps x (outer, cells, block, inner) to y of the same shape. y does not alias x.
+  // x is (outer, blocks of vector 0, block, inner), y (outer, blocks of vector 1, block, inner),
+  // both contiguous; y does not alias x. accumulate = false overwrites y and never reads it.
   void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
     const Index size = elements(1) * inner;
     if (size == 0 || outer == 0) return;
@@ -77,7 +79,9 @@ class SweepPlan {
       if (!accumulate) std::fill_n(y, outer * size, T{});
       return;
     }
-    constexpr double kWorkPerElement = 4;  // a multiply-add here takes as long as 4 dense ones
+    // A multiply-add of a sweep takes as long as so many of a dense product, for which threads_for
+    // is made. Chosen by hand.
+    constexpr double kWorkPerElement = 4;
     const int threads = threads_for(kWorkPerElement * multiply_adds_ * double(inner));
     const std::vector<Group> several = inner > 1 ? groups_of(inner) : std::vector<Group>();
     Run run{std::atomic_load(&values_), inner > 1 ? several : groups_, inner, block_ * inner,
@@ -89,7 +93,8 @@ class SweepPlan {
         workspace.reserve(bytes_of<T>(scratch, 1) + bytes_of<T>(sums, threads)));
     run.sums = run.scratch + scratch;
     const std::size_t steps = shape_.steps.size();
-    NodeShares shares[] = {NodeShares(threads), NodeShares(threads)};  // of every other step
+    // Steps alternate between two, so that one is refilled while threads still take from the other.
+    NodeShares shares[] = {NodeShares(threads), NodeShares(threads)};
     shares[0].refill(work_[0]);
     std::vector<SweepEdges<T>> edges(max_parts_ * std::size_t(threads));
     std::vector<Pass> passes(edges.size());
@@ -97,7 +102,7 @@ class SweepPlan {
     for (Index i = 0, turn = 0; i < outer; ++i) {
       const std::size_t own = max_parts_ * std::size_t(thread_index());
       PassList list{edges.data() + own, passes.data() + own};
-      std::size_t first = 0;  // part
+      std::size_t first = 0;  // number of the step's first part among all parts
       for (std::size_t s = 0; s < steps; ++s, ++turn) {
 #pragma omp master
         shares[(turn + 1) % 2].refill(work_[(s + 1) % steps]);
@@ -110,29 +115,30 @@ class SweepPlan {
   }
 
  private:
-  // Neighbouring modes of one kernel, of blocks (L, n, ..., n, R).
+  // Neighbouring modes of equal size n that one kernel takes: blocks are (L, n, ..., n, R).
   struct Group {
     Index first, modes;
     Index L, n, R;
     SweepKernel<T> kernel;
   };
 
-  // Parts of a step that one kernel takes together.
+  // Parts of a step that one kernel call computes together.
   struct Pass {
     const Group* group;
-    Index begin, end;  // of the edges
+    Index begin, end;  // the parts, as entries of PassList::edges
   };
-  // A step's passes, in memory of one thread.
+  // The passes of a step, in memory that belongs to one thread.
   struct PassList {
     SweepEdges<T>* edges;
     Pass* passes;
     Index num_edges = 0, num_passes = 0;
   };
 
-  // Distinct ones as the kernels take them: for one vector, and for several at once.
+  // The distinct matrices of a part, in the layouts of the kernels for one vector (own) and for
+  // several vectors at once (plain).
   struct Matrices {
-    AlignedVector<T> own, plain;    // the latter empty if it is the same
-    std::vector<std::int32_t> ids;  // of the lists' edges; empty if they are the part's
+    AlignedVector<T> own, plain;    // plain is empty if the layouts are the same
+    std::vector<std::int32_t> ids;  // [entry of the edge lists]; empty if all matrices are distinct
   };
 
   struct Run {
@@ -146,7 +152,7 @@ class SweepPlan {
     T* sums;
   };
 
-  // The parts of a step by their modes.
+  // The parts of a step, sorted by mode.
   static std::vector<std::size_t> order_of(const SweepStep& step) {
     std::vector<std::size_t> order(step.parts.size());
     std::iota(order.begin(), order.end(), std::size_t(0));
@@ -156,8 +162,9 @@ class SweepPlan {
     return order;
   }
 
-  // All modes, from the first to the last: as many as a kernel takes together, the last ones first.
-  // Throws for an unknown instruction set, which no thread of a region may.
+  // Divides all modes into groups, from the last mode to the first, each with as many modes as a
+  // kernel takes together; returns them in ascending order. This throws for an unknown
+  // BATCHKRON_ISA, so it is called before any parallel region, out of which nothing may throw.
   std::vector<Group> groups_of(Index inner) const {
     std::vector<Group> groups;
     const FindSweepKernel<T> find = sweep_kernels<T>();
@@ -213,8 +220,9 @@ class SweepPlan {
     return result;
   }
 
-  // Which of the matrices, `size` elements each, are not equal to an earlier one bit by bit; place
-  // i becomes that of matrix i among these. Operators with constant coefficients have few.
+  // The numbers of the matrices, of `size` elements each, that do not equal an earlier one bit by
+  // bit. places[i] becomes the place of matrix i's equal among them. Operators with constant
+  // coefficients have few distinct matrices.
   static std::vector<Index> distinct_of(const T* a, Index size, std::vector<std::int32_t>& places) {
     const std::size_t bytes = std::size_t(size) * sizeof(T);
     std::unordered_map<std::string_view, std::int32_t> found;
@@ -233,19 +241,23 @@ class SweepPlan {
     return run.scratch + shape_.vectors[vector].start * run.block;
   }
 
-  // So many blocks of y are written part by part that they stay in the fastest cache.
+  // The number of nodes (a portion) whose parts are added one after another; their blocks of y stay
+  // in the L1 cache meanwhile. kBytes is chosen by hand.
   static Index nodes_at_once(const Run& run) {
     constexpr Index kBytes = 8192;
     return std::max<Index>(1, kBytes / (Index(sizeof(T)) * run.block));
   }
 
-  // A thread that fetches blocks for its next portion takes several one after another.
+  // How many portions a thread takes at a time when it prefetches the blocks of its next portion:
+  // if it took one at a time, the next one could be another thread's. At least about kShares times
+  // per step, so that threads finish together. Both are chosen by hand.
   static Index portions_at_once(const Run& run, Index portions) {
-    constexpr Index kMaxPortions = 16, kShares = 8;  // of each thread
+    constexpr Index kMaxPortions = 16, kShares = 8;
     return std::clamp<Index>(portions / (kShares * run.threads), 1, kMaxPortions);
   }
 
-  // A thread's part of one step, whose first part is number `first` of all.
+  // One thread's work in step `number`, whose first part is number `first` among all parts. Where
+  // y is scaled by alpha the parts are summed in `sums` first.
   void take(const Run& run, std::size_t number, std::size_t first, const T* x, T* y, T* sums,
             PassList& list, NodeShares& shares) const {
     const SweepStep& step = shape_.steps[number];
@@ -311,13 +323,13 @@ class SweepPlan {
 
   SweepShape shape_;
   Index block_ = 1;
-  Index scratch_ = 0;          // blocks
-  std::vector<Group> groups_;  // for one vector at a time
-  std::vector<std::vector<std::size_t>> orders_;  // of each step
-  std::size_t max_parts_ = 0;                    // of a step
+  Index scratch_ = 0;          // blocks of the scratch array
+  std::vector<Group> groups_;  // for inner == 1
+  std::vector<std::vector<std::size_t>> orders_;  // [step]: order_of(step)
+  std::size_t max_parts_ = 0;                    // most parts of a step
   double multiply_adds_ = 0;
-  std::vector<ColdBlocks> cold_;  // of each step
-  std::vector<NodeWork> work_;    // of each step
+  std::vector<ColdBlocks> cold_;  // [step]
+  std::vector<NodeWork> work_;    // [step]
   std::shared_ptr<const std::vector<Matrices>> values_;
 };
 

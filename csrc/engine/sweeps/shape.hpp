@@ -1,4 +1,5 @@
-// What a plan of sweeps is made of: vectors of blocks, and steps that make one from others.
+// What a plan of sweeps consists of: vectors of blocks, and steps that each compute one vector from
+// others. docs/background/sparse-sweeps.md explains sweeps.
 #pragma once
 
 #include <vector>
@@ -7,23 +8,24 @@
 
 namespace batchkron {
 
-// What one mode's multiply adds to each block of a step's target.
+// One summand of a step: target[node] += sum over the node's edges of A ._mode source[child].
 struct SweepPart {
-  Index source;  // vector
+  Index source;  // number of the vector that is read
   Index mode;
   Index num_matrices;
   EdgeLists edges;
 };
 
 struct SweepStep {
-  Index target;  // vector
-  bool adds;     // to what the target has, which is overwritten otherwise
+  Index target;  // number of the vector that is written
+  bool adds;     // whether the target keeps its values and the parts are added to them
   std::vector<SweepPart> parts;
 };
 
-// Vector 0 is x, 1 is y; the others lie in scratch memory, where they may share room.
+// Vector 0 is x and 1 is y. The others lie in one scratch array; those that are not needed at the
+// same time may overlap there.
 struct SweepVector {
-  Index start, count;  // in blocks
+  Index start, count;  // in blocks; x and y ignore start
 };
 
 struct SweepShape {
