@@ -1,5 +1,5 @@
-// Checked access to NumPy arrays. Python validates what users pass; these checks only make sure
-// that no mistake above can read or write outside an array.
+// Checked access to NumPy arrays. The Python code above validates what users pass, with texts for
+// users; these checks make sure that no mistake in it can read or write outside of an array.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -31,12 +31,14 @@ using Array = py::array_t<T>;
   throw std::invalid_argument("internal error: " + name + " must be " + expected);
 }
 
-// An array without elements may have any address.
+// NumPy may give an array without elements any address.
 template <class T>
 bool is_aligned(const py::array& array) {
   return array.size() == 0 || reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) == 0;
 }
 
+// The array itself, if it has dtype T, is C-contiguous, aligned and has so many elements; else
+// throws.
 template <class T>
 const py::array& expect(const py::array& array, Index elements, const char* name) {
   if (!py::isinstance<Array<T>>(array)) fail(name, "of the plan's dtype");
@@ -57,7 +59,8 @@ T* write(py::array& array, Index elements, const char* name) {
   return static_cast<T*>(array.mutable_data());
 }
 
-// A (K, C) factor with any strides that are multiples of the item size.
+// A (K, C) factor with any strides, negative and zero ones too, that are multiples of the item
+// size.
 template <class T>
 FactorView<T> factor_view(const py::array& array, Index K, Index C) {
   constexpr Index item = sizeof(T);
@@ -70,7 +73,7 @@ FactorView<T> factor_view(const py::array& array, Index K, Index C) {
           array.strides(1) / item};
 }
 
-// Calls function(T{}) with the C++ type of the array's dtype.
+// Returns function(T{}), where T is the C++ type of the array's dtype.
 template <class Function>
 auto with_dtype(const py::array& array, Function function) {
   if (py::isinstance<Array<double>>(array)) return function(double{});

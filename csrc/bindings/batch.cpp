@@ -12,7 +12,8 @@ namespace {
 
 using Indices = py::array_t<Index, py::array::c_style>;
 
-// pools[k] is (systems or 1, count_k, P_k, Q_k).
+// A pool is (systems or 1, number of matrices, rows, columns); the first is 1 if all systems share
+// the matrices.
 template <class T>
 PoolView<T> pool_view(const py::array& pool, Index systems) {
   if (pool.ndim() != 4) fail("a pool", "of shape (systems, count, rows, columns)");

@@ -8,7 +8,7 @@
 namespace batchkron {
 namespace {
 
-// A plan together with the shapes that its factors must have.
+// A plan that checks its factors, which are outputs[k] x inputs[k], in each call.
 template <class T>
 struct BoundKronPlan {
   std::vector<Index> inputs, outputs;

@@ -1,4 +1,4 @@
-// The passes of Krylov methods.
+// The passes over vectors that Krylov methods are made of.
 #include <pybind11/stl.h>
 
 #include "bindings/register.hpp"
@@ -10,8 +10,11 @@ namespace py = pybind11;
 
 namespace {
 
-constexpr Index kMinReleaseElements = 20000;  // releasing the interpreter lock takes 0.1 us
+// Elements of a call's vectors from which it releases the interpreter lock, which takes 0.1 us:
+// with fewer, the call is too short. Chosen by hand.
+constexpr Index kMinReleaseElements = 20000;
 
+// `address` is that of the arguments in memory, which begin with a KrylovHead.
 Index run(const KrylovSequence& sequence, std::uintptr_t address) {
   const void* arguments = reinterpret_cast<const void*>(address);
   const KrylovHead& head = *static_cast<const KrylovHead*>(arguments);

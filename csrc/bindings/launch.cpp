@@ -1,5 +1,5 @@
-// Launches of device kernels by the driver's function, whose address Python knows: the core is built
-// without CUDA.
+// Launches device kernels by the CUDA driver's cuLaunchKernelEx. Its address comes from Python,
+// because this module is built and imported without CUDA.
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace {
 
 using Address = std::uintptr_t;
 
-// What cuLaunchKernelEx takes, as the driver lays it out.
+// CUlaunchAttribute and CUlaunchConfig of cuda.h, with the driver's layout.
 struct LaunchAttribute {
   int id;
   alignas(8) int value;
@@ -34,20 +34,25 @@ static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfiguration) == 56
 using LaunchKernel = int (*)(const LaunchConfiguration*, void* kernel, void** parameters,
                              void** extra);
 
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may start before the one ahead
+// of it in its stream has ended.
 constexpr int programmatic_stream_serialization = 6;
-constexpr std::size_t max_argument_bytes = 4096;  // of a kernel's parameters, CUDA's limit
+constexpr std::size_t max_argument_bytes = 4096;  // CUDA's limit for the parameters of a kernel
 
 template <class Pointer>
 Pointer pointer_to(Address address) {
   return reinterpret_cast<Pointer>(address);
 }
 
-// A kernel of one parameter, a struct that begins with addresses and ends with scalars, which calls
-// bring; the rest of it stays. Threads may share a launch.
+// A kernel with its launch configuration. The kernel has one parameter, a struct: a call fills in
+// its first fields, which are addresses, and its last ones, which are scalars; what is between is
+// the same in all calls. Several threads may call one launch at once.
 class DeviceLaunch {
  public:
-  // launch, kernel: the driver's function and its handle. check is given a status that is no
-  // success, to raise it. early: the kernel may start before those ahead of it in its stream end.
+  // launch: address of cuLaunchKernelEx; kernel: its CUfunction. check: called with the status of a
+  // launch that failed, and raises the error. early: sets programmatic stream serialization.
+  // arguments: the struct's bytes; addresses: how many it begins with; scalars: the offset in bytes
+  // where those begin.
   DeviceLaunch(Address launch, py::function check, Address kernel, unsigned grid_x, unsigned grid_y,
                unsigned grid_z, unsigned threads, unsigned shared_bytes, bool early,
                const py::bytes& arguments, std::size_t addresses, std::size_t scalars)
@@ -80,7 +85,7 @@ class DeviceLaunch {
     launch(stream, arguments);
   }
 
-  // With all arguments from memory.
+  // `arguments` is the address of a whole struct in the host's memory.
   void run_with(Address stream, Address arguments) const {
     launch(stream, pointer_to<void*>(arguments));
   }
@@ -94,7 +99,7 @@ class DeviceLaunch {
     void* parameters[] = {arguments};
     int status;
     {
-      py::gil_scoped_release unlocked;  // a launch waits where too many are under way
+      py::gil_scoped_release unlocked;  // a launch waits while the stream's queue is full
       status = launch_(&configuration, kernel_, parameters, nullptr);
     }
     if (status == 0) return;

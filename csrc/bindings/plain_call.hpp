@@ -1,4 +1,5 @@
-// Arrays of calls that need no conversion, looked at without NumPy's functions.
+// The fast path of a call whose arrays need no conversion: reads the fields of NumPy arrays
+// directly, because NumPy's functions take longer than a small product.
 #pragma once
 
 #include <optional>
@@ -7,13 +8,14 @@
 
 namespace batchkron {
 
-// The fields that such a call needs of an array.
+// The fields of an array for which is_plain holds.
 template <class T>
 class FastArray {
  public:
   explicit FastArray(py::handle object) : proxy_(py::detail::array_proxy(object.ptr())) {}
 
-  // Exactly a NumPy array of T, contiguous, aligned and (if asked for) writeable.
+  // Whether this is a NumPy array of T (no subclass), C-contiguous, aligned, with at least one
+  // dimension and, if asked for, writeable.
   static bool is_plain(py::handle object, bool writeable) {
     static PyObject* const dtype = py::dtype::of<T>().release().ptr();
     constexpr int readable = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
@@ -28,7 +30,7 @@ class FastArray {
   T* data() const { return reinterpret_cast<T*>(proxy_->data); }
   int dimensions() const { return proxy_->nd; }
   Index last() const { return proxy_->dimensions[proxy_->nd - 1]; }
-  // The product of all dimensions but the last, or nothing where those of `other` differ.
+  // The product of all dimensions but the last, or nothing if these differ from those of `other`.
   std::optional<Index> leading(const FastArray& other) const {
     Index product = 1;
     for (int axis = 0; axis + 1 < proxy_->nd; ++axis) {
@@ -42,14 +44,16 @@ class FastArray {
   const py::detail::PyArray_Proxy* proxy_;
 };
 
-// x (..., columns) and out (..., rows) of one plain call, and how many vectors they are.
+// x (outer, columns) and out (outer, rows) of a call on the fast path; the arrays may have any
+// number of leading dimensions, of which `outer` is the product.
 template <class T>
 struct FastCall {
   const T* x;
   T* out;
   Index outer;
 
-  // Nothing where an array has to be converted or refused, is empty, or overlaps the other one.
+  // Nothing if an array has to be converted or refused, is empty, or overlaps the other one: the
+  // caller then takes the way through Python.
   static std::optional<FastCall> of(py::handle x, py::handle out, Index columns, Index rows) {
     if (!FastArray<T>::is_plain(x, false) || !FastArray<T>::is_plain(out, true)) return {};
     const FastArray<T> source(x), target(out);

@@ -1,4 +1,5 @@
-// Kronecker products and sums with their factors packed once, and the plans they have needed so far.
+// Kronecker products and sums that keep their factors packed, and a plan for each number of vectors
+// that they were applied to.
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
@@ -12,11 +13,12 @@
 namespace batchkron {
 namespace {
 
-constexpr std::size_t kMaxPlans = 64;  // that a product keeps; chosen by hand
-// Multiply-adds from which a call releases the interpreter lock: fewer take less than a switch.
+constexpr std::size_t kMaxPlans = 64;  // plans that a product keeps; chosen by hand
+// Multiply-adds from which a call releases the interpreter lock: fewer take less time than a switch
+// between threads. Chosen by hand.
 constexpr double kMinReleaseWork = 1e5;
 
-// Nothing an array can have, -1, beyond 64 bits.
+// The product of the sizes; beyond 64 bits -1, which is the size of no array.
 Index size_of(const std::vector<Index>& sizes) {
   Index product = 1;
   for (const Index size : sizes)
@@ -24,8 +26,8 @@ Index size_of(const std::vector<Index>& sizes) {
   return product;
 }
 
-// By numbers of vectors: before and behind. Called with the interpreter's lock; another thread may
-// still run a plan that is dropped here.
+// Plans by the numbers of vectors before and behind the modes. The caller holds the interpreter
+// lock. Plans are shared pointers, as another thread may still run one that is dropped here.
 template <class Plan>
 class PlanCache {
  public:
@@ -47,7 +49,8 @@ class PlanCache {
   std::vector<Entry> entries_;
 };
 
-// A product of factors on consecutive modes, those before and behind left as they are.
+// I (x) A_1 (x) ... (x) A_m (x) I: factors on consecutive modes, and the identity on the modes
+// before and behind.
 template <class T>
 struct Term {
   std::vector<Index> inputs, outputs;
@@ -69,11 +72,11 @@ struct Term {
   }
 };
 
-// A sum of terms that map vectors of `columns` to vectors of `rows` elements.
+// A sum of terms, each of which maps vectors of `columns` elements to vectors of `rows` elements.
 template <class T>
 class Terms {
  public:
-  // x is (outer, N, inner), y is (outer, M, inner).
+  // y = alpha A x, or +=, with x (outer, columns, inner) and y (outer, rows, inner).
   void run(const py::array& x, py::array y, Index outer, Index inner, const py::object& alpha,
            bool accumulate) {
     if (outer < 0 || inner < 0) fail("numbers of vectors", "not negative");
@@ -83,8 +86,8 @@ class Terms {
     apply_plans(*plans, source, scalar<T>(alpha), target, accumulate);
   }
 
-  // out[..., :] = A x[..., :] where both are plain arrays that fit and do not overlap; false, and
-  // nothing done, where anything has to be converted or refused.
+  // out[..., :] = A x[..., :] by the fast path (bindings/plain_call.hpp). Returns false and does
+  // nothing if an array has to be converted or refused.
   bool apply(py::handle x, py::handle out) {
     const auto call = FastCall<T>::of(x, out, columns_, rows_);
     if (!call) return false;
@@ -93,7 +96,7 @@ class Terms {
   }
 
  protected:
-  // The next term, and the sizes of the modes before and behind its own.
+  // Adds a term; `before` and `behind` are the sizes of the modes that it leaves as they are.
   const Term<T>& add(const std::vector<py::array>& factors, std::vector<Index> before,
                      std::vector<Index> behind) {
     return terms_.emplace_back(factors, std::move(before), std::move(behind));
@@ -104,7 +107,7 @@ class Terms {
   }
 
  private:
-  using Plans = std::vector<KronPlan<T>>;  // of each term
+  using Plans = std::vector<KronPlan<T>>;  // one for each term
 
   std::shared_ptr<const Plans> plans_for(Index outer, Index inner) {
     return plans_.get(outer, inner, [&] {
@@ -125,12 +128,12 @@ class Terms {
       plans[k].run(terms_[k].packed, x, alpha, y, accumulate || k > 0);
   }
 
-  std::deque<Term<T>> terms_;  // packed factors stay where they are
+  std::deque<Term<T>> terms_;  // a deque does not move its elements: packed factors are not movable
   Index columns_ = 0, rows_ = 0;
   PlanCache<Plans> plans_;
 };
 
-// A_1 x ... x A_d: one term.
+// A_1 (x) ... (x) A_d: one term.
 template <class T>
 class Product : public Terms<T> {
  public:
@@ -140,7 +143,7 @@ class Product : public Terms<T> {
   }
 };
 
-// A_1 on the first mode, plus A_2 on the second, ...
+// A_1 (x) I (x) ... (x) I + ... + I (x) ... (x) I (x) A_d: a Kronecker sum, one term for each mode.
 template <class T>
 class Sum : public Terms<T> {
  public:

@@ -1,4 +1,5 @@
-// One register function per file of bindings.
+// Each function adds the classes and functions of the file of its name to the module
+// batchkron._core.
 #pragma once
 
 #include <pybind11/pybind11.h>

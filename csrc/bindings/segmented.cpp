@@ -15,7 +15,7 @@ std::vector<Index> copy_of(const Indices& indices) {
   return {indices.data(), indices.data() + indices.size()};
 }
 
-// The plan together with the number of matrices that its ids are good for.
+// A plan together with the number of its matrices, which set_values must not change.
 template <class T>
 struct BoundSegmented {
   SegmentedModeMultiply<T> plan;

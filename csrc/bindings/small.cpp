@@ -1,4 +1,5 @@
-// The explicit Kronecker product, the batched small multiply, and sums of vectors.
+// Functions without a plan: the explicit Kronecker product, the batched multiply of small matrices,
+// and linear combinations of vectors.
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
@@ -50,7 +51,8 @@ void bound_gemm(const py::array& a, const py::array& b, py::array c, const py::o
   });
 }
 
-// Real numbers only; out may be one of the vectors, and lies apart from the others.
+// out = sum over k of factors[k] * vectors[k], of real numbers. out may be one of the vectors, but
+// must not overlap any other.
 void bound_sum(const std::vector<double>& factors, const std::vector<py::array>& vectors,
                py::array out) {
   if (factors.empty() || factors.size() != vectors.size()) fail("factors", "one per vector");

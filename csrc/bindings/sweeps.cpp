@@ -13,11 +13,12 @@ namespace {
 
 using Indices = py::array_t<std::int32_t, py::array::c_style>;
 
-constexpr Index kMaxBlocks = Index(1) << 31;  // indices have 32 bits
+constexpr Index kMaxBlocks = Index(1) << 31;  // of a vector: indices of blocks have 32 bits
 
-// source, mode, number of matrices, starts, ids, children
+// A part of a step as Python gives it: number of the source vector, mode, number of matrices, and
+// of the edges starts, ids and children (EdgeLists).
 using GivenPart = std::tuple<Index, Index, Index, Indices, Indices, Indices>;
-// target, whether it adds, parts
+// A step: number of the target vector, whether it keeps the target's values, parts (SweepStep).
 using GivenStep = std::tuple<Index, bool, std::vector<GivenPart>>;
 
 void expect_below(Index value, Index stop, const char* name) {
