@@ -1,8 +1,10 @@
-// y = alpha d x or y += alpha d x, element by element: products with diagonal matrices.
+// Products with diagonal matrices:
 //
-// x and y are contiguous, `count` elements each, of which every `inner` neighbours share an entry
-// of d; d is (period,) and begins again as often as needed. y may not overlap x or d. Without
-// `repeated`, inner is 1 and period is count. Elements need their own alignment only.
+//   y[i] = alpha d[(i / inner) mod period] x[i],  or +=  with `accumulate`,   for i < count.
+//
+// x and y are contiguous, `count` elements each; d has `period` elements. Without `repeated`, inner
+// is 1 and period is count. All are aligned to an element. y overlaps neither x nor d. Without
+// `accumulate` y is never read. Any count: a thread checks each of its elements against the end.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -24,7 +26,7 @@ struct DiagonalArguments {
 template <class T, int threads, bool repeated>
 __global__ void __launch_bounds__(threads) diagonal_multiply(DiagonalArguments<T> a) {
   wait_for_earlier_kernels();
-  constexpr int held = 4;  // elements whose loads a thread has under way
+  constexpr int held = 4;  // elements that a thread loads before it uses the first; chosen by hand
   const Index stride = Index(gridDim.x) * threads;
   for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < a.count; i += held * stride) {
     T x[held], d[held], y[held];

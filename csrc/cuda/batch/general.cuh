@@ -1,4 +1,5 @@
-// y[outputs[b]] += alpha weights[b] (A_1b x ... x A_db) x[inputs[b]] over a batch list.
+// batched_kron: y[outputs[b]] += alpha weights[b] (A_1b (x) ... (x) A_db) x[inputs[b]] for all
+// products b of a batch list; any sizes, dtypes and numbers of vectors.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -7,15 +8,17 @@
 
 namespace batchkron {
 
-// x is (outer, num_inputs, input_size, inner) and y likewise, contiguous; entry e of outer is of
-// system e mod systems. ids is (products, steps), -1 for an identity; weights is (systems or 1,
-// products) or null for ones. owner: products are sorted by output, those of output o begin at
-// starts[o], and y is overwritten unless `accumulate`. Otherwise outputs[b] is added to.
+// x is (outer, num_inputs, input_size, inner), y is (outer, num_outputs, output_size, inner),
+// contiguous, aligned to an element, without overlap. Entry e of outer has the matrices and weights
+// of system e mod systems. ids is (products, steps), -1 for an identity; weights is (systems or 1,
+// products), or null if all are 1. owner: products are sorted by output, those of output o are
+// starts[o] ... starts[o + 1] - 1; y is added to if `accumulate`, and otherwise overwritten and
+// never read. Else (atomic): y is added to.
 template <class T, class Steps>
 struct BatchArguments {
   const T* x;
   T* y;
-  T* workspace;  // of buffers that do not fit in shared memory, for each thread block
+  T* workspace;  // the buffers of all thread blocks, if they do not fit in shared memory
   const int* ids;
   const Index* inputs;
   const Index* outputs;
@@ -31,9 +34,10 @@ struct BatchArguments {
   T alpha;
 };
 
-// One team evaluates a product in two buffers of (block, `width` entries of inner). atomic: one
-// product a team at a time, added atomically. owner: one output a team at a time, its products
-// summed in their order in a third buffer, the same bits from run to run.
+// A team computes a product for `width` of the inner vectors at a time, between two buffers of
+// (block, width). owner: a team computes an output, whose products it sums in the list's order in a
+// third buffer: the same bits from run to run. Else a team computes a product and adds it to y
+// atomically, in any order.
 template <class T, class Steps, int width, int threads, bool owner, bool is_staged, bool in_shared>
 __global__ void __launch_bounds__(Team<threads>::block)
     batched_kron(const BatchArguments<T, Steps> a) {
@@ -47,7 +51,7 @@ __global__ void __launch_bounds__(Team<threads>::block)
   T* const buffers = in_shared ? staged + a.staged : a.workspace + block * count * a.buffer;
   T* const sum = buffers + 2 * a.buffer;
 
-  // each thread keeps to one column w of its team's tiles, and to the same rows m
+  // Each thread loads and stores one column w, and always the same rows m, of its team's buffers.
   const int w = team.rank() % width, first_row = team.rank() / width, rows = team.size / width;
   const Index tiles = (a.inner + width - 1) / width;
   const Index units = owner ? a.num_outputs : a.products;

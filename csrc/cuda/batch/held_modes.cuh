@@ -1,24 +1,26 @@
-// Several modes of a block at once in a thread's registers: where its part lies, and the multiplies.
+// Multiplies along several modes of a block in a thread's registers, and where the thread's part of
+// the block is in shared memory.
 #pragma once
 
 #include "cuda/common/scalar.cuh"
 
 namespace batchkron {
 
-// A mode of a pass that a thread holds whole: C entries `from` apart where the pass reads, K entries
-// `to` apart where it writes.
+// A mode that a thread holds whole: C entries, `from` elements apart where the pass reads, become K
+// entries, `to` elements apart where it writes.
 template <int step_, int C_, int K_, int from_, int to_>
 struct HeldMode {
   static constexpr int step = step_, C = C_, K = K_, from = from_, to = to_;
 };
 
-// A mode of a pass whose entries go to different items.
+// A mode whose entries belong to different items, which are divided among threads.
 template <int size_, int from_, int to_>
 struct SpreadMode {
   static constexpr int size = size_, from = from_, to = to_;
 };
 
-// Held modes, the first of which is the slowest index of the registers.
+// All held modes; the first is the slowest index of the registers. from(i), to(i): offset of
+// register i.
 template <class... Mode>
 struct HeldModes {
   static constexpr int inputs = (Mode::C * ... * 1), outputs = (Mode::K * ... * 1);
@@ -31,7 +33,7 @@ struct HeldModes {
     constexpr int sizes[] = {Mode::K..., 1}, strides[] = {Mode::to..., 0};
     return offset(sizes, strides, i);
   }
-  // Whether the registers lie in memory as whole words of `pack` elements.
+  // Whether registers are read (written) as whole words of `pack` neighbouring elements.
   static constexpr bool reads_words(int pack) {
     for (int i = 0; i < inputs; ++i)
       if (inputs % pack != 0 || from(i) != from(i - i % pack) + i % pack || from(i - i % pack) % pack)
@@ -58,7 +60,7 @@ struct HeldModes {
   }
 };
 
-// Spread modes, the fastest first.
+// All spread modes, the fastest first. from(i), to(i): offset of item i.
 template <class... Mode>
 struct SpreadModes {
   static constexpr int size = (Mode::size * ... * 1);
@@ -77,7 +79,7 @@ struct SpreadModes {
   }
 };
 
-// 16 bytes of shared memory.
+// A word of 16 bytes of shared memory.
 template <class T>
 struct alignas(16) Word {
   static constexpr int pack = 16 / int(sizeof(T));
@@ -119,9 +121,10 @@ __device__ void store_held(T* target, int item, const T* registers) {
   }
 }
 
-// out[a, k, b] = sum_c f(c, k) in[a, c, b] in registers, for a < before and b < after; the factor
-// is [c][k] in shared memory, in whole words. Small factors are held in registers, so that the
-// fibres can follow one another; of larger ones a word at a time serves all fibres.
+// out[a, k, b] = sum_c f(c, k) in[a, c, b] in registers, for a < before and b < after, c in order.
+// The factor is [c][k], padded to whole words of 16 bytes. Factors of up to 8 words are loaded to
+// registers first, and fibres are computed one after another; of larger ones a word at a time is
+// loaded and used for all fibres.
 template <class T, int before, int C, int K, int after>
 __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
   constexpr int pack = Word<T>::pack, words = (C * K + pack - 1) / pack;
@@ -164,7 +167,7 @@ __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
   }
 }
 
-// Multiplies `in` along the held modes, one after another, and hands the result to `use`.
+// Multiplies `in` along the held modes, one after another, and calls use(result).
 template <class T, int before, class Factors, class Use>
 __device__ void multiply_held(const Factors&, const T* in, HeldModes<>, Use use) {
   use(in);

@@ -1,30 +1,39 @@
-// What kernels of batch lists in registers share: pools, records of the list, arguments.
+// What the kernels of batch lists with single vectors share (batched_units, batched_unit_slices,
+// batched_slices, batched_registers): pools of matrices, records of the list, arguments, contract.
 #pragma once
 
 #include "cuda/common/scalar.cuh"
 
 namespace batchkron {
 
-// Pool of one step: matrix `id` of system s begins at data + s * system + id * (its whole sectors),
-// [c][k], and is 16-byte aligned.
+// The pool of matrices of one step (mode): matrix `id` of system s is [c][k] (input index first)
+// and begins s * system elements and id * matrix_pitch bytes behind data; each is aligned to 16
+// bytes.
 template <class T>
 struct Pool {
   const T* data;
   Index system;
 };
 
-// Bytes from one matrix of a pool to the next: each touches as few sectors as possible.
+// Bytes from one matrix of a pool to the next, so that each touches as few sectors (32 bytes of
+// memory) as possible.
 template <class T>
 constexpr int matrix_pitch(int elements) {
   const int bytes = (elements * int(sizeof(T)) + 15) / 16 * 16;
   return bytes <= 16 ? 16 : (bytes + 31) / 32 * 32;
 }
 
-// x is (outer, num_inputs, input size) and y likewise; entry e of outer is of system e mod systems.
-// The products of output o are starts[o] to starts[o + 1], in order. `list` holds for each product a
-// record of whole words: its input and the ids of its steps' matrices. With slots > 0 it holds so many
-// records for each output, those beyond its products of input -1. y is overwritten unless
-// `accumulate`.
+// For all outputs o and entries e of outer,
+//
+//   y[e, o] = alpha sum_b weights[b] (A_1b (x) ... (x) A_db) x[e, input_b],
+//             where b = starts[o] ... starts[o + 1] - 1,
+//
+// or += with `accumulate`; otherwise y is never read, and outputs without products become zero. x
+// is (outer, num_inputs, input size), y is (outer, num_outputs, output size), contiguous, without
+// overlap. x is aligned to 16 bytes, y to an element. Entry e of outer has the matrices and weights
+// of system e mod systems. `list` has a record for each product: its input and the ids of its
+// matrices. With slots > 0 it has that many records for each output, and those beyond the output's
+// products have input -1.
 template <class T, int steps>
 struct RegisterBatchArguments {
   const T* x;
@@ -38,7 +47,8 @@ struct RegisterBatchArguments {
   T alpha;
 };
 
-// A product's record of the list. Ids are of 16 bits or 32; an identity's are all ones.
+// A product's record: the input, then an id for each step, of 16 bits or of 32. An id of -1 is the
+// identity.
 template <int steps, bool short_ids>
 struct ListRecord {
   static constexpr int bytes = 4 + steps * (short_ids ? 2 : 4);
@@ -55,7 +65,8 @@ struct ListRecord {
   }
 };
 
-// `count` consecutive elements, which begin at a multiple of their bytes from a 16-byte word.
+// Loads `count` neighbouring elements by words of 16, 8 or 4 bytes, the largest that divides their
+// bytes. source is aligned to such a word.
 template <int count, class T>
 __device__ void load_elements(const T* source, T* values) {
   constexpr int bytes = count * int(sizeof(T));
@@ -72,7 +83,7 @@ __device__ void load_elements(const T* source, T* values) {
   memcpy(values, loaded.chunks, bytes);
 }
 
-// A product's record in registers; the input is -1 where there is no product.
+// A product's record in registers; its input is -1 if there is no product.
 template <int steps, bool short_ids>
 struct HeldRecord {
   static constexpr int size = ListRecord<steps, short_ids>::words;
@@ -100,7 +111,7 @@ struct HeldRecord {
   }
 };
 
-// The factors of one product in memory.
+// The factors of one product, in global memory.
 template <class T, class Layout, class Record, bool identities>
 struct PoolFactors {
   const Pool<T>* pools;
@@ -111,7 +122,7 @@ struct PoolFactors {
   __device__ bool skips() const {
     return identities && record.template id<s>() < 0;
   }
-  // The matrix, or any of the pool for an identity.
+  // The matrix of step s; for an identity the pool's first one, so that the address is valid.
   template <int s>
   __device__ const T* at() const {
     const int id = skips<s>() ? 0 : record.template id<s>();

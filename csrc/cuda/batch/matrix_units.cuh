@@ -1,11 +1,13 @@
-// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]] in double precision, of
-// real elements, single vectors and no identities, each product by warps on matrix units.
+// batched_units: a batch list (contract: cuda/batch/list.cuh) of real elements without identities,
+// each product by one to four warps on matrix units of double precision.
 //
-// A block is (split, H, slow, fast). Modes of up to 8, or of up to 16, or pairs of modes of 4 as their
-// Kronecker product, are the two matrices of  F_slow X F_fast^T:  first (F_fast X^T), whose fragment of
-// results is, as it lies in the lanes, one of entries for the other multiply. So a block goes from
-// memory through registers to the sums of its output, and is exchanged nowhere. The H mode is
-// multiplied in each lane; of a split mode, each of `split` warps computes one result from all entries.
+// A block is (split, H, slow, fast). `slow` and `fast` are the last modes: each is one of up to 8
+// entries, one of up to 16, or two of 4 as their Kronecker product. A slice X (slow, fast) becomes
+// F_slow X F_fast^T. The first multiply computes F_fast X^T, and a lane then has in registers
+// exactly its part of the fragment for the second one. So a block goes from memory through
+// registers to the sums of its output without any exchange between lanes. The mode H (1 entry
+// if there is none) is multiplied in each lane. Of the split mode each of `split` warps reads all
+// entries and computes one result.
 #pragma once
 
 #include "cuda/batch/unit_multiply.cuh"
@@ -13,16 +15,16 @@
 
 namespace batchkron {
 
-// `teams_per_output` teams share the products of an output; a team has a warp for each result of
-// the split mode. `outputs` are a thread block's. `chunk` entries of the H mode are loaded at a
-// time.
+// A team is one warp for each result of the split mode. teams_per_output: teams that share the
+// products of an output; outputs: outputs of a thread block; chunk: entries of the H mode loaded at
+// a time.
 template <int teams_per_output_, int outputs_, int chunk_>
 struct UnitCut {
   static constexpr int teams_per_output = teams_per_output_, outputs = outputs_, chunk = chunk_;
 };
 
-// The matrix of the H mode of a product, in shared memory of the warp: two of them in turn. Rows are
-// filled up to whole words of 16 bytes.
+// The matrix of the H mode: each warp has places in shared memory for those of two products, used
+// in turn. Rows are padded to whole words of 16 bytes.
 template <class T, class Mode>
 struct StagedMode {
   static constexpr int n = Mode::n, pitch = (n + 1) / 2 * 2, elements = n == 1 ? 0 : n * pitch;
@@ -73,15 +75,15 @@ struct StagedMode {
   }
 };
 
-// Which of two tiles has the first chunk of a product, known when the kernel is compiled: else both
-// would lie in memory.
+// Which of two tiles has the first chunk of a product, as a constant at compile time: with an index
+// known at run time only, the tiles would lie in local memory in place of registers.
 template <int value_>
 struct Turn {
   static constexpr int value = value_;
 };
 
-// Adds the sums of an output's groups of warps and writes them to output block `block`. All threads
-// of a thread block come here, and after that use `memory`, its shared memory, for what they want.
+// Adds the sums of an output's teams, in their order, and writes them to output block `block` of y.
+// All threads of a thread block call it; behind it `memory`, shared memory, is free for other use.
 template <class Cut, int split, class Slow, class Fast, class T, int steps, int n, int halves>
 __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index block,
                                 bool active, double* memory, UnitLane lane,
@@ -91,7 +93,7 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
   constexpr int slice = Slow::outputs * Fast::outputs, size = split * n * slice;
   constexpr int output_threads = teams_per_output * split * 32;
   const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % teams_per_output;
-  // calls visit(i, sum) with the place in the output block of each of the lane's sums
+  // calls visit(i, sum) for each of the lane's sums, which is element i of the output block
   const auto each_sum = [&](auto visit) {
 #pragma unroll
     for (int k = 0; k < n; ++k)
@@ -128,9 +130,9 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
   }
 }
 
-// A team takes each teams_per_output-th product of its output and adds them in their order; then
-// the teams' sums are added in the order of the teams. While a chunk is multiplied, the next one is
-// on its way to registers, and so are the next product's matrices.
+// A team takes every teams_per_output-th product of its output and adds these in the list's order;
+// then the teams' sums are added in the order of the teams: the same bits from run to run. While a
+// chunk is multiplied, the next one and the next product's matrices are being loaded to registers.
 template <class T, class Layout, class Cut, bool short_ids, class Split, class H, class Slow,
           class Fast>
 __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::outputs)
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
   constexpr int chunk = Cut::chunk, chunks = H::n / chunk;
   constexpr int halves = Slow::halves, slice = Slow::inputs * Fast::inputs;
   constexpr int part_size = H::n * slice;
-  constexpr int stride = chunk > 1 ? 2 : 1;  // slices at a time
+  constexpr int stride = chunk > 1 ? 2 : 1;  // slices that are multiplied together
   static_assert(H::n % chunk == 0 && (chunks == 1 || chunks % 2 == 0), "whole chunks in turn");
   using Tile = UnitTile<T, Slow, Fast, chunk>;
   using Multiply = UnitMultiply<Slow, Fast>;
@@ -173,7 +175,7 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
       Slow slow;
       Fast fast;
       T shares[split];
-      Tile tiles[split > 1 ? 1 : 2][split];  // those of a split mode are mixed before the next come
+      Tile tiles[split > 1 ? 1 : 2][split];  // mixed ones are not needed later
       const auto load_factors = [&](const Record& record) {
         const Factors factors{a.pools, system, record};
         slow.load(factors, lane);
@@ -217,7 +219,7 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
           staged.add_to(sums, round % 2, first + chunk - 1, last[0]);
         }
       };
-      // one product, whose first chunk is in tiles[turn]
+      // adds one product, whose first chunk is in tiles[turn]
       const auto add_product = [&](int round, auto turn) {
         Multiply multiply(slow, fast);
         if (weighted)

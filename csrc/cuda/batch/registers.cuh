@@ -1,5 +1,9 @@
-// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]], single vectors, blocks
-// and sums in registers.
+// batched_registers: a batch list (contract: cuda/batch/list.cuh) of blocks that are too large for
+// cuda/batch/slices.cuh. The block and matrices of a product are copied to shared memory ahead of
+// their use. A team of threads multiplies the block in a few passes, in each of which a thread
+// holds a part of it in registers, whole along several modes; the sums of an output stay in
+// registers. Of a block that is no whole number of 16-byte words, elements beside it in x are read,
+// but nothing outside of x.
 #pragma once
 
 #include "cuda/batch/held_modes.cuh"
@@ -10,17 +14,18 @@
 
 namespace batchkron {
 
-// One pass: thread `rank` of a team reads items rank, rank + team, ... of the block, multiplies them
-// along the held modes and writes them back.
+// A pass: thread `rank` of a team reads items rank, rank + team, ... of the block from shared
+// memory, multiplies them along the held modes and writes them back.
 template <class Held_, class Spread_>
 struct RegisterPass {
   using Held = Held_;
   using Spread = Spread_;
 };
 
-// The parts of a product in shared memory, in elements: the block, `gap` elements of padding after
-// each `run` of it, then the matrices. `elements` are those of each step's matrix. A block that is
-// no whole number of 16-byte words is copied with the rest of its first and last one.
+// The layout of a product in shared memory, in elements: the block, with `gap` elements of padding
+// after each `run` elements, then from `area` on the matrices. elements: sizes of all steps'
+// matrices. A block that is no whole number of 16-byte words is copied with what else is in its
+// first and last word.
 template <int input_, int output_, int run_, int gap_, int area_, int... elements>
 struct BlockLayout {
   static constexpr int input = input_, output = output_, run = run_, gap = gap_, area = area_;
@@ -52,7 +57,7 @@ struct BlockLayout {
   }
 };
 
-// The factors of one product as its passes read them.
+// The factors of one product in shared memory.
 template <class T, class Layout, class Record, bool identities>
 struct StagedFactors {
   const T* product;
@@ -68,9 +73,9 @@ struct StagedFactors {
   }
 };
 
-// Applies all passes to the block in `from`; the last result goes to `use`. `to` is another buffer,
-// or `from` where each item's results take its inputs' places, and `other` the one to write to
-// after that.
+// Applies all passes to the block in `from`, and calls use(result) with the registers of the last
+// one. A pass writes to `to` and the one after it to `other`: two buffers, or all one if each
+// item's results take the places of its inputs.
 template <class T, int team, class Factors, class Pass, class... Rest, class Sync, class Use>
 __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* other, int rank,
                                     Sync sync, Use use) {
@@ -102,7 +107,7 @@ __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* o
   }
 }
 
-// The last of the passes, which writes the output block.
+// The last of the passes: its layout is that of the output block.
 template <class Pass, class... Rest>
 struct LastPass {
   using Type = typename LastPass<Rest...>::Type;
@@ -112,10 +117,12 @@ struct LastPass<Pass> {
   using Type = Pass;
 };
 
-// How threads are cut: `team` of them evaluate a product; `teams_per_output` teams of each thread
-// block of a cluster share the products of one output; `group` threads, a warp or one larger team,
-// copy together. `stages` products of a team are on their way at a time. `pitch`: bytes of one
-// product in shared memory; `exchange`: elements of a team's second buffer, 0 if none is needed.
+// How threads are divided. team: threads that compute a product. teams_per_output: teams of a
+// thread block that share the products of one output, in each thread block of a cluster of
+// `cluster`. stages: products of a team that are in shared memory at a time, coming or being
+// multiplied. pitch: bytes of a product in shared memory. exchange: elements of a team's second
+// buffer, 0 if it needs none. A group is the threads that copy together: a warp, with several
+// teams, or the whole thread block, with one.
 template <int team_, int teams_per_output_, int cluster_, int block_, int stages_, int pitch_,
           int exchange_>
 struct RegisterCut {
@@ -124,12 +131,12 @@ struct RegisterCut {
   static constexpr int stages = stages_;
   static constexpr int pitch = pitch_, exchange = exchange_;
   static constexpr int group = team <= 32 ? 32 : block;
-  static constexpr int products = group / team;  // of a group at a time
+  static constexpr int products = group / team;  // products of a group at a time
   static constexpr int groups = block / group;
   static constexpr int teams = groups * products;
-  static constexpr int outputs = teams / teams_per_output;  // of a thread block at a time
+  static constexpr int outputs = teams / teams_per_output;  // outputs of a thread block at a time
   static constexpr bool output_in_group = products % teams_per_output == 0;
-  static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes of teams
+  static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes with a team
 
   __device__ static void sync_group() {
     if constexpr (group == 32)
@@ -137,7 +144,8 @@ struct RegisterCut {
     else
       __syncthreads();
   }
-  // Without the lanes that have no team: they read nothing that others overwrite.
+  // A barrier of a group without the lanes that have no team: these read nothing that others
+  // overwrite.
   __device__ static void sync_teams() {
     if constexpr (group == 32)
       __syncwarp(working);
@@ -152,10 +160,11 @@ struct RegisterCut {
   }
 };
 
-// Shared memory of one group, and the copies into it. A slot is a team's place in its group.
+// The shared memory of a group, and the copies to it. In round r each team of the group has one
+// product. A slot is a team's number in its group.
 template <class T, class Layout, class Cut, class Record>
 struct GroupMemory {
-  static constexpr int slots = Cut::stages > 2 ? 8 : 4;  // of the list's records
+  static constexpr int slots = Cut::stages > 2 ? 8 : 4;  // rounds that have records here
   static_assert(Cut::stages >= 2 && Cut::stages <= 4, "records live for 2 stages - 1 rounds");
   static constexpr int exchange =
       (Cut::exchange * int(sizeof(T)) + 15) / 16 * 16;
@@ -179,14 +188,15 @@ struct GroupMemory {
     return reinterpret_cast<T*>(base + lists + Cut::products * Cut::stages * Cut::pitch +
                                 slot * exchange);
   }
-  // Bytes of a block's first word that are not the block's.
+  // Bytes of the block's first word that lie before the block.
   __device__ static unsigned shift(const T* block) {
     return Layout::template whole_words<T>()
                ? 0
                : unsigned(reinterpret_cast<unsigned long long>(block)) % 16;
   }
 
-  // Begins to copy the blocks and matrices of a round, whose records are there. x ends at `end`.
+  // Begins to copy the blocks and matrices of a round, whose records are in shared memory. x ends
+  // at `end`.
   template <int steps>
   __device__ void copy_products(int round, const T* x, const T* end, const Pool<T> (&pools)[steps],
                                 Index system, int lane) const {
@@ -214,7 +224,9 @@ struct GroupMemory {
   }
 
  private:
-  // How many threads copy one of `chunks` chunks together: few copies, and few products in each.
+  // How many threads share the copy of `chunks` words of a product: the number with the least cost,
+  // which is a thread's copies times 8 plus the products that are copied at once. The 8, the cost of
+  // a copy besides, was chosen by hand.
   static constexpr int sharing(int chunks) {
     int best = 1;
     long long minimum = 1ll << 60;
@@ -227,7 +239,7 @@ struct GroupMemory {
     }
     return best;
   }
-  // The chunks that one of `threads` threads copies.
+  // The words that one of `threads` threads copies.
   template <int threads>
   struct Share {
     int first;
@@ -239,7 +251,7 @@ struct GroupMemory {
         if (i + threads <= chunks || first + i < chunks) copy(first + i);
     }
   };
-  // Calls copy(slot, share) for every product that the thread copies chunks of.
+  // Calls copy(slot, share) for every product of which the thread copies words.
   template <int chunks, class Copy>
   __device__ static void each_slot(int lane, Copy copy) {
     constexpr int threads = sharing(chunks), at_once = Cut::group / threads;
@@ -272,17 +284,17 @@ struct GroupMemory {
   }
 };
 
-// Teams of all blocks of a cluster compute one output: they take the products in turn, each
-// adds its own in their order in registers, and the sums are added in the order of the teams, then
-// of the blocks: the same bits from run to run. Copies run ahead of the arithmetic by `stages` - 1
-// rounds, those of the list by twice that.
+// The teams of an output, in all thread blocks of a cluster, take its products in turn. Each team
+// adds its own in the list's order in registers; then the sums are added in the order of the teams,
+// and of the thread blocks: the same bits from run to run. Copies of blocks and matrices are
+// `stages` - 1 rounds ahead of the arithmetic, those of records twice as many.
 template <class T, class Layout, class Cut, bool short_ids, bool identities, class... Pass>
 __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) {
   using Record = ListRecord<Layout::steps, short_ids>;
   using Memory = GroupMemory<T, Layout, Cut, Record>;
   using Last = typename LastPass<Pass...>::Type;
   constexpr int team = Cut::team, teams_per_output = Cut::teams_per_output, ahead = Cut::stages - 1;
-  constexpr int sharing = teams_per_output * Cut::cluster;  // teams of an output
+  constexpr int sharing = teams_per_output * Cut::cluster;  // all teams of an output
   constexpr int items = (Last::Spread::size + team - 1) / team, held = Last::Held::outputs;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
@@ -333,7 +345,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
     }
     for (int round = 0; round < rounds; ++round) {
       wait_for_copies<ahead - 1>();
-      Cut::sync_group();  // copies are there, and what they will overwrite has been read
+      Cut::sync_group();  // this round's copies are complete; what the next overwrite has been read
       if (round + ahead < rounds) memory.copy_products(round + ahead, x, end, a.pools, system, lane);
       copy_list(round + 2 * ahead);
       commit_copies();
@@ -359,7 +371,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
           });
     }
 
-    // the teams' sums go through their first products' memory
+    // The teams' sums are exchanged through the shared memory of their first products.
     wait_for_copies<0>();
     Cut::sync_group();
     if (!idle) {
@@ -416,7 +428,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
   add_products<T, Layout, Cut, short_ids, identities, Pass...>(a);
 }
 
-// The same with several blocks for an output.
+// The same with the thread blocks of a cluster sharing an output.
 template <class T, class Layout, class Cut, int min_blocks, bool short_ids, bool identities,
           class... Pass>
 __global__ void BATCHKRON_CLUSTER(Cut::cluster) __launch_bounds__(Cut::block, min_blocks)

@@ -1,11 +1,13 @@
-// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x ... x A_db) x[inputs[b]], single vectors, each
-// thread with a slice of a product's block.
+// batched_slices: a batch list (contract: cuda/batch/list.cuh) of small blocks, each thread with a
+// slice of a product's block in registers.
 //
-// Along one mode, the `split` one, a product is a sum over slices, x[..., c, ...] times row c of
-// that mode's matrix: thread c of a product multiplies its slice along the other modes, all of it in
-// registers, and adds its part of all results to its own sums. Threads exchange nothing for that;
-// what is added at the end, once for an output, is the threads' sums. Blocks and matrices go from
-// memory to registers, so that a product waits for two loads only, its record and the rest.
+// Along one mode, the split mode, a product is a sum over slices: that of slice x[..., c, ...],
+// multiplied along the other modes, times the matrix's elements for input index c. Thread c of a
+// product computes this part of all results and adds it to its own sums. Threads exchange nothing
+// for that, and their sums are added once for an output, at the end. Blocks and matrices go from
+// global memory to registers, so that a product waits for two loads one after another: its record,
+// and all the rest. Where a block is large, modes behind the split one (exchanged modes) are
+// divided among threads as well.
 #pragma once
 
 #include "cuda/batch/held_modes.cuh"
@@ -14,10 +16,11 @@
 
 namespace batchkron {
 
-// The slices of a block: `C` of them, of the split mode, times `parts` of the exchanged ones, which
-// follow it; a slice of `input` elements becomes one of `output`, K of these (for each part) are the
-// output block. Of a slice `from` elements lie side by side, of a result `to`: those of the modes
-// behind the exchanged ones. `elements` are those of each step's matrix, `step` is the split mode's.
+// The slices of a block. The split mode, of step `step`, is K x C; `parts` is the product of the
+// sizes of the exchanged modes, which follow it. So C parts threads have a slice each, of `input`
+// elements, and a thread has K results of `output` elements. from, to: elements of a slice (a
+// result) that are contiguous, those of the modes behind the exchanged ones. elements: sizes of all
+// steps' matrices.
 template <int step_, int C_, int K_, int parts_, int input_, int output_, int from_, int to_,
           int... elements>
 struct BlockSlices {
@@ -26,10 +29,10 @@ struct BlockSlices {
   static constexpr int from = from_, to = to_;
   static constexpr int steps = int(sizeof...(elements));
   static constexpr int team = C * parts;  // threads of a product
-  static constexpr int products = 32 / team;  // of a warp at a time
+  static constexpr int products = 32 / team;  // products of a warp at a time
   static constexpr int input_size = team * input, output_size = K * parts * output;
 
-  // The element of an output block that is element i of a thread's sums.
+  // Which element of the output block element i of a thread's sums is.
   __device__ static int place(int i, int part) {
     const int k = i / output, r = i % output;
     return ((r / to * K + k) * parts + part) * to + r % to;
@@ -42,7 +45,7 @@ struct BlockSlices {
   }
 };
 
-// A mode whose n entries are those of threads `stride` apart.
+// A mode of n entries, which n threads have, `stride` lanes apart.
 template <int step_, int n_, int stride_>
 struct ExchangedMode {
   static constexpr int step = step_, n = n_, stride = stride_;
@@ -50,8 +53,8 @@ struct ExchangedMode {
 template <class... Mode>
 struct ExchangedModes {};
 
-// `warps` compute an output, `outputs` are a thread block's; each thread takes `batch` products at a
-// time. padded: the list holds so many records for each output.
+// warps: warps that share an output; outputs: outputs of a thread block; batch: products whose
+// records a thread loads at a time. padded: the list has `slots` records for each output.
 template <int warps_, int outputs_, int batch_, bool padded_>
 struct SliceCut {
   static constexpr int warps = warps_, outputs = outputs_, batch = batch_;
@@ -59,10 +62,10 @@ struct SliceCut {
   static constexpr int block = 32 * warps * outputs;
 };
 
-// The largest power of two that is not larger.
+// The largest power of two that is not larger than count.
 constexpr int power_of_two_in(int count) { return count < 2 ? 1 : 2 * power_of_two_in(count / 2); }
 
-// What a lane of the warp holds of another: `from` is the other's number.
+// The value that lane `from` of the warp has.
 template <class Real>
 __device__ Real held_by(Real value, int from) {
   return __shfl_sync(0xffffffffu, value, from);
@@ -72,8 +75,9 @@ __device__ Complex<Real> held_by(Complex<Real> value, int from) {
   return {held_by(value.real, from), held_by(value.imag, from)};
 }
 
-// Multiplies slices along exchanged modes, one after another, and hands the result to `use`: each
-// thread has result k of its digit k, from the slices of all threads that differ in this digit only.
+// Multiplies slices along the exchanged modes, one after another, and calls use(result). A thread's
+// index along such a mode is its digit. Thread with digit k computes result k from the entries of
+// all threads that differ from it in this digit only, beginning with its own.
 template <class T, int count, class Factors, class Use>
 __device__ void multiply_exchanged(const Factors&, const T* in, int, ExchangedModes<>, Use use) {
   use(in);
@@ -99,8 +103,9 @@ __device__ void multiply_exchanged(const Factors& factors, const T* in, int lane
   multiply_exchanged<T, count>(factors, out, lane, ExchangedModes<Rest...>{}, use);
 }
 
-// The sums of `count` values over lanes `parts` apart, 2 `bit` of these, each in one lane: of entries
-// first to end - 1 this lane has the sums, in sums[0], ...
+// Sums `count` values each over 2 `bit` lanes that are `parts` apart, by halving: in each round a
+// lane hands half of its values to another one. In the end this lane has the sums of values first
+// ... end - 1, in sums[0], sums[1], ...
 template <int count, int bit, int parts, class T>
 __device__ void sum_over_lanes(T* sums, int lane, int& first, int& end) {
   if constexpr (bit > 0) {
@@ -120,8 +125,8 @@ __device__ void sum_over_lanes(T* sums, int lane, int& first, int& end) {
     sum_over_lanes<half, bit / 2, parts>(sums, lane, first, end);
   }
 }
-// The same over all lanes of the warp that are `parts` apart. Of so many only a power of two go on: the
-// others hand theirs to the first ones; they, and lanes that are left over, have no entries.
+// The same over all lanes of the warp that are `parts` apart. Those beyond a power of two first
+// hand their values to the first lanes, and end without any.
 template <int count, int parts, class T>
 __device__ void sum_over_warp(T* sums, int lane, int& first, int& end) {
   constexpr int lanes = 32 / parts, whole = power_of_two_in(lanes);
@@ -136,6 +141,7 @@ __device__ void sum_over_warp(T* sums, int lane, int& first, int& end) {
   if (whole * parts < 32 && place >= whole) end = 0;
   sum_over_lanes<count, whole / 2, parts>(sums, lane, first, end);
 }
+// How many sums a lane has in the end, at most.
 template <int count, int lanes>
 constexpr int values_left() {
   if constexpr (lanes > 1)
@@ -144,9 +150,9 @@ constexpr int values_left() {
     return count;
 }
 
-// The warps of an output take its products in turn, each thread adds its slices' parts in their
-// order; the sums of lanes and then of warps are added in a fixed order: the same bits from run to
-// run. Products have no barriers among them.
+// The warps of an output take its products in turn, and each thread adds its parts of them in the
+// list's order. In the end the sums of lanes, then of warps, are added in a fixed order: the same
+// bits from run to run. There is no barrier between products.
 template <class T, class Slices, class Cut, int min_blocks, bool short_ids, bool identities,
           class Held, class Exchanged>
 __global__ void __launch_bounds__(Cut::block, min_blocks)
@@ -178,7 +184,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
                                       : Record::none();
   };
 
-  // first of all, since everything else waits for it
+  // first of all, since everything else waits for records
   Record records[batch];
 #pragma unroll
   for (int i = 0; i < batch; ++i) records[i] = record_of(i);
@@ -212,7 +218,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       }
       multiply_held<T, 1>(factors, slice, Held{}, [&](const T* held) {
         multiply_exchanged<T, Slices::output>(factors, held, lane, Exchanged{}, [&](const T* part) {
-          // nothing of what stands where no product is: it may be a NaN
+          // If there is no product, what was loaded instead is not added, as it may be NaN.
 #pragma unroll
           for (int k = 0; k < Slices::K; ++k) {
             const bool adds = valid && (!factors.template skips<Slices::step>() || k == c);
@@ -243,7 +249,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
     int first = 0, end = Slices::sums;
     sum_over_warp<Slices::sums, Slices::parts>(sums, lane, first, end);
     constexpr int left = values_left<Slices::sums, 32 / Slices::parts>();
-    // element i of the lane's sums is element `place_of(i)` of the output block
+    // element i of the lane's sums is element place_of(i) of the output block
     const auto place_of = [&](int i) { return Slices::place(first + i, rank % Slices::parts); };
     T* const target = a.y + (e * a.num_outputs + output) * Slices::output_size;
     const auto write = [&](int i, T sum) {

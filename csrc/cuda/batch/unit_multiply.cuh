@@ -1,6 +1,6 @@
-// What batch lists on the matrix units of double precision share: matrices of one or two modes as
-// fragments, and the multiply of slices by two of them. Elements of single precision are converted as
-// they are multiplied.
+// For cuda/batch/matrix_units.cuh and unit_slices.cuh: matrices of one or two modes as fragments of
+// the matrix units of double precision, and the multiply F_slow X F_fast^T of slices X. Elements of
+// single precision are converted when they are multiplied.
 #pragma once
 
 #include "cuda/batch/list.cuh"
@@ -8,15 +8,18 @@
 
 namespace batchkron {
 
-// A lane's place in fragments, see `UnitEntries`.
+// A lane's place in fragments: row = lane / 4, column = lane % 4 (see multiply_8_8_4).
 struct UnitLane {
   int row, column;
 };
 
-// How the n entries of a mode are numbered in fragments, which are filled up with zeros. As columns of
-// a matrix they are steps of four, in pairs: a lane has entries 2 `column` and + 1 of each eight, of a
-// single last step one each. As columns of other fragments each eight is one, in which up to four that
-// remain come twice: so results of those are columns of a matrix as they lie in the lanes.
+// Which entries of a mode of n a lane has in fragments, which are filled up with zeros.
+//
+// As the contracted index of a multiply, entries come in steps of four, two steps at a time: of
+// each eight a lane has entries 2 column and 2 column + 1; of a last single step, entry `column`.
+// As the free index of the multiply before it, they come in eights: a lane has entry `row` of each
+// eight; of a last eight with four entries or less, each entry belongs to two rows. With this
+// numbering a lane's results of the first multiply are its operands of the second one.
 template <int n>
 struct UnitEntries {
   static_assert(n <= 16, "one or two eights");
@@ -24,7 +27,7 @@ struct UnitEntries {
 
   static constexpr bool is_single(int s) { return steps % 2 == 1 && s == steps - 1; }
   static constexpr bool is_half(int eight) { return is_single(2 * eight); }
-  // Whether all lanes have an entry in eight i.
+  // Whether all lanes have an entry of eight i.
   static constexpr bool is_whole(int i) { return n % 4 == 0 || i < n / 8; }
 
   __device__ static int at_step(int s, UnitLane lane) {
@@ -41,8 +44,9 @@ struct UnitEntries {
   }
 };
 
-// One mode of up to 8 results as a matrix. entry(h, s): of the result that row `row` of half h stands
-// for, and of the lane's entry of step s. Rows beyond the results have the last one's.
+// The matrix of one mode of up to 8 results. entry(h, s): the element for the lane's row of half h,
+// which stands for result(h, row), and for the lane's entry of step s. Rows beyond the results
+// repeat the last one.
 template <class T, int step_, int C, int K>
 struct NarrowMode {
   using Entries = UnitEntries<C>;
@@ -64,7 +68,7 @@ struct NarrowMode {
   __device__ static bool has(int, int row) { return row < K; }
 };
 
-// One mode of 9 to 16 results; half h has results 2 row + h.
+// The matrix of one mode of 9 to 16 results; half h has results 2 row + h.
 template <class T, int step_, int C, int K>
 struct WideMode {
   using Entries = UnitEntries<C>;
@@ -75,7 +79,7 @@ struct WideMode {
   __device__ void load(const Factors& factors, UnitLane lane) {
     load(factors.template at<step>(), K, lane);
   }
-  // From a matrix whose entries are `pitch` elements apart.
+  // From a matrix [entry][result] with rows `pitch` elements apart.
   __device__ void load(const T* matrix, int pitch, UnitLane lane) {
 #pragma unroll
     for (int s = 0; s < Entries::steps; ++s) {
@@ -96,7 +100,7 @@ struct WideMode {
   __device__ static bool has(int h, int row) { return 2 * row + h < K; }
 };
 
-// Two modes of 4 as one matrix of 16; half h has results 2 row + h.
+// Two modes of 4 as their Kronecker product of 16 x 16; half h has results 2 row + h.
 template <class T, int slow, int fast>
 struct PairedModes {
   static constexpr int inputs = 16, outputs = 16, halves = 2;
@@ -119,7 +123,7 @@ struct PairedModes {
   __device__ static bool has(int, int) { return true; }
 };
 
-// No split mode, or none that lanes multiply.
+// Stands for the split mode, or for the mode H, if there is none.
 struct NoMode {
   static constexpr int n = 1;
 };
@@ -128,8 +132,9 @@ struct UnitMode {
   static constexpr int step = step_, n = n_;
 };
 
-// Of `slices` slices (slow entries, fast entries), the elements of one lane: x[h][n][s] has the slow
-// entry of `row` in eight n and the fast one of step s, or is zero.
+// A lane's elements of `slices` slices (slow entries, fast entries): x[h][n][s] is the element of
+// slice h with the lane's slow entry of eight n and its fast entry of step s; zero if there is
+// none.
 template <class T, class Slow, class Fast, int slices>
 struct UnitTile {
   using Rows = UnitEntries<Slow::inputs>;
@@ -162,7 +167,8 @@ struct UnitTile {
     for (int h = 0; h < slices; ++h) load_slice(source, lane, x[h], h);
   }
 
-  // Becomes sum_c shares[c] tiles[c]; entries that there are not stay zero, whatever the shares.
+  // Becomes sum_c shares[c] tiles[c]. Entries beyond the mode stay zero even if a share is not
+  // finite.
   template <class From, int split>
   __device__ void mix(const double (&shares)[split], const From (&tiles)[split], UnitLane lane) {
 #pragma unroll
@@ -179,7 +185,7 @@ struct UnitTile {
   }
 };
 
-// Multiplies by F_slow and F_fast.
+// Multiplies slices X by two matrices, F_slow X F_fast^T.
 template <class Slow, class Fast>
 struct UnitMultiply {
   static constexpr int halves = Slow::halves;
@@ -187,7 +193,7 @@ struct UnitMultiply {
   using Rows = UnitEntries<Slow::inputs>;
   using Columns = UnitEntries<Fast::inputs>;
   using Sums = double[halves][2 * halves];
-  double slow[Rows::eights][2 * halves];     // of each eight of entries, halves of results fastest
+  double slow[Rows::eights][2 * halves];     // [eight of entries][step, half of results]
   double fast[Columns::eights][2 * halves];  // likewise
 
   __device__ UnitMultiply(const Slow& outer, const Fast& inner) {
@@ -199,7 +205,8 @@ struct UnitMultiply {
       for (int s = 0; s < Columns::steps; ++s) fast[s / 2][s % 2 * halves + h] = inner.entry(h, s);
     }
   }
-  // But for entries that there are not: these stay zero, whatever the weight.
+  // Multiplies F_slow by a weight. Entries beyond the mode stay zero even if the weight is not
+  // finite.
   __device__ void scale(double weight, UnitLane lane) {
 #pragma unroll
     for (int s = 0; s < Rows::steps; ++s)
@@ -208,7 +215,8 @@ struct UnitMultiply {
         if (Rows::has_step(s, lane)) slow[s / 2][s % 2 * halves + h] *= weight;
   }
 
-  // Whether a lane has sums[i][2 j + p], and its place in the slice of results.
+  // Whether sums[i][2 j + p] of a lane is a result, and which element of the slice of results it
+  // is.
   __device__ static bool has(int i, int j, int p, UnitLane lane) {
     const int other = 2 * lane.column + p;
     if constexpr (halves == 1) return Slow::has(0, other) && Fast::has(0, lane.row);
@@ -220,8 +228,8 @@ struct UnitMultiply {
     return Slow::result(j, lane.row) * Fast::outputs + Fast::result(i, other);
   }
 
-  // sums += F_slow X F_fast^T for some slices at a time. First F_fast X^T: what a lane has of its
-  // results is, as it lies in registers, what it should have of the other multiply's columns.
+  // sums += F_slow X F_fast^T for `count` slices at a time. The first multiply is F_fast X^T, whose
+  // results are in registers what the second one needs (UnitEntries).
   template <int count, class Slice>
   __device__ void add_to(Sums (&sums)[count], const Slice* x, UnitLane lane) const {
     double first[count][Rows::eights][2 * halves] = {};
@@ -250,7 +258,7 @@ struct UnitMultiply {
     }
   }
 
-  // Of two slices of 8 x 8 at once, which fill larger fragments.
+  // Multiplies two slices of up to 8 x 8 at once, which fill fragments of 16 rows.
   static constexpr bool takes_two = halves == 1 && Rows::steps == 2 && Columns::steps == 2;
   template <class Slice>
   __device__ void multiply_two(Sums& one, Sums& two, const Slice& x, const Slice& z,
@@ -282,8 +290,8 @@ struct UnitMultiply {
         multiply_8_8_4(first[0], first[1], fast[i][s], x[s]);
     }
   }
-  // What entries that a slice does not have would give is zero already but for factors that are not
-  // finite.
+  // Sets results of entries beyond the mode to zero. They are zero already unless a factor has an
+  // infinity or NaN, which must not reach other results.
   __device__ static void clear_padding(double (&first)[2 * halves], int n, UnitLane lane) {
 #pragma unroll
     for (int i = 0; i < 2 * halves; ++i)
@@ -291,7 +299,7 @@ struct UnitMultiply {
   }
 };
 
-// The matrices' elements of each step.
+// The number of elements of each step's matrix.
 template <int... elements>
 struct UnitLayout {
   static constexpr int steps = int(sizeof...(elements));

@@ -1,11 +1,11 @@
-// y[outputs[b]] (+)= alpha sum_b weights[b] (A_1b x A_2b x A_3b) x[inputs[b]] in double precision, as
-// cuda/batch/matrix_units.cuh, where three modes are so large that the warps of a thread block share
-// a product.
+// batched_unit_slices: a batch list (contract: cuda/batch/list.cuh) of three modes with square
+// matrices, H of 8, 12 or 16 and slow, fast of 12 or 16, of real elements without identities, on
+// matrix units of double precision. The warps of a thread block share a product.
 //
-// A block is (H, slow, fast). Each warp multiplies some of its slices (slow, fast) by two matrices,
-// on the way from memory through registers to shared memory, where the threads' results lie as they
-// are in fragments. From there each warp takes some of all columns (slow, fast) and multiplies them
-// along H, to sums of the output in registers.
+// A block is (H, slow, fast). Each warp multiplies some slices X (slow, fast) to F_slow X F_fast^T
+// as in cuda/batch/matrix_units.cuh, and writes the results to shared memory in the order in which
+// lanes have them. A column is one element (slow, fast) of all slices: each warp then multiplies
+// some of the columns along H and adds the results to sums of the output in registers.
 #pragma once
 
 #include "cuda/batch/unit_multiply.cuh"
@@ -14,24 +14,26 @@
 
 namespace batchkron {
 
-// Slices in shared memory after their multiply. The same place in all slices is a column of the
-// multiply along H; a lane's entries of that are four slices apart.
+// The multiplied slices in shared memory. The elements at one place of all slices are a column of
+// the multiply along H, of which a lane has every fourth entry.
 template <class H, class Slow, class Fast>
 struct UnitSlices {
   using Multiply = UnitMultiply<Slow, Fast>;
-  static constexpr int rows = Slow::outputs / 2, columns = Fast::outputs / 4;  // of lanes with results
+  // Lanes that have results are rows x columns, each with 8 of the `size` elements of a slice. The
+  // pitch, elements from slice to slice, keeps what lanes read together in different banks.
+  static constexpr int rows = Slow::outputs / 2, columns = Fast::outputs / 4;
   static constexpr int lanes = rows * columns, size = 8 * lanes, eights = lanes;
-  static constexpr int pitch = size + 4, elements = H::n * pitch;  // so that lanes' banks differ
+  static constexpr int pitch = size + 4, elements = H::n * pitch;
   static_assert(Slow::halves == 2 && size % 16 == 0, "two halves of results");
   struct alignas(16) Pair {
     double values[2];
   };
 
-  // Where a lane's first results are in the first slice.
+  // Where a lane's first result is in the first slice.
   __device__ static int first_result(UnitLane lane) {
     return 2 * (lane.row * columns + lane.column);
   }
-  // Writes a lane's results from there on, each pair of neighbours as one word.
+  // Writes a lane's results from there on, each two neighbours as one word.
   __device__ static void write(double* to, UnitLane lane, const typename Multiply::Sums& results) {
     if (lane.row >= rows || lane.column >= columns) return;
 #pragma unroll
@@ -39,26 +41,26 @@ struct UnitSlices {
       *reinterpret_cast<Pair*>(to + i * 2 * lanes) = {results[i / 2][i % 2 * 2],
                                                       results[i / 2][i % 2 * 2 + 1]};
   }
-  // Where a lane's first entry is of the first eight columns.
+  // Where a lane's first entry of the first eight columns is.
   __device__ static int first_entry(UnitLane lane) { return lane.column * pitch + lane.row; }
-  // The place of a column in a slice of the block.
+  // Which element of an output slice (slow, fast) a column is.
   __device__ static int place(int column) {
     const int pair = column / 2, i = pair / lanes, lane = pair % lanes;
     return Multiply::place(i / 2, i % 2, column % 2, {lane / columns, lane % columns});
   }
 };
 
-// The matrices of a product in shared memory: [entry][result], each entry's a word of 16 bytes
-// longer, so that the banks of neighbouring lanes differ.
+// The matrices of a product in shared memory: [entry][result], each row padded by a word of 16
+// bytes so that neighbouring lanes read different banks.
 template <class T, class H, class Slow, class Fast>
 struct UnitMatrices {
   static constexpr int word = 16 / int(sizeof(T));  // elements
   static constexpr int pitch(int n) { return n + word; }
-  static constexpr int slow = H::n * pitch(H::n);  // where it begins
+  static constexpr int slow = H::n * pitch(H::n);  // where the matrix of the slow mode begins
   static constexpr int fast = slow + Slow::inputs * pitch(Slow::outputs);
   static constexpr int elements = fast + Fast::inputs * pitch(Fast::outputs);
 
-  // Begins to copy them, with all threads of a thread block.
+  // Begins to copy them; called by all threads of a thread block.
   template <int threads, class Factors>
   __device__ static void copy(T* memory, const Factors& factors) {
     copy_one<threads, H::n>(memory, factors.template at<H::step>());
@@ -69,7 +71,7 @@ struct UnitMatrices {
  private:
   template <int threads, int n>
   __device__ static void copy_one(T* to, const T* from) {
-    constexpr int words = n / word;  // of an entry
+    constexpr int words = n / word;  // words of a row
 #pragma unroll
     for (int i = 0; i < n * words; i += threads) {
       const int own = i + int(threadIdx.x);
@@ -80,12 +82,12 @@ struct UnitMatrices {
   }
 };
 
-// The matrix of H: a lane's entries are 4 s + `column`, its results 2 `row` and + 1, or the last ones
-// again.
+// A lane's part of the matrix of H: entries 4 s + lane.column by results 2 lane.row and the next
+// one; beyond n, the last two results again.
 template <class T, class H>
 struct SliceMode {
   static constexpr int n = H::n, steps = n / 4;
-  T entries[(steps + 1) / 2][4];  // of each two steps, their results in turn
+  T entries[(steps + 1) / 2][4];  // [steps 2 i and 2 i + 1][step, result]
 
   __device__ void load(const T* matrix, int pitch, UnitLane lane) {
 #pragma unroll
@@ -95,7 +97,7 @@ struct SliceMode {
       load_elements<2>(entry + 2 * row, entries[s / 2] + s % 2 * 2);
     }
   }
-  // sums += F_H Z for eight columns, of which the lane's first entry is at `first`
+  // sums += F_H Z for eight columns Z, of which the lane's first entry is at `first`
   template <class Slices>
   __device__ void add_to(double (&sums)[4], const double* first) const {
     double x[steps];
@@ -111,9 +113,9 @@ struct SliceMode {
   }
 };
 
-// A thread block adds the products of an output in their order: the same bits from run to run. While
-// one is multiplied, slices of the next one are on their way to registers, and the matrices of the
-// next two to shared memory.
+// A thread block adds the products of an output in the list's order: the same bits from run to run.
+// While a product is multiplied, the slices of the next one are being loaded to registers, and the
+// matrices of the next two to shared memory.
 template <class T, class Layout, int warps, int blocks, bool short_ids, class H, class Slow,
           class Fast>
 __global__ void __launch_bounds__(32 * warps, blocks)
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
   using Tile = UnitTile<T, Slow, Fast, H::n / warps>;
   using Multiply = UnitMultiply<Slow, Fast>;
   constexpr int slice = Slow::inputs * Fast::inputs, size = H::n * slice, own = H::n / warps;
-  constexpr int some = own % 2 == 0 ? 2 : 1;  // slices at a time
+  constexpr int some = own % 2 == 0 ? 2 : 1;  // slices that are multiplied together
   constexpr int turns = (Slices::eights + warps - 1) / warps;
   static_assert(H::n % warps == 0, "as many slices for each warp");
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
           }
         }
         wait_for_copies<0>();
-        __syncthreads();  // others read the round's slices, and no more those of the one before
+        __syncthreads();  // slices of this round are written, those of the round before are read
         Matrices::template copy<32 * warps>(matrices_of(round + 2), Factors{a.pools, system, later});
         commit_copies();
         next = later;

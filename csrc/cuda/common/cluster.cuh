@@ -1,4 +1,5 @@
-// Thread blocks of a cluster, which run at the same time and read one another's shared memory.
+// Clusters: thread blocks that run at the same time and can read one another's shared memory, from
+// compute capability 9.0 on. On older devices a "cluster" is one thread block.
 #pragma once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -9,14 +10,15 @@
 
 namespace batchkron {
 
-// Orders all memory accesses of the cluster's threads before and after it.
+// A barrier of all threads of the cluster; what they wrote before it is seen by all behind it.
 __device__ inline void sync_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 
-// What block `rank` of the cluster has where this one has `shared`.
+// The address in the shared memory of thread block `rank` of the cluster that corresponds to
+// `shared` in this one's.
 template <class T>
 __device__ const T* of_block(const T* shared, int rank) {
   unsigned long long address = reinterpret_cast<unsigned long long>(shared);

@@ -1,17 +1,20 @@
-// Multiply-adds of fragments on the matrix units of double precision.
+// Multiply-adds on the matrix units (tensor cores) in double precision. A fragment is a small
+// matrix whose elements are spread over the 32 lanes of a warp. All lanes call these functions
+// together.
 #pragma once
 
 namespace batchkron {
 
-// d += a b by fragments of 8 x 8 x 4. A lane has of a: row lane / 4 of column lane % 4; of b: row
-// lane % 4 of column lane / 4; of d: row lane / 4 of columns 2 (lane % 4) and + 1.
+// d += a b, where a is 8 x 4, b is 4 x 8 and d is 8 x 8. A lane holds
+//   a[lane / 4, lane % 4],  b[lane % 4, lane / 4],  d[lane / 4, 2 (lane % 4)] and the d next to it.
 __device__ inline void multiply_8_8_4(double& d0, double& d1, double a, double b) {
   asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
       : "+d"(d0), "+d"(d1)
       : "d"(a), "d"(b));
 }
 
-// The same by fragments of 16 x 8 x 4: of a and d a lane has both rows lane / 4 and + 8.
+// The same with a 16 x 4 and d 16 x 8: a lane holds also those elements of a and d that lie 8 rows
+// below (a8, d[2], d[3]). Before compute capability 9.0 this is two multiplies of 8 x 8 x 4.
 __device__ inline void multiply_16_8_4(double (&d)[4], double a, double a8, double b) {
 #if __CUDA_ARCH__ >= 900
   asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
@@ -24,8 +27,8 @@ __device__ inline void multiply_16_8_4(double (&d)[4], double a, double a8, doub
 #endif
 }
 
-// The same by fragments of 16 x 8 x 8: of a rows lane / 4 and + 8 of column lane % 4, then both of
-// the column four on; of b rows lane % 4 and + 4.
+// The same with a 16 x 8, b 8 x 8 and d 16 x 8. With r = lane / 4 and c = lane % 4 a lane holds
+//   a: a[r, c], a[r + 8, c], a[r, c + 4], a[r + 8, c + 4];  b: b[c, r], b[c + 4, r].
 __device__ inline void multiply_16_8_8(double (&d)[4], const double (&a)[4], const double* b) {
 #if __CUDA_ARCH__ >= 900
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -1,11 +1,12 @@
-// The single-mode multiply, which all kernels share, and chains of it between two buffers.
+// The single-mode multiply for any sizes, and chains of it between two buffers. Not a kernel: the
+// kernels kron_group and batched_kron are made of it.
 #pragma once
 
 #include "cuda/common/steps.cuh"
 
 namespace batchkron {
 
-// `tile` consecutive k of one factor, aligned so that they are loaded in as few words as possible.
+// `tile` elements of a factor with consecutive k, loaded in as few words as their size allows.
 template <class T, int tile>
 struct Pack {
   static constexpr int bytes = tile * int(sizeof(T));
@@ -28,7 +29,7 @@ struct StagedFactor {
   }
 };
 
-// A factor where it lies in global memory.
+// A factor in global memory: element (c, k) is data[k * row + c * column].
 template <class T, class Size>
 struct GlobalFactor {
   const T* data;
@@ -47,9 +48,11 @@ struct GlobalFactor {
 
 // y[l, k, r, w] = sum_c f(c, k) x[l, c, r, w]
 //
-// for l < L, c < C, k < K, r < R and all `columns` w; x and y are contiguous and do not overlap.
-// The sum runs over c in order with one accumulator, whatever the number of threads. The caller
-// synchronises before and after.
+// for l < L, c < C, k < K, r < R and w < columns. x is (L, C, R, columns) and y (L, K, R, columns),
+// in shared or global memory, contiguous, aligned to an element, without overlap. y is overwritten.
+// The sum runs over c in order with one accumulator, so the bits do not depend on the number of
+// threads. `rank` is the calling thread's number among `threads`. The caller synchronises before
+// and after.
 template <class Size, class T, class Step, class AnyFactor>
 __device__ void mode_multiply(const Step& step, Size columns, const AnyFactor& factor, const T* x,
                               T* y, int rank, int threads) {
@@ -75,7 +78,8 @@ __device__ void mode_multiply(const Step& step, Size columns, const AnyFactor& f
   }
 }
 
-// Elements of one row of a staged factor, and of all of it: whole words of 16 bytes.
+// Elements of one row (all k of one c) of a staged factor, and of the whole factor, which is
+// rounded up to 16 bytes.
 template <class Size, class Step>
 __device__ Size staged_stride(const Step& step) {
   return (Size(step.K) + Step::tile - 1) / Step::tile * Step::tile;
@@ -86,7 +90,8 @@ __device__ Size staged_size(const Step& step) {
   return (Size(step.C) * staged_stride<Size>(step) + unit - 1) / unit * unit;
 }
 
-// Copies the factors of all steps s with ids[s] >= 0 to `staged`, one after another.
+// Copies the factors of all steps s with ids[s] >= 0 to shared memory at `staged`, each at its own
+// place whether the others are copied or not.
 template <class Size, class T, class Steps, class Ids>
 __device__ void stage_factors(const Steps& steps, const Ids& ids, Index system, T* staged, int rank,
                               int threads) {
@@ -103,9 +108,9 @@ __device__ void stage_factors(const Steps& steps, const Ids& ids, Index system, 
   });
 }
 
-// Applies all steps s with ids[s] >= 0 to the tile in `from`, (input size, columns), with `to` as
-// the second buffer; returns the one that holds the result. Begins after a synchronisation of the
-// team and ends with one.
+// Applies all steps s with ids[s] >= 0 (the others are identities) to the tile in `from`, which is
+// (input size, columns), with `to` as the second buffer, and returns the buffer that holds the
+// result. The caller has synchronised the team; the last step ends with a synchronisation.
 template <bool is_staged, class Size, class T, class Steps, class Ids, class AnyTeam>
 __device__ T* run_steps(const Steps& steps, const Ids& ids, Index system, const T* staged,
                         Size columns, T* from, T* to, AnyTeam team) {

@@ -1,13 +1,13 @@
-// Numbers on the device: sizes, complex arithmetic, atomic adds. No headers beyond what NVRTC has
-// built in.
+// Numbers on the device: sizes, complex arithmetic, atomic adds. No header is included, as NVRTC
+// finds none but its own.
 #pragma once
 
 namespace batchkron {
 
 using Index = long long;
 
-// Its layout is NumPy's complex64 and complex128, and so is its alignment, that of one part: views
-// of real arrays may start anywhere.
+// The layout of NumPy's complex64 and complex128. It is aligned to one part, as NumPy's are: a view
+// of a real array may begin at any real number.
 template <class Real>
 struct Complex {
   Real real, imag;
@@ -26,7 +26,7 @@ __device__ Complex<Real> multiply_add(Complex<Real> acc, Complex<Real> a, Comple
   return acc;
 }
 
-// a * b without a sum: no zero is added, which would turn -0 into 0.
+// a * b. Real numbers are not multiplied by adding to zero, which would turn -0 into 0.
 __device__ inline float multiply(float a, float b) { return a * b; }
 __device__ inline double multiply(double a, double b) { return a * b; }
 template <class Real>
@@ -41,7 +41,7 @@ __device__ Complex<Real> add(Complex<Real> a, Complex<Real> b) {
   return {a.real + b.real, a.imag + b.imag};
 }
 
-// A real number as a T.
+// Converts a real number to T.
 template <class T>
 struct FromReal {
   __device__ static T make(double value) { return T(value); }
@@ -61,6 +61,7 @@ __device__ void atomic_add(Complex<Real>* target, Complex<Real> value) {
   atomicAdd(&target->imag, value.imag);
 }
 
+// std::conditional, which NVRTC does not have.
 template <bool condition, class Yes, class No>
 struct Choice {
   using Type = Yes;
@@ -70,7 +71,7 @@ struct Choice<false, Yes, No> {
   using Type = No;
 };
 
-// A condition as a type, for functions that take one as an argument.
+// A condition as a type, so that a function argument can be known at compile time.
 template <bool condition>
 struct Truth {
   static constexpr bool value = condition;

@@ -1,13 +1,13 @@
-// A Kronecker product applied mode by mode: the sizes of its single-mode multiplies, known when the
-// kernel is compiled or read when it runs, and where their factors are.
+// A Kronecker product as a sequence of single-mode multiplies ("steps"): their sizes, known at
+// compile time or read at run time, and where their factors are.
 #pragma once
 
 #include "cuda/common/scalar.cuh"
 
 namespace batchkron {
 
-// One single-mode multiply (L, C, R) -> (L, K, R) of one block. A thread computes `tile` of the K
-// results of a fibre at a time.
+// One single-mode multiply (L, C, R) -> (L, K, R) of a block. A fibre is the C entries for one l
+// and r; a thread computes `tile` of its K results at a time, so that a load of x serves them all.
 template <Index l, Index c, Index k, Index r, int t>
 struct FixedStep {
   static constexpr Index L = l, C = c, K = k, R = r;
@@ -18,15 +18,16 @@ struct RuntimeStep {
   static constexpr int tile = 4;
 };
 
-// The matrices of one mode, in elements: matrix `id` of system s, output index k, input index c is
-// at data[s * system + id * matrix + k * row + c * column].
+// The matrices of one mode. Element (k, c), output index first, of matrix `id` of system s is
+// data[s * system + id * matrix + k * row + c * column]; any strides, aligned to an element.
 template <class T>
 struct Factor {
   const T* data;
   Index system, matrix, row, column;
 };
 
-// `each` calls visit(step, factor, s) for all steps s in order.
+// Steps known at compile time, and at run time. each(visit) calls visit(step, factor, s) for all
+// steps s in order.
 template <class T, class... Step>
 struct FixedSteps {
   static constexpr int count = int(sizeof...(Step));

@@ -1,4 +1,5 @@
-// The threads that work on one block together: a power of two of one warp's, or a thread block.
+// A team: the threads that work on one block together. It is a part of a warp (a power of two of
+// threads), a warp, or a whole thread block.
 #pragma once
 
 namespace batchkron {
@@ -13,7 +14,7 @@ struct Team {
   __device__ static int rank() { return int(threadIdx.x) % threads; }
   __device__ static int index() { return int(threadIdx.x) / threads; }
 
-  // Orders all memory accesses of the team before and after it.
+  // A barrier of the team; what its threads wrote before is seen by all of them behind it.
   __device__ static void sync() {
     if constexpr (whole_block) {
       __syncthreads();

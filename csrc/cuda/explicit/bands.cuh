@@ -1,4 +1,4 @@
-// The Kronecker product of two matrices, written out in bands of rows.
+// The Kronecker product of two matrices as a dense matrix, written in bands of rows.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -6,9 +6,10 @@
 
 namespace batchkron {
 
-// A product, or products ("slices") that follow each other in memory: the matrices of slice z begin
-// at a_data + z / b_slices * a_slice and b_data + z % b_slices * b_slice. Addresses come first: they
-// are all that a call brings.
+// One product, or several ("slices") whose results follow each other in memory: the matrices of
+// slice z begin at a_data + z / b_slices * a_slice and b_data + z % b_slices * b_slice. Addresses
+// come first in the struct, because a launch fills in its first fields only. A band is as many rows
+// of a as make whole words of the result.
 template <class T>
 struct ExplicitKronArguments {
   const T *a_data, *b_data;
@@ -16,14 +17,15 @@ struct ExplicitKronArguments {
   MatrixLayout a, b;
   Index b_slices, a_slice, b_slice;
   Index total;                   // elements of out in a slice
-  Index words;                   // of a band
-  Index a_band, out_band;        // elements from a band to the next one
-  Index whole, rest;             // bands of a slice, and elements after them
-  Index repeats, groups, parts;  // bands of a block, blocks for a slice, and for all slices
-  // (2^32 - 1) / n for n columns of out, and rows and columns of b
+  Index words;                   // words of a band
+  Index a_band, out_band;        // elements from a band to the next one, in a and in out
+  Index whole, rest;             // whole bands of a slice, and elements after the last of them
+  Index repeats, groups, parts;  // bands a thread block, thread blocks a slice, and of all slices
+  // floor((2^32 - 1) / n) where n is the columns of out, the rows of b, and the columns of b
   unsigned over_columns, over_b_rows, over_b_columns;
 };
 
+// Division by a number whose reciprocal is known: a multiply and a shift for 32-bit numbers.
 template <class Size>
 struct Division {
   Size quotient, rest;
@@ -42,9 +44,10 @@ __device__ inline Division<Index> divide(Index value, Index by, unsigned) {
   return {value / by, value % by};
 }
 
-// The elements of b that make a word, and where the elements of a are that they are multiplied by,
-// as offsets from a band's first row: one for the whole word (entries 1), one before element `cut`
-// and one from there (2), or each its own (as many as elements).
+// What a thread keeps of one word of a band: its elements of b, and the offsets from the band's
+// first row of the elements of a that these are multiplied by. `entries` is how many of a a word
+// needs at most: 1 for the whole word, 2 (one before element `cut` of the word and one from there
+// on), or one for each element.
 template <class T, int elements, int bytes, int entries, class Size>
 struct HeldWord {
   using Offset = typename Choice<sizeof(Size) == 4, int, Index>::Type;
@@ -54,7 +57,7 @@ struct HeldWord {
   Size a[entries];
   int cut;
 
-  // The word at element `place` of a band.
+  // Reads the word that begins at element `place` of a band.
   __device__ void read(const ExplicitKronArguments<T>& x, const T* b_data, Size place) {
     const Size a_row = Size(x.a.row), a_column = Size(x.a.column);
     const Size b_row = Size(x.b.row), b_column = Size(x.b.column);
@@ -63,7 +66,7 @@ struct HeldWord {
     const Division<Size> in_b = divide(in_row.rest, width, x.over_b_columns);
     const Division<Size> in_a = divide(in_row.quotient, rows, x.over_b_rows);
     Size i = in_a.quotient, k = in_a.rest, j = in_b.quotient, l = in_b.rest;
-    // to the next column of a, the first of the next row after the last one
+    // goes on to the next element of a, in the order of elements of out
     const auto advance = [&] {
       if (++j == columns) {
         j = 0;
@@ -123,12 +126,15 @@ struct HeldWord {
   }
 };
 
-// out[i * b.rows + k, j * b.columns + l] = a[i, j] b[k, l]; out is contiguous and aliases neither.
+// out[i * b.rows + k, j * b.columns + l] = a[i, j] b[k, l]
 //
-// out is a row of words of 16 bytes. A band, of as many rows of a as fill whole words, repeats the
-// same elements of b in the same places: a thread holds its words of b and goes down the bands,
-// `batch` of them at a time, so that a word costs loads of a, multiplies and a store. `bytes` is
-// the alignment of words. The elements before the first word and after the last one are single.
+// a and b have any strides; out is row-major, contiguous, aligned to an element, overlaps neither,
+// and is never read. Each element is one multiplication.
+//
+// out is written as one sequence of words across its rows. All bands have the same elements of b in
+// the same places, so a thread keeps its words of b in registers and goes down the bands, `batch`
+// of them at a time: a word then costs loads of a, multiplies and a store. `bytes` is the size and
+// alignment of a word. Elements before the first word and after the last one are written singly.
 template <class T, int elements, int bytes, int entries, class Size, int threads, int words,
           int batch, bool streaming>
 __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArguments<T> x) {
@@ -162,7 +168,7 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
 #pragma unroll
     for (int u = 0; u < words; ++u) {
       const Size word = first + u * threads, end = head + (word + 1) * elements;
-      // bands in which all elements of the word lie in the slice
+      // the number of bands in which the whole word lies in the slice
       const Offset ends = Offset(whole - begin) + (end <= rest) - (end > band_elements + rest);
       live[u] = word >= Size(x.words) ? 0 : ends < limit ? ends : limit;
       minimum = minimum < live[u] ? minimum : live[u];

@@ -1,4 +1,5 @@
-// The Kronecker product of two matrices, written out in segments: rows of b times entries of a.
+// The Kronecker product of two matrices as a dense matrix, written in segments. A segment is a row
+// of b times an element of a.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -6,17 +7,18 @@
 
 namespace batchkron {
 
-// Addresses come first: they are all that a call brings.
+// Addresses come first, because a launch fills in the first fields only.
 template <class T>
 struct ExplicitSegmentsArguments {
   const T *a_data, *b_data;
   T* out;
   MatrixLayout a, b;
-  Index chunks;           // thread blocks for a row of b
-  Index entries, groups;  // of a: those of a thread block, and thread blocks for all
+  Index chunks;           // thread blocks that share a row of b
+  Index entries, groups;  // elements of a for each thread block, and thread blocks for all elements
 };
 
-// a times `elements` values that begin `before` places before the last ones.
+// a times b[i], ..., b[i + elements - 1] with i = elements - 1 - before. Registers have no index at
+// run time, so the values are shifted by the bits of `before`.
 template <int elements, int bytes, class T>
 __device__ OutWord<T, elements, bytes> shifted_product(T a, const T (&b)[2 * elements - 1],
                                                        int before) {
@@ -35,8 +37,8 @@ __device__ OutWord<T, elements, bytes> shifted_product(T a, const T (&b)[2 * ele
   return result;
 }
 
-// The word at column `first` of the segment of an entry of a, whose last elements are of the next
-// segment; nothing after the last segment.
+// Writes a word that begins at column `first` of the segment of element `entry` of a and ends in
+// the next segment; after the last segment there is nothing to write.
 template <int elements, class T>
 __device__ void write_across(const ExplicitSegmentsArguments<T>& x, Index entry, Index k,
                              Index first, T* segment) {
@@ -58,13 +60,16 @@ __device__ void write_across(const ExplicitSegmentsArguments<T>& x, Index entry,
     segment[x.b.columns + l] = multiply(next, b.at(k, l));
 }
 
-// out[i * b.rows + k, j * b.columns + l] = a[i, j] b[k, l]; out is contiguous and aliases neither;
-// rows of b are at least as long as a word.
+// out[i * b.rows + k, j * b.columns + l] = a[i, j] b[k, l]
 //
-// A thread holds elements of a row of b for a word at any of the places that words have in the
-// segments of out that are this row times an entry of a, and goes from entry to entry. A word
-// belongs to the segment in which it begins. `bytes` is the alignment of words. The elements before
-// the first word and after the last one are single.
+// a and b have any strides; rows of b are at least as long as a word. out is row-major, contiguous,
+// aligned to an element, overlaps neither, and is never read. Each element is one multiplication.
+//
+// A thread keeps some neighbouring elements of one row of b in registers and goes through elements
+// of a, writing one word of each segment. Words begin at different places of the segments, so it
+// keeps as many elements as any of these places needs. A word belongs to the segment in which it
+// begins. `bytes` is the size and alignment of a word. Elements before the first word and after the
+// last one are written singly.
 template <class T, int elements, int bytes, int threads, bool streaming>
 __global__ void __launch_bounds__(threads)
     explicit_segments(const ExplicitSegmentsArguments<T> x) {
@@ -88,7 +93,8 @@ __global__ void __launch_bounds__(threads)
     const Index l = place + t - (elements - 1);
     b[t] = l < 0 || l >= width ? T{} : right.at(k, l);
   }
-  // steps from the last entry of a row of a to the first one of the next row
+  // elements from behind the last element of a row of a to the first one of the next row, in a and
+  // in out
   const Index next_row = x.a.row - x.a.columns * x.a.column, next_out = (x.b.rows - 1) * columns;
   const int ahead = place > 0 ? elements : 0;
   const int behind = int(width - place < elements ? width - place : elements);
@@ -111,7 +117,7 @@ __global__ void __launch_bounds__(threads)
         entry += next_row;
       }
       if (n + 1 < count) value = *entry;
-      // the word begins this many elements before `place`
+      // the aligned word that holds element `here` begins this many elements before it
       const int before = int(unsigned(reinterpret_cast<Bits>(here)) / sizeof(T) % elements);
       if (before > ahead) continue;
       if (elements - before <= behind)

@@ -1,4 +1,6 @@
-// What both kernels of the explicit product share: matrices, words of the result, and its ends.
+// What both kernels of explicit Kronecker products share. They write the result in words of 16
+// bytes wherever its address allows, and the elements before the first word and after the last one
+// singly.
 #pragma once
 
 #include "cuda/common/scalar.cuh"
@@ -7,7 +9,7 @@ namespace batchkron {
 
 using Bits = unsigned long long;
 
-// Sizes of a matrix, and its strides in elements, any ones.
+// Sizes of a matrix, and its strides in elements, which may be any.
 struct MatrixLayout {
   Index rows, columns, row, column;
 };
@@ -19,14 +21,14 @@ struct Matrix : MatrixLayout {
   __device__ T at(Index i, Index j) const { return data[i * row + j * column]; }
 };
 
-// Elements that a thread stores at once.
+// A word: elements that a thread stores with one instruction.
 template <class T, int count, int bytes>
 struct alignas(bytes) OutWord {
   T values[count];
 };
 
-// Stores a word, with the hint that it is not read again soon where it is one of 16 bytes; a host
-// compiler, which knows no hints, stores it plainly.
+// Stores a word. If `streaming` a word of 16 bytes is stored with the hint that nobody reads it
+// soon (__stcs). A host compiler, with which tests run these kernels, has no such hint.
 template <bool streaming, class Word>
 __device__ void put(Word* target, const Word& word) {
 #ifdef __CUDA_ARCH__
@@ -38,7 +40,8 @@ __device__ void put(Word* target, const Word& word) {
   *target = word;
 }
 
-// The elements of out before the first whole word and after the last one.
+// Writes the `before` elements of out before the first whole word, and those after the last one;
+// `total` is the number of all elements. Each thread of a thread block writes at most one.
 template <int elements, class T>
 __device__ void write_ends(const Matrix<T>& a, const Matrix<T>& b, T* out, Index total,
                            Index before) {

@@ -1,12 +1,20 @@
-// What a call brings to a kernel of neighbouring factors.
+// The arguments, and the contract, of the kernels that multiply by some neighbouring factors of a
+// Kronecker product in one pass over memory (kron_fibres, kron_registers, kron_slices,
+// kron_panels).
 #pragma once
 
 #include "cuda/common/steps.cuh"
 
 namespace batchkron {
 
-// y = alpha (A_g x ... x A_h) x + beta previous; x is (L, input_size, R) and y is (L, output_size,
-// R), contiguous. previous may be y, or null.
+//   y[l, k_g, ..., k_h, r] = alpha sum_{c_g, ..., c_h} A_g[k_g, c_g] ... A_h[k_h, c_h]
+//                                  x[l, c_g, ..., c_h, r]  +  beta previous[l, k_g, ..., k_h, r]
+//
+// x is (L, C_g ... C_h, R); y and previous are (L, K_g ... K_h, R); all are C-contiguous and
+// aligned to an element (a complex one to one part); kernels use wider words where addresses allow
+// it. previous may be y, or null: then its term is left out and y is never read (beta = 0). y
+// overlaps neither x nor a factor. Factors have any strides. L, R and the sizes are positive;
+// kernels handle the ragged edges of their tiles.
 template <class T, int count>
 struct KronArguments {
   const T* x;

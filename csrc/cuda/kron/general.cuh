@@ -1,5 +1,6 @@
-// y = alpha (A_g x ... x A_h) x + beta previous: one factor or several neighbouring ones applied in
-// one pass over memory. A Kron-Matmul is a chain of such passes.
+// kron_group: multiplies by one factor or several neighbouring ones of any size and dtype in one
+// pass over memory, a tile of x after another, between two buffers. A product by all factors is a
+// chain of such passes.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -8,15 +9,16 @@
 
 namespace batchkron {
 
-// x is (L, input_size, R) and y is (L, output_size, R), contiguous: what lies outside of the
-// group's modes and inside of them. `columns` is L * R. previous is null or laid out like y, and
-// may be y itself; x may not overlap y.
+// y = alpha (A_g (x) ... (x) A_h) x + beta previous, as in cuda/kron/arguments.cuh: x is (L,
+// input_size, R) and y is (L, output_size, R), contiguous, aligned to an element, without overlap.
+// previous is null (y is never read then) or laid out like y, and may be y itself. `columns` is L *
+// R.
 template <class T, class Steps>
 struct GroupArguments {
   const T* x;
   T* y;
   const T* previous;
-  T* workspace;  // of buffers that do not fit in shared memory, for each thread block
+  T* workspace;  // two buffers for each thread block, if they do not fit in shared memory
   Steps steps;
   Index columns, R, input_size, output_size;
   Index staged;  // elements of shared memory for factors, before the buffers
@@ -24,13 +26,13 @@ struct GroupArguments {
   T alpha, beta;
 };
 
-// The elements of a tile of `size` rows and up to `width` columns: visit(place in the tile, offset
-// in an array (L, size, R)).
+// Calls visit(place in the tile, offset in the array) for the elements of tile number `tile` of an
+// array (L, size, R). A tile has `size` rows and up to `width` columns; a column is a pair (l, r).
 //
-// Columns that are long in memory (row_length 0): a thread keeps to one column, and columns beyond
-// the edge are visited with offset -1. R = row_length < width: the tile is whole slices of L, one
-// stretch of memory, visited in its order; a row of the tile is padded by one against bank
-// conflicts.
+// row_length 0, for long R: each thread keeps to one column, and columns beyond the edge of the
+// array are visited with offset -1. row_length = R < width: the tile is some whole (size, R)
+// blocks, which are one piece of memory and visited in its order; a row of the tile has one element
+// of padding against bank conflicts.
 template <class Size, int width, int row_length, class Visit>
 __device__ void visit_tile(Index tile, Index columns, Index R, Size size, Visit visit) {
   if constexpr (row_length == 0) {
@@ -51,11 +53,14 @@ __device__ void visit_tile(Index tile, Index columns, Index R, Size size, Visit 
   }
 }
 
+// Ids for run_steps: no factor is an identity.
 struct EveryFactor {
   __device__ int operator[](int) const { return 0; }
 };
 
-// One thread block evaluates tiles of (block, columns) in two buffers.
+// A thread block takes tiles in turn: reads one to a buffer, multiplies it mode by mode between two
+// buffers, and writes it. The buffers are in shared memory (in_shared) or in `workspace`, and so
+// the factors are staged in shared memory (is_staged) or read from global memory.
 template <class T, class Steps, Index input_size, Index output_size, int width, int row_length,
           int threads, bool is_staged, bool in_shared>
 __global__ void __launch_bounds__(threads) kron_group(const GroupArguments<T, Steps> a) {

@@ -1,4 +1,5 @@
-// How panels of fibres and of the factor come to shared memory for cuda/kron/panels.cuh.
+// For cuda/kron/panels.cuh: asynchronous copies of panels of the fibres and of the factor to shared
+// memory. Entries beyond C, fibres beyond the last one and rows beyond K become zero.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -7,7 +8,7 @@
 
 namespace batchkron {
 
-// Copies the panels of a thread block's tiles one after another.
+// Copies the panels of all tiles of a thread block, one after another.
 template <class T, class Cut>
 class PanelCopies {
   using Layout = Panels<T, Cut>;
@@ -17,20 +18,24 @@ class PanelCopies {
   T* const shared;
   Index tile;
   int step = 0, stage = 0;
+  // Whether fibres, and the factor, are copied by words of 16 bytes; whether elements are aligned
+  // to their size (a complex number may be aligned to one part only).
   bool fibre_words, factor_words, whole;
-  const T* fibres;  // the thread's first one, of the tile
-  const T* rows;    // the thread's first one of the factor
-  Index left_fibres;
-  int left_rows;  // both from the thread's first one on
+  const T* fibres;  // the first fibre of the tile that the thread copies from
+  const T* rows;    // the first row of the factor
+  Index left_fibres;  // fibres from that one to the last
+  int left_rows;      // rows from that one to the last
 
-  // A thread copies `count` elements of every `threads / parts`-th fibre or row.
+  // If the entries of a fibre (or row) are contiguous, a thread copies `count` entries of every
+  // (threads / parts)-th fibre.
   template <int count>
   static constexpr int parts = Cut::depth / count;
   template <int count>
   __device__ static int own() {
     return threadIdx.x / parts<count>;
   }
-  // Or, where the fibres of an entry lie together, of every `threads / widths`-th entry.
+  // If the fibres of an entry are contiguous, a thread copies `count` fibres of every
+  // (threads / widths)-th entry.
   template <int count>
   static constexpr int widths = Cut::fibres / count;
   template <int count>
@@ -38,6 +43,7 @@ class PanelCopies {
     return threadIdx.x % widths<count> * count;
   }
 
+  // Finds the thread's first fibre and row of the current tile.
   __device__ void locate() {
     const Index first = tile / across * Cut::fibres;
     const int first_row = int(tile % across) * Cut::results;
@@ -53,7 +59,7 @@ class PanelCopies {
     fibres = a.x + (Cut::along ? number * Cut::C : number / a.R * Cut::C * a.R + number % a.R);
   }
 
-  // `safe`: an address that is aligned for whatever is copied, where nothing is wanted.
+  // `safe`: a valid, aligned address to name where nothing is to be read.
   template <int count, class Panel, class Left>
   __device__ void copy_entries(T* panel, const T* from, Index row, Index column, Left rows_left,
                                const T* safe) {
@@ -119,7 +125,7 @@ class PanelCopies {
     return reinterpret_cast<unsigned long long>(first) % sizeof(T) == 0;
   }
 
-  // Begins to copy the next panels, if any.
+  // Begins to copy the next two panels, if any, and ends a batch of copies.
   __device__ void next(Index tiles) {
     if (tile < tiles) {
       T* const panel = shared + stage * Layout::stage;

@@ -1,5 +1,5 @@
-// A thread's sums of a tile of cuda/kron/panels.cuh, and the panels in shared memory that they are
-// made of.
+// For cuda/kron/panels.cuh: the layout of panels in shared memory, and the sums of a tile that a
+// thread has in registers.
 #pragma once
 
 #include "cuda/common/matrix_units.cuh"
@@ -7,10 +7,11 @@
 
 namespace batchkron {
 
-// C, K: the factor is K x C. along: R is 1, so that entries of a fibre lie together. rows, columns:
-// fibres and results of a thread; in double precision rows and columns of a warp's products on
-// matrix units, of which the columns lie together in y. stages: panels in shared memory. blocks:
-// thread blocks of a multiprocessor.
+// How a product is divided. The factor is K x C. along: R is 1, so that the entries of a fibre are
+// contiguous. A thread block computes `fibres` x `results` sums, `depth` entries at a time. rows,
+// columns: fibres and results of a thread; in double precision, the rows and columns of a warp's
+// part of the tile, of which the columns are neighbours in y. stages: panels in shared memory at a
+// time. blocks: thread blocks on a multiprocessor.
 template <int C_, int K_, bool along_, int fibres_, int results_, int depth_, int rows_,
           int columns_, int threads_, int stages_, int blocks_>
 struct PanelCut {
@@ -30,8 +31,9 @@ struct IsDouble<double> {
   static constexpr bool value = true;
 };
 
-// A panel in shared memory: `depth` entries of each of `size` fibres or rows of the factor. Entries
-// lie together, or the fibres of an entry do; pads keep what a warp reads in different banks.
+// A panel in shared memory: `depth` entries of each of `size` fibres, or of rows of the factor.
+// Either the entries of a fibre are contiguous or the fibres of an entry are. Padding keeps what a
+// warp reads together in different banks.
 template <class T, int size_, int depth, bool entries_together>
 struct PanelLayout {
   static constexpr int pack = 16 / int(sizeof(T)), size = size_;
@@ -51,13 +53,13 @@ struct Panels {
   static constexpr int stage = Fibres::elements + Results::elements;
 };
 
-// What a thread has of a tile's sums, on ordinary cores.
+// The sums of a thread, for ordinary cores: all dtypes but real double precision.
 template <class T, class Cut>
 struct PanelSums {
   static constexpr int pack = 16 / int(sizeof(T));
   static constexpr int across = Cut::fibres / Cut::rows;     // threads along fibres
-  static constexpr int down = Cut::results / Cut::columns;   // and along results
-  static constexpr int lanes = Cut::along ? 4 : 8;           // of a warp, along fibres
+  static constexpr int down = Cut::results / Cut::columns;   // threads along results
+  static constexpr int lanes = Cut::along ? 4 : 8;           // lanes of a warp along fibres
   static constexpr int together = Cut::along ? 1 : pack;     // neighbouring fibres of a thread
   static constexpr int fibre_groups = Cut::rows / together, result_groups = Cut::columns;
   using Fibres = typename Panels<T, Cut>::Fibres;
@@ -70,7 +72,8 @@ struct PanelSums {
   T sums[Cut::rows][Cut::columns];
   int row, column;
 
-  // Neighbouring lanes share fibres, every other one results: their words are read at once.
+  // Lanes 2 i and 2 i + 1 have the same fibres and different results, so that a warp's reads of a
+  // word are shared.
   __device__ explicit PanelSums(int thread)
       : row(thread % 32 / 2 % lanes + thread / 32 % (across / lanes) * lanes),
         column(thread % 2 + thread % 32 / (2 * lanes) * 2 +
@@ -84,14 +87,15 @@ struct PanelSums {
       for (int j = 0; j < Cut::columns; ++j) sums[i][j] = T{};
   }
 
-  // The first fibre and result of a group, and the sums of a group that lie together in y.
+  // The sums are in groups of `together` that are neighbours in y. fibre(v), result(j): the first
+  // of group (v, j); at(v, j, i): its sum i.
   __device__ int fibre(int v) const { return (v * across + row) * together; }
   __device__ int result(int j) const { return j * down + column; }
   __device__ T at(int v, int j, int i) const { return sums[v * together + i][j]; }
 
   __device__ static Word word(const T* from) { return *reinterpret_cast<const Word*>(from); }
 
-  // Adds the products of panels, and calls copy(), which begins to copy others.
+  // Adds the products of two panels. copy() begins the copy of later ones.
   template <class Copy>
   __device__ void add(const T* fibres, const T* results, Copy copy) {
     copy();
@@ -128,7 +132,8 @@ struct PanelSums {
   }
 };
 
-// The same in double precision on matrix units: fragments of 16 rows by 8 columns.
+// The same in double precision on matrix units, with fragments of 16 rows by 8 columns. The columns
+// are the neighbours in y: results if R is 1, else fibres.
 template <class Cut>
 struct PanelSums<double, Cut> {
   static constexpr int blocks = Cut::rows / 16, tiles = Cut::columns / 8;
@@ -136,7 +141,7 @@ struct PanelSums<double, Cut> {
   using Results = typename Panels<double, Cut>::Results;
   using Rows = typename Choice<Cut::along, Fibres, Results>::Type;
   using Columns = typename Choice<Cut::along, Results, Fibres>::Type;
-  static constexpr int warps = Columns::size / Cut::columns;  // side by side
+  static constexpr int warps = Columns::size / Cut::columns;  // warps along columns
   static_assert(Rows::size / Cut::rows * warps * 32 == Cut::threads, "a warp each");
   static constexpr int together = 2;  // neighbours in y
   static constexpr int fibre_groups = Cut::along ? 2 * blocks : tiles;
@@ -168,7 +173,7 @@ struct PanelSums<double, Cut> {
     return sums[Cut::along ? j : v][group / 2][group % 2 * 2 + i];
   }
 
-  // As above, but matrix units have their first products before copies take the issue slots.
+  // As above, but the first products are issued before copy(), so that matrix units work meanwhile.
   template <class Copy>
   __device__ void add(const double* fibres, const double* results, Copy copy) {
     const double* const from_a =

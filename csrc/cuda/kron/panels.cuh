@@ -1,6 +1,8 @@
-// y = alpha (I_L x A x I_R) x + beta previous for one factor of any size. A thread block multiplies
-// `fibres` fibres by `results` rows of the factor: panels of `depth` entries of both follow one
-// another through shared memory, so that neither has to fit there.
+// kron_panels: y = alpha (I_L (x) A (x) I_R) x + beta previous for one factor of any size
+// (contract: cuda/kron/arguments.cuh). A fibre is the C entries x[l, :, r]. A thread block computes
+// a tile of `fibres` fibres by `results` rows of the factor, as a matrix product: panels, which are
+// `depth` entries of each of these fibres and rows, follow one another through shared memory, so
+// that neither has to fit there.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -17,13 +19,14 @@ struct PanelKernel {
   static constexpr int across = (Cut::K + Cut::results - 1) / Cut::results;  // tiles of a fibre
 
   using Sums = PanelSums<T, Cut>;
-  static constexpr int together = Sums::together;
-  static constexpr int kBatch = 8;  // results that a thread reads before it writes any
+  static constexpr int together = Sums::together;  // neighbouring elements of y that a thread has
+  // Elements of `previous` that a thread reads before it writes any of y; chosen by hand.
+  static constexpr int kBatch = 8;
   struct alignas(together * sizeof(T)) Word {
     T values[together];
   };
 
-  // Where a thread's fibres begin in y, if R is not 1: without a division for each.
+  // Where a thread's fibres begin in y, if R is not 1. One 64-bit division by R serves all of them.
   template <int pieces>
   struct Begins {
     Index at[Cut::along ? 1 : Sums::fibre_groups][pieces];
@@ -49,16 +52,16 @@ struct PanelKernel {
     }
   };
 
-  // The sums of a tile to y. Of what was there a thread reads some before it writes any: previous
-  // may be y, so that each load would wait for the store before.
+  // Writes the sums of a tile to y. A thread reads some of `previous` before it writes any of y:
+  // previous may be y, so that otherwise each load would wait for the store before it.
   template <bool words>
   __device__ static void store(const Arguments& a, Index tile, const Sums& sums) {
     constexpr int groups = Sums::fibre_groups * Sums::result_groups, batch = kBatch / together;
-    constexpr int pieces = words ? 1 : together;  // that a group is stored in
+    constexpr int pieces = words ? 1 : together;  // stores for neighbouring elements
     const Index first = tile / across * Cut::fibres, left = a.L * a.R - first;
     const int first_result = int(tile % across) * Cut::results;
     const Begins<pieces> begins(a, first, sums);
-    const auto place = [&](int group, int n) {  // -1: there is none
+    const auto place = [&](int group, int n) {  // offset in y; -1 beyond the edge
       const int v = group / Sums::result_groups, fibre = sums.fibre(v);
       const int result = first_result + sums.result(group % Sums::result_groups);
       if constexpr (Cut::along)

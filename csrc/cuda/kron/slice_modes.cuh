@@ -1,7 +1,8 @@
-// Slices in shared memory, and their multiplies along all of their modes by fragments of matrix units of
-// double precision. A slice is a matrix of rows, the outer modes, by the entries of the inner modes and
-// of columns. Elements of single precision are converted with the first multiply, and their results
-// with the last one.
+// For cuda/kron/slices.cuh: the layout of slices in shared memory, and their multiplies along all
+// of their modes on matrix units of double precision. A slice is a matrix: its rows are the indices
+// of the outer modes, its columns those of the inner modes and of neighbouring columns of x.
+// Elements of single precision are converted when they are read for the first multiply, and rounded
+// once after the last one.
 #pragma once
 
 #include "cuda/common/matrix_units.cuh"
@@ -11,7 +12,7 @@ namespace batchkron {
 
 constexpr int slice_warps = 8;  // of a thread block
 
-// Some neighbouring elements.
+// Some neighbouring elements that are loaded and stored together.
 template <class T, int count>
 struct alignas(count * sizeof(T)) Elements {
   T values[count];
@@ -20,14 +21,15 @@ template <class T>
 using FullWord = Elements<T, 16 / int(sizeof(T))>;
 using Pair = FullWord<double>;
 
-// What is at an address of shared memory.
+// The value at an address of shared memory.
 template <class W>
 __device__ W& in_shared(unsigned address) {
   return *static_cast<W*>(__cvta_shared_to_generic(address));
 }
 
-// Some elements of shared memory, loaded anew wherever they are used: kept from one use to the next,
-// they would take the registers of results.
+// Loads from shared memory with an instruction that the compiler does not merge with an earlier
+// one: values kept from one use to the next would push results out of the registers (8^5 in float64
+// then spilled 150 to 400 bytes; docs/developer/gpu-kernels.md).
 template <class T, int count>
 __device__ Elements<T, count> load_again(unsigned address) {
   constexpr int bytes = count * int(sizeof(T));
@@ -46,7 +48,7 @@ __device__ Elements<T, count> load_again(unsigned address) {
   return word;
 }
 
-// Writes neighbouring elements, in assembly so that it stays one instruction.
+// Writes neighbouring elements to global memory; in assembly, because compilers split the store.
 __device__ inline void put(float* to, const Elements<float, 4>& word) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(word.values[0]),
                "f"(word.values[1]), "f"(word.values[2]), "f"(word.values[3])
@@ -63,7 +65,7 @@ __device__ inline void put(double* to, const Elements<double, 2>& word) {
                : "memory");
 }
 
-// The Kronecker product of neighbouring factors as one matrix; sizes: theirs.
+// The Kronecker product of some neighbouring square factors of these sizes, taken as one matrix.
 template <int... sizes>
 struct Composite {
   static constexpr int factors = int(sizeof...(sizes)), size = (sizes * ...);
@@ -82,18 +84,20 @@ struct Composite {
   }
 };
 
-// No first mode: a slice is a tile.
+// Stands for the first mode where a slice is a whole tile.
 struct NoLead {
   static constexpr int factors = 0, size = 1;
 };
 
-// Where slices lie in shared memory, in bytes: words of 16 are exchanged within windows of 128, so that
-// what lanes access together lies in different banks.
+// Where elements of a slice lie in shared memory, in bytes. Padding would take too much of it;
+// instead the words of 16 bytes of each window of 128 are permuted (XOR with a number that depends
+// on the row and window), so that what lanes access together lies in different banks.
 template <class T, class Outer, class Inner>
 struct SlicePlaces {
   static constexpr int size = int(sizeof(T)), pitch = Inner::entries * size;
 
-  // By what the words of a window of a row are exchanged, beside Outer::swap of the row.
+  // The part of that number that depends on the window; Outer::swap is the part that depends on the
+  // row.
   __device__ static constexpr int swap(int window) {
     return size == 8 ? window % 2 * Inner::swap : 0;
   }
@@ -102,7 +106,8 @@ struct SlicePlaces {
   }
 };
 
-// A matrix of 16 x 16 as fragments: a lane's rows are result(0) and result(1), its columns entry(s).
+// A lane's part of a 16 x 16 matrix as fragments: rows result(0) and result(1), columns entry(0)
+// ... entry(3).
 struct Sixteen {
   double parts[2][4];
 
@@ -116,8 +121,10 @@ struct Sixteen {
   }
 };
 
-// Two matrices of 8 x 8. A lane has entries lane % 4 + 4 s of the first one's mode and lane / 4 of the
-// second one's; of results lane / 4 of the first one's, and 2 (lane % 4) and + 1 of the second one's.
+// Two matrices of 8 x 8 that multiply a block along two modes, first one mode, then the other. Of a
+// block, a lane has the elements with index lane % 4 + 4 s, s < 2, along the first matrix's mode
+// and lane / 4 along the second one's. Of the result it has index lane / 4 along the first one's
+// mode, and 2 (lane % 4) and the one behind it along the second one's.
 struct TwoEights {
   double first[2], second[2];
 
@@ -129,8 +136,9 @@ struct TwoEights {
       second[i] = Second::entry(of_second, lane / 4, 2 * (lane % 4) + i);
     }
   }
-  // Multiplies two blocks at once, which fill larger fragments. First the transposed block: what a lane
-  // has of its results is, as it lies in registers, what it should have for the second mode.
+  // Multiplies blocks x and z at once, because two of them fill a fragment of 16 rows. The first
+  // multiply computes the transposed result: what a lane then has in registers is exactly its part
+  // of the fragment for the second multiply, so that lanes exchange nothing.
   __device__ void multiply(double (&d)[4], const double (&x)[2], const double (&z)[2]) const {
     double one[2] = {}, two[2] = {};
 #pragma unroll
@@ -143,9 +151,10 @@ struct TwoEights {
   }
 };
 
-// Outer modes: each warp multiplies some neighbouring entries of all rows, and writes them in double
-// precision to `results`, which may be where the slice is. swap(row), of which each bit is a sum of the
-// row's: see SlicePlaces.
+// Outer modes, two of 8 (64 rows). Each warp takes some neighbouring columns of all rows,
+// multiplies them along the rows, and writes the results in double precision to `results`, which
+// may be the slice's own place. swap(row) is for SlicePlaces: its bits are sums (XOR) of bits of
+// the row.
 template <class Slow, class Fast>
 struct OuterEights {
   static constexpr int rows = 64, factors = Slow::factors + Fast::factors;
@@ -196,6 +205,7 @@ struct OuterEights {
   };
 };
 
+// Outer modes of 16 rows: one mode, or several whose Kronecker product is the matrix.
 template <class Matrix>
 struct OuterSixteen {
   static constexpr int rows = 16, factors = Matrix::factors;
@@ -250,9 +260,10 @@ struct OuterSixteen {
   };
 };
 
-// Inner modes: a warp has whole rows, and ends with `groups` of `width` neighbouring results in each
-// lane. Those of group g are in line first_line + line(g) of the slice, from first_column on; lines are
-// single entries where there are no columns.
+// Inner modes, two of 8 (64 entries). Each warp takes some whole rows, and ends with results in
+// registers: a lane has `groups` of `width` neighbouring ones. Group g is in line first_line +
+// line(g) of the slice, from first_column on; a line is the columns of one entry, so a single
+// element where x has no columns.
 template <class Slow, class Fast>
 struct InnerEights {
   static constexpr int entries = 64, columns = 1, swap = 2;
@@ -293,7 +304,8 @@ struct InnerEights {
   };
 };
 
-// The faster mode is multiplied first, as in `TwoEights`.
+// Inner modes, two of 16 (256 entries). The mode that is faster in memory is multiplied first, and
+// its results are in registers what the second multiply needs, as in TwoEights.
 template <class Slow, class Fast>
 struct InnerSixteens {
   static constexpr int entries = 256, columns = 1, swap = 1;
@@ -351,7 +363,7 @@ struct InnerSixteens {
           for (int h = 0; h < 2; ++h)
 #pragma unroll
             for (int p = 0; p < 2; ++p) {
-              const int own = width == 4 ? 2 * p + h : 2 * h + p;  // of four in a line of 16
+              const int own = width == 4 ? 2 * p + h : 2 * h + p;  // place among a lane's four
               results[(u * 8 + g * 4 + own) / width][own % width] = sums[h][2 * g + p];
             }
       }
@@ -359,7 +371,8 @@ struct InnerSixteens {
   };
 };
 
-// None, where a line of columns is long: warps change from columns to whole lines.
+// No inner mode, but 64 neighbouring columns of x: warps pick up whole rows of what others
+// computed.
 struct InnerLines {
   static constexpr int columns = 64, entries = columns, swap = 2, factors = 0;
 
@@ -386,7 +399,7 @@ struct InnerLines {
   };
 };
 
-// One mode, with neighbouring columns in whole sectors.
+// One inner mode of 16, with 8 neighbouring columns of x: at least 32 bytes, a sector of memory.
 template <class Matrix>
 struct InnerColumns {
   static constexpr int columns = 8, entries = 16 * columns, swap = 2, factors = Matrix::factors;

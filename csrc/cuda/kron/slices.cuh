@@ -1,7 +1,13 @@
-// y = alpha (A_g x ... x A_h) x + beta previous for neighbouring modes whose tile is larger than shared
-// memory, on matrix units of double precision. Slices of a tile come one after another and are
-// multiplied along all modes but the first; threads keep their results of all slices, in registers and
-// in shared memory, and multiply them along the first mode, each thread its own.
+// kron_slices: y = alpha (A_g (x) ... (x) A_h) x + beta previous for neighbouring square factors of
+// real numbers whose tile is larger than shared memory (contract: cuda/kron/arguments.cuh).
+//
+// A tile is (lead, slice): `lead` entries of the group's first mode, and a slice of all others.
+// Slices come to shared memory one after another and are multiplied along all modes but the first,
+// on matrix units of double precision. Each thread keeps its results of all slices, in registers
+// and in shared memory; they are the same places of all slices, so it multiplies them along the
+// first mode without any exchange. x, y and previous are read and written by words of 16 bytes
+// where their addresses and R allow it, else by elements. R is a multiple of Inner::columns, which
+// is 1 only if R is 1; so tiles have no ragged edge.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -11,8 +17,9 @@
 
 namespace batchkron {
 
-// lead: entries of the first mode. slots: slices in shared memory that are copied or multiplied. held:
-// slices whose results are in registers; those of the others are in shared memory.
+// slots: slices that are in shared memory at a time, coming or being multiplied. held: slices whose
+// results stay in registers; those of the other `stashed` ones stay in shared memory. converts: in
+// single precision there is a copy of the slice in double precision, between the two multiplies.
 template <class T, class Lead, class Outer_, class Inner_, int slots, int held>
 struct SliceKernel {
   using Outer = typename Outer_::template Multiply<T, Inner_>;
@@ -30,7 +37,7 @@ struct SliceKernel {
   using Results = T[groups][width];
   using Group = Elements<T, width>;
 
-  // Begins to copy a slice, `count` elements at a time.
+  // Begins to copy the slice at x to shared address `to`, `count` elements with each copy.
   template <int count>
   __device__ static void load(const T* x, Index R, unsigned to, int thread) {
     using Places = typename Outer::Places;
@@ -54,7 +61,9 @@ struct SliceKernel {
     }
   }
 
-  // Multiplies along the first mode, and writes. leading: its factor, [entry][result].
+  // Multiplies along the first mode, and writes to y. leading: shared address of that mode's
+  // factor, [entry][result]; stash: of the thread's results that are not in registers. first:
+  // offset in y of the thread's results; words: whether y is written by words.
   __device__ static void finish(const Arguments& a, unsigned leading, unsigned stash,
                                 const Results (&kept)[held], Index first, bool words) {
     const Index line = columns > 1 ? a.R : 1, step = lines * line;
@@ -104,6 +113,8 @@ struct SliceKernel {
     }
   }
 
+  // y[first + k step ...] = alpha sums[k] + beta previous. Reads previous before it writes y, as
+  // both may be one array.
   template <bool words>
   __device__ static void write(const Arguments& a, Index first, Index step, Group (&sums)[some]) {
     T* const to = a.y + first;
@@ -153,7 +164,7 @@ struct SliceKernel {
     const unsigned own_stash = stash + thread * int(sizeof(Group));
     const unsigned leading = stash + stashed * slice * size;
     const Index R = columns > 1 ? a.R : 1, across = R / columns, tiles = a.L * across;
-    const Index row = columns > 1 ? R : word;  // of which is_aligned asks
+    const Index row = columns > 1 ? R : word;  // elements between rows, for is_aligned
     const bool load_words = is_aligned(a.x, row);
     const bool store_words = is_aligned(a.y, row) && (!a.previous || is_aligned(a.previous, row));
     const auto begin = [&](Index tile) {
@@ -187,8 +198,8 @@ struct SliceKernel {
       for (int i = thread; i < lead * lead; i += threads)
         in_shared<T>(leading + i * size) = Lead::entry(a.factors, i % lead, i / lead);
 
-    // While a tile's first slice is multiplied, all other slots are asked for already; with each later
-    // one the slot of the slice before it is free again.
+    // When a tile's first slice is multiplied, copies to all other slots have begun already. When a
+    // later one is, the slot of the slice before it has become free, and a copy to it begins.
     const auto multiply_slice = [&](bool first, Results& results) {
       if (first)
         wait_for_copies<slots - 1>();

@@ -2,16 +2,17 @@
 //
 //   y[i_1, …, i_d] = Σ_m Σ_c A_m[i_m, c] x[i_1, …, c, …, i_d]
 //
-// Thread t has elements t, t + threads, t + 2 threads, … of y in registers; x and the matrices are
-// in shared memory, so that neighbouring threads read neighbouring elements, or the same one.
+// x and the matrices are in shared memory; thread t computes elements t, t + threads, t + 2
+// threads, … of y in registers, so that neighbouring threads read neighbouring elements, or the
+// same one. Sums run over m, then over c in order, with one accumulator.
 #pragma once
 
 #include "cuda/common/scalar.cuh"
 
 namespace batchkron {
 
-// Where the matrices of each mode are, column by column: from one system to the next it is `system`
-// elements, 0 where all share one.
+// The matrices of each mode in global memory: A_m[k, c] of system s is data[m][s * system[m] +
+// c * n_m + k]. system[m] is 0 if all systems share the matrix.
 template <class T, int modes>
 struct SumFactors {
   const T* data[modes];
@@ -24,26 +25,29 @@ struct SystemSum {
   static constexpr int threads = block;
   static constexpr int modes = sizeof...(sizes);
   static constexpr int elements = (sizes * ...);
-  static constexpr int held = (elements + threads - 1) / threads;  // elements of a thread
-  static constexpr int matrix_elements = ((sizes * sizes) + ...);
-  static constexpr int kMaxUnrolled = 128;  // multiply-adds
+  static constexpr int held = (elements + threads - 1) / threads;  // elements of y of a thread
+  static constexpr int matrix_elements = ((sizes * sizes) + ...);  // of all modes
+  // Multiply-adds of a thread up to which the loop over c is unrolled; chosen by hand.
+  static constexpr int kMaxUnrolled = 128;
 
   static constexpr int size(int mode) {
     const int all[] = {sizes...};
     return all[mode];
   }
+  // The product of the sizes of the modes behind this one: elements between its neighbours.
   static constexpr int behind(int mode) {
     int product = 1;
     for (int m = mode + 1; m < modes; ++m) product *= size(m);
     return product;
   }
+  // Where a mode's matrix begins in shared memory.
   static constexpr int begin(int mode) {
     int sum = 0;
     for (int m = 0; m < mode; ++m) sum += size(m) * size(m);
     return sum;
   }
 
-  // Whether the thread has an element e, and which it is of the vector.
+  // Whether the thread has a register e, and which element of the vector is in it.
   static bool has(int e) {
     return (e + 1) * threads <= elements || index(e) < elements;
   }
@@ -58,17 +62,18 @@ struct SystemSum {
     if constexpr (mode + 1 < modes) load<mode + 1>(factors, system, matrices);
   }
 
-  // y += A x from `mode` on, for the elements of the thread.
+  // Adds the terms of `mode` and of all modes behind it to the thread's elements of y.
   template <int mode = 0>
   static void multiply(const T* matrices, const T* x, T (&y)[held]) {
     constexpr int n = size(mode), stride = behind(mode);
-    constexpr bool one_row = threads % (stride * n) == 0;  // all elements of a thread have one
+    // Whether all elements of a thread have the same index i_m, so that they share a load of A_m.
+    constexpr bool one_row = threads % (stride * n) == 0;
     constexpr int wanted = kMaxUnrolled / held;
     constexpr int unrolled = n <= wanted ? n : wanted > 0 ? wanted : 1;
     const T* const matrix = matrices + begin(mode);
     int row[held], first[held];
     for (int e = 0; e < held; ++e) {
-      // where `stride` threads are a block, the compiler knows the row
+      // If the thread block has `stride` threads, the index is known at compile time.
       const int along = threads == stride ? e : index(e) / stride;
       row[e] = has(e) ? along % n : 0;
       first[e] = has(e) ? index(e) - row[e] * stride : 0;

@@ -2,9 +2,9 @@
 //
 //   y[k, s, i, j] (+)= alpha (A_s1 ⊕ … ⊕ A_sd) x[k, s, i, j]
 //
-// for k < outer / systems, s < systems, i < elements of a vector, j < inner; x and y are
-// C-contiguous, on addresses of whole elements, and do not overlap. Without `accumulate`, y is not
-// read. The grid is (outer, anything up to inner).
+// for k < outer / systems, s < systems, i < elements of a vector, j < inner, where A_1 ⊕ A_2 = A_1
+// ⊗ I + I ⊗ A_2. x and y are C-contiguous, aligned to an element, and do not overlap. Without
+// `accumulate`, y is never read. The grid is (outer, any number up to inner).
 #pragma once
 
 #include "cuda/common/launch_order.cuh"

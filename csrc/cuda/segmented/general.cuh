@@ -1,5 +1,10 @@
-// y[node] (+)= alpha sum over the edges e of node of A_e ._mode x[child_e]: multiplies of blocks
-// along one mode each, summed over a list of edges; and such sums into vectors in between.
+// segmented_multiply: sums over the edges of nodes,
+//
+//   y[node] = alpha sum over edges e of node of A_e ._mode(e) x[child(e)],  or +=  (accumulate),
+//
+// where ._m multiplies a block along its mode m by a small matrix. Any sizes and dtypes. A launch
+// may also write such sums to vectors in scratch memory, which later launches read. The contract of
+// the arguments is with SegmentedArguments below.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -7,16 +12,16 @@
 
 namespace batchkron {
 
-// A mode's multiply (L, C, R) -> (L, K, R) of a block. A thread has `items` pairs (l, r) at a time,
-// and `tile` of the K results of each.
+// The multiply of a block along one mode, (L, C, R) -> (L, K, R). A thread computes `tile` of the K
+// results of `items` pairs (l, r) at a time.
 template <Index L_, int C_, int K_, Index R_, int items_, int tile_>
 struct SegmentMode {
   static constexpr Index L = L_, R = R_;
   static constexpr int C = C_, K = K_, items = items_, tile = tile_;
 };
 
-// Columns of one matrix in memory, [c][k]: a tile of each is read in whole words, and its elements
-// beyond K are zero.
+// How matrices are stored: [c][k], each column padded with zeros so that a tile of it is whole
+// words. pitch: elements from a column to the next; width: elements that are read for a tile.
 template <class T, int K, int tile>
 struct SegmentColumn {
   static constexpr int bytes = tile * int(sizeof(T));
@@ -25,8 +30,10 @@ struct SegmentColumn {
   static constexpr int pitch = K > tile ? (K + tile - 1) / tile * tile : width;
   static_assert(K <= tile || width == tile, "tiles of one column follow each other");
 
-  // Columns whose elements, with those of the block that they are multiplied by, a thread has in
-  // registers at a time; the largest thread blocks leave it few.
+  // How many columns c of a matrix a thread loads, with the block's entries for them, before it
+  // multiplies the first: at most 160 bytes; 64 in thread blocks of more than 512 threads, which
+  // have few registers for each. With one at a time a thread waits for every load
+  // (docs/developer/gpu-kernels.md).
   template <class Mode, int threads>
   __device__ static constexpr int at_once() {
     constexpr int bytes = threads > 512 ? 64 : 160;
@@ -35,13 +42,14 @@ struct SegmentColumn {
   }
 };
 
-// Nodes are counted by the number of teams that share each: the largest number first, then half of
-// it, and so on down to one.
+// Nodes with many edges are shared by several teams, a power of two. Nodes are sorted by that
+// number, the largest first; this is how many different numbers there are.
 constexpr int num_team_counts = 5;  // 16, 8, 4, 2, 1
 
-// How threads are cut: `team` of them add edges of a node, `teams` are in a thread block. A result
-// has `width` neighbouring columns of the innermost axis, 1 where that has one. in_shared: between
-// modes sums are kept in shared memory, otherwise in the target. Powers of two.
+// How threads are divided. A team of `team` threads adds edges of one node; a thread block has
+// `teams` of them. A team computes `width` neighbouring columns of the innermost axis `inner`, 1 if
+// inner is 1. in_shared: between two modes the sums are kept in shared memory, otherwise in the
+// target. All are powers of two.
 template <int team_, int teams_, int width_, bool in_shared_>
 struct SegmentCut {
   static constexpr int team = team_, teams = teams_, width = width_, block = team * teams;
@@ -50,7 +58,8 @@ struct SegmentCut {
       teams >> num_team_counts ? 1 << (num_team_counts - 1) : teams;
   static_assert(block <= 256 || (team > 32 && teams <= 8), "barriers have numbers up to 15");
 
-  // The lanes of this warp that are among this thread's `threads`, a power of two.
+  // A mask of the lanes of this warp in the calling thread's group of `threads` threads, a power of
+  // two.
   __device__ static unsigned lanes(int threads) {
     return threads < 32 ? ((1u << threads) - 1) << (threadIdx.x % 32 & -threads) : ~0u;
   }
@@ -62,7 +71,7 @@ struct SegmentCut {
     else
       asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(team) : "memory");
   }
-  // The teams that share a node.
+  // A barrier of the teams that share a node.
   __device__ static void sync_node_teams(int index, int teams_per_node) {
     if (teams_per_node == 1)
       sync_team(index);
@@ -75,16 +84,18 @@ struct SegmentCut {
 };
 
 struct alignas(8) SegmentEdge {
-  int child;   // a block of x, or num_inputs + a block of the scratch memory
-  int matrix;  // where it begins, in words of 16 bytes
+  int child;   // number of a block of x, or num_inputs + number of a block of scratch memory
+  int matrix;  // where the matrix begins in `matrices`, in words of 16 bytes
 };
 
-// x is (outer, num_inputs, block, inner), y and scratch likewise, contiguous, all of their own.
-// Edges of node i and mode m: starts[i * modes + m] to starts[i * modes + m + 1] - 1. Node i makes
-// block targets[i] of y, or of scratch, from num_outputs on, which no edge of this launch reads. Of
-// y's blocks alone: they are scaled by alpha, and overwritten unless `accumulate`. Any element's
-// alignment will do for x and y; what is overwritten is never read. Nodes are sorted by the number
-// of teams that share them, the largest first.
+// x is (outer, num_inputs, block, inner), y is (outer, num_outputs, block, inner) and scratch is
+// (outer, num_scratch, block, inner), all contiguous, aligned to an element, without overlap. The
+// edges of node i along mode m are starts[i * modes + m] ... starts[i * modes + m + 1] - 1. Node i
+// writes block targets[i] of y, or block targets[i] - num_outputs of scratch, which no edge of this
+// launch reads. Blocks of y are scaled by alpha, and added to if `accumulate`; otherwise what y
+// held before is never read. Blocks of scratch are overwritten unscaled. A node without edges
+// becomes zero, or stays if `accumulate`. Nodes are sorted by the number of teams that share them,
+// the largest first; nodes_by_team_count has the numbers of nodes.
 template <class T, class Edge = SegmentEdge>
 struct SegmentedArguments {
   const T* x;
@@ -100,16 +111,17 @@ struct SegmentedArguments {
   Index accumulate;
   T alpha;
 
-  // Of target `to`.
+  // Whether target `to` is a block of y.
   __device__ bool makes_output(Index to) const { return to < num_outputs; }
-  // Its block of `size` elements for an entry of outer.
+  // The block of target `to`, of `size` elements, for an entry of outer.
   __device__ T* target(Index to, Index entry, Index size) const {
     return makes_output(to) ? y + (entry * num_outputs + to) * size
                             : scratch + (entry * num_scratch + to - num_outputs) * size;
   }
 };
 
-// A thread's node, -1 for none, and its team's place among the teams that share the edges.
+// The node of a thread, -1 for none, and which of the teams that share the node's edges its team
+// is.
 struct TeamPlace {
   Index node;
   int member, teams_per_node;
@@ -133,22 +145,22 @@ struct TeamPlace {
   }
 };
 
-// A node and the threads that make it.
+// A node and the team that adds its edges, or a part of them.
 template <class T, class Cut, class Size, Index input, Index output, int modes>
 struct SegmentTeam {
   using Arguments = SegmentedArguments<T>;
   const Arguments& a;
   const TeamPlace place;
-  const Index entry, column;        // of outer; the first one of inner
+  const Index entry, column;        // entry of outer, first column of inner
   const int index, rank;            // of the team in its thread block, of the thread in its team
-  T* const sums;                    // output block, (output, width)
-  const T *x, *scratch;             // of the entry and columns; child 0 would be there
-  const Index to;                   // target
-  const SegmentEdge* edges;         // of the node
-  int ends[modes];                  // of each mode's edges
-  int edge;                         // the team's next one
-  SegmentEdge next;                 // and what it is, loaded ahead
-  bool is_first = true;             // no sums yet
+  T* const sums;                    // the team's sums of a block, (output, width)
+  const T *x, *scratch;             // where child 0 would be, for the entry and column
+  const Index to;                   // target of the node
+  const SegmentEdge* edges;         // first edge of the node
+  int ends[modes];                  // where each mode's edges end, from `edges`
+  int edge;                         // number of the team's next edge
+  SegmentEdge next;                 // that edge, loaded ahead
+  bool is_first = true;             // whether there are no sums yet
 
   __device__ SegmentTeam(const Arguments& all, TeamPlace own, Index slab, Index first, int team,
                          int thread, T* memory)
@@ -175,20 +187,20 @@ struct SegmentTeam {
   }
   __device__ bool makes_output() const { return a.makes_output(to); }
   __device__ T* target() const { return a.target(to, entry, output * inner()) + column; }
-  // Writes a sum to an element of the target, or adds it.
+  // Writes a sum to an element of the target, or adds it; those of y are scaled by alpha.
   __device__ void write(T* element, T sum, bool adds) const {
     if (makes_output()) sum = multiply(a.alpha, sum);
     *element = adds ? add(*element, sum) : sum;
   }
   __device__ bool adds_to_target() const { return a.accumulate && makes_output(); }
 
-  // Adds the edges of mode `m` of the node to its sums: teams that share it take turns, from mode
-  // to mode.
-  // Thread blocks of one node along z take different items of its only mode.
+  // Adds the team's edges along mode `m` to its sums. Teams that share the node take its edges in
+  // turn; the turn goes on from mode to mode. Without shared memory the thread blocks along z of
+  // the grid divide the items of the only mode.
   template <class Mode>
   __device__ void add_edges(int m) {
     if (ends[m] == (m == 0 ? 0 : ends[m - 1])) return;
-    if (!is_first) Cut::sync_team(index);  // the sums of another mode are in other threads' places
+    if (!is_first) Cut::sync_team(index);  // each mode divides the sums among threads differently
     constexpr Size all = Size(Mode::L * Mode::R * Cut::width);
     constexpr Size step = Size(Cut::team) * Mode::items;
     const Size pieces = Cut::in_shared ? 1 : Size(gridDim.z);
@@ -202,7 +214,7 @@ struct SegmentTeam {
     is_first = false;
   }
 
-  // The results k ... k + tile - 1 of the items i, i + team, ...: adds the team's edges before `end`.
+  // Adds the team's edges before `end` to results k ... k + tile - 1 of the items i, i + team, ...
   template <class Mode>
   __device__ void add_tile(int end, int k, Size i, Size all) {
     constexpr Size R = Size(Mode::R), W = Cut::width;
@@ -238,8 +250,9 @@ struct SegmentTeam {
     }
   }
 
-  // Adds the products with columns c ... c + count - 1 of an edge's matrix. All elements are asked
-  // for before the first is used: left to itself, the compiler waits for one after the other.
+  // Adds the products with columns c ... c + count - 1 of an edge's matrix. All elements are loaded
+  // before the first is used: without the __syncwarp between, compilers make each load wait for the
+  // one before.
   template <class Mode, int count>
   __device__ void add_columns(T (&results)[Mode::items][Mode::tile], const T* block, const T* matrix,
                               const Size (&from)[Mode::items], int c) const {
@@ -266,7 +279,7 @@ struct SegmentTeam {
           results[j][t] = multiply_add(results[j][t], values[l][j], words[l].pack.values[t]);
   }
 
-  // Adds to a sum of the node: element i, column w.
+  // Adds `value` to the team's sum of element i, column w.
   __device__ void keep(Size i, Size w, T value) const {
     if constexpr (Cut::in_shared) {
       T& sum = sums[i * Cut::width + w];
@@ -276,7 +289,7 @@ struct SegmentTeam {
     }
   }
 
-  // Writes the sums, or zeros, after all modes.
+  // Writes the sums of all modes to the target, or zeros if there are no edges.
   __device__ void finish() const {
     const bool is_shared = Cut::in_shared && !is_first;
     if (is_shared) Cut::sync_node_teams(index, place.teams_per_node);
@@ -305,8 +318,9 @@ struct SegmentTeam {
   }
 };
 
-// A node's edges are added mode by mode, in their order, by threads that have whole fibres along
-// the mode; the modes' sums meet in shared memory. The same bits from run to run.
+// A team adds a node's edges mode by mode, in the list's order; each thread computes along whole
+// fibres of the mode, and the sums of all modes are added in shared memory. Where teams share a
+// node, their sums are added in the order of the teams: the same bits from run to run.
 template <class T, class Cut, class... Mode>
 __global__ void __launch_bounds__(Cut::block)
     segmented_multiply(const SegmentedArguments<T> a) {

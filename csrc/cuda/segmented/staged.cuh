@@ -1,6 +1,8 @@
-// The sums of cuda/segmented/general.cuh where all modes have one size and blocks are not tiny:
-// children come to shared memory by bulk copies, and a thread multiplies bundles of neighbouring
-// modes.
+// staged_sums: the sums over edges of cuda/segmented/general.cuh for single vectors (inner = 1),
+// all of whose modes have one odd size up to 7, with blocks of some hundred elements or more; for
+// compute capability 9.0 and up. Children come to shared memory by bulk copies. The edges of a node
+// that read the same child along neighbouring modes (a bundle) are one load; a thread has the
+// entries of a whole bundle in registers, so that it reads an element once for all of its modes.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -10,7 +12,8 @@
 
 namespace batchkron {
 
-// Neighbouring modes of a block (L, size, R), `n` each. A thread has `items` of the L x R bundles.
+// A bundle: neighbouring modes of n entries each, together the middle index of a block (L, size,
+// R). A thread has up to `items` of the L R places of bundles.
 template <int n_, int modes_, int L_, int R_, int items_>
 struct ModeBundle {
   static constexpr int n = n_, modes = modes_, L = L_, R = R_, items = items_;
@@ -18,9 +21,10 @@ struct ModeBundle {
   static constexpr int size = power(modes);
 };
 
-// `team` threads make a node, `teams` of them are a thread block; each has `slots` children in
-// shared memory, and `blocks` thread blocks at least share a multiprocessor. Columns of a matrix in
-// memory are `column` elements apart. between: whether children may be in the scratch memory.
+// `team` threads compute a node, and a thread block has `teams` teams. slots: children of a team in
+// shared memory at a time. blocks: least number of thread blocks on a multiprocessor. column:
+// elements from one column of a matrix to the next. between: whether children may be in scratch
+// memory.
 template <int team_, int teams_, int slots_, int blocks_, int column_, bool between_>
 struct StagedCut {
   static constexpr int team = team_, teams = teams_, slots = slots_, blocks = blocks_;
@@ -32,21 +36,22 @@ struct StagedCut {
   }
 };
 
-// A child that is copied once for the edges along a bundle's modes: the block's number, below which
-// max_bundle_modes bits say what modes have a matrix; where each of these begins, in words of 16
-// bytes, or -1.
+// A load: a child that is copied once for its edges along the modes of a bundle. child: the block's
+// number times 2^max_bundle_modes, plus bit m for each mode m of the bundle that has a matrix.
+// matrices: where each mode's matrix begins, in words of 16 bytes, or -1.
 constexpr int max_bundle_modes = 3;
 struct alignas(16) StagedLoad {
   int child;
   int matrices[max_bundle_modes];
 };
 
-// Adds A x along the modes of a bundle that have a matrix; the matrices are `room` elements apart.
+// Adds A_m ._m x to the sums for each mode m of a bundle that has a matrix. Matrices are `room`
+// elements apart in shared memory.
 template <class T, class Bundle, int column, int room>
 struct BundleMultiply {
   using Values = T[Bundle::size];
 
-  // present: bit m for mode m
+  // present: bit m says whether mode m has a matrix
   template <int mode = 0>
   __device__ static void add(Values& sums, const Values& values, unsigned present,
                              const T* matrices) {
@@ -77,10 +82,11 @@ struct BundleMultiply {
   }
 };
 
-// Children of a team in shared memory, and their matrices. A block of the array begins at any
-// element: the whole words of 16 bytes around it are copied (up to 15 bytes beside x: no page's end
-// divides a word), to a place that has the same offset in a line of 128 bytes, so that each line is
-// asked for once.
+// The children of a team in shared memory, and their matrices; slots are used in turn. Bulk copies
+// take whole words of 16 bytes, but a block may begin at any element: so the words around it are
+// copied. They may contain up to 15 bytes outside of x, which is safe, because an aligned word
+// never lies on two pages. A block has the same offset from a line of 128 bytes in shared memory as
+// in global memory, so that each line is requested once.
 template <class T, class Cut, class First, int size>
 struct ChildRing {
   static_assert(First::size % 2 == 1, "neighbouring bundles begin in different banks");
@@ -90,15 +96,16 @@ struct ChildRing {
   static constexpr int matrix_words = (First::n * Cut::column * int(sizeof(T)) + 15) / 16;
   static constexpr int words = max_bundle_modes * matrix_words;
   static constexpr int slot = block + lines(words * 16);
-  static constexpr int bytes = line + Cut::slots * slot;  // barriers, slots
-  static constexpr int passes = (words + Cut::team - 1) / Cut::team;
+  static constexpr int bytes = line + Cut::slots * slot;  // a line for the barriers, then the slots
+  static constexpr int passes = (words + Cut::team - 1) / Cut::team;  // copies a thread and load
   static_assert(Cut::slots <= 3, "notes of them and of one more");
 
   char* const memory;
   int index, rank;      // of the team in its thread block, of the thread in its team
-  int current = 0;      // slot
-  int phase = 0;        // of its barrier
-  // A byte of each child, the current one first: what modes have a matrix, words of 4 bytes to skip.
+  int current = 0;      // slot of the current child
+  int phase = 0;        // phase of its barrier
+  // A byte for each child in shared memory, the current one in the lowest: three bits that say
+  // which modes have a matrix, and five for the child's offset from a line, in units of 4 bytes.
   unsigned notes = 0;
 
   __device__ ChildRing(char* own_memory, int own_index, int own_rank)
@@ -113,7 +120,7 @@ struct ChildRing {
   }
   __device__ char* place(int s) const { return memory + line + s * slot; }
 
-  // Waits for the current child.
+  // Waits until the current child has arrived.
   __device__ void wait_for_child() const { barrier(current).wait(phase); }
   __device__ const T* child() const {
     return reinterpret_cast<const T*>(place(current) + (notes >> 3 & 31) * 4);
@@ -130,7 +137,8 @@ struct ChildRing {
     }
   }
 
-  // Of the whole team: whether this thread is the one that copies blocks.
+  // Whether this thread is the one of its team that begins bulk copies. All threads of a warp call
+  // it.
   __device__ bool copies_blocks() const {
     int is_elected = 0;
 #if __CUDA_ARCH__ >= 900
@@ -140,11 +148,13 @@ struct ChildRing {
     return is_elected != 0 && (Cut::team == 32 || rank < 32);
   }
 
-  // Begins to copy a block to slot s, as the child of number `ahead` from now.
+  // Begins to copy the block at x to slot s, as the child that is `ahead` children behind the
+  // current one.
   __device__ void ask(int s, int ahead, const T* x, int code) {
     const unsigned offset = unsigned(reinterpret_cast<unsigned long long>(x)) % line;
     if (copies_blocks()) {
-      // most sizes need as many words wherever an element may begin: at any part of a complex number
+      // The number of words depends on where the block begins; for most sizes it does not. The
+      // alignment of a complex number is that of one part.
       constexpr int minimum = (size * int(sizeof(T)) + 15) / 16 * 16;
       constexpr int limit = (size * int(sizeof(T)) + 31 - int(alignof(T))) / 16 * 16;
       const unsigned before = offset % 16;
@@ -156,7 +166,7 @@ struct ChildRing {
     }
     notes |= (offset / 4 << 3 | unsigned(code & 7)) << 8 * ahead;
   }
-  // Begins to copy this thread's words of its matrices.
+  // Begins to copy this thread's words of the matrices of a load.
   __device__ void ask_matrices(int s, const int (&begins)[passes], const T* all_matrices) {
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
@@ -169,26 +179,27 @@ struct ChildRing {
   }
 };
 
-// A node and the team that makes it. Bundles are in the order of their work: the last modes first,
-// the first modes last, whose results lie side by side for neighbouring threads.
+// A node and the team that computes it. Bundles come in the order in which they are computed: that
+// of the last modes first, that of the first modes last, as its results are neighbours in y for
+// neighbouring threads.
 template <class T, class Cut, class First, class... Rest>
 struct StagedNode {
   using Arguments = SegmentedArguments<T, StagedLoad>;
   static constexpr int bundles = 1 + int(sizeof...(Rest));
-  static constexpr int size = (First::size * ... * Rest::size);  // of a block
+  static constexpr int size = (First::size * ... * Rest::size);  // elements of a block
   using Ring = ChildRing<T, Cut, First, size>;
   static constexpr int total_bytes = Ring::lines(size * int(sizeof(T)));
-  static constexpr int room = total_bytes + Ring::bytes;  // of a team
+  static constexpr int room = total_bytes + Ring::bytes;  // bytes of shared memory of a team
 
   const Arguments& a;
   Ring& ring;
-  T* total;  // of the bundles before
+  T* total;  // sums of the bundles that are done, in shared memory
   Index node, entry;
-  int member, teams_per_node;  // of the teams that share the node's loads
-  const StagedLoad* loads;
-  int done, asked, end;  // of them
-  int code, begins[Ring::passes];  // of the next one that is asked for: for this thread's words
-  const T *x, *scratch;            // of the entry; child 0 would be there
+  int member, teams_per_node;  // which team this is of those that share the node's loads
+  const StagedLoad* loads;     // first load of the node
+  int done, asked, end;        // loads: the next to multiply, the next to copy, and all
+  int code, begins[Ring::passes];  // of the next load to copy: its `child`; this thread's matrices
+  const T *x, *scratch;            // where child 0 would be, for the entry of outer
 
   __device__ StagedNode(const Arguments& all, Ring& own, T* sums, Index number, Index slab,
                         bool by_whole_block)
@@ -201,7 +212,7 @@ struct StagedNode {
     end = int(starts[bundles] - starts[0]);
     x = a.x + entry * a.num_inputs * size;
     scratch = a.scratch + (entry * a.num_scratch - a.num_inputs) * size;
-    asm("" : "+l"(x));  // kept, not computed again for each load
+    asm("" : "+l"(x));  // compilers keep the address then, and do not compute it for each load
     look();
     int slot = ring.current;
 #pragma unroll
@@ -228,7 +239,7 @@ struct StagedNode {
     }
   }
 
-  // Reads the load that is asked for next.
+  // Reads the list's entry for the next load to copy.
   __device__ void look() {
     if (asked >= end) return;
     const int* const load = reinterpret_cast<const int*>(loads + asked);
@@ -258,7 +269,8 @@ struct StagedNode {
     return b / Own::R * Own::size * Own::R + b % Own::R;
   }
 
-  // Adds the loads of bundle g.
+  // Adds the products of all loads of bundle g to the thread's sums, and copies later loads
+  // meanwhile.
   template <int g, class Own>
   __device__ void add(T (&sums)[Own::items][Own::size]) {
     const int stop = int(a.starts[node * bundles + g + 1] - a.starts[node * bundles]);
@@ -283,10 +295,10 @@ struct StagedNode {
     }
   }
 
-  // Adds sums to those of the bundles before.
+  // Adds the thread's sums of bundle g to those of the bundles before it, in shared memory.
   template <int g, class Own>
   __device__ void keep(const T (&sums)[Own::items][Own::size]) {
-    if (g > 0) Cut::sync_team(ring.index);  // they are in other threads' places
+    if (g > 0) Cut::sync_team(ring.index);  // bundles distribute the sums over threads differently
 #pragma unroll
     for (int j = 0; j < Own::items; ++j) {
       const int b = ring.rank + j * Cut::team;
@@ -300,7 +312,7 @@ struct StagedNode {
     }
   }
 
-  // Where the node's results go.
+  // Writes the node's results.
   struct Target {
     T* block;
     T alpha;
@@ -351,8 +363,11 @@ struct StagedNode {
   }
 };
 
-// Loads of node i and bundle g: starts[i * bundles + g] to starts[i * bundles + g + 1] - 1. They are
-// added bundle by bundle, in their order. The same bits from run to run.
+// The arguments are those of general.cuh with loads in place of edges: those of node i and bundle g
+// are starts[i * bundles + g] ... starts[i * bundles + g + 1] - 1, and inner is 1.
+// nodes_by_team_count[0] nodes are computed by a whole thread block each, the others by a team
+// each. Loads are added bundle by bundle, in the list's order, and the sums of teams in the order
+// of teams: the same bits from run to run.
 template <class T, class Cut, class... Bundle>
 __global__ void __launch_bounds__(Cut::block, Cut::blocks)
     staged_sums(const SegmentedArguments<T, StagedLoad> a) {
@@ -363,7 +378,7 @@ __global__ void __launch_bounds__(Cut::block, Cut::blocks)
   const int index = int(threadIdx.x) / Cut::team, rank = int(threadIdx.x) % Cut::team;
   const Index block = blockIdx.x;
   const bool by_whole_block = block < a.nodes_by_team_count[0];
-  const Index shared = a.nodes_by_team_count[0];  // nodes that a whole thread block makes
+  const Index shared = a.nodes_by_team_count[0];  // nodes that take a whole thread block each
   const Index node = by_whole_block ? block : shared + (block - shared) * Cut::teams + index;
   if (node >= a.nodes) return;
   char* const own = reinterpret_cast<char*>(shared_memory) + index * Node::room;

@@ -1,5 +1,6 @@
-// Fibres multiplied on matrix units of double precision, by fragments of 16 x 8 x 4. Elements of single
-// precision are converted as they are read, and as they are written.
+// One mode of a tile, multiplied in place on matrix units of double precision, by fragments of 16
+// fibres by 8 results by 4 entries. Elements of single precision are converted when they are read,
+// and results are rounded once when they are written.
 #pragma once
 
 #include "cuda/common/matrix_units.cuh"
@@ -7,24 +8,26 @@
 
 namespace batchkron {
 
-// What lanes have of a fragment of 16 fibres by 8 results by 4 entries; rows of a are fibres.
+// Which elements of a fragment a lane has (see multiply_16_8_4): rows of a are fibres, b is the
+// factor.
 template <class T, class Pass>
 struct Fragments {
   static constexpr int halves = Pass::rows, blocks = halves / 2, fibres = 8 * halves;
   static constexpr int steps = (Pass::C + 3) / 4, tiles = (Pass::K + 7) / 8;
-  static constexpr int sharers = Pass::split > 0 ? Pass::split : 1;  // warps
-  static constexpr int mine = (tiles + sharers - 1) / sharers;       // tiles of a warp
-  static constexpr bool whole = 8 * mine * sharers == Pass::K;       // all of their results exist
+  static constexpr int sharers = Pass::split > 0 ? Pass::split : 1;  // warps that share the results
+  static constexpr int mine = (tiles + sharers - 1) / sharers;       // tiles of 8 results of a warp
+  static constexpr bool whole = 8 * mine * sharers == Pass::K;       // whether all results exist
   static constexpr bool ragged = Pass::Fibres::size % fibres != 0;
   static_assert(halves % 2 == 0 && Pass::across <= 2, "whole fragments");
 
-  // The result of column n of b: a warp writes words, or to different banks.
+  // The result that column n of b stands for, so that a warp writes whole words, or to different
+  // banks.
   __device__ static int result(int n) { return Pass::along ? n : n / 2 + n % 2 * 4; }
 
-  // What a lane has of the factor in a tile and step, from their first result and entry.
+  // The factor's element that a lane has of a fragment, counted from the fragment's first one.
   __device__ static Spot spot(int lane) { return {result(lane / 4), lane % 4}; }
 
-  // The fibre of row lane / 4 + 8 h, as the first one of a lane and how many on from there.
+  // The fibre that row lane / 4 + 8 h stands for: a lane's first one, plus on(h).
   __device__ static int own(int lane) { return lane / 4 * Pass::across; }
   __device__ static constexpr int on(int h) {
     return Pass::across == 2 ? h / 2 * 16 + h % 2 : 8 * h;
@@ -33,11 +36,11 @@ struct Fragments {
   __device__ static bool inside(int first, int lane, int h) {
     return !ragged || first + fibre(lane, h) < Pass::Fibres::size;
   }
-  // Fibres lie in the same places from a lane's first one, whichever that is.
+  // Whether the distances between a lane's fibres in shared memory are the same for all lanes.
   static constexpr bool steady =
       !ragged && Pass::Fibres::adds(8 * Pass::across) && Pass::Fibres::adds(fibres);
 
-  // Where a warp's fibres lie in a tile.
+  // Reads the fibres of a warp from a tile.
   struct Rows {
     const T* begin[steady ? 1 : halves];
     int column;
@@ -53,7 +56,7 @@ struct Fragments {
       }
     }
 
-    // Reads four entries of each fibre, one a lane.
+    // Reads entries 4 step ... 4 step + 3 of each fibre, one for each lane; zeros beyond C.
     __device__ void read(int step, double (&a)[halves]) const {
       struct alignas(sizeof(T) * Pass::across) Word {
         T values[Pass::across];
@@ -70,7 +73,7 @@ struct Fragments {
     }
   };
 
-  // Where results of a warp's fibres go.
+  // Writes the results of a warp's fibres.
   template <class Target>
   struct Writer {
     const Target& target;
@@ -78,7 +81,7 @@ struct Fragments {
     int first, lane;
     bool has[halves];
 
-    // k: the first tile's first result
+    // k: the number of the first result
     __device__ Writer(const Target& to, int first_fibre, int own_lane, int k)
         : target(to), first(first_fibre), lane(own_lane) {
 #pragma unroll
@@ -90,13 +93,13 @@ struct Fragments {
       }
     }
 
-    // Goes on by some results.
+    // Goes on to the results that are so many behind.
     __device__ void go_on(int results) {
 #pragma unroll
       for (int h = 0; h < (steady ? 1 : halves); ++h) places[h] += target.entry(results);
     }
 
-    // Writes `count` tiles; k: the first result there.
+    // Writes `count` tiles of 8 results, of which k is the first.
     template <int count>
     __device__ void write(double (&sums)[count][blocks][4], int k) const {
       write_results(
@@ -141,14 +144,14 @@ struct Fragments {
   };
 };
 
-// Double precision, on matrix units: a warp holds all of its fibres, and works on Pass::columns
-// tiles of eight results at a time.
+// Double precision: a warp holds its fibres whole in registers and computes Pass::columns tiles of
+// eight results at a time, with the factor from shared memory.
 template <class Pass>
 struct FibreMultiply<double, Pass, false> {
   using Held = NothingHeld;
   using F = Fragments<double, Pass>;
   static constexpr int together = Pass::columns;
-  static constexpr int elements = F::tiles * F::steps * 32;  // of the staged factor
+  static constexpr int elements = F::tiles * F::steps * 32;  // of shared memory for the factor
   static_assert(F::tiles % together == 0, "whole fragments");
 
   __device__ static void stage(const Factor<double>& factor, double* target, int threads) {
@@ -202,8 +205,8 @@ struct FibreMultiply<double, Pass, false> {
   }
 };
 
-// The same where the factor is too large for shared memory: each warp of a team keeps its part of
-// the factor in registers, and all of them read all fibres, `rows` × 8 at a time.
+// The same where the factor is too large for shared memory: each warp of a team keeps some columns
+// of b (results) in registers, and all warps read all fibres, Pass::rows × 8 at a time.
 template <class T, class Pass>
 struct FibreMultiply<T, Pass, true> {
   using F = Fragments<T, Pass>;

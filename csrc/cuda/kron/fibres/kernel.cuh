@@ -1,6 +1,12 @@
-// y = alpha (A_g x ... x A_h) x + beta previous for neighbouring factors of any size: a tile stays
-// in shared memory, and fibres are multiplied in place. Teams of a thread block have tiles of their
-// own, so that one loads while another multiplies.
+// kron_fibres: y = alpha (A_g (x) ... (x) A_h) x + beta previous for neighbouring factors of real
+// numbers, up to 128 x 128 (contract: cuda/kron/arguments.cuh).
+//
+// A tile of x is loaded to shared memory and multiplied there along one mode after another. A fibre
+// is the entries of a tile along the mode; a warp reads some fibres and writes the results over
+// them. The last pass writes to y where that fills whole sectors of memory. A team is some warps of
+// a thread block; each team has tiles of its own, so that one loads while another multiplies. x, y
+// and previous are read and written by words where addresses and sizes allow it, else element by
+// element.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -14,7 +20,7 @@
 
 namespace batchkron {
 
-// Lets about so many cycles pass.
+// Waits for about so many cycles.
 __device__ inline void pause(int cycles) {
   const long long begin = clock64();
   while (clock64() - begin < cycles) __nanosleep(200);
@@ -24,13 +30,15 @@ template <class T, class Tile, class... Pass>
 struct FibreKernel {
   using Arguments = KronArguments<T, int(sizeof...(Pass))>;
   using Pieces = Refill<T, Tile, sizeof...(Pass) == 1, typename LastOf<Pass...>::Type>;
-  static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);
+  static constexpr int staged = (FibreMultiply<T, Pass>::elements + ... + 0);  // of all factors
 
-  // Two on a scheduler, which have registers for what they multiply next.
+  // Whether each of the four schedulers of a multiprocessor has at most two warps. These then have
+  // registers enough to load operands ahead of their use.
   static constexpr bool few_warps = Tile::threads * Tile::teams <= 256;
 
-  // Cycles that half of the warps begin later, where each has a tile of its own and one mode: half of
-  // a tile's multiply-adds, so that a scheduler's two warps do not load and write at once.
+  // Where each warp has tiles of its own and there is one pass, half of the warps begin `late`
+  // cycles later, so that the two warps of a scheduler do not load and write at the same time. It
+  // is half the cycles that a tile's multiply-adds take.
   static constexpr bool alternate = sizeof(T) == 4 && sizeof...(Pass) == 1 &&
                                     ((Pass::products == 0) && ...) && Tile::threads == 32 &&
                                     Tile::teams >= 8 && Tile::stages == 1;
@@ -48,8 +56,8 @@ struct FibreKernel {
       asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(Tile::threads) : "memory");
   }
 
-  // Calls use(where in the array, place in the tile) for the first of every `word` elements; `first`:
-  // where the tile begins.
+  // Calls use(address in the array, place in the tile) for the first of every `word` elements of a
+  // tile that begins at `first` in the array.
   template <int word, int size, class Axes, class Element, class Use>
   __device__ static void each(Element* first, const TilePart& part, Index width, int thread,
                               Use use) {
@@ -95,7 +103,7 @@ struct FibreKernel {
       load<1>(a, part, buffer, thread);
   }
 
-  // Asks for a tile in the second-level cache.
+  // Prefetches a tile to the L2 cache.
   __device__ static void prefetch(const Arguments& a, bool words, const TilePart& part,
                                   int thread) {
     if (can_prefetch_bulk && in_a_row<Tile> && Tile::word * sizeof(T) == 16 && words) {
@@ -137,7 +145,7 @@ struct FibreKernel {
            (Tile::columns == 1 || R % Tile::word == 0);
   }
 
-  // The passes, each with what a thread holds of its factor.
+  // All passes, each with the part of its factor that a thread keeps in registers.
   template <class... P>
   struct Passes {
     __device__ Passes(const Factor<T>*, int) {}
@@ -167,15 +175,16 @@ struct FibreKernel {
     }
   };
 
-  // Where the last pass writes. release: called once all that the team reads of a tile is read.
+  // Where the last pass writes: to the array (see TargetInTile for the interface). release: called
+  // when the calling warp has read all that it reads of the tile.
   template <class Release, class Pieces = NoRefill>
   struct TargetInArray {
     static constexpr bool in_tile = false, few_warps = FibreKernel::few_warps;
     static constexpr int piece = Pieces::piece;
-    using Place = Index;  // from the tile's first result
+    using Place = Index;  // elements from the tile's first result, in y
     const Arguments& a;
     const TilePart& part;
-    bool aligned;  // words in y, and in previous
+    bool aligned;  // whether words in y, and in previous, are aligned
     Release release;
     Pieces refill;
 
@@ -198,7 +207,7 @@ struct FibreKernel {
       for (int i = 0; i < count; ++i) values[i] = multiply(a.alpha, values[i]);
     }
 
-    // Makes values + beta previous of values.
+    // values += beta previous
     template <bool words, int count>
     __device__ void add(bool present, Place place, int fibre, T (&values)[count]) const {
       struct alignas(count * sizeof(T)) Word {
@@ -221,7 +230,7 @@ struct FibreKernel {
     template <bool words, int count>
     __device__ void put(Place place, int fibre, const T (&results)[count]) const {
       T* const to = a.y + part.y + place;
-      if constexpr (words && count == 4) {  // in assembly, so that it stays one instruction
+      if constexpr (words && count == 4) {  // in assembly, as compilers split the store
         asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(results[0]),
                      "f"(results[1]), "f"(results[2]), "f"(results[3])
                      : "memory");
@@ -249,7 +258,8 @@ struct FibreKernel {
      ...);
     commit_copies();
   }
-  // Called when the thread's copies of factors are there; afterwards all threads' are.
+  // Called when the thread's own copies of factors are complete; on return those of all threads
+  // are.
   __device__ static void finish(T* target) {
     ((FibreMultiply<T, Pass>::finish(target, Tile::threads * Tile::teams),
       target += FibreMultiply<T, Pass>::elements),
@@ -257,7 +267,8 @@ struct FibreKernel {
     __syncthreads();
   }
 
-  // A tile's number along l and across r, and the way to later ones without a division for each.
+  // A tile's number along l and along r. A walk goes from tile to tile by additions, in place of a
+  // 64-bit division for each.
   class Walk {
     Index l, r;
 
@@ -272,7 +283,7 @@ struct FibreKernel {
     __device__ Walk(const Arguments& a, Index number)
         : l(number / across(a)), r(number % across(a)) {}
 
-    // by: where the tile is that is that many on from the first one
+    // Goes on by as many tiles as `by` is behind the first one.
     __device__ void go_on(const Arguments& a, const Walk& by) {
       l += by.l;
       r += by.r;
@@ -291,8 +302,10 @@ struct FibreKernel {
     }
   };
 
-  // The warps of the only team read all fibres of a tile, each at its own pace, so that some
-  // multiply while others write. A warp is at most two tiles ahead of the last one.
+  // For a factor that lies in the registers of the only team: all warps read all fibres of a tile,
+  // each at its own pace, so that some multiply while others write. The tiles in shared memory are
+  // a ring. Barrier full[s] says that all copies to stage s have arrived, read[s] that all warps
+  // have read it; a warp is therefore at most two tiles ahead of the last one.
   __device__ static void run_in_ring(const Arguments& a, T* shared) {
     constexpr int stages = Tile::stages, ahead = stages - 2, warps = Tile::threads / 32;
     static_assert(Tile::teams == 1 && sizeof...(Pass) == 1 && staged == 0 && Tile::Direct::step > 0,
@@ -337,6 +350,7 @@ struct FibreKernel {
     }
   }
 
+  // With one stage or two: each team takes tiles in turn.
   __device__ static void run(const Arguments& a, T* shared) {
     const int team = threadIdx.x / Tile::threads, thread = threadIdx.x % Tile::threads;
     T* const buffers = shared + staged + team * Tile::stages * Tile::buffer;
@@ -392,7 +406,7 @@ struct FibreKernel {
   }
 };
 
-// Factors are in the order of the passes.
+// The factors of the arguments are in the order of the passes.
 template <class T, class Tile, class... Pass>
 __global__ void __launch_bounds__(Tile::threads * Tile::teams, 1)
     kron_fibres(const KronArguments<T, int(sizeof...(Pass))> a) {

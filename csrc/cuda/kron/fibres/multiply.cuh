@@ -1,5 +1,7 @@
-// One mode of a tile in shared memory: a warp takes some fibres, reads all of them, and overwrites
-// them with the results, or writes these to another place.
+// For cuda/kron/fibres/kernel.cuh: one pass over a tile in shared memory. A fibre is the C entries
+// of the tile along the mode that is multiplied. A warp takes some fibres, reads them whole, and
+// writes the K results of each over them or, in the last pass, elsewhere. This file has single
+// precision on ordinary cores; float64.cuh and tf32.cuh have matrix units.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -7,17 +9,18 @@
 
 namespace batchkron {
 
-// An axis of a tile, the fastest first: places of neighbouring entries are `stride` apart.
+// An axis of a tile: neighbouring entries are `stride` elements apart in shared memory.
 template <int size_, int stride_>
 struct TileAxis {
   static constexpr int size = size_, stride = stride_;
 };
 
+// Several axes, the fastest first.
 template <class... Axis>
 struct TileAxes {
   static constexpr int size = (Axis::size * ... * 1);
 
-  // Of a number below `size`.
+  // The place of element `number` < size, in elements.
   __device__ static int place(int number) {
     if constexpr (size == 1)
       return 0;
@@ -25,7 +28,8 @@ struct TileAxes {
       return along<Axis...>(number);
   }
 
-  // Whether place(i + n step) is place(i) + place(n step) for all i < step: nothing is carried.
+  // Whether place(i + n step) = place(i) + place(n step) for all i < step: the addition carries
+  // nothing from one axis to the next.
   static constexpr bool adds(int step) {
     constexpr int sizes[] = {Axis::size...};
     for (int axis_size : sizes) {
@@ -46,7 +50,7 @@ struct TileAxes {
     }
   }
 
-  // Of a short number: a multiplication and a shift.
+  // number / divisor; for numbers below 2^15 by a multiplication and a shift, which is exact there.
   template <unsigned divisor>
   __device__ static unsigned quotient(unsigned number) {
     constexpr int bits = 15, shift = bits + width(divisor);
@@ -56,16 +60,17 @@ struct TileAxes {
   static constexpr int width(unsigned number) { return number > 0 ? 1 + width(number / 2) : 0; }
 };
 
-// What a pass does: C entries `stride` apart become K, for all Fibres (TileAxes). rows: fibres that
-// a thread holds; columns: results of each. along: neighbouring entries of a fibre, else `across`
-// neighbouring fibres, are read and written together. split: warps that share a fibre's results, on
-// matrix units of double precision, 0 where a warp has all of them.
+// A pass: the C entries of each fibre, `stride` elements apart, become K results. Fibres
+// (TileAxes): where fibres begin. rows: fibres that a thread holds; columns: results of each that
+// it computes at a time. along: entries of a fibre are contiguous, and several are read and written
+// together; else `across` neighbouring fibres are. split: for matrix units of double precision, the
+// number of warps that share a fibre's results; 0 if a warp computes all.
 template <int C_, int K_, int stride_, int rows_, int columns_, int across_, bool along_,
           int split_, class Fibres_>
 struct FibrePass {
   static constexpr int C = C_, K = K_, stride = stride_, rows = rows_, columns = columns_;
   static constexpr int across = across_, split = split_;
-  static constexpr int products = 0;  // in single precision: on ordinary cores
+  static constexpr int products = 0;  // in TF32 for each product in single precision: see Tf32Pass
   static constexpr bool along = along_;
   using Fibres = Fibres_;
 };
@@ -83,13 +88,14 @@ __device__ const Floats<count>& floats_at(const float* address) {
   return *reinterpret_cast<const Floats<count>*>(address);
 }
 
-// Result k and entry c of a factor.
+// An element of a factor: output index k, input index c.
 struct Spot {
   int k, c;
 };
 
-// Begins to copy a factor of K x C to shared memory in patches of 32 elements, one a lane: that which
-// is `own` from first(patch) on goes to place(patch), null if to nowhere. What does not exist is zero.
+// Begins to copy a K x C factor to shared memory in patches of 32 elements, one for each lane: the
+// element first(patch) + own goes to place(patch), or nowhere if that is null. Elements beyond K or
+// C are zero.
 template <int K, int C, class T, class First, class Place>
 __device__ void stage_patches(const Factor<T>& factor, int patches, int threads, Spot own,
                               First first, Place place) {
@@ -106,8 +112,8 @@ __device__ void stage_patches(const Factor<T>& factor, int patches, int threads,
   }
 }
 
-// An address in shared memory that is kept in a register: without the shuffle, which changes
-// nothing, compilers make it anew from the thread's number in each round of a loop.
+// The same address, kept in a register: without the shuffle, which changes nothing, compilers
+// compute it again from the thread's number in each round of a loop.
 template <class T>
 __device__ const T* settled(const T* shared) {
   const unsigned address = unsigned(__cvta_generic_to_shared(shared));
@@ -115,18 +121,20 @@ __device__ const T* settled(const T* shared) {
       __cvta_shared_to_generic(__shfl_sync(~0u, address, threadIdx.x % 32)));
 }
 
-// 1, which compilers do not know.
+// 1, which compilers cannot know: a multiplication by it is not removed (used in each_result
+// below).
 __constant__ float unknown_one = 1;
 
-// What a thread keeps of a factor from tile to tile: nothing.
+// For passes whose factor is in shared memory: a thread keeps nothing of it in registers.
 struct NothingHeld {
   template <class T>
   __device__ explicit NothingHeld(const Factor<T>&, int) {}
 };
 
-// Where the results of a pass go: over what the tile had there. Another target, for the last pass,
-// is TargetInArray of cuda/kron/fibres/kernel.cuh, which may scale them, and add them to what was
-// there: for all that a thread has, first scale() is called, then add(), then put().
+// The target of a pass: where results go, and what is done to them before. This one writes them
+// over the fibres of the tile. TargetInArray in cuda/kron/fibres/kernel.cuh, for the last pass,
+// writes to y, and may scale them by alpha and add beta previous. For all results of a thread
+// scale() is called first, then add(), then put().
 template <class T, class Pass, bool few_warps_, class Sync>
 struct TargetInTile {
   static constexpr bool in_tile = true, few_warps = few_warps_;
@@ -135,16 +143,17 @@ struct TargetInTile {
   T* tile;
   Sync sync_team;
 
-  __device__ void release() const {}  // all that this warp reads of the tile is read
+  __device__ void release() const {}  // called when this warp has read all its fibres
   __device__ bool words() const { return true; }
   __device__ bool scales() const { return false; }
   __device__ bool adds() const { return false; }
   __device__ bool has(int) const { return true; }
   __device__ Place place(int fibre) const { return Pass::Fibres::place(fibre); }
 
-  __device__ static Place entry(int k) { return k * Pass::stride; }  // place of result k in a fibre
+  __device__ static Place entry(int k) { return k * Pass::stride; }  // from result 0 to result k
 
-  // Writes a result: of `count` neighbouring fibres, or `count` neighbouring ones if along.
+  // Writes `count` results: neighbouring ones of a fibre (along), else one of each of `count`
+  // neighbouring fibres.
   template <bool words, int count>
   __device__ void put(int place, int, const T (&values)[count]) const {
     struct alignas(count * sizeof(T)) Word {
@@ -161,9 +170,10 @@ struct TargetInTile {
   __device__ void add(bool, int, int, T (&)[count]) const {}
 };
 
-// Gives all results that a thread has to a target. each(all, use) calls use(present, place, fibre,
-// values) for them, and also where there is no such fibre or result if all::value: loads of which
-// only some are wanted are under way together, where branches would make them wait for each other.
+// Hands all results of a thread to a target. each(all, use) calls use(present, place, fibre,
+// values) for each of them; if all::value, also for fibres and results that do not exist. That is
+// for loads: predicated, all of them are in flight together, where branches would make one wait for
+// another.
 template <class Target, class Each>
 __device__ void write_results(const Target& target, Each each) {
   if (target.scales())
@@ -188,16 +198,17 @@ __device__ void write_results(const Target& target, Each each) {
     write(Truth<false>{}, Truth<false>{});
 }
 
-// Multiplies the fibres of a tile. `stage` begins to copy the factor to shared memory; `finish` is
-// called when a thread's copies are there. `run` is called by all warps of a team, begins after a
-// synchronisation of the team and ends before one. Each warp calls release() of the target once. If
-// the target has pieces, the only warp of a team calls refill(c) for every one of them before: nobody
-// reads entries c to c + piece of any fibre again.
+// Multiplies the fibres of a tile. stage() begins to copy the factor to shared memory; finish() is
+// called when the thread's own copies are complete. run() is called by all warps of a team, after a
+// synchronisation of the team; another one follows it. Each warp calls target.release() once. If
+// the target has pieces (Refill), the only warp of a team calls refill(c) before that for each
+// piece, when nobody reads entries c ... c + piece - 1 of any fibre again.
 template <class T, class Pass, bool split = (Pass::split > 0)>
 struct FibreMultiply;
 
-// Single precision: a thread has sums of `rows` fibres by `columns` results. Lanes are fibres
-// first.
+// Single precision on ordinary cores: a thread computes `rows` fibres by `columns` results, each
+// with one accumulator, over c in order. Of a warp, `lanes` lanes are along fibres and `results`
+// along results.
 template <class Pass>
 struct FibreMultiply<float, Pass, false> {
   using Held = NothingHeld;
@@ -210,16 +221,17 @@ struct FibreMultiply<float, Pass, false> {
                                  : across_results <= 8 ? 8
                                                        : 16;  // lanes along results
   static constexpr int lanes = 32 / results;                  // lanes along fibres
-  static constexpr int fibres = lanes * rows;                 // of a warp
+  static constexpr int fibres = lanes * rows;                 // fibres of a warp
   static constexpr int padded = results * columns;
-  static constexpr int elements = Pass::C * padded;  // of the staged factor, [c][k]
+  static constexpr int elements = Pass::C * padded;  // of shared memory for the factor, [c][k]
 
   static_assert(columns % word == 0 && padded >= Pass::K, "results of a thread are whole words");
   static_assert(rows % Pass::across == 0, "fibres of a thread are whole words");
   static_assert(!Pass::along || (Pass::stride == 1 && Pass::C % word == 0 && Pass::across == 1),
                 "whole words along a fibre");
 
-  // A warp reads patches of eight entries by four results: whole sectors of rows or of columns.
+  // A warp reads patches of eight entries by four results: whole sectors of 32 bytes if the factor
+  // is stored by rows, half ones by columns.
   __device__ static void stage(const Factor<float>& factor, float* target, int threads) {
     constexpr int across = padded / 4;
     const int lane = threadIdx.x % 32;
@@ -234,13 +246,14 @@ struct FibreMultiply<float, Pass, false> {
   }
   __device__ static void finish(float*, int) {}
 
-  // Sums that are stored four at a time lie in registers of the same banks as the words of the
-  // factor they are made of, unless pairs of these change places.
+  // Where element i of a row of the factor is in shared memory. Sums that are stored four at a time
+  // would be in the same register banks as the words of the factor that they are computed from, so
+  // pairs of these elements change places.
   __device__ static constexpr int swapped(int i) {
     return Pass::along && Pass::K % word == 0 ? i ^ 1 : i;
   }
 
-  // The k of result j of a lane.
+  // The output index k of result j of a lane.
   __device__ static int result(int lane, int j) {
     return (j / word * results + lane / lanes) * word + j % word;
   }
@@ -258,16 +271,16 @@ struct FibreMultiply<float, Pass, false> {
  private:
   static constexpr int items = (Pass::Fibres::size + fibres - 1) / fibres;
   static constexpr int groups = rows / Pass::across;
-  static constexpr int apart = lanes * Pass::across;  // from one group of a thread to the next
+  static constexpr int apart = lanes * Pass::across;  // fibres from a thread's group to its next
   static constexpr bool ragged = Pass::Fibres::size % fibres != 0;
-  // A thread's fibres lie in the same places from the first one, whichever that is.
+  // Whether the distances between a thread's fibres in shared memory are the same for all threads.
   static constexpr bool steady =
       !ragged && Pass::Fibres::adds(apart) && Pass::Fibres::adds(fibres);
 
   using X = Floats<Pass::along ? word : Pass::across>[groups];
   using F = Floats<word>[chunks];
 
-  // Where a thread reads.
+  // Reads a thread's fibres and its part of the factor.
   struct Reader {
     const float* x[steady ? 1 : groups];
     const float* f;
@@ -279,7 +292,8 @@ struct FibreMultiply<float, Pass, false> {
         x[g] = settled(tile + Pass::Fibres::place(inside(first, g) ? first + g * apart
                                                                    : first / fibres * fibres));
     }
-    // Reads what is `entries` on; for fibres that do not exist, of the warp's first one.
+    // Reads the entries that are `entries` behind the current ones; for fibres that do not exist,
+    // those of the warp's first fibre.
     __device__ void read_x(int entries, X& to) const {
 #pragma unroll
       for (int g = 0; g < groups; ++g) {
@@ -329,8 +343,8 @@ struct FibreMultiply<float, Pass, false> {
     __syncwarp();
   }
 
-  // What a thread multiplies: `ahead`, it is read while the entry before is multiplied, else when
-  // it is wanted, and other warps go on meanwhile.
+  // The operands of a thread's multiply-adds. If `ahead`, they are read while the entry before is
+  // multiplied; else when they are needed, and other warps run meanwhile.
   template <bool ahead>
   struct Operands {
     X x;
@@ -343,7 +357,7 @@ struct FibreMultiply<float, Pass, false> {
       }
     }
 
-    // Adds what the next `block` entries make; more: others follow.
+    // Adds the products of the next `block` entries; more: whether others follow.
     template <int block>
     __device__ void add(float (&sums)[rows][columns], Reader& reader, bool more) {
       X next_x;
@@ -372,7 +386,7 @@ struct FibreMultiply<float, Pass, false> {
     }
 
    private:
-    // j: the entry of x, where it has several
+    // j: which entry, if x holds several (along)
     __device__ void multiply(float (&sums)[rows][columns], int j) const {
       float values[columns];
 #pragma unroll
@@ -397,9 +411,10 @@ struct FibreMultiply<float, Pass, false> {
     return !ragged || first + g * apart < Pass::Fibres::size;
   }
 
-  // Results that are stored together have to be in neighbouring registers. Those that a kernel ends
-  // with are products, so that the sums, each read and written by every multiply-add of an entry, may
-  // lie where these find them best: 3 to 11 % of the time, which few entries do not win back.
+  // Results that are stored together must be in neighbouring registers, which may be bad places
+  // (banks) for the multiply-adds of the loop over entries. So the results that go to y are
+  // multiplied by 1, into other registers, and the compiler may choose those of the sums freely. It
+  // saves 3 to 11 % of the time, but not with fewer than 32 entries.
   template <bool all, class Target, class Use>
   __device__ static void each_result(const Target& target, int first,
                                      float (&sums)[rows][columns], int lane, Use use) {

@@ -1,4 +1,5 @@
-// The next tile's entries go where the last pass has just read those of this one.
+// For cuda/kron/fibres/kernel.cuh, where a tile has one pass only: copies entries of the next tile
+// to the places in shared memory whose entries of this tile have just been read.
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
@@ -24,16 +25,18 @@ struct LastOf<Only> {
   using Type = Only;
 };
 
-// Asks for the next tile in pieces of the last pass's entries, if it is the only one. Single
-// precision, where a warp is a team and tiles consist of words and have the same places before and
-// after. A copy takes two instructions but for itself: each lane's words are as far apart in all
-// pieces, along fibres of neighbouring lanes, else from entry to entry.
+// Copies the next tile piece by piece; a piece is `limit` entries of all fibres. It is possible in
+// single precision, where a team is one warp, tiles consist of words of 16 bytes, and a tile has
+// the same layout before and after the pass. A lane's words lie at the same distances in all
+// pieces, so a copy takes two instructions besides itself.
 template <class T, class Tile, bool only, class Last>
 class Refill {
-  static constexpr int limit = 16;  // entries of each fibre: whole sectors
+  static constexpr int limit = 16;  // entries of each fibre: 64 bytes, two sectors of memory
   static constexpr int word = Tile::word, fibres = Last::Fibres::size;
-  static constexpr int across = Last::along ? limit / word : fibres / word;  // words side by side
-  static constexpr int rows = across <= 32 ? 32 / across : 1;  // of them, at a time
+  // Lanes copy `across` neighbouring words of `rows` rows at a time; a row is a piece of a fibre
+  // (along), else an entry of all fibres.
+  static constexpr int across = Last::along ? limit / word : fibres / word;
+  static constexpr int rows = across <= 32 ? 32 / across : 1;
   static constexpr int times = Last::along ? fibres / rows : limit / rows;
   using Rows = typename Tile::Direct::Rows;
 
@@ -50,11 +53,11 @@ class Refill {
  private:
   const T* from;
   T* to;
-  Index entry;  // from one entry to the next in the array
-  int count;    // of copies
+  Index entry;  // elements from one entry of a fibre to the next, in the array
+  int count;    // copies of this lane for each piece
 
  public:
-  bool active;  // else nothing is asked for
+  bool active;  // whether anything is copied
 
   __device__ Refill(const T* x, Index width, const TilePart& next, T* buffer, int lane, bool asks)
       : entry(Tile::Direct::step * width), active(possible && asks) {
@@ -70,7 +73,7 @@ class Refill {
     }
   }
 
-  // Entries begin to begin + piece.
+  // Copies entries begin ... begin + piece - 1.
   __device__ void operator()(int begin) const {
     const T* source = from + begin * entry;
 #pragma unroll
@@ -84,7 +87,7 @@ class Refill {
   }
 };
 
-// Nothing of it.
+// Stands for Refill where the next tile is not copied in pieces.
 struct NoRefill {
   static constexpr int piece = 0;
 };

@@ -1,20 +1,20 @@
-// One mode of a tile of single precision, multiplied in place on matrix units, whose operands have
-// 11 bits (TF32) and whose sums are of single precision.
+// One mode of a tile in single precision, multiplied in place on matrix units whose operands have
+// significands of 11 bits (TF32) and whose sums are in single precision.
 //
-// With three products for one, a number goes in as two: high, x to the nearest of 11 bits, and low,
-// x - high, which is exact, and of which the units leave out the last bit. A product is then high
-// high + low high + high low. The two small ones have sums of their own: at every multiply-add the
-// units cut a sum off instead of rounding it, and the large sums shall go through few of them.
+// With three products for each one, a number is split in two: high is x rounded to 11 bits, and low
+// is x - high, which is exact; the units ignore its last bit. A product is high high + low high +
+// high low. The two small products have sums of their own, because the units truncate a sum at
+// every multiply-add instead of rounding it: so the large sum goes through fewer of them.
 #pragma once
 
 #include "cuda/kron/fibres/multiply.cuh"
 
 namespace batchkron {
 
-// As FibrePass. blocks: of 16 fibres, of a warp; sharers: warps that share a fibre's results;
-// products: multiply-adds for each one of single precision, 1 or 3. A lane reads and writes pairs
-// of neighbouring entries if along, of `across` neighbouring fibres else: with single ones, no
-// layout of a tile suits the banks for two modes.
+// A pass, as FibrePass. blocks: blocks of 16 fibres of a warp; sharers: warps that share the
+// results of a fibre; products: multiply-adds in TF32 for each one in single precision, 1 or 3. A
+// lane reads and writes pairs of neighbouring entries (along) or `across` neighbouring fibres: with
+// single elements no layout of a tile avoids bank conflicts for two modes.
 template <int C_, int K_, int stride_, int blocks_, int across_, bool along_, int sharers_,
           int products_, class Fibres_>
 struct Tf32Pass {
@@ -25,15 +25,16 @@ struct Tf32Pass {
   using Fibres = Fibres_;
 };
 
-// x to the nearest of 11 bits, ties away from zero; infinities and NaN stay what they are.
+// x rounded to a significand of 11 bits, ties away from zero; infinities and NaN stay what they
+// are.
 __device__ inline unsigned nearest_tf32(float x) {
   unsigned result;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
   return result;
 }
 
-// A number as the sum of two. An infinity has a low part that is NaN, and so has a NaN, whose high
-// part may be anything.
+// x as high + low. The low part of an infinity or a NaN is NaN; the high part of a NaN may be
+// anything.
 struct Tf32Parts {
   unsigned high, low;
 
@@ -43,9 +44,10 @@ struct Tf32Parts {
         low(__float_as_uint(x - __uint_as_float(high))) {}
 };
 
-// d += a b. A lane has of a: rows lane / 4 and + 8 of column lane % 4, then of column lane % 4 + 4;
-// of b: rows lane % 4 and + 4 of column lane / 4; of d: columns 2 (lane % 4) and + 1 of row lane /
-// 4, then of row + 8.
+// d += a b, where a is 16 x 8, b is 8 x 8 and d is 16 x 8. With r = lane / 4 and c = lane % 4 a
+// lane holds
+//   a: a[r, c], a[r + 8, c], a[r, c + 4], a[r + 8, c + 4];  b: b[c, r], b[c + 4, r];
+//   d: d[r, 2 c], d[r, 2 c + 1], d[r + 8, 2 c], d[r + 8, 2 c + 1].
 __device__ inline void multiply_16_8_8(float (&d)[4], const unsigned (&a)[4], unsigned b,
                                        unsigned b4) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -54,8 +56,8 @@ __device__ inline void multiply_16_8_8(float (&d)[4], const unsigned (&a)[4], un
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(b4));
 }
 
-// Fibres are the rows of a, the factor is b. A warp has all sums of `blocks` × 16 fibres by its
-// share of the results before they are written.
+// Fibres are the rows of a, the factor is b. A warp computes all sums of `blocks` × 16 fibres by
+// its share of the results before it writes any.
 template <int C, int K, int stride, int blocks, int across, bool along, int sharers, int products,
           class Fibres>
 struct FibreMultiply<
@@ -68,9 +70,9 @@ struct FibreMultiply<
   static_assert(along ? stride == 1 && C % 2 == 0 && K % 2 == 0 && across == 1 : across <= 2,
                 "pairs of entries or of fibres");
 
-  // Rows t and t + 4 of b, t < 4, are entries 2 t and 2 t + 1 of eight that lie along a fibre, and
-  // its column n is result n. Else row t is entry t, and column n is result n / 2, + 4 where n is
-  // odd. Either way lanes read and write different banks.
+  // Which entry and result a row and column of a fragment b stand for, so that lanes read and write
+  // different banks. along: rows t and t + 4 are entries 2 t and 2 t + 1 of eight, column n is
+  // result n. Else row t is entry t, and column n is result n / 2, plus 4 if n is odd.
   __device__ static void stage(const Factor<float>& factor, float* target, int threads) {
     const int lane = threadIdx.x % 32, n = lane / 8, half = lane % 2;
     const Spot own = along ? Spot{n, lane / 2 % 4 * 2 + half}
@@ -83,7 +85,7 @@ struct FibreMultiply<
         },
         [&](int patch) { return target + (patch * 32 + lane); });
   }
-  // Rounds what the thread has copied, if there is one product.
+  // With one product, rounds the factor's elements that this thread has copied to TF32.
   __device__ static void finish(float* target, int threads) {
     if constexpr (products == 1)
       for (int i = threadIdx.x; i < elements; i += threads)
@@ -115,13 +117,14 @@ struct FibreMultiply<
   static constexpr bool ragged = Fibres::size % fibres != 0;
   using Sums = float[tiles][blocks][4];
 
-  // The fibre of row lane / 4 + 8 h of the blocks of an item.
+  // The fibre that row lane / 4 + 8 h of the blocks of an item stands for.
   __device__ static int fibre(int item, int lane, int h) {
     const int row = across == 2 ? h / 2 * 16 + lane / 4 * 2 + h % 2 : lane / 4 + 8 * h;
     return item * fibres + row;
   }
 
-  // Where fibres lie in a tile, and which of their entries a lane has.
+  // Where a lane's fibres lie in a tile, and which of each four entries (along: of each eight, the
+  // first of a pair) it has.
   struct Rows {
     int column, places[halves];
     bool inside[halves];
@@ -157,7 +160,8 @@ struct FibreMultiply<
     }
   }
 
-  // Infinities have made NaN of their low parts: without these, sums are what they should be.
+  // The low part of an infinity is NaN, so that sums with an infinity became NaN. Such sums are
+  // replaced by those of one product, which has no low parts.
   __device__ static void restore(const Rows& rows, const float* tile, const float* factor,
                                  Sums& sums) {
     Sums rounded = {};
@@ -171,7 +175,8 @@ struct FibreMultiply<
           if (sums[u][m][i] != sums[u][m][i]) sums[u][m][i] = rounded[u][m][i];
   }
 
-  // Four entries of each block's fibres, zero outside of them.
+  // The lane's four elements of each block: two fibres by two entries of step `step`; zeros beyond
+  // the edges.
   __device__ static void load(const Rows& rows, const float* tile, int step,
                               float (&x)[blocks][4]) {
 #pragma unroll
@@ -212,7 +217,7 @@ struct FibreMultiply<
 #pragma unroll
       for (int u = 0; u < tiles; ++u) {
         const Floats<2> f = floats_at<2>(factor + (u * steps + s) * 64);
-        // the factor of one product has been rounded when it was staged
+        // with one product the factor was rounded when it was staged
         const unsigned b = products == 1 ? __float_as_uint(f.values[0]) : nearest_tf32(f.values[0]);
         const unsigned b4 =
             products == 1 ? __float_as_uint(f.values[1]) : nearest_tf32(f.values[1]);
@@ -222,8 +227,9 @@ struct FibreMultiply<
     }
   }
 
-  // The factor's numbers are split here, too: shared memory is read half as much, and has room for
-  // twice as large factors.
+  // The sums of three products; `small` gets those with a low part. The factor's elements are split
+  // here and not when they are staged: shared memory is then read half as often, and holds factors
+  // twice as large.
   __device__ static void add_parts(const Rows& rows, const float* tile, const float* factor,
                                    Sums& sums, Sums& small) {
 #pragma unroll 4

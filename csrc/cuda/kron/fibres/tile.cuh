@@ -1,4 +1,5 @@
-// Tiles of fibres, and where they are in an array (L, sizes of the modes, R).
+// For cuda/kron/fibres/kernel.cuh: tiles, their layout in shared memory and where they are in an
+// array (L, sizes of the modes, R).
 #pragma once
 
 #include "cuda/kron/arguments.cuh"
@@ -6,12 +7,13 @@
 
 namespace batchkron {
 
-// A tile: `slices` blocks, `columns` wide (all R of them if it has several slices, or one column).
-// Inputs and
-// Outputs: its axes in shared memory, from columns to slices. word: elements that are copied
-// together where addresses allow. stages: tiles of a team in shared memory; with two, one is loaded
-// while the other is multiplied, and more are a ring. Direct: how the last pass writes to the array,
-// DirectTarget.
+// A tile: `slices` values of l by `columns` values of r (all R of them if slices > 1) times the
+// entries of all modes, `inputs` before and `outputs` after the multiplies. Inputs, Outputs
+// (TileAxes): its layout in shared memory before and after, axes from r to l. word: elements that
+// are copied together where addresses allow it. buffer: elements of shared memory for a tile. teams
+// of `threads` threads each have tiles of their own. stages: tiles of a team in shared memory; with
+// two, one is loaded while the other is multiplied, and more are a ring. Direct (DirectTarget): how
+// the last pass writes to the array.
 template <int slices_, int columns_, int inputs_, int outputs_, int word_, int buffer_,
           int threads_, int teams_, int stages_, class Inputs_, class Outputs_, class Direct_>
 struct FibreTile {
@@ -23,16 +25,16 @@ struct FibreTile {
   using Direct = Direct_;
 };
 
-// The array's rows (of R elements) that a tile's results go to: neighbouring results of the last
-// pass are `step` rows apart, Rows are those of its fibres but for columns. step 0: the tile is
-// written from shared memory.
+// Where the last pass writes its results in the array. A row of the array is R elements:
+// neighbouring results of a fibre are `step` rows apart, and Rows are the axes of the rows in which
+// fibres begin. step 0: results go to shared memory, and the tile is copied from there.
 template <int step_, class Rows_>
 struct DirectTarget {
   static constexpr int step = step_;
   using Rows = Rows_;
 };
 
-// Whether a tile has all columns, and so is one stretch of the array.
+// Whether a tile has all columns of its blocks, and so is contiguous in the array.
 template <class Tile>
 constexpr bool in_a_row = Tile::slices > 1 || Tile::columns == 1;
 
@@ -42,19 +44,20 @@ __device__ Index row_length(Index R) {
   return in_a_row<Tile> ? Tile::columns : R;
 }
 
-// A tile in the array: offsets of its first element, and what of the tile there is.
+// A tile's place in the array: offsets of its first element in x and y, and how many slices and
+// columns of the tile exist (fewer at the array's edge).
 struct TilePart {
   Index x, y;
   int slices, columns;
 };
 
-// The row that a fibre of the last pass begins in, from the tile's first one.
+// The row of the array in which a fibre of the last pass begins, counted from the tile's first row.
 template <class Tile>
 __device__ Index row_of(int fibre) {
   return Tile::Direct::Rows::place(fibre / Tile::columns);
 }
 
-// Whether there is such a fibre.
+// Whether a fibre of the tile exists.
 template <class Tile>
 __device__ bool holds(const TilePart& part, int fibre) {
   constexpr int rows = Tile::Direct::Rows::size / Tile::slices;  // of a slice

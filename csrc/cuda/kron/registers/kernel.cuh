@@ -1,5 +1,8 @@
-// y = alpha (A_g x ... x A_h) x + beta previous for neighbouring small factors: the tile goes through
-// registers several modes at a time, and from pass to pass through shared memory.
+// kron_registers: y = alpha (A_g (x) ... (x) A_h) x + beta previous for neighbouring factors of up
+// to 16 x 16 (contract: cuda/kron/arguments.cuh). A thread block multiplies a tile of x in a few
+// passes. In each pass a thread holds part of the tile in registers, whole along several modes, and
+// multiplies it along these; between passes the tile goes through shared memory, to other threads.
+// Elements are read and written one by one, so that no alignment matters.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"
@@ -8,6 +11,7 @@
 
 namespace batchkron {
 
+// A pass: the axes that a thread holds in registers, and those that are divided among the threads.
 template <class Registers_, class Threads_>
 struct Pass {
   using Registers = Registers_;
@@ -19,7 +23,7 @@ struct FactorSize {
   static constexpr int C = C_, K = K_;
 };
 
-// Where the factors of a group begin, one after another.
+// Where each factor begins, in elements, if they are stored one after another.
 template <class T, class... Size>
 struct FactorList {
   static constexpr int count = int(sizeof...(Size));
@@ -67,6 +71,7 @@ struct SharedFactors : FactorList<T, Size...> {
 };
 
 #ifdef BATCHKRON_CONSTANTS
+// All factors in constant memory, for kernels that are compiled for one operator.
 template <class T, class... Size>
 struct ConstantFactors : FactorList<T, Size...> {
   static constexpr int elements = 0;  // of shared memory
@@ -79,7 +84,10 @@ struct ConstantFactors : FactorList<T, Size...> {
 };
 #endif
 
-// Elements of one buffer; `buffers` is 1 where every pass writes where it has read.
+// A tile: `slices` values of l by `columns` values of r, times the entries of all modes, which are
+// `inputs` before and `outputs` after the multiplies. buffer: elements of a buffer in shared
+// memory; buffers: 0 for a single pass, 1 if every pass writes where it has read, else 2. blocks:
+// thread blocks on a multiprocessor.
 template <int slices_, int columns_, Index R_, Index inputs_, Index outputs_, int buffer_,
           int buffers_, int threads_, int blocks_>
 struct RegisterTile {
@@ -89,12 +97,12 @@ struct RegisterTile {
   static constexpr int buffer = buffer_, buffers = buffers_, threads = threads_, blocks = blocks_;
 };
 
-// What a thread block knows of the tile it is at.
+// The current tile of a thread block.
 template <class T>
 struct TilePlace {
-  const T* x;
-  Index y;  // offset in y and previous
-  Index slices, columns;
+  const T* x;             // its first element
+  Index y;                // its offset in y and previous
+  Index slices, columns;  // how many of them there are from the tile on to the end of the array
 };
 
 template <class T, class Tile, class Factors, class... Passes>
@@ -137,7 +145,7 @@ struct RegisterKernel {
       if (!inside) return;
       const Index first = place.y + to.rows * row(a) + to.columns;
       const auto offset = [&](int i) { return first + Registers::to(i) * row(a); };
-      if (a.previous) {  // which may be y: no load should wait for a store
+      if (a.previous) {  // all of it is read first: it may be y, and loads would wait for stores
         T sums[Registers::outputs];
 #pragma unroll
         for (int i = 0; i < Registers::outputs; ++i)

@@ -1,20 +1,23 @@
-// Several modes of a tile at once in registers: the axes of a pass, and its multiplies.
+// For cuda/kron/registers/kernel.cuh: the axes of a pass over a tile, and the multiplies along
+// several modes in a thread's registers.
 #pragma once
 
 #include "cuda/common/mode_multiply.cuh"
 
 namespace batchkron {
 
-// An axis of the part of a tile that a thread holds in registers: C entries `from` apart where the
-// pass reads, K entries `to` apart where it writes. factor -1: it is not multiplied, and K is C.
+// An axis of a tile that a thread holds whole in registers: C entries, `from` elements apart where
+// the pass reads, become K entries, `to` elements apart where it writes. factor: number of the
+// factor that multiplies along it; -1: none, and K is C.
 template <int factor_, int C_, int K_, Index from_, Index to_>
 struct RegisterAxis {
   static constexpr int factor = factor_, C = C_, K = K_;
   static constexpr Index from = from_, to = to_;
 };
 
-// An axis that the threads share, the fastest first. `bound` 0: all entries are inside; 1: slices
-// of the array, `from` and `to` in slices; 2: columns.
+// An axis whose entries are divided among the threads. bound: whether entries may lie beyond the
+// edge of the array: kInside: no; kSlices: the axis counts values of l; kColumns: values of r.
+// from, to: as in RegisterAxis.
 enum Bound { kInside, kSlices, kColumns };
 template <int size_, int bound_, Index from_, Index to_>
 struct ThreadAxis {
@@ -22,11 +25,12 @@ struct ThreadAxis {
   static constexpr Index from = from_, to = to_;
 };
 
+// The registers of a thread: the first axis is the slowest index.
 template <class... Axis>
 struct RegisterAxes {
   static constexpr int inputs = (Axis::C * ... * 1), outputs = (Axis::K * ... * 1);
 
-  // Offsets of register i where the pass reads and writes.
+  // The offset of register i where the pass reads, and where it writes.
   static constexpr Index from(int i) {
     constexpr int sizes[] = {Axis::C..., 1};
     constexpr Index strides[] = {Axis::from..., 0};
@@ -51,17 +55,20 @@ struct RegisterAxes {
   }
 };
 
-// Where an item of a pass begins: in places of a tile, or in an array in rows of R columns.
+// Where a thread's part of a tile begins: rows + columns elements from the tile's begin in shared
+// memory, rows * R + columns elements in x or y.
 struct Place {
   Index rows = 0;
   int columns = 0;
 };
 
+// The items of a pass, which are divided among the threads: the first axis is the fastest index.
 template <class... Axis>
 struct ThreadAxes {
   static constexpr int size = (Axis::size * ... * 1);
 
-  // Returns whether item i is inside of the array's last slices and columns.
+  // Finds where item i begins; returns whether it is inside of the array, which has so many slices
+  // and columns left.
   __device__ static bool places(int i, Index slices, Index columns, Place& from, Place& to) {
     bool inside = true;
     (place<Axis>(i, slices, columns, from, to, inside), ...);
@@ -86,7 +93,7 @@ struct ThreadAxes {
   }
 };
 
-// One factor as passes read it: [c][k], rows of whole 16-byte words.
+// A factor as passes read it: [c][k], each row padded to whole words of 16 bytes.
 template <class T, class Axis>
 struct FactorLayout {
   static constexpr int word = 16 / int(sizeof(T));
@@ -99,8 +106,9 @@ struct FactorWord {
   T values[16 / int(sizeof(T))];
 };
 
-// A factor in shared memory. Its words are loaded again wherever they are used: kept from one use to
-// the next they would take the registers of the tile. Several fibres share each load.
+// A factor in shared memory. Loads are in assembly so that compilers repeat them for each use:
+// words kept from one use to the next would take the registers of the tile. sums: sums of a thread
+// that share a load, 128 bytes of them.
 template <class T>
 struct SharedMatrix {
   static constexpr int sums = 128 / int(sizeof(T));
@@ -118,7 +126,8 @@ struct SharedMatrix {
 };
 
 #ifdef BATCHKRON_CONSTANTS
-// The factors of a kernel that belongs to one operator: multiply-adds read them without loads.
+// The factors of a kernel that is compiled for one operator: multiply-adds take constants as
+// operands, without loads.
 extern "C" {
 __constant__ BATCHKRON_SCALAR constant_factors[BATCHKRON_CONSTANTS];
 }
@@ -137,7 +146,8 @@ struct ConstantMatrix {
 };
 #endif
 
-// out[a, k, b] = sum_c f(c, k) in[a, c, b] in registers, for a < before and b < after.
+// out[a, k, b] = sum_c f(c, k) in[a, c, b] in registers, for a < before and b < after. The sum runs
+// over c in order with one accumulator.
 template <class T, class Axis, int before, int after, class Matrix>
 __device__ void multiply_registers(const Matrix& factor, const T* in, T* out) {
   using Layout = FactorLayout<T, Axis>;
@@ -171,7 +181,7 @@ __device__ void multiply_registers(const Matrix& factor, const T* in, T* out) {
   }
 }
 
-// Multiplies `in` along all axes, one after another, and hands the result to `use`.
+// Multiplies `in` along all axes, one after another, and calls use(result).
 template <class T, int before, class Factors, class Use>
 __device__ void multiply_axes(const Factors&, const T* in, RegisterAxes<>, Use use) {
   use(in);
