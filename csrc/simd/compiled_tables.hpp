@@ -1,4 +1,4 @@
-// The kernel tables that exist in this build.
+// The kernel tables of this build, one for each instruction set that it was compiled for.
 #pragma once
 
 #include "simd/kernel_table.hpp"

@@ -1,4 +1,5 @@
-// The kernels of Kronecker products, and the table of all kernels of one instruction set.
+// Compiles the kernels of Kronecker products for one instruction set, and puts the kernels of all
+// operations into its table.
 #include "simd/compiled_tables.hpp"
 #include "simd/kernel_table.hpp"
 #include "simd/kron/kernels.hpp"

@@ -1,4 +1,4 @@
-// All kernels of one instruction set that plans call, but for the passes of Krylov methods
+// All kernels of one instruction set that plans call, except the passes of Krylov methods
 // (simd/krylov/table.hpp).
 #pragma once
 

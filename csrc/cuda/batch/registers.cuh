@@ -225,8 +225,8 @@ struct GroupMemory {
 
  private:
   // How many threads share the copy of `chunks` words of a product: the number with the least cost,
-  // which is a thread's copies times 8 plus the products that are copied at once. The 8, the cost of
-  // a copy besides, was chosen by hand.
+  // which is a thread's copies times 8 plus the products that are copied at once. The 8, the cost
+  // of a copy besides, was chosen by hand.
   static constexpr int sharing(int chunks) {
     int best = 1;
     long long minimum = 1ll << 60;

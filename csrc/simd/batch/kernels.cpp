@@ -1,5 +1,6 @@
-// The kernels of batch lists and of sums over edges for one instruction set. They are one file, since
-// what the compiler inlines depends on all that a file holds.
+// The tables of the kernels of batch lists and of sums over edges for one instruction set. Both are
+// in one file because compilers decide by all that a file holds what they inline, and so the speed
+// would change.
 #include "simd/batch/lane_kernels.hpp"
 #include "simd/batch/pair_kernels.hpp"
 #include "simd/batch/tensor_kernels.hpp"

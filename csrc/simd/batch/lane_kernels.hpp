@@ -1,4 +1,4 @@
-// Products of a batch list, one in each vector lane (contract: simd/batch/table.hpp).
+// Products of a batch list, one in each vector lane (contract: LaneTask in simd/batch/table.hpp).
 #pragma once
 
 #include "simd/batch/lane_multiply.hpp"
@@ -8,7 +8,7 @@ namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace lanes {
 
-// The weights of the products from `first` on, 0 in lanes without one.
+// The weights of the products from `first` on; 0 in lanes without a product.
 template <class T>
 inline Wide<T> weights_of(const LaneTask<T>& task, Index first) {
   if (first + kLanes<T> <= task.count)
@@ -28,7 +28,7 @@ inline void scale(T* values, Index size, Wide<T> factor) {
   }
 }
 
-// The matrices of one step; n is their size if all are n x n, or 0.
+// Transposes the matrices of one step into lanes; n is their size if all are n x n, else 0.
 template <class T, int n>
 inline void read_matrices(const LaneTask<T>& task, Index first, const Step& step) {
   const T* rows[kLanes<T>];
@@ -59,7 +59,7 @@ inline void multiply_step(const Step& step, const T* f, const T* x, T* y) {
     multiply_any<T, accumulates>(step.L, step.C, step.K, step.R, f, x, y);
 }
 
-// The products first ... first + lanes - 1.
+// Adds the products first ... first + lanes - 1 to the sums.
 template <class T, int n>
 inline void add_group(const LaneTask<T>& task, Index first) {
   T* source = task.tiles;

@@ -1,8 +1,9 @@
-// The single-mode multiply of many products at once, one in each lane:
+// The single-mode multiply of several products at once, one in each vector lane:
 //
 //   y[l, k, r, lane] = sum_c f[c, k, lane] * x[l, c, r, lane]        or  +=
 //
-// x is (L, C, R) vectors and y is (L, K, R), both contiguous; y does not alias x.
+// x is (L, C, R) vectors, f is (C, K) vectors and y is (L, K, R) vectors, all contiguous; y aliases
+// neither. Where it is not added to, y is not read.
 #pragma once
 
 #include "simd/common/lanes.hpp"
@@ -11,7 +12,8 @@ namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace lanes {
 
-// All of a small n x n matrix stays in registers, or at least in the first-level cache.
+// For small n x n matrices: all n^2 vectors of the matrix stay in registers, or at least in the L1
+// cache.
 template <class T, int n, bool accumulates>
 inline void multiply_fixed(Index L, Index R, const T* f, const T* x, T* y) {
   using V = Wide<T>;
@@ -35,7 +37,8 @@ inline void multiply_fixed(Index L, Index R, const T* f, const T* x, T* y) {
     }
 }
 
-// rows x points sums in registers; x, y and f point at the tile's first element.
+// Computes rows (k) x points sums in registers. x, y and f point at the tile's first elements;
+// points are x_step and y_step elements apart.
 template <class T, bool accumulates, int rows, int points>
 inline void multiply_tile(Index C, Index K, Index R, const T* f, const T* x, Index x_step, T* y,
                           Index y_step) {
@@ -64,6 +67,7 @@ inline void multiply_tile(Index C, Index K, Index R, const T* f, const T* x, Ind
     for (int p = 0; p < points; ++p) store(y + p * y_step + k * R * width, sum[k][p]);
 }
 
+// All k for some points, in tiles of 4 or 3 rows: a tile of one row would wait for its own sums.
 template <class T, bool accumulates, int points>
 inline void multiply_points(Index C, Index K, Index R, const T* f, const T* x, Index x_step, T* y,
                             Index y_step) {
@@ -86,7 +90,8 @@ inline void multiply_points(Index C, Index K, Index R, const T* f, const T* x, I
   }
 }
 
-// Any size: points along r, or along l for the last mode; tiles of nearly equal width.
+// Any sizes. Points are along r, or along l for the last mode (R = 1), in tiles of nearly equal
+// width.
 template <class T, bool accumulates>
 void multiply_any(Index L, Index C, Index K, Index R, const T* f, const T* x, T* y) {
   constexpr int width = kLanes<T>, points = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;

@@ -1,5 +1,5 @@
-// Products of two small square factors of one size, whole in registers (contract:
-// simd/batch/table.hpp).
+// Products of two n x n factors, n = 3 ... 8, with an output block whole in registers (contract:
+// BlockTask and "Pairs" in simd/batch/table.hpp).
 #pragma once
 
 #include "simd/batch/table.hpp"
@@ -14,8 +14,8 @@ using lanes::load;
 using lanes::Pack;
 using lanes::store;
 
-// One stretch of columns of y, first ... first + width - 1: y += w A x B' with the rows of t = x B'
-// one after another in a register, and y in registers over all products.
+// Columns first ... first + width - 1 of y = sum of w A x B^T. The rows of x B^T pass one after
+// another through a register, and y stays in registers over all products.
 template <class T, int n, int width>
 inline void add_columns(const BlockTask<T>& task, Index first) {
   using V = Pack<T, width>;

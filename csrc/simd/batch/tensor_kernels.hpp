@@ -1,5 +1,7 @@
-// Products whose blocks, n^d elements, stay in registers through all of their factors; n is a power
-// of two (contract: simd/batch/table.hpp).
+// Products whose blocks of n^d elements, n a power of two, stay in registers through all of their
+// factors (contract: BlockTask and "Tensors" in simd/batch/table.hpp). Along a mode with neighbours
+// R apart, lane i gets for each j < n the term of lane i xor (j R), by a shuffle and a
+// multiply-add.
 #pragma once
 
 #include "simd/batch/table.hpp"
@@ -16,8 +18,8 @@ using lanes::repeated;
 using lanes::store;
 using lanes::UpTo;
 
-// A block in vectors. Where it is a single vector, the first mode, which is multiplied last, leaves
-// the exchange of lanes to the end of the sum, which then has n parts.
+// A block in vectors. If it is a single vector, the terms j of the first mode, which is multiplied
+// last, are summed apart, in n sums; their lanes are exchanged once, after the last product.
 template <class T, int n, int d>
 struct Block {
   static constexpr int size = power(n, d);
@@ -32,8 +34,8 @@ inline V exchange(V v, Indices<i...>) {
   return __builtin_shufflevector(v, v, (i ^ distance)...);
 }
 
-// y[v] += the terms j, j + 1, ... of a mode whose neighbours lie R < width elements apart: lane i
-// gets factor j of that lane times lane i ^ (j R) of x.
+// Adds the terms j, j + 1, ... of a mode whose neighbours lie R < width elements apart: lane i of y
+// gets its factor j times lane i xor (j R) of x.
 template <class T, int n, int R, int width, int vectors, int j = 0>
 inline void add_exchanged(const T* f, const Pack<T, width> (&x)[vectors],
                           Pack<T, width> (&y)[vectors]) {
@@ -49,7 +51,8 @@ inline void add_exchanged(const T* f, const Pack<T, width> (&x)[vectors],
   }
 }
 
-// sum[v] += one mode's multiply of x, or = if `starts`; its neighbours are `step` vectors apart.
+// sum += the multiply of x along a mode whose neighbours are `step` vectors apart, or = if
+// `starts`.
 template <class T, int n, int step, bool starts, int width, int vectors>
 inline void add_vectors(const T* f, const Pack<T, width> (&x)[vectors],
                         Pack<T, width> (&sum)[vectors]) {
@@ -64,7 +67,7 @@ inline void add_vectors(const T* f, const Pack<T, width> (&x)[vectors],
     }
 }
 
-// x = the block multiplied in the modes `mode`, mode - 1, ..., 1.
+// Multiplies x along the active ones of modes `mode`, mode - 1, ..., 1, in place.
 template <class T, int n, int d, int mode>
 inline void multiply_modes(const BlockTask<T>& task, const std::int32_t* ids,
                            typename Block<T, n, d>::V (&x)[Block<T, n, d>::vectors]) {
@@ -85,7 +88,7 @@ inline void multiply_modes(const BlockTask<T>& task, const std::int32_t* ids,
   }
 }
 
-// The sum's parts, their lanes put into place.
+// The sum of all parts, after their lanes were exchanged.
 template <class T, int n, int R, int width, int j = 1>
 inline Pack<T, width> joined_parts(const Pack<T, width> (&sum)[n]) {
   if constexpr (j == n)
@@ -136,7 +139,8 @@ void add_products(const BlockTask<T>& task) {
     for (int v = 0; v < vectors; ++v) write<T, width>(task, task.y + v * width, sum[v]);
 }
 
-// Whether a vector holds whole groups of neighbours in every mode, or none.
+// Whether the vector's width is a power of n: then every mode's neighbours are all in one vector or
+// all in different ones.
 template <class T, int n, int d>
 constexpr bool divides_modes() {
   int group = 1;
@@ -144,7 +148,8 @@ constexpr bool divides_modes() {
   return group == Block<T, n, d>::width;
 }
 
-// Null where the sums and a product do not fit in the registers, or the modes not in the vectors.
+// The kernel, or null if the sums and a product do not fit in the registers or modes straddle
+// vectors.
 template <class T, int n, int d>
 constexpr auto kernel() -> void (*)(const BlockTask<T>&) {
   constexpr int limit = BATCHKRON_VECTOR_BYTES == 64 ? 8 : 4;

@@ -1,4 +1,5 @@
-// Sums of matrix-vector products (contract: simd/batch/table.hpp).
+// Sums of matrix-vector products, for batch lists of one mode (contract: BlockTask in
+// simd/batch/table.hpp).
 #pragma once
 
 #include "simd/batch/table.hpp"
@@ -21,13 +22,13 @@ inline void write(const BlockTask<T>& task, T* y, const T* sums, Index count) {
     y[k] = task.accumulate ? y[k] + task.alpha * sums[k] : task.alpha * sums[k];
 }
 
-// Elements first, first + 1, ... of the n in every run of n lanes, n times each.
+// Elements first, first + 1, ... of x, each in n neighbouring lanes.
 template <int n, int first, class V, int... i>
 inline V spread(V x, Indices<i...>) {
   return __builtin_shufflevector(x, x, (first + i / n)...);
 }
 
-// Adds the lanes of all columns.
+// A vector holds width / n columns of n results each; adds these columns.
 template <class T, int n, int width>
 inline Pack<T, n> folded(Pack<T, width> sum) {
   if constexpr (width == n) {
@@ -40,7 +41,7 @@ inline Pack<T, n> folded(Pack<T, width> sum) {
   }
 }
 
-// sum[j] += the columns from vector v on, each vector holding several of a matrix n x n.
+// Adds the products with an n x n matrix from its vector v on; a vector holds several columns.
 template <class T, int n, int width, int vectors, int v = 0>
 inline void add_vectors(const T* f, Pack<T, width> x, Pack<T, width> (&sum)[vectors]) {
   if constexpr (v < vectors) {
@@ -50,8 +51,8 @@ inline void add_vectors(const T* f, Pack<T, width> x, Pack<T, width> (&sum)[vect
   }
 }
 
-// Matrices n x n whose columns do not fill a vector: several columns at once. Products take turns
-// between sets of sums, so that a multiply-add need not wait for the one before.
+// For n x n matrices whose columns do not fill a vector: several columns are one vector. Products
+// alternate between sets of sums, so that a multiply-add need not wait for the one before.
 template <class T, int n>
 inline void add_several_columns(const BlockTask<T>& task) {
   constexpr int width = n * n < kLanes<T> ? n * n : kLanes<T>;
@@ -83,7 +84,7 @@ inline void add_several_columns(const BlockTask<T>& task) {
   write(task, task.y, values, n);
 }
 
-// sum[j] += columns j, j + sets, ... of product i, from row `first` on.
+// Adds product i to rows from `first` on: columns j, j + sets, ... go to sum[j].
 template <class T, int n, int width, int sets, int vectors>
 inline void add_product(const BlockTask<T>& task, Index i, Index first, Index stride,
                         Pack<T, width> (&sum)[sets][vectors]) {
@@ -106,8 +107,8 @@ inline void add_product(const BlockTask<T>& task, Index i, Index first, Index st
     if (c + j < C) add(c + j, sum[j]);
 }
 
-// Rows first ... first + vectors * width - 1 of y. Columns, and products of n columns, take turns
-// between sets of sums. n is C and K if both are n, or 0.
+// Computes rows first ... first + vectors * width - 1 of y. Columns, and for known n also products,
+// alternate between sets of sums. n is C and K if both are n, else 0.
 template <class T, int n, int width, int vectors>
 inline void add_rows(const BlockTask<T>& task, Index first) {
   constexpr int turns = n ? 2 : 1, sets = n ? n : vectors >= 4 ? 1 : 4 / vectors;
@@ -137,7 +138,7 @@ inline void add_rows(const BlockTask<T>& task, Index first) {
   write(task, task.y + first, values, left < vectors * width ? left : vectors * width);
 }
 
-// By columns; n is C and K if both are n, or 0.
+// All rows of y, column by column of the matrices; n is C and K if both are n, else 0.
 template <class T, int n, int width = kLanes<T>>
 void add_columns(const BlockTask<T>& task) {
   if constexpr (width > 1)

@@ -1,4 +1,5 @@
-// The first few lanes of a vector, loaded and stored with masks: memory behind them is not touched.
+// Loads and stores of the first few lanes of a vector, with masks where the processor has them:
+// memory behind them is not touched.
 #pragma once
 
 #if defined(__AVX2__)
@@ -12,7 +13,8 @@ namespace BATCHKRON_ISA {
 namespace lanes {
 
 #if defined(__AVX2__) && !defined(__AVX512VL__)
-// Eight set words followed by eight clear ones: from word 8 - count on, `count` are set.
+// Eight words of ones, then eight of zeros: eight words from number 8 - count on are a mask for the
+// first `count`.
 alignas(64) constexpr std::int32_t kSetThenClear[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
 inline __m256i first_words(int count) {
@@ -20,7 +22,7 @@ inline __m256i first_words(int count) {
 }
 #endif
 
-// p[0] ... p[count - 1], then zeros; 1 <= count <= width.
+// Returns (p[0], ..., p[count - 1], 0, ...); 1 <= count <= width.
 template <class T, int width>
 inline Pack<T, width> load_first(const T* p, int count) {
   using V = Pack<T, width>;
@@ -56,7 +58,7 @@ inline Pack<T, width> load_first(const T* p, int count) {
   }
 }
 
-// Stores the first `count` lanes.
+// Stores the first `count` lanes; 1 <= count <= width.
 template <class T, int width>
 inline void store_first(T* p, Pack<T, width> v, int count) {
   if constexpr (width == 1) {

@@ -1,5 +1,6 @@
-// a * b + c of vectors as one instruction where the processor has it. The compiler's own choice of
-// which product of a sum it fuses depends on the code around, and with it a result's last bit.
+// a * b + c of vectors, as one fused instruction where the processor has it. Left to itself the
+// compiler chooses which products of a sum it fuses, and the choice, and so the last bit of a
+// result, depends on the code around.
 #pragma once
 
 #if defined(__FMA__)
@@ -33,7 +34,7 @@ BATCHKRON_FUSED(double, 64, __m512d, _mm512_fmadd_pd)
 #endif
 #undef BATCHKRON_FUSED
 
-// Two floats: a vector that only complex numbers have.
+// Two floats: the vector of a single complex number, for which there is no instruction.
 typedef float float_vector8 __attribute__((vector_size(8)));
 BATCHKRON_INLINE float_vector8 fused_vector(float_vector8 a, float_vector8 b, float_vector8 c) {
   return float_vector8{fused_scalar(a[0], b[0], c[0]), fused_scalar(a[1], b[1], c[1])};

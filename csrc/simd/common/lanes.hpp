@@ -1,5 +1,6 @@
-// Vectors whose lanes belong to different products: loading them from rows that lie apart, by
-// transposes in registers, and adding their lanes up.
+// Vectors whose lanes belong to different products: loading a lane each from rows that lie apart,
+// by contiguous loads and transposes in registers, and summing over the lanes. The vectors' element
+// order in memory is [element][lane].
 #pragma once
 
 #include "simd/common/vectors.hpp"
@@ -11,8 +12,8 @@ namespace lanes {
 template <class T>
 constexpr int kLanes = widest<T>;
 
-// Unlike those of simd/common/vectors.hpp, these hold whole numbers: a complex one is a vector of
-// width 1.
+// Unlike those of simd/common/vectors.hpp, these vectors have elements of type T. There are none of
+// complex numbers except of width 1, which is the number itself.
 template <class T, int width>
 struct Vector {
   typedef T type __attribute__((vector_size(width * sizeof(T)), aligned(alignof(T)), may_alias));
@@ -26,12 +27,13 @@ using Pack = typename Vector<T, width>::type;
 template <class T>
 using Wide = Pack<T, kLanes<T>>;
 
-// A 128-bit part of a vector: shuffles inside parts are the cheap ones.
+// Elements of a 128-bit part of a vector: shuffles within parts are cheaper than across them.
 template <class T>
 constexpr int kPart = 16 / int(sizeof(T));
 template <class T>
 constexpr int kParts = kLanes<T> / kPart<T>;
 
+// The indices 0 ... count - 1.
 template <int count>
 using UpTo = typename CountTo<count>::type;
 
@@ -44,21 +46,22 @@ inline void store(T* p, V v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
-// Inside every part: the lower halves of a and b in turns, or the upper halves.
+// Within each 128-bit part: the elements of a's and b's lower halves alternating, or of the upper
+// halves.
 template <class T, int upper, class V, int... i>
 inline V zip(V a, V b, Indices<i...>) {
   constexpr int part = kPart<T>, other = sizeof...(i);
   return __builtin_shufflevector(
       a, b, (i / part * part + part / 2 * upper + i % part / 2 + (i % 2 ? other : 0))...);
 }
-// Inside every part: the lower halves of a and b one after another, or the upper halves.
+// Within each part: a's lower half and then b's, or the upper halves.
 template <class T, int upper, class V, int... i>
 inline V halves(V a, V b, Indices<i...>) {
   constexpr int part = kPart<T>, half = part / 2, other = sizeof...(i);
   return __builtin_shufflevector(
       a, b, (i / part * part + half * upper + i % half + (i % part / half ? other : 0))...);
 }
-// The even parts of a and then those of b, or the odd ones.
+// Of whole parts: the even ones of a and then of b, or the odd ones.
 template <class T, int odd, class V, int... i>
 inline V every_other_part(V a, V b, Indices<i...>) {
   constexpr int part = kPart<T>;
@@ -69,7 +72,7 @@ inline Pack<T, 2 * width> joined(Pack<T, width> a, Pack<T, width> b, Indices<i..
   return __builtin_shufflevector(a, b, i...);
 }
 
-// Transposes the square matrices in the parts of kPart vectors.
+// Part p of kPart vectors is a square matrix; transposes all of these.
 template <class T, class V, class All>
 inline void transpose_parts(V* v, All all) {
   const V a = zip<T, 0>(v[0], v[1], all), b = zip<T, 1>(v[0], v[1], all);
@@ -84,7 +87,8 @@ inline void transpose_parts(V* v, All all) {
   }
 }
 
-// `width` elements in all: `piece` consecutive ones from each of rows[0], rows[kPart], ...
+// A vector of `width` elements: `piece` consecutive ones, from `offset` on, from each of rows[0],
+// rows[kPart], rows[2 kPart], ...
 template <class T, int width, int piece>
 inline Pack<T, width> gather(const T* const* rows, Index offset) {
   if constexpr (width == piece) {
@@ -124,8 +128,9 @@ inline void interleave_piece(const T* const* rows, Index offset, T* target) {
   }
 }
 
-// The same for any number of elements; rows are not read beyond it. Two parts of a row at a time:
-// wider loads cross more cache lines than they spare shuffles.
+// target[element, lane] = rows[lane][element] for all `size` elements; rows are not read beyond
+// `size`. Two parts of a row are loaded at a time: wider loads would spare shuffles, but cost more
+// by straddling cache lines.
 template <class T>
 inline void interleave(const T* const* rows, Index size, T* target) {
   constexpr int part = kPart<T>, parts = kParts<T> < 2 ? 1 : 2;
@@ -142,7 +147,7 @@ inline void interleave(const T* const* rows, Index size, T* target) {
     for (int lane = 0; lane < kLanes<T>; ++lane) target[i * kLanes<T> + lane] = rows[lane][i];
 }
 
-// The sum over all lanes of kPart elements, one in each lane of the result.
+// For kPart elements [element][lane] the sums over all lanes, each in a lane of the result.
 template <class T>
 inline Pack<T, kPart<T>> lane_sums(const T* sums) {
   constexpr int part = kPart<T>;

@@ -1,16 +1,18 @@
-// The layout of packed factors, which plans write and kernels read.
+// The layout of packed factors, which plans write and kernels read: f[c, k] is at c *
+// packed_stride(K) + k, and the padding is zero.
 #pragma once
 
 #include "simd/common/scalar.hpp"
 
 namespace batchkron {
 
-// The widest vector of any instruction set, in bytes: packed factors are padded for it, so that a
-// packed factor does not depend on the instruction set.
+// Bytes of the widest vector of any instruction set. Packed factors are padded for it, so that they
+// are the same for all instruction sets.
 constexpr Index kPaddingBytes = 64;
 
-// Leading dimension of a packed factor with `outputs` output indices. Never a multiple of 512 bytes
-// beyond 256: a column of the factor would lie in few sets of the L1 cache.
+// Leading dimension, in elements, of a packed factor with `outputs` output indices: a power of two
+// up to a vector, else a multiple of vectors. It is never a multiple of 512 bytes, with which the
+// elements of one k would fall into few sets of the L1 cache.
 template <class T>
 constexpr Index packed_stride(Index outputs) {
   constexpr Index lanes = kPaddingBytes / Index(sizeof(T));

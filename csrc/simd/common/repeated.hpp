@@ -1,5 +1,6 @@
-// A few elements of memory, repeated over a vector. A compiler makes a load and shuffles of what is
-// one load on x86, hence the intrinsics (with masks: GCC 12 warns of those without).
+// A few elements of memory, repeated over a vector. On x86 that is one load, of which compilers
+// make a load and shuffles, hence the intrinsics. Some have masks of ones, as GCC 12 warns of those
+// without masks.
 #pragma once
 
 #if defined(__AVX2__)
@@ -15,7 +16,7 @@ namespace lanes {
 #if defined(__AVX2__)
 typedef long long EightBytes __attribute__((may_alias, aligned(4)));
 
-// `total` bytes from `bytes` at p.
+// A vector of `total` bytes that repeats the `bytes` bytes at p.
 template <int bytes, int total>
 inline auto repeat_bytes(const void* p) {
   if constexpr (bytes == 8) {
@@ -40,7 +41,7 @@ inline auto repeat_bytes(const void* p) {
 }
 #endif
 
-// (p[0], ..., p[count - 1], p[0], ...); `count` and `width` are powers of two, count <= width.
+// Returns (p[0], ..., p[count - 1], p[0], ...); count and width are powers of two, count <= width.
 template <class T, int count, int width>
 inline Pack<T, width> repeated(const T* p) {
   using V = Pack<T, width>;

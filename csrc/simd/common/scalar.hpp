@@ -1,4 +1,5 @@
-// Numbers on the CPU: sizes, complex arithmetic. cuda/common/scalar.cuh has them for devices.
+// Numbers on the CPU: the type of sizes, complex arithmetic. cuda/common/scalar.cuh has the same
+// for devices.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,9 @@ namespace batchkron {
 
 using Index = std::int64_t;
 
-// A complex number with plain arithmetic: four multiplies, no recovery of infinities, so that
-// loops stay branch-free. Its layout is NumPy's complex64 and complex128.
+// A complex number whose product is four multiplies. Unlike std::complex it does not repair
+// products with infinities, so that loops have no branches. Its layout is that of NumPy's complex64
+// and complex128.
 template <class Real>
 struct Complex {
   Real real = 0;
@@ -18,8 +20,8 @@ struct Complex {
   Complex(Real re, Real im = 0) : real(re), imag(im) {}
 };
 
-// a * b + c, fused where the instruction set can. Written out, because a compiler that vectorises
-// a loop may contract its body and its remainder differently.
+// a * b + c, fused where the instruction set can. It is explicit because a compiler that vectorises
+// a loop may fuse in its body and not in its remainder.
 inline double fused_scalar(double a, double b, double c) {
 #ifdef __FMA__
   return __builtin_fma(a, b, c);

@@ -1,5 +1,5 @@
-// Vectors of `lanes` elements in GCC's and Clang's vector extension, for real and complex elements
-// alike.
+// Vectors of `lanes` elements, real or complex, in GCC's and Clang's vector extension. A complex
+// element is two neighbouring reals of the vector.
 #pragma once
 
 #include "simd/common/compiler.hpp"
@@ -40,10 +40,11 @@ using Pack = typename Vector<T, lanes>::type;
 template <class T>
 constexpr int widest = BATCHKRON_VECTOR_BYTES / int(sizeof(T));
 
-// AVX-512 has 32 vector registers, the others 16.
+// Whether there are 32 vector registers (AVX-512) and not 16.
 constexpr bool kManyRegisters = BATCHKRON_VECTOR_BYTES == 64;
 
-// Vector types lose their alignment as template arguments, hence `lanes` in place of the type.
+// Unaligned. The argument is `lanes` and not the vector's type, because a type loses its alignment
+// as a template argument.
 template <int lanes, class T>
 BATCHKRON_INLINE Pack<T, lanes> load(const T* p) {
   return *reinterpret_cast<const Pack<T, lanes>*>(p);
@@ -54,7 +55,8 @@ BATCHKRON_INLINE void store(T* p, Pack<T, lanes> v) {
   *reinterpret_cast<Pack<T, lanes>*>(p) = v;
 }
 
-// GCC repeats a load in every instruction that uses it, which the load ports then wait for.
+// The same vector, kept in a register: GCC would repeat the load in every instruction that uses it,
+// more loads than the processor can do.
 template <class V>
 BATCHKRON_INLINE V in_register(V v) {
 #if defined(__x86_64__)
@@ -63,6 +65,7 @@ BATCHKRON_INLINE V in_register(V v) {
   return v;
 }
 
+// A list of integers, and the list 0 ... n - 1, as std::integer_sequence.
 template <int... values>
 struct Indices {};
 template <int n, int... values>
@@ -84,6 +87,7 @@ BATCHKRON_INLINE V arrange(V a, V b) {
   return arrange<Pattern>(a, b, Count{});
 }
 
+// Patterns for complex numbers: real and imaginary parts swapped, and only one of them, twice.
 struct SwapParts {
   static constexpr int at(int i) { return i ^ 1; }
 };
@@ -107,14 +111,13 @@ BATCHKRON_INLINE V times_i(V z) {
   return V(Bits(arrange<SwapParts>(z, z)) ^ sign);
 }
 
-// The number in all lanes. Subtracting zero changes nothing, and costs nothing.
+// `value` in all lanes of V. Subtracting zero changes no number and costs no instruction.
 template <class V, class Real>
 BATCHKRON_INLINE V splat(Real value) {
   return value - V{};
 }
 
-// acc + x * f with a scalar f.
-// For complex numbers the order is (x.real, x.imag) f.real, then i (x.real, x.imag) f.imag.
+// acc + x * f with a scalar f. For complex numbers x f.real is added first, then (i x) f.imag.
 template <class T, class V>
 BATCHKRON_INLINE V fused(V acc, V x, T f) {
   if constexpr (Element<T>::reals == 2) {
@@ -125,6 +128,7 @@ BATCHKRON_INLINE V fused(V acc, V x, T f) {
   }
 }
 
+// The even lanes of a and the odd ones of b.
 template <int n>
 struct Alternating {
   static constexpr int at(int i) { return i % 2 ? n + i : i; }
@@ -140,7 +144,8 @@ BATCHKRON_INLINE Pack<T, lanes> repeated(const T* x) {
     return splat<V>(*x);
 }
 
-// One element of x, as `fused_row` takes it: a scalar, or z and i z in all lanes.
+// One element of x, as fused_row takes it: a scalar, or for a complex z the vectors of z and of i
+// z.
 template <class T, int lanes>
 struct RowEntry {
   T value;
@@ -157,7 +162,7 @@ struct RowEntry<Complex<Real>, lanes> {
   }
 };
 
-// The same sum as `fused` where the factor is the vector and x the scalar.
+// acc + x * f with a vector f and a scalar x, in the same order of sums as `fused`.
 template <class T, int lanes>
 BATCHKRON_INLINE Pack<T, lanes> fused_row(Pack<T, lanes> acc, Pack<T, lanes> f,
                                           const RowEntry<T, lanes>& x) {
@@ -169,7 +174,7 @@ BATCHKRON_INLINE Pack<T, lanes> fused_row(Pack<T, lanes> acc, Pack<T, lanes> f,
   }
 }
 
-// What a kernel writes: the sum itself, or (general) alpha * sum, added to y if `accumulate`.
+// Writes a kernel's sum to y: as it is; or, if `general`, alpha * sum, added to y if `accumulate`.
 template <class T, bool general, int lanes>
 BATCHKRON_INLINE void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate) {
   if constexpr (general) {
@@ -180,7 +185,7 @@ BATCHKRON_INLINE void finish(T* y, Pack<T, lanes> sum, T alpha, bool accumulate)
   store<lanes>(y, sum);
 }
 
-// The first `count` < lanes elements of a sum, by vectors of halving width.
+// The same for the first `count` < lanes elements of a sum in memory, by vectors of halving width.
 template <class T, bool general, int lanes>
 BATCHKRON_INLINE void finish_part(T* y, const T* sum, Index count, T alpha, bool accumulate) {
   constexpr int half = lanes / 2;

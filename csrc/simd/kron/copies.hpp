@@ -20,7 +20,8 @@ void copy_rows(T* to, const T* from, Index count, Index width, Index stride) {
   }
 }
 
-// Writes one aligned vector without reading its cache line first.
+// A non-temporal store of one vector to an aligned address: the processor does not read the cache
+// line before.
 inline void stream_vector(void* to, const void* from) {
 #if BATCHKRON_VECTOR_BYTES == 64
   _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));

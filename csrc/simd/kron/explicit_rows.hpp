@@ -1,5 +1,5 @@
-// Rows of an explicit Kronecker product (contract: simd/kron/table.hpp, scale to
-// multiply_periodic).
+// Rows of an explicit Kronecker product (contracts: simd/kron/table.hpp, `scale`, `scale_past` and
+// `multiply_periodic`).
 #pragma once
 
 #include "simd/common/vectors.hpp"
@@ -8,7 +8,7 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
-// a b without a sum: no zero is added, which would turn -0 into 0.
+// a b. Not computed by adding to zero, which would turn -0 into 0.
 template <class T, class V>
 BATCHKRON_INLINE V product(V a, V b) {
   if constexpr (Element<T>::reals == 2) {
@@ -19,7 +19,7 @@ BATCHKRON_INLINE V product(V a, V b) {
   }
 }
 
-// to[l] = s * row[l] for the last l of a row, by vectors of halving width.
+// to[l] = s * row[l] for the last `count` elements of a row, by vectors of halving width.
 template <class T, int lanes>
 inline void scale_rest(T* to, const T* s, const T* row, Index count) {
   if constexpr (lanes > 0) {
@@ -42,14 +42,15 @@ void scale(T* to, const T* scales, Index count, const T* row, Index width) {
     const Pack<T, lanes> s = repeated<T, lanes>(scales + j);
     for (Index l = 0; l + lanes <= width; l += lanes)
       store<lanes>(to + l, product<T>(s, load<lanes>(row + l)));
-    if (width % lanes) {  // written twice in part
+    if (width % lanes) {  // the last vector overlaps the one before; both write the same
       const Index l = width - lanes;
       store<lanes>(to + l, product<T>(s, load<lanes>(row + l)));
     }
   }
 }
 
-// The last vector of each run of `width` reaches into the next one, by `head` elements.
+// Each run of `width` elements has its own scale. As runs begin `head` elements before an aligned
+// vector, the last vector of each one has `head` elements of the next, with the scale of that.
 template <class T>
 void scale_past(T* to, const T* scales, Index count, const T* turned, Index width, Index head) {
   constexpr int lanes = widest<T>;

@@ -1,4 +1,4 @@
-// The kernels of one element type for one instruction set, as plans find them.
+// The table of Kronecker products' kernels for one element type and one instruction set.
 #pragma once
 
 #include "simd/kron/copies.hpp"
@@ -11,6 +11,8 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
+// The multiply of contiguous tensors; `fixed` is the size of a square factor at compile time, 0 for
+// any.
 template <class T, int fixed, bool accumulates>
 void multiply(const ModeTask<T>& t) {
   const Index count = t.l_end - t.l_begin, width = t.r_end - t.r_begin;

@@ -1,5 +1,6 @@
-// Tiles whose lanes are consecutive rows (contract: simd/kron/table.hpp, to_lanes and from_lanes):
-// in this layout every mode, also the last, runs in full vectors whatever its size.
+// Transposes into and out of tiles with a different row of x in each vector lane (contract:
+// simd/kron/table.hpp, to_lanes and from_lanes). In this layout every mode, also the last, is
+// multiplied in full vectors whatever its size.
 #pragma once
 
 #include "simd/kron/mode_multiply.hpp"
@@ -7,7 +8,7 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
-// One stage of a transpose by exchanging blocks of `block` reals between two vectors of n.
+// One stage of a transpose: two vectors of n reals exchange every other block of `block` reals.
 template <int n, int block>
 struct LowBlocks {
   static constexpr int at(int i) { return i / block % 2 == 0 ? i : n + i - block; }
@@ -33,7 +34,8 @@ BATCHKRON_INLINE void transpose(Pack<T, widest<T>>* rows) {
   }
 }
 
-// Calls body(s) for blocks of `lanes` values of s that cover [0, size), the last two overlapping.
+// Calls body(s) for blocks s ... s + lanes - 1 that cover [0, size); the last one may overlap the
+// one before.
 template <class T, class Body>
 BATCHKRON_INLINE void each_block(Index size, Body body) {
   constexpr int lanes = widest<T>;

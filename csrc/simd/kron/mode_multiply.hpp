@@ -7,8 +7,9 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
-// Rows of accumulators that a register tile has at most, and vectors in each: as many as the
-// registers hold. Four vectors were slower than two for sizes 5 and 6 with AVX-512 (Zen 5).
+// Size of a register tile: rows of accumulators (k), and vectors (along r) in each, at most as many
+// as the registers hold. With AVX-512 four vectors were slower than two for sizes 5 and 6 (measured
+// on a Zen 5).
 constexpr int rows_in_tile(int fixed) {
   if (fixed == 0) return 6;
   return kManyRegisters || fixed <= 6 ? fixed : 4;
@@ -22,11 +23,11 @@ constexpr int tile_rows = rows_in_tile(fixed);
 template <int fixed>
 constexpr int tile_vectors = vectors_in_tile(fixed);
 
-// Register tiles are inlined into the loops that call them: as functions they would reload the
-// task, which cost a third of the speed of small factors.
+// A register tile: y[k, v] = sum_c f[c, k] x[c, v] for `rows` k and `vectors` vectors v. y, x, f
+// point at the tile's first element; its vectors lie x_v and y_v elements apart.
 //
-// rows x vectors accumulators: y, x, f point at the tile's first element, vectors lie x_v and y_v
-// elements apart.
+// Tiles are inlined into the loops that call them: as functions they would load the task again,
+// which cost a third of the speed for factors up to 4 x 4 (docs/developer/kernels.md).
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
 BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, Index x_v,
                            Index y_v) {
@@ -47,7 +48,7 @@ BATCHKRON_INLINE void tile(const PassTask<T>& t, T* y, const T* x, const T* f, I
       finish<T, general, lanes>(y + k * t.y_k + v * y_v, sum[k][v], t.alpha, t.accumulate);
 }
 
-// The last K - k < tile_rows rows.
+// The same for the last `count` <= rows rows.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
 BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T* f, Index count,
                                 Index x_v, Index y_v) {
@@ -58,7 +59,7 @@ BATCHKRON_INLINE void last_rows(const PassTask<T>& t, T* y, const T* x, const T*
   }
 }
 
-// All k for `vectors` vectors.
+// All k for `vectors` vectors of x.
 template <class T, int fixed, bool general, int lanes, int vectors>
 BATCHKRON_INLINE void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v, Index y_v) {
   constexpr int limit = tile_rows<fixed>;
@@ -73,7 +74,7 @@ BATCHKRON_INLINE void all_rows(const PassTask<T>& t, T* y, const T* x, Index x_v
     tile<T, fixed, general, lanes, vectors, fixed % limit>(t, y + k * t.y_k, x, t.f + k, x_v, y_v);
 }
 
-// The last `count` < 2 * lanes elements of a row, by vectors of halving width.
+// All k for the last `count` < 2 * lanes elements of a row, by vectors of halving width.
 template <class T, int fixed, bool general, int lanes>
 void narrow_rest(const PassTask<T>& t, T* y, const T* x, Index count) {
   if (count >= lanes) {
@@ -85,7 +86,7 @@ void narrow_rest(const PassTask<T>& t, T* y, const T* x, Index count) {
   if constexpr (lanes > 1) narrow_rest<T, fixed, general, lanes / 2>(t, y, x, count);
 }
 
-// What is left of a row of r, fewer than lanes * tile_vectors elements.
+// All k for the elements of a row from r on, fewer than lanes * tile_vectors.
 template <class T, int fixed, bool general>
 BATCHKRON_INLINE void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
   constexpr int lanes = widest<T>;
@@ -100,7 +101,7 @@ BATCHKRON_INLINE void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
   }
   if (r == t.width) return;
   if constexpr (!general)
-    if (t.width >= lanes) {  // written twice in part rather than in narrow pieces
+    if (t.width >= lanes) {  // a vector that overlaps the one before is faster than narrow ones
       r = t.width - lanes;
       return all_rows<T, fixed, general, lanes, 1>(t, y + r, x + r, lanes, lanes);
     }
@@ -108,10 +109,10 @@ BATCHKRON_INLINE void row_end(const PassTask<T>& t, T* y, const T* x, Index r) {
 }
 
 template <class T, int fixed, bool general>
-void panel_of(const PassTask<T> t) {  // by value: no store can change it
+void panel_of(const PassTask<T> t) {  // by value: the compiler knows that stores do not change it
   constexpr int lanes = widest<T>, vectors = tile_vectors<fixed>;
   Index l = 0;
-  if (t.width == lanes)  // one vector for each l: the tile's vectors belong to different l
+  if (t.width == lanes)  // a row is one vector: the vectors of a tile belong to different l
     for (; l + vectors <= t.count; l += vectors)
       all_rows<T, fixed, general, lanes, vectors>(t, t.y + l * t.y_l, t.x + l * t.x_l, t.x_l,
                                                   t.y_l);
@@ -125,6 +126,7 @@ void panel_of(const PassTask<T> t) {  // by value: no store can change it
   }
 }
 
+// Whether `finish` has more to do than to store the sum.
 template <class T>
 inline bool is_general(const PassTask<T>& t) {
   return t.accumulate || t.alpha != T(1);

@@ -1,5 +1,5 @@
-// The single-mode multiply of the last mode, width = 1: a small matrix product with vectors along k
-// (contract: simd/kron/table.hpp).
+// The single-mode multiply for width = 1, the last mode: a small matrix product with vectors along
+// k, over the padded rows of the packed factor (contract: simd/kron/table.hpp).
 #pragma once
 
 #include "simd/kron/mode_multiply.hpp"
@@ -7,7 +7,8 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
-// rows x vectors accumulators; the last vector of k may be wider than what is left of K.
+// y[l, k] for `rows` l from `l` on and `vectors` vectors of k from `k` on. The last vector may
+// reach beyond K, where the factor's padding is read and nothing is written.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
 BATCHKRON_INLINE void row_tile(const PassTask<T>& t, Index l, Index k) {
   using V = Pack<T, lanes>;
@@ -39,12 +40,12 @@ BATCHKRON_INLINE void row_tile(const PassTask<T>& t, Index l, Index k) {
     }
 }
 
-// All l for one stretch of `vectors` vectors of k, `rows` of them at a time.
+// All l for `vectors` vectors of k, `rows` of l at a time.
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
 BATCHKRON_INLINE void all_l(const PassTask<T>& t, Index k) {
   Index l = 0;
   for (; l + rows <= t.count; l += rows) row_tile<T, fixed, general, lanes, vectors, rows>(t, l, k);
-  if (!general && l < t.count && t.count >= rows)  // written twice in part
+  if (!general && l < t.count && t.count >= rows)  // some l are computed twice
     return row_tile<T, fixed, general, lanes, vectors, rows>(t, t.count - rows, k);
   for (; l < t.count; ++l) row_tile<T, fixed, general, lanes, vectors, 1>(t, l, k);
 }

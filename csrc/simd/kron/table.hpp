@@ -1,4 +1,4 @@
-// The seam between plans of Kronecker products and their kernels: single-mode multiplies, and
+// The interface between plans of Kronecker products and their kernels: single-mode multiplies, and
 // copies to and from tiles.
 #pragma once
 
@@ -50,15 +50,17 @@ struct PassTask {
   const T* earlier[2] = {nullptr, nullptr};
 };
 
+// The largest square factor with kernels of its own; beyond, those for any size are within a few
+// percent (docs/developer/kernels.md).
 constexpr int kMaxFixed = 8;
-constexpr int kMaxModes = 3;  // in one pass
+constexpr int kMaxModes = 3;  // modes that a kernel multiplies at once, at most
 
 template <class T>
 struct ModeKernels {
   using Multiply = void (*)(const ModeTask<T>&);
   using Pass = void (*)(const PassTask<T>&);
 
-  // [n] for square n x n factors with the size known at compile time, [0] for any size.
+  // [n]: for n x n factors, with the size known at compile time; [0]: for any size.
   Multiply store[kMaxFixed + 1];
   Multiply accumulate[kMaxFixed + 1];
   // Vectors run along r.
@@ -66,18 +68,18 @@ struct ModeKernels {
   // Vectors run along k, for width = x_c = y_k = 1, x_l = C and y_l = K.
   Pass rows[kMaxFixed + 1];
 
-  // Several neighbouring modes with n x n factors at once, whose tensors stay in registers; C and
-  // K are their n^modes together. Null where there is none.
+  // Several neighbouring modes with n x n factors at once, whose tensors stay in registers; C and K
+  // are n^modes. Null if there is no such kernel.
   //
-  // The last modes, [n][modes]: x_l = y_l = C, and all else 1 as for `rows`.
+  // [n][modes]: the last modes; x_l = y_l = C, and width = x_c = y_k = 1 as for `rows`.
   Pass last_modes[kMaxFixed + 1][kMaxModes + 1];
-  // Any two modes; width is a multiple of the lanes.
+  // [n]: any two neighbouring modes; width is a multiple of the lanes.
   Pass mode_pair[kMaxFixed + 1];
 
   // Elements in a vector.
   Index lanes;
-  // tile[s * lanes + i] = x[i * size + s] for s in [0, size), i in [0, count), count <= lanes.
-  // The other lanes of the tile, which is aligned to a vector, are set to anything finite or not.
+  // tile[s * lanes + i] = x[i * size + s] for s in [0, size), i in [0, count), count <= lanes. The
+  // tile is aligned to a vector. Its other lanes get unspecified numbers, maybe not finite ones.
   void (*to_lanes)(T* tile, const T* x, Index count, Index size);
   // y[i * size + s] = alpha * tile[s * lanes + i], or += with `accumulate`.
   void (*from_lanes)(T* y, const T* tile, Index count, Index size, T alpha, bool accumulate);
@@ -85,13 +87,14 @@ struct ModeKernels {
   void (*copy_rows)(T* to, const T* from, Index count, Index width, Index stride);
   // to[j * width + l] = scales[j] * row[l] for j in [0, count), l in [0, width).
   void (*scale)(T* to, const T* scales, Index count, const T* row, Index width);
-  // The same past the caches, see `stream`. `width` is a multiple of the lanes, to + head is aligned
-  // to a vector, and turned[l] = row[(l + head) % width].
+  // The same past the caches, see `stream`. width is a multiple of the lanes, to + head is aligned
+  // to a vector, and turned is the row rotated by head: turned[l] = row[(l + head) % width].
   void (*scale_past)(T* to, const T* scales, Index count, const T* turned, Index width, Index head);
   // to[i] = x[i] * pattern[i % (period * lanes)] for i in [0, count).
   void (*multiply_periodic)(T* to, const T* x, Index count, const T* pattern, Index period);
-  // Copies past the caches where the processor can. The caller orders these stores before others,
-  // once for many copies: an atomic_thread_fence waits until all of them have drained.
+  // to[i] = from[i], past the caches (non-temporal stores) where the processor can. These stores
+  // are not ordered with others: the caller ends many copies with one atomic_thread_fence, which
+  // waits for all.
   void (*stream)(T* to, const T* from, Index elements);
 
   static int size_class(Index C, Index K) {
@@ -100,7 +103,7 @@ struct ModeKernels {
   Multiply pick(bool accumulates, Index C, Index K) const {
     return accumulates ? accumulate[size_class(C, K)] : store[size_class(C, K)];
   }
-  // `size` is that of one of the modes where they are several.
+  // Picks the kernel for a task of `modes` modes; with several, `size` is that of each one.
   void multiply(const PassTask<T>& task, int modes, Index size) const {
     if (modes > 1) return (task.width == 1 ? last_modes[size][modes] : mode_pair[size])(task);
     (task.width == 1 && task.x_c == 1 && task.y_k == 1 ? rows : panel)[size_class(task.C, task.K)](

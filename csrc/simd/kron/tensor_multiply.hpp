@@ -1,5 +1,5 @@
-// Several modes in one pass: small tensors stay in registers while their modes are multiplied, one
-// after another (contract: simd/kron/table.hpp, last_modes and mode_pair).
+// Several modes in one pass: small tensors stay in registers while they are multiplied along one
+// mode after another (contract: simd/kron/table.hpp, last_modes and mode_pair).
 #pragma once
 
 #include "simd/common/repeated.hpp"
@@ -8,6 +8,7 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
+// A number as a type, so that a function argument is known at compile time.
 template <int n>
 struct Number {
   static constexpr int value = n;
@@ -23,8 +24,10 @@ BATCHKRON_INLINE void each(Body body) {
   each(typename CountTo<n>::type{}, body);
 }
 
-// A vector as rows of P lanes. Within a row an entry is copied to all of its lanes in two steps,
-// first pieces of 16 bytes, then within them, which the processor does on more of its ports.
+// Shuffles of a vector that is rows of P lanes. Entry c of each row is copied to all lanes of the
+// row in two steps: its piece of 16 bytes to all pieces, then the entry within the pieces. The
+// processor has more units for shuffles within 16 bytes than for others (Zen 5: four a cycle, and
+// two).
 template <class T, int P>
 struct RowPattern {
   static constexpr int piece = smaller(P, 16 / int(sizeof(T)));
@@ -36,7 +39,7 @@ struct RowPattern {
   struct Within {
     static constexpr int at(int i) { return i / piece * piece + c % piece; }
   };
-  // P lanes from `first`, repeated; and the lanes from `first` on, P times each.
+  // The P lanes from `first` on, repeated; and the lanes from `first` on, each P times.
   template <int first>
   struct Repeated {
     static constexpr int at(int i) { return first + i % P; }
@@ -47,7 +50,8 @@ struct RowPattern {
   };
 };
 
-// y[.., k] = sum_c f[c, k] x[.., c] where a vector holds several rows of P.
+// y[.., k] = sum_c f[c, k] x[.., c] along the last mode, where a vector holds several rows of P
+// entries.
 template <class T, int P>
 class LastMode {
   static constexpr int lanes = widest<T>;
@@ -63,7 +67,7 @@ class LastMode {
     });
   }
 
-  // In place, in `size` vectors.
+  // Multiplies `size` vectors in place.
   template <int size>
   BATCHKRON_INLINE void multiply(V* x) const {
     V sum[size];
@@ -82,10 +86,11 @@ class LastMode {
   }
 
  private:
-  V rows_[P];  // of the factor, each as often as it fits
+  V rows_[P];  // rows of the factor, each repeated over a vector
 };
 
-// y[.., k, r] = sum_c f[c, k] x[.., c, r] with r < P, where a vector holds several rows of P.
+// y[.., k, r] = sum_c f[c, k] x[.., c, r] along the second-last mode, r < P, where a vector holds
+// several rows of P entries.
 template <class T, int P>
 class SecondMode {
   static constexpr int lanes = widest<T>;
@@ -93,7 +98,7 @@ class SecondMode {
   using Pattern = RowPattern<T, P>;
 
  public:
-  static constexpr int size = P * P / lanes;  // vectors of one (P, P)
+  static constexpr int size = P * P / lanes;  // vectors of a (P, P) block
 
   BATCHKRON_INLINE explicit SecondMode(const T* f) {
     each<P * size>([&](auto i) __attribute__((always_inline)) {
@@ -104,7 +109,7 @@ class SecondMode {
     });
   }
 
-  // `planes` blocks (P, P) from memory at x into vectors y.
+  // Multiplies `planes` (P, P) blocks, from memory at x into vectors y.
   template <int planes>
   BATCHKRON_INLINE void multiply(V* y, const T* x) const {
     BATCHKRON_UNROLL
@@ -122,10 +127,10 @@ class SecondMode {
   }
 
  private:
-  V entries_[P][size];  // of the factor, P times each
+  V entries_[P][size];  // elements of the factor, each P times
 };
 
-// y[.., k, r] = sum_c f[c, k] x[.., c, r] in place, where r counts `inside` whole vectors.
+// y[.., k, r] = sum_c f[c, k] x[.., c, r] in place, where r runs over `inside` whole vectors.
 template <class T, int P, int size, int inside>
 BATCHKRON_INLINE void multiply_vectors(Pack<T, widest<T>>* x, const T* f) {
   using V = Pack<T, widest<T>>;
@@ -149,7 +154,8 @@ BATCHKRON_INLINE void multiply_vectors(Pack<T, widest<T>>* x, const T* f) {
 template <class T, int P, int modes>
 struct LastModes {
   static constexpr int lanes = widest<T>, elements = power(P, modes), plane = P * P / lanes;
-  // P sums at a time hide the latency of the multiply-adds, hence several tensors at once.
+  // Tensors that are multiplied together, so that at least P independent sums hide the latency of
+  // the multiply-adds.
   static constexpr int tensors = elements < P * lanes ? P * lanes / elements : 1;
   LastMode<T, P> last;
   SecondMode<T, P> second;
@@ -213,7 +219,8 @@ void mode_pair(const PassTask<T>& t) {
     mode_pair_of<T, P, false>(t);
 }
 
-// Which sizes and counts of modes there are kernels for: those that fit in the registers.
+// The kernel for a size and number of modes, or null if there is none: rows must be shorter than a
+// vector and blocks at least one (last modes), tensors must fit in the registers (pairs).
 template <class T, int P, int modes>
 constexpr typename ModeKernels<T>::Pass last_modes_kernel() {
   if constexpr (Element<T>::reals == 1 && P < widest<T> && P * P >= widest<T>)

@@ -1,5 +1,9 @@
-// Sums over the edges of one node for modes with close neighbours (contract:
-// simd/segmented/table.hpp).
+// Sums over the edges of one node by n x n matrices along a mode whose n R entries fit in a vector,
+// on blocks in their own order (contract: FlatTask in simd/segmented/table.hpp).
+//
+// A sum has n parts. Part t is, element by element, a pattern of the matrix times x; what it adds
+// to element (c, r) belongs to ((c + t) mod n, r). The parts are rotated to their places once,
+// after the last edge.
 #pragma once
 
 #include "simd/common/repeated.hpp"
@@ -18,7 +22,8 @@ using lanes::store;
 using lanes::UpTo;
 using lanes::Wide;
 
-// Lanes of a vector: whole groups of n R, of which the matrices have a pattern.
+// A group is n R lanes, for one l. lanes: lanes of a vector that whole groups fill; pattern:
+// elements of the factor that are stored for each part.
 template <class T, int n, int R>
 struct Groups {
   static constexpr int group = n * R;
@@ -26,7 +31,7 @@ struct Groups {
   static constexpr int pattern = kLanes<T> % group ? kLanes<T> : group;
 };
 
-// Lane (c, r) of every group goes to ((c + turns) mod n, r).
+// Moves lane (c, r) of every group to ((c + turns) mod n, r).
 template <int n, int R, int turns, class V, int... i>
 inline V rotated(V v, Indices<i...>) {
   return __builtin_shufflevector(
@@ -50,7 +55,7 @@ inline void add_edge(const T* f, const T* x, Wide<T> (&sum)[n][vectors]) {
   }
 }
 
-// The sum of all rotations' parts, each put into place.
+// The sum of all parts, each rotated to its place.
 template <class T, int n, int R, int vectors, int turns = 1>
 inline Wide<T> joined_parts(const Wide<T> (&sum)[n][vectors], int v) {
   if constexpr (turns == n)
@@ -60,7 +65,8 @@ inline Wide<T> joined_parts(const Wide<T> (&sum)[n][vectors], int v) {
            rotated<n, R, turns>(sum[turns][v], UpTo<kLanes<T>>{});
 }
 
-// Small blocks lie anywhere in x, where no processor expects them.
+// Prefetches the block of edge e: small blocks lie at random places of x, which the processor's own
+// prefetcher cannot foresee.
 template <class T, int elements>
 inline void prefetch(const FlatTask<T>& task, Index e) {
   const char* x = reinterpret_cast<const char*>(task.x + task.edges[e].child * task.block);
@@ -68,8 +74,9 @@ inline void prefetch(const FlatTask<T>& task, Index e) {
   for (int byte = 0; byte < elements * int(sizeof(T)); byte += 64) __builtin_prefetch(x + byte);
 }
 
-// Vectors from element p on, in registers over all edges. Where these are few, edges take turns
-// between two sets of sums.
+// Computes `vectors` vectors of the sums from element p on, in registers over all edges. If these
+// are few, edges alternate between two sets of sums, so that a multiply-add need not wait for the
+// one before.
 template <class T, int n, int R, int vectors>
 inline void add_tile(const FlatTask<T>& task, Index p) {
   constexpr int sets = n * vectors < 8 ? 2 : 1;
@@ -110,7 +117,7 @@ inline void add_tile_of(const FlatTask<T>& task, Index p, Index count) {
   add_tile<T, n, R, vectors>(task, p);
 }
 
-// Tiles of nearly equal width.
+// The whole block, in tiles of nearly equal width.
 template <class T, int n, int R>
 void add_edges(const FlatTask<T>& task) {
   constexpr int limit = (BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12) / n;
@@ -124,7 +131,7 @@ void add_edges(const FlatTask<T>& task) {
   }
 }
 
-// The kernel of a mode; its vectors are at least half full.
+// The kernel of a mode, if n R entries fit in a vector, which is then at least half full.
 template <class T, int n, int R>
 constexpr FlatKernel<T> kernel() {
   if constexpr (n * R <= kLanes<T>)

@@ -1,4 +1,5 @@
-// Sums of single-mode multiplies over the edges of one node (contract: simd/segmented/table.hpp).
+// Sums of single-mode multiplies over the edges of one node (contract: SegmentTask in
+// simd/segmented/table.hpp).
 #pragma once
 
 #include "simd/segmented/flat_kernels.hpp"
@@ -28,8 +29,8 @@ inline Complex<Real> fused(Complex<Real> sum, Complex<Real> x, Complex<Real> fac
   return multiply_add(sum, x, factor);
 }
 
-// Adds one edge to the rows k ... of the sums at points p, p + width, ..., the last vector at
-// p + last; n is C and K if both are n, or 0.
+// Adds one edge to rows k, k + 1, ... of the sums: `vectors` vectors at points p, p + width, ...,
+// of which the last one is at p + last. n is C and K if both are n, else 0.
 template <class T, int n, int width, int rows, int vectors>
 inline void add_edge(const SegmentTask<T>& task, Index e, Index k, Index p, Index last,
                      Pack<T, width> (&sum)[rows][vectors]) {
@@ -49,8 +50,8 @@ inline void add_edge(const SegmentTask<T>& task, Index e, Index k, Index p, Inde
   }
 }
 
-// rows x vectors sums in registers over all edges. Where these are few, edges take turns between
-// several such sets, so that a multiply-add need not wait for the one before.
+// Computes rows x vectors sums in registers over all edges. If these are few, edges alternate
+// between several sets of sums (chains), so that a multiply-add need not wait for the one before.
 template <class T, int n, int width, int rows, int vectors>
 inline void add_tile(const SegmentTask<T>& task, Index k, Index p, Index last) {
   constexpr int chains = vectors >= 3 ? 1 : 4 / vectors;
@@ -92,8 +93,8 @@ inline void add_rows(const SegmentTask<T>& task, Index p, Index last) {
   }
 }
 
-// The widest vectors that the points fill, in tiles of nearly equal width. The last vector ends
-// with the points, and computes some of them again.
+// All points, in the widest vectors that they fill and in tiles of nearly equal width. The last
+// vector ends with the last point and may overlap the one before.
 template <class T, int n, int width>
 inline void add_points(const SegmentTask<T>& task) {
   if constexpr (width > 1)

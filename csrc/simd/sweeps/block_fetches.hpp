@@ -1,4 +1,5 @@
-// Blocks that are brought into the second-level cache while others are worked on.
+// Prefetches of blocks to the L2 cache, a few cache lines at a time, while kernels work on other
+// blocks.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +14,19 @@ class BlockFetches {
  public:
   explicit BlockFetches(Index bytes) : bytes_(bytes) {}
 
-  // Forgets what has not been fetched.
+  // Forgets blocks that have not been prefetched.
   void clear() {
     at_ = end_ = nullptr;
     next_ = count_ = 0;
   }
-  // More than there is room for are left out.
+  // Adds a block to prefetch; if the list is full it is left out.
   void add(const void* block) {
     if (count_ < blocks_.size()) blocks_[count_++] = static_cast<const char*>(block);
   }
-  // Asks for the next lines, so few that memory answers while a tile of a block is worked on.
-  // Inline in kernels of every instruction set: no object file may bring its own to the others.
+  // Prefetches the next kLines lines: so few that memory delivers them while a tile of a block is
+  // computed (24 and other numbers measured in docs/background/sparse-sweeps.md, "Fetching ahead").
+  // It must be inlined: of an ordinary inline function the linker would keep one copy, compiled for
+  // one instruction set, for the kernels of all.
   BATCHKRON_INLINE void some() {
     if (at_ == end_) {
       if (next_ == count_) return;

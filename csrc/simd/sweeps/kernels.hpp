@@ -1,5 +1,5 @@
-// Sums of single-mode multiplies over the edges of nodes, and the choice between their kernels
-// (contract: simd/sweeps/table.hpp).
+// The choice between the kernels of sweeps for one instruction set (contract:
+// simd/sweeps/table.hpp).
 #pragma once
 
 #include "simd/sweeps/panels.hpp"
@@ -11,7 +11,7 @@ namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace sweeps {
 
-// Of one mode.
+// The kernel in which rows of R elements share vectors, or null if there is none for these sizes.
 template <class T, int n>
 constexpr void (*find_shared(Index R))(const SweepTask<T>&) {
   constexpr int width = kWidth<T>;
@@ -41,9 +41,12 @@ constexpr auto find_single(Index L, Index n, Index R) -> void (*)(const SweepTas
   return panels<T, 0>;
 }
 
-// Blocks of so many rows are large beside the factors of their matrices.
+// From so many rows (L) on, a block is large beside the factors of a matrix that are stored for all
+// lanes of a row; they are then stored, and otherwise computed from the matrix's diagonals. Chosen
+// by hand.
 constexpr Index kMinManyRows = 9;
 
+// The kernel of the last `asked` modes, or null if there is none.
 template <class T, int n, int modes = kMaxSweepModes>
 constexpr SweepKernel<T> find_tail(Index L, int asked) {
   using Many = Row<T, n, modes, true>;

@@ -1,4 +1,5 @@
-// What the kernels of sweeps share: a node with its edges, and arithmetic on vectors.
+// What the kernels of sweeps share: nodes with their edges, tiles of blocks, and arithmetic on
+// vectors.
 #pragma once
 
 #include "simd/common/first_lanes.hpp"
@@ -32,7 +33,7 @@ inline Complex<Real> fused(Complex<Real> sum, Complex<Real> x, Complex<Real> fac
   return multiply_add(sum, x, factor);
 }
 
-// The factor in all lanes, loaded once if it multiplies several vectors.
+// *factor in all lanes; kept in a register if it multiplies several vectors.
 template <class T, int width, bool several>
 inline Pack<T, width> in_all_lanes(const T* factor) {
   if constexpr (width == 1)
@@ -42,7 +43,7 @@ inline Pack<T, width> in_all_lanes(const T* factor) {
   else
     return splat<Pack<T, width>>(*factor);
 }
-// What several rows multiply is loaded once.
+// v kept in a register, because it multiplies several rows (see in_register).
 template <class V>
 inline V kept(V v) {
   if constexpr (sizeof(V) >= 16)
@@ -73,7 +74,8 @@ inline void finish_first(T* y, Pack<T, width> sum, int count, bool adds) {
   store_first<T, width>(y, sum, count);
 }
 
-// Whole vectors, v at place(v). All are read before any is written: neighbours may share lanes.
+// y = sums, or += if `adds`, in whole vectors, number v at place(v). All of y is read before any is
+// written, as neighbouring vectors may overlap.
 template <class T, int vectors, class Place>
 BATCHKRON_INLINE void finish_whole(T* y, const Pack<T, kWidth<T>> (&sums)[vectors], bool adds,
                                    Place place) {
@@ -86,7 +88,7 @@ BATCHKRON_INLINE void finish_whole(T* y, const Pack<T, kWidth<T>> (&sums)[vector
   for (int v = 0; v < vectors; ++v) store(y + place(v), results[v]);
 }
 
-// A node and its block of y.
+// A node, the cell of the grid whose block of y is computed.
 template <class T>
 struct Node {
   const SweepTask<T>& task;
@@ -110,7 +112,7 @@ struct Node {
   }
 };
 
-// Calls `add` with each node that has edges.
+// Calls add(node) for each node that has edges; blocks of the others become zero unless task.adds.
 template <class T, class Add>
 inline void for_nodes(const SweepTask<T>& task, Add add) {
   T* y = task.y;
@@ -123,7 +125,7 @@ inline void for_nodes(const SweepTask<T>& task, Add add) {
   }
 }
 
-// Calls `add` with the child of x and the matrix of each edge of a node, all along one mode.
+// Calls add(child's block of x, matrix) for each edge of a node; all edges are along one mode.
 template <class T, class Add>
 BATCHKRON_INLINE void for_edges(const Node<T>& node, Add add) {
   const Index matrix = node.task.n * node.task.n;
@@ -135,9 +137,11 @@ BATCHKRON_INLINE void for_edges(const Node<T>& node, Add add) {
   }
 }
 
-// Vectors of the R elements behind a mode. The last one of a tile begins `back` lanes earlier,
-// where it shares them with the vector before, which is of the same tile: masks would be slower.
-// Where R is less than a vector they have `count` lanes.
+// A tile: some neighbouring vectors of the R elements behind a mode. The row's last vector begins
+// `back` lanes earlier, so that it is whole, and overlaps the one before, which is in the same
+// tile: masked loads that straddle cache lines took several times as long
+// (docs/background/sparse-sweeps.md). If R is less than a vector (is_whole is false) the only
+// vector has `count` lanes.
 template <class T, int vectors_, bool is_whole>
 struct Tile {
   static constexpr int vectors = vectors_, width = kWidth<T>;
@@ -168,8 +172,8 @@ inline void add_tile(Index count, Index offset, int back, Add& add) {
   add(Tile<T, vectors, true>{offset, back, kWidth<T>});
 }
 
-// Calls `add` with tiles of nearly equal width, up to `limit` vectors, the last one the widest, for
-// each of the L times that `rows` rows of R elements are there.
+// Calls add(tile) for tiles that cover a row of R elements, for each l < L; a block has `rows` rows
+// for each l. Tiles have up to `limit` vectors and nearly equal widths, the last one the largest.
 template <class T, int limit, class Add>
 inline void for_tiles(const Node<T>& node, Index rows, Add add) {
   constexpr Index width = kWidth<T>;
@@ -191,7 +195,7 @@ inline void for_tiles(const Node<T>& node, Index rows, Add add) {
   }
 }
 
-// A^T, row by row.
+// The plain layout of a matrix: A^T, row by row.
 template <class T>
 void lay_out_plain(const T* a, Index n, int, T* target) {
   for (Index c = 0; c < n; ++c)

@@ -1,4 +1,4 @@
-// Sweeps along one mode with vectors of the elements behind it.
+// Sweeps along one mode with vectors along the R elements behind it.
 #pragma once
 
 #include "simd/sweeps/node.hpp"
@@ -7,7 +7,8 @@ namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace sweeps {
 
-// Rows k ... k + rows - 1; n is the mode's size if it is known.
+// Computes results k ... k + rows - 1 of a tile; n is the mode's size at compile time, or 0 for
+// any.
 template <class T, int n, int rows, class Tile>
 inline void add_panel(const Node<T>& node, const Tile& tile, Index k) {
   using V = typename Tile::V;

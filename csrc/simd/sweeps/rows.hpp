@@ -1,4 +1,4 @@
-// Sweeps with vectors along k, for R = 1.
+// Sweeps along the last mode (R = 1) with vectors along the results k.
 #pragma once
 
 #include "simd/sweeps/node.hpp"
@@ -7,6 +7,7 @@ namespace batchkron {
 namespace BATCHKRON_ISA {
 namespace sweeps {
 
+// Results [l, k] for `rows` l and `vectors` vectors of k, the last of which has `rest` lanes.
 template <class T, int rows, int vectors>
 inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
   constexpr int width = kWidth<T>;

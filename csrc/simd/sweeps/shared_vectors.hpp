@@ -1,5 +1,5 @@
-// Sweeps along a mode with few elements behind: a row of R elements fills a part of `part` lanes;
-// the parts of a vector belong to as many l.
+// Sweeps along a mode with few elements behind it: a vector has `parts` parts of `part` >= R lanes,
+// each with the R elements of another l.
 #pragma once
 
 #include "simd/sweeps/node.hpp"
@@ -38,7 +38,7 @@ inline void finish_parts(T* y, Pack<T, part * parts> sum, Index stride, int coun
   }
 }
 
-// All rows of parts * vectors consecutive l.
+// All results for parts * vectors consecutive l.
 template <class T, int n, int part, int parts, int vectors>
 inline void add_shared(const Node<T>& node, Index l) {
   using V = Pack<T, part * parts>;

@@ -1,6 +1,8 @@
-// Sweeps along the last modes of a block, which are a row of memory: vectors go along the row, over
-// all of these modes. Of a mode's n sums the t-th has in a lane of index c along the mode what
-// belongs to index (c + t) mod n, and is put into place once all edges are added.
+// Sweeps along the last modes of a block, whose n^modes elements are contiguous (a row). Vectors go
+// along the row, so that the lanes of a vector have different indices c of a mode. Along a mode
+// there are n sums: in a lane with index c, sum t gets A[(c + t) mod n, c] x, which belongs to
+// index (c + t) mod n. The sums are moved to their places and added once, after all edges of the
+// mode.
 #pragma once
 
 #include "simd/sweeps/node.hpp"
@@ -11,39 +13,43 @@ namespace sweeps {
 
 constexpr int power(int n, int exponent) { return exponent == 0 ? 1 : n * power(n, exponent - 1); }
 
-// A row of n^modes elements. The factors of its vectors are in memory, or they are made of
-// diagonals on the way, which take less of it (see lay_out_row).
+// A row of n^modes elements in vectors. has_factors: the factors of every vector are stored; else
+// only the n wrapped diagonals of the matrix, from which they are made by shuffles (see
+// lay_out_row).
 template <class T_, int n_, int modes_, bool has_factors_>
 struct Row {
   using T = T_;
   static constexpr bool has_factors = has_factors_;
   static constexpr int n = n_, modes = modes_, size = power(n, modes), width = kWidth<T>;
   static constexpr int vectors = (size + width - 1) / width;
+  // Vectors of sums that the registers hold, and the rows that are computed together with so many.
   static constexpr int max_sums = BATCHKRON_VECTOR_BYTES == 64 ? 24 : 12;
   static constexpr int at_once = max_sums / (n * vectors) < 4 ? max_sums / (n * vectors) : 4;
   static constexpr bool fits = width > 1 && n <= width && size <= 32 && at_once > 0;
-  // Elements of a matrix: of its t-th part, and of all.
+  // Elements of a matrix in memory: for each t, and for all.
   static constexpr int part = (has_factors ? vectors : 1) * width, matrix = n * part;
   using V = Pack<T, width>;
   using Sums = V[vectors];
-  using All = UpTo<width>;  // lanes
+  using All = UpTo<width>;  // all lanes
 
+  // The product of the sizes of the modes behind this one.
   static constexpr int behind(int mode) { return power(n, modes - 1 - mode); }
-  // The index along a mode of element i.
+  // The index of element i along a mode.
   static constexpr int index(int mode, int i) { return i / behind(mode) % n; }
-  // The element in a lane: the last vector ends where the row does and shares lanes with the one
-  // before, for masks would be slower.
+  // The first element of vector v. The last vector ends with the row and overlaps the one before,
+  // as masked loads that straddle cache lines took several times as long.
   static constexpr int begin(int v) {
     return vectors > 1 && v + 1 == vectors ? size - width : v * width;
   }
+  // The vector and lane of element i.
   static constexpr int vector_of(int i) { return i / width; }
   static constexpr int lane_of(int i) { return i - begin(vector_of(i)); }
-  // The element whose t-th sum belongs to element i.
+  // The element whose sum t belongs to element i.
   static constexpr int source(int mode, int t, int i) {
     const int own = index(mode, i);
     return i < size ? i + ((own - t + n) % n - own) * behind(mode) : 0;
   }
-  // The first vector later than `after` with sums that belong to vector v, or -1.
+  // The first vector behind vector `after` that has sums t which belong to vector v, or -1.
   static constexpr int source_vector(int mode, int t, int v, int after) {
     for (int from = after + 1; from < vectors; ++from)
       for (int i = begin(v); i < begin(v) + width && i < size; ++i)
@@ -66,7 +72,8 @@ struct Row {
   }
 };
 
-// The factors of vector v, of those for t: the t-th diagonal's element of each lane's index.
+// The factors of vector v for one t: each lane has diagonal t's element of its index. `factors` are
+// those stored for t.
 template <class R, int mode, int v, int... lane>
 BATCHKRON_INLINE auto factor_of(const typename R::T* factors, Indices<lane...>) {
   if constexpr (R::has_factors) {
@@ -77,8 +84,9 @@ BATCHKRON_INLINE auto factor_of(const typename R::T* factors, Indices<lane...>) 
   }
 }
 
-// The t-th sums that belong to the lanes of vector v, where they are in the vectors `first` and
-// `second`; elsewhere the lanes of the former, or their own ones of what was found already.
+// Collects the sums t that belong to vector v from vectors a, number `first`, and b, number
+// `second`. If is_found, a is what was collected already, of which all lanes that are not in b are
+// kept.
 template <class R, int mode, int t, int v, int first, int second, bool is_found, int... lane>
 BATCHKRON_INLINE auto joined_sums(typename R::V a, typename R::V b, Indices<lane...>) {
   constexpr auto place = [](int i, int own) {
@@ -89,6 +97,7 @@ BATCHKRON_INLINE auto joined_sums(typename R::V a, typename R::V b, Indices<lane
   return __builtin_shufflevector(a, b, place(R::begin(v) + lane, lane)...);
 }
 
+// `found`, with the sums from all vectors behind `last` added to the collection.
 template <class R, int mode, int t, int v, int last>
 BATCHKRON_INLINE auto with_more(const typename R::Sums& sums, typename R::V found) {
   constexpr int next = R::source_vector(mode, t, v, last);
@@ -99,6 +108,7 @@ BATCHKRON_INLINE auto with_more(const typename R::Sums& sums, typename R::V foun
         sums, joined_sums<R, mode, t, v, last, next, true>(found, sums[next], typename R::All{}));
 }
 
+// The sums t that belong to vector v, each in its lane.
 template <class R, int mode, int t, int v>
 BATCHKRON_INLINE auto in_place(const typename R::Sums& sums) {
   constexpr int first = R::source_vector(mode, t, v, -1);
@@ -123,7 +133,7 @@ BATCHKRON_INLINE void add_all_in_place(const typename R::Sums (&turned)[R::n],
   }
 }
 
-// Adds an edge's products with vector v of the rows, then with those behind.
+// Adds an edge's products with vector v of the rows and with all vectors behind it.
 template <class R, int mode, int rows, int v = 0>
 BATCHKRON_INLINE void add_row_vectors(const typename R::T* x, const typename R::T* factors,
                                       typename R::Sums (&sums)[rows][R::n]) {
@@ -143,7 +153,8 @@ BATCHKRON_INLINE void add_row_vectors(const typename R::T* x, const typename R::
   }
 }
 
-// sums[i][0] are those of row i in place; the others are scratch.
+// Adds the edges along one mode. sums[i][0] are the results of row i; sums[i][t], t > 0, are
+// scratch.
 template <class R, int mode, int rows>
 BATCHKRON_INLINE void add_tail_mode(const Node<typename R::T>& node,
                                     const SweepEdges<typename R::T>& edges, Index offset,
@@ -163,7 +174,7 @@ BATCHKRON_INLINE void add_tail_mode(const Node<typename R::T>& node,
   for (int i = 0; i < rows; ++i) add_all_in_place<R, mode>(sums[i], sums[i][0]);
 }
 
-// The edges along each mode, which come in the order of modes.
+// Adds the edges along all modes from `mode` on; the task's lists are sorted by mode.
 template <class R, int rows, int mode = 0>
 BATCHKRON_INLINE void add_tail_modes(const Node<typename R::T>& node, Index offset,
                                      typename R::Sums (&sums)[rows][R::n], Index next = 0) {
@@ -174,6 +185,7 @@ BATCHKRON_INLINE void add_tail_modes(const Node<typename R::T>& node, Index offs
   }
 }
 
+// Computes `rows` rows of a node's block from `offset` on.
 template <class R, int rows>
 inline void add_tail(const Node<typename R::T>& node, Index offset) {
   typename R::Sums sums[rows][R::n];
@@ -199,7 +211,8 @@ void tails(const SweepTask<typename R::T>& task) {
   });
 }
 
-// The t-th wrapped diagonal has A[(c + t) mod n, c] at c.
+// Writes a matrix as its n wrapped diagonals: diagonal t has A[(c + t) mod n, c] at index c. With
+// has_factors it is written for every lane of a row; else once, padded to a vector.
 template <class R>
 void lay_out_row(const typename R::T* a, Index n, int mode, typename R::T* target) {
   for (Index t = 0; t < n; ++t)

@@ -1,4 +1,5 @@
-// Sums of long vectors for one instruction set.
+// Linear combinations of long vectors for one instruction set (contract:
+// simd/vector_sums/table.hpp).
 #include <cstdint>
 
 #include "simd/common/first_lanes.hpp"
@@ -15,13 +16,13 @@ using lanes::store;
 using lanes::store_first;
 using lanes::Wide;
 
-// std::min, without the library.
+// std::min, which is not used here, as functions of the library are not (csrc/README.md).
 constexpr const Index& smaller(const Index& a, const Index& b) {
   if (b < a) return b;
   return a;
 }
 
-// Elements i ... i + count - 1; up to a vector of them.
+// Elements i ... i + count - 1, at most a vector of them.
 template <class T>
 void add_few(const VectorSum<T>& task, Index i, Index count) {
   using V = Wide<T>;
@@ -37,7 +38,8 @@ void add_vectors(const VectorSum<T>& task) {
   using V = Wide<T>;
   constexpr Index width = kLanes<T>, vectors = 4;
   Index i = task.begin;
-  // arrays that lie alike, as large ones do, have no vector across lines of a cache then
+  // First come the elements before an aligned vector of y. The vectors of all arrays are aligned
+  // then, as large arrays mostly have the same offset from a cache line.
   const Index beyond = Index(reinterpret_cast<std::uintptr_t>(task.y + i) / sizeof(T)) % width;
   if (beyond > 0 && task.end - i > width) {
     add_few(task, i, width - beyond);

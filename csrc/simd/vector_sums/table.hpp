@@ -1,12 +1,15 @@
-// The seam between sums of long vectors and their kernels, compiled once per instruction set.
+// The interface between linear combinations of long vectors and their kernels, which are compiled
+// once for each instruction set.
 #pragma once
 
 #include "simd/common/scalar.hpp"
 
 namespace batchkron {
 
-// y[i] = sum over k of factors[k] * vectors[k][i] for i in [begin, end), k ascending: a product,
-// then fused multiply-adds. y may be one of the vectors; else it does not alias them. count >= 1.
+// y[i] = sum over k < count of factors[k] * vectors[k][i] for i in [begin, end): k ascends, the
+// first term is a product, the others are fused multiply-adds. count >= 1. y may be one of the
+// vectors, and overlaps the others nowhere. Arrays are aligned to an element; nothing outside of
+// the range is touched.
 template <class T>
 struct VectorSum {
   T* y;
