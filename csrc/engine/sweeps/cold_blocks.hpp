@@ -11,7 +11,7 @@ namespace batchkron {
 
 // A block counts as cached if fewer than kCache bytes were loaded since its last use, in the order
 // of the nodes. There are no cold blocks where blocks are so small that the processor's own
-// prefetcher does, or vectors so small that they stay in the caches.
+// prefetcher suffices, or vectors so small that they stay in the caches.
 class ColdBlocks {
  public:
   struct Block {
@@ -52,8 +52,8 @@ class ColdBlocks {
   }
 
   bool empty() const { return blocks_.empty(); }
-  // The cold blocks of nodes begin ... end - 1 are *begin_of(begin) ... *begin_of(end) - 1, which
-  // is end_of(end).
+  // The cold blocks of nodes begin ... end - 1 go from begin_of(begin) up to, but not including,
+  // end_of(end).
   const Block* begin_of(Index begin) const { return blocks_.data() + starts_[begin]; }
   const Block* end_of(Index end) const { return blocks_.data() + starts_[end]; }
 

@@ -53,7 +53,7 @@ class SweepPlan {
     return checked_product({shape_.vectors[vector].count, block_});
   }
   double multiply_adds() const { return multiply_adds_; }
-  // Edges held in memory, which are fewer than the edges of all nodes, as nodes share lists.
+  // Edges held in memory: fewer than all nodes' edges where nodes share lists.
   Index num_listed() const {
     Index count = 0;
     for (const SweepStep& step : shape_.steps)
