@@ -67,7 +67,8 @@ inline void multiply_tile(Index C, Index K, Index R, const T* f, const T* x, Ind
     for (int p = 0; p < points; ++p) store(y + p * y_step + k * R * width, sum[k][p]);
 }
 
-// All k for some points, in tiles of 4 or 3 rows: a tile of one row would wait for its own sums.
+// All k for some points, in tiles of up to 4 rows of nearly equal size: a tile of one row waits for
+// its own sums.
 template <class T, bool accumulates, int points>
 inline void multiply_points(Index C, Index K, Index R, const T* f, const T* x, Index x_step, T* y,
                             Index y_step) {

@@ -41,7 +41,7 @@ struct LaneTask {
 
 // Products of one output block, which stays in registers over all of them:
 //
-//   y = alpha * sum over i of weights[i] * (A_1 x ... x A_d) x[inputs[i]]   or  +=  if `accumulate`
+//   y = alpha * sum over i of weights[i] * (A_1 (x) ... (x) A_d) x[inputs[i]],  or +=  (`accumulate`)
 //
 // for i in [0, count). The matrix of a mode is number ids[i, mode] of its pool, in a layout that
 // depends on the kernel (below). Modes that are not `active` are identities and are skipped.
