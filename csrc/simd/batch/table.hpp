@@ -45,7 +45,7 @@ struct LaneTask {
 //
 // for i in [0, count). The matrix of a mode is number ids[i, mode] of its pool, in a layout that
 // depends on the kernel (below). Modes that are not `active` are identities and are skipped.
-// Without `accumulate` y is not read; y does not alias x. The order of the sums depends on the
+// += is for `accumulate`; else y is not read. y does not alias x. The order of the sums depends on the
 // sizes and `count` alone.
 template <class T>
 struct BlockTask {
