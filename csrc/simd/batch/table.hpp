@@ -41,12 +41,12 @@ struct LaneTask {
 
 // Products of one output block, which stays in registers over all of them:
 //
-//   y = alpha * sum over i of weights[i] * (A_1 (x) ... (x) A_d) x[inputs[i]],  or +=  (`accumulate`)
+//   y = alpha * sum over i of weights[i] * (A_1 (x) ... (x) A_d) x[inputs[i]],  or  +=
 //
 // for i in [0, count). The matrix of a mode is number ids[i, mode] of its pool, in a layout that
-// depends on the kernel (below). Modes that are not `active` are identities and are skipped.
-// += is for `accumulate`; else y is not read. y does not alias x. The order of the sums depends on the
-// sizes and `count` alone.
+// depends on the kernel (below). Modes that are not `active` are identities and are skipped. It is
+// += with `accumulate`; otherwise y is not read. y does not alias x. The order of the sums depends
+// on the sizes and `count` alone.
 template <class T>
 struct BlockTask {
   T* y;
