@@ -1,4 +1,4 @@
-"""The HDF5 files of batchkron: written whole or not at all, read with distrust."""
+"""batchkron's HDF5 files: written whole or not at all, checked in full before they are used."""
 
 from batchkron.storage.checkpoint_paths import checkpoint_obstacle, previous_path
 from batchkron.storage.document import Document

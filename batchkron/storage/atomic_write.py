@@ -24,8 +24,8 @@ _EXPLANATIONS = {
     errno.ENOTDIR: "a part of the path is not a folder",
     errno.ENAMETOOLONG: "the file name is too long",
 }
-_PIECE = 1 << 24
-_LONG_NAME = 200  # bytes; file systems take 255
+_PIECE = 1 << 24  # bytes that one call of write is given: 16 MiB, below the 2 GiB that Linux takes
+_LONG_NAME = 200  # bytes; file systems allow 255, and a partial file's name is longer by 26
 
 
 def write_file(
@@ -37,21 +37,24 @@ def write_file(
 ) -> None:
     """Write a file so that at every instant the old or the new content is there, complete.
 
-    The data go to a new file of a temporary name (".NAME.RANDOM.partial"; of names beyond 200
-    bytes their hash) in the same folder, readable by its owner alone; it is synced, given the mode
-    that any new file would have (or that of the file it replaces) and renamed; then the folder is
-    synced. Partial files that killed processes left behind for the same name are removed.
+    The data go to a partial file in the same folder, readable by its owner alone. Its name is
+    ".NAME.RANDOM.partial", where a NAME of more than 200 bytes is replaced by its hash. The partial
+    file gets the mode that any new file would have (or that of the file it replaces), is synced to
+    the disk and renamed; then the folder is synced. Partial files that killed processes left behind
+    for the same name are removed.
 
     Parameters
     ----------
     path : path
         The file; where it is a symbolic link, the file that it points to.
     data : bytes or memoryview of bytes
+        The whole content of the file.
     overwrite : bool
-        Replace an existing file. Without it a file that appears meanwhile is safe, too.
+        Replace an existing file. Otherwise even a file that another process creates during the
+        call is not replaced.
     publish : callable, optional
         Called as ``publish(partial, target)`` to give the synced partial file its final name;
-        by default a rename (overwrite) or an exclusive link.
+        by default a rename if `overwrite` is true, else `publish_exclusively`.
 
     Raises
     ------
@@ -88,6 +91,11 @@ def write_file(
 def publish_exclusively(partial: Path, target: Path) -> None:
     """Give a file its final name unless that name is taken.
 
+    Parameters
+    ----------
+    partial, target : Path
+        The present name and the final one, in one folder.
+
     Raises
     ------
     FileExistsError
@@ -109,7 +117,7 @@ def publish_exclusively(partial: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the file system can."""
+    """Make renames in a folder survive a power failure, where the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -123,7 +131,8 @@ def sync_folder(folder: Path) -> None:
 def remove_abandoned(target: Path) -> None:
     """Remove the partial files that killed writers of this target left behind.
 
-    A writer holds a lock on its partial file; the system drops it when the writer dies.
+    A writer holds a lock (flock) on its partial file, which the system releases when the writer
+    dies. So a partial file that can be locked here belongs to no living writer.
     """
     for partial in target.parent.glob(f".{_escaped(_short_name(target))}.*.partial"):
         with contextlib.suppress(OSError):
@@ -136,7 +145,7 @@ def remove_abandoned(target: Path) -> None:
 
 
 def _short_name(target: Path) -> str:
-    """Return the file's name, or a hash where what partial files add to it would be too much."""
+    """Return the file's name, or its hash if a partial file's name made of it would be too long."""
     encoded = os.fsencode(target.name)
     return target.name if len(encoded) <= _LONG_NAME else hashlib.sha256(encoded).hexdigest()
 
@@ -147,13 +156,16 @@ def _escaped(name: str) -> str:
 
 
 def _create_partial(target: Path) -> tuple[Path, int, int]:
-    """Create the partial file, locked and private; return it with the mode to give it last."""
+    """Create the partial file, locked and readable by its owner alone.
+
+    Returns its path, its descriptor, and the mode to set when its content is complete.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         partial = target.with_name(f".{_short_name(target)}.{secrets.token_hex(8)}.partial")
         descriptor = os.open(partial, flags, 0o666)
         try:
-            # an empty file of mode 0o666 shows what the umask leaves of it
+            # the umask cannot be read without changing it; the mode of a new file shows its effect
             mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
             os.fchmod(descriptor, 0o600)
             is_ours = _lock(descriptor)
@@ -166,17 +178,18 @@ def _create_partial(target: Path) -> tuple[Path, int, int]:
             with contextlib.suppress(FileNotFoundError):
                 partial.unlink()
             raise
-        os.close(descriptor)  # another writer took it for abandoned before it was locked
+        # Before it was locked here, another writer took it for abandoned and removed it: try again.
+        os.close(descriptor)
 
 
 def _lock(descriptor: int) -> bool:
-    """Mark a partial file as somebody's; return whether nobody else holds it."""
+    """Lock a partial file against `remove_abandoned`; return False if another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # not every file system has locks
+        return True  # the file system has no locks, so that nobody else can have locked it
     return True
 
 
@@ -191,7 +204,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
     try:
         mode = target.stat().st_mode
     except OSError:
-        return  # missing is right; anything else shows itself, explained, when it is written
+        return  # the file is missing, as it should be; writing will report any other error
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(
             errno.EISDIR, "cannot write the file, the path is a folder", str(target)
@@ -210,7 +223,7 @@ def _exists(target: Path) -> FileExistsError:
 
 @contextlib.contextmanager
 def _explained(target: Path) -> Iterator[None]:
-    """Say in every OSError what it means and what to do, keeping its class and number."""
+    """Add to an OSError what it means and what to do; its class and errno stay."""
     try:
         yield
     except OSError as error:

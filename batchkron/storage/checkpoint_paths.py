@@ -1,4 +1,4 @@
-"""Where checkpoints lie, and which files they would replace there."""
+"""Where a checkpoint and the one before it are stored, and which files they would replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batchkron.storage.guarded_reader import SIGNATURE, open_regular
 from batchkron.storage.reader import identify
 
 CHECKPOINT = "batchkron-checkpoint"
-"""The format's name."""
+"""The format's name, the attribute "format" of a checkpoint file."""
 
 _DAMAGED = "an HDF5 file, but no sound checkpoint"
 
@@ -21,6 +21,7 @@ def previous_path(path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     path : path
+        Where the last one is; symbolic links are followed.
 
     Returns
     -------
@@ -41,14 +42,14 @@ def checkpoint_obstacle(path: str | os.PathLike[str]) -> str | None:
     Returns
     -------
     str or None
-        A sentence about the file: `path` itself or "PATH.previous". None if both are missing,
-        empty or checkpoints; or if one is a checkpoint and the other begins as an HDF5 file but is
-        damaged, for then it was one as well.
+        A sentence about the file, which is `path` itself or "PATH.previous". None if each of the
+        two is missing, empty or a checkpoint. None also if one is a checkpoint and the other a
+        damaged HDF5 file, for that one is taken for a damaged checkpoint.
 
     Raises
     ------
     ChildProcessError
-        If the process that looks into the files does not start.
+        If the process that reads files of unknown origin does not start.
     """
     found = {place: _found_at(place) for place in (Path(path), previous_path(path))}
     for place, what in found.items():
@@ -64,7 +65,7 @@ def checkpoint_obstacle(path: str | os.PathLike[str]) -> str | None:
 
 
 def _found_at(place: Path) -> str | None:
-    """Name what is at a path, None where nothing would be lost."""
+    """Describe the file at a path; return None if it is missing or empty."""
     try:
         with open_regular(str(place)) as stream:
             head = stream.read(len(SIGNATURE))
@@ -78,7 +79,7 @@ def _found_at(place: Path) -> str | None:
     except ChildProcessError:
         raise
     except OSError:
-        return None  # missing is right; anything else shows itself, explained, in writing
+        return None  # the file is missing; writing the checkpoint will report any other error
     except ProblemFileError:
         return _DAMAGED if place.is_file() else "not a regular file"
     return found if found == CHECKPOINT else f"a file of format '{found}'"

@@ -1,4 +1,8 @@
-"""How much content a file may have: what it may inflate to, and what fits into the memory."""
+"""How much content a file may have: what it may decompress to, and what fits into the memory.
+
+A file's content is what its datasets take in memory when they are read. A small compressed file
+can declare a huge content, so that reading a file of unknown origin needs a limit.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +16,36 @@ from pathlib import Path
 from batchkron.storage.document import Document, value_kind, value_shape
 
 MAX_CONTENT_BYTES = 1 << 40
-"""The most that any file may hold, one of known origin included."""
+"""Limit on the content of every file, also of one of known origin: 1 TiB."""
 
-_MAX_INFLATED_BYTES = 4 << 30  # that compressed datasets may grow to
-_SMALL_CONTENT_BYTES = 256 << 20  # allowed however small the file is
-_CONTENT_PER_FILE_BYTE = 64  # sound files reach about 10, all zeros compressed 1000
-_COPIES = 2  # of the content while it is read: in the reader process and in the caller
-_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
-_TEXT_OVERHEAD = 128  # bytes of Python's per text
+_MAX_INFLATED_BYTES = 4 << 30  # limit on content that is larger than its file: 4 GiB
+_SMALL_CONTENT_BYTES = 256 << 20  # content allowed however small the file is: 256 MiB
+_CONTENT_PER_FILE_BYTE = 64  # real files decompress to about 10 times their size, zeros to 1000
+_COPIES = 2  # of the content in memory while it is read: in the reader process and in the caller
+_BLOCK_BYTES = 512  # the unit of st_blocks in stat, the same for every file system
+_TEXT_OVERHEAD = 128  # bytes that Python's str object takes beside the characters, rounded up
 _GIB = 1 << 30
 
 
 def content_limit(file_bytes: int, solid: int | None = None) -> int:
     """Return how many bytes of content a file of unknown origin may declare.
 
-    A short file must not ask for much memory: 64 times its length and 256 MiB more, at most 4 GiB.
-    What a file holds byte for byte is no such trick. So a long file may declare as much as it is
-    long, and 256 MiB more, if that fits into the memory. Holes do not count for that.
+    A small file must not make its reader take much memory: its content is limited to 64 times its
+    length plus 256 MiB, at most 4 GiB. Content that the file really stores, byte for byte, cannot
+    deceive. So a large file may declare its length plus 256 MiB, if that fits into the memory;
+    there the length without holes counts.
 
     Parameters
     ----------
     file_bytes : int
         The file's length.
     solid : int, optional
-        Its `solid_bytes`; by default there are no holes in it.
+        Its length without holes, from `solid_bytes`; by default `file_bytes`.
 
     Returns
     -------
     int
+        The limit in bytes.
     """
     inflated = _inflated_limit(file_bytes)
     stored = _stored_limit(file_bytes if solid is None else solid)
@@ -47,34 +53,36 @@ def content_limit(file_bytes: int, solid: int | None = None) -> int:
 
 
 def solid_bytes(status: os.stat_result) -> int:
-    """Return a file's length, or less where most of it is holes, which take no place on a disk.
+    """Return a file's length, or less if the file is sparse: most of it holes, stored nowhere.
 
     Parameters
     ----------
     status : os.stat_result
+        Of the file.
 
     Returns
     -------
     int
-        At most 64 times what the file takes on the disk: file systems compress as well.
+        The length in bytes, but at most 64 times what the file takes on the disk; a file system
+        may compress, so that taking less than the length does not prove holes.
     """
     return min(status.st_size, status.st_blocks * _BLOCK_BYTES * _CONTENT_PER_FILE_BYTE)
 
 
 def readable_bytes() -> int:
-    """Return how much content of one file this machine can read."""
+    """Return how many bytes of content one file may have to be read on this machine."""
     return min(memory_bytes() // _COPIES, MAX_CONTENT_BYTES)
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the machine's, or a limit below it."""
+    """Return the bytes of memory that this process may use: the machine's, or a lower limit."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_group_limits()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return min(limits if soft == resource.RLIM_INFINITY else [*limits, soft])
 
 
 def value_memory_bytes(kind: str, shape: tuple[int, ...], item_bytes: int) -> int:
-    """Return what a dataset takes in memory when it is read.
+    """Return how many bytes a dataset takes in memory when it is read.
 
     Parameters
     ----------
@@ -82,7 +90,7 @@ def value_memory_bytes(kind: str, shape: tuple[int, ...], item_bytes: int) -> in
         "float32", "float64", "int64" or "text".
     shape : tuple of int
     item_bytes : int
-        Size of one element; all texts of a dataset are as long as the longest.
+        Size of one element; HDF5 pads all texts of a dataset to the longest.
 
     Returns
     -------
@@ -90,12 +98,13 @@ def value_memory_bytes(kind: str, shape: tuple[int, ...], item_bytes: int) -> in
     """
     count = math.prod(shape)
     if kind == "text":
+        # each text is there twice, as the padded bytes and as a str
         return count * (2 * item_bytes + _TEXT_OVERHEAD)
     return count * item_bytes
 
 
 def content_bytes(document: Document) -> int:
-    """Return what a document's file will declare as its content, in bytes."""
+    """Return the content of a document's file, as its reader will count it, in bytes."""
     total = 0
     for value in document.datasets.values():
         if isinstance(value, tuple):
@@ -107,7 +116,7 @@ def content_bytes(document: Document) -> int:
 
 
 def check_loadable(content: int, file_bytes: int) -> None:
-    """Refuse to write a file that no reader of files of unknown origin would take.
+    """Refuse to write a file whose content would exceed the limit of its reader on any machine.
 
     Parameters
     ----------
@@ -119,7 +128,7 @@ def check_loadable(content: int, file_bytes: int) -> None:
     Raises
     ------
     ValueError
-        If the content is beyond all limits that do not depend on the machine.
+        If the content exceeds the limits on files of unknown origin, memory left aside.
     """
     limit = max(_inflated_limit(file_bytes), _stored_limit(file_bytes))
     if content > limit:
@@ -135,7 +144,7 @@ def unreadable_state(unknowns: int) -> str | None:
     Parameters
     ----------
     unknowns : int
-        Length of the state; files hold float64.
+        Length of the state vector, which files hold in float64.
 
     Returns
     -------
@@ -161,7 +170,11 @@ def _stored_limit(file_bytes: int) -> int:
 
 
 def _group_limits() -> Iterator[int]:
-    """Yield the limits of the control groups around this process, such as a batch job's."""
+    """Yield the memory limits (bytes) of this process's control groups, such as a batch job's.
+
+    Groups are nested, and the limit of each outer one holds as well. Linux has two versions of
+    them, with other folders and file names.
+    """
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""What a file of batchkron's family holds, as plain values in memory, and its hash."""
+"""The content of one of batchkron's files, as plain values in memory, and its hash."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ NUMERIC_KINDS: Mapping[str, np.dtype[Any]] = MappingProxyType(
 """The numeric datasets that a file may hold; the other kind is "text"."""
 
 PROVENANCE = "provenance/"
-"""Datasets below this group tell how a file came to be; they are outside its hash."""
+"""Datasets below this group say how and when a file was made; the hash leaves them out."""
 
 HASH_ATTRIBUTE = "content_hash"
-MAX_ATTRIBUTE_BYTES = 4096
-MAX_TEXTS = 1 << 16
-MAX_TEXT_BYTES = 16 << 20
-MAX_TEXT_SEPARATORS = 1 << 17
-MAX_PADDED_BYTES = 1 << 30
+"""The root attribute that holds the hash of all other content."""
+
+# Limits on texts. Reading them is slow, as each becomes a Python object, and so is parsing JSON: a
+# small compressed file could hold so many that its reader is busy for a long time.
+MAX_ATTRIBUTE_BYTES = 4096  # one attribute, as UTF-8
+MAX_TEXTS = 1 << 16  # texts of one dataset
+MAX_TEXT_BYTES = 16 << 20  # all texts of a file together, as UTF-8: 16 MiB
+MAX_TEXT_SEPARATORS = 1 << 17  # commas and opening brackets of all texts: values of their JSON
+MAX_PADDED_BYTES = 1 << 30  # one dataset of texts, each padded to the longest: 1 GiB
+
 _PATH = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\Z", re.ASCII)
 
 
@@ -43,8 +48,8 @@ class Document:
     attributes : mapping of str to (str, int or float)
         Attributes of the root group: short texts, int64 and finite float64 numbers.
     datasets : mapping of str to (ndarray or tuple of str)
-        By path ("axes/lower"): arrays of at least one dimension, float64, float32 (both
-        finite) or int64, or texts.
+        By path ("axes/lower"): arrays of at least one dimension, of finite float64, finite
+        float32 or int64; or tuples of texts.
 
     Raises
     ------
@@ -68,13 +73,14 @@ class Document:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 (hexadecimal) of the content: a canonical stream of records, in this order.
+        """SHA-256 (hexadecimal) of the content, written as a sequence of records.
 
-        All attributes but `content_hash`, then all datasets outside `provenance/`, each group
-        sorted by name in ASCII order. A record is its header, UTF-8 text ended by a line feed
-        (``attribute NAME KIND`` or ``dataset PATH KIND SHAPE``, SHAPE as in ``12x3``), and its
-        bytes: int64 and floats little-endian in C order, a text as its length in bytes (int64)
-        followed by its UTF-8 bytes.
+        The records are first all attributes but `content_hash`, then all datasets outside
+        `provenance/`, both sorted by name in ASCII order. A record is a header and the value's
+        bytes. The header is UTF-8 text ended by a line feed: ``attribute NAME KIND`` or
+        ``dataset PATH KIND SHAPE`` (SHAPE as in ``12x3``). The bytes are int64 and floats
+        little-endian in C order, and for a text its length in bytes (little-endian int64) followed
+        by its UTF-8 bytes.
         """
         digest = hashlib.sha256()
         for name in sorted(set(self.attributes) - {HASH_ATTRIBUTE}):
@@ -153,7 +159,10 @@ def check_value(path: str, value: Value) -> None:
 
 
 def _check_text_sizes(path: str, lengths: list[int]) -> None:
-    """Refuse so many texts that reading them would take long; all are padded to the longest."""
+    """Refuse a dataset with so many texts, or such long ones, that reading it would take long.
+
+    The file stores every text padded to the length of the longest.
+    """
     if len(lengths) > MAX_TEXTS:
         raise ValueError(f"dataset '{path}' has {len(lengths)} texts; expected at most {MAX_TEXTS}")
     padded = max(lengths, default=0) * len(lengths)
@@ -165,7 +174,7 @@ def _check_text_sizes(path: str, lengths: list[int]) -> None:
 
 
 def _check_texts_together(datasets: Mapping[str, Value]) -> None:
-    """Refuse so much JSON that a small compressed file would keep its reader busy for long."""
+    """Refuse texts whose total length, or number of JSON values, would take long to read."""
     size = signs = 0
     for path, value in datasets.items():
         if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""One error for a bad file, whatever it was that went wrong inside."""
+"""Context managers that turn any exception about a bad file into ProblemFileError."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def translated(path: str, place: str) -> Iterator[None]:
     Raises
     ------
     ProblemFileError
-        For every exception but MemoryError, which passes.
+        For every exception but MemoryError, which is passed on unchanged.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def translated(path: str, place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing(place: str) -> Iterator[None]:
-    """Turn the complaint of a check or a constructor about a file's values into a refusal.
+    """Turn the error of a check or a constructor about a file's values into ProblemFileError.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ def refusing(place: str) -> Iterator[None]:
     Raises
     ------
     ProblemFileError
-        For ValueError (nested refusals included), TypeError, IndexError, OverflowError and
-        RecursionError.
+        For ValueError, TypeError, IndexError, OverflowError and RecursionError. A ProblemFileError
+        is itself a ValueError: in nested contexts each puts its place before the text.
     """
     try:
         yield

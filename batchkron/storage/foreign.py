@@ -1,4 +1,4 @@
-"""Reading some objects of HDF5 files that other programs wrote, with the same distrust."""
+"""Reading some objects of HDF5 files that other programs wrote, checked before they are read."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _NUMBERS = {
     "int64": (h5t.STD_I32LE, h5t.STD_I64LE),
     "float64": (h5t.IEEE_F32LE, h5t.IEEE_F64LE),
 }
-_MAX_DIMENSIONS = 8
-_READ_ITEM_BYTES = 8  # what an element takes once it is read
+_MAX_DIMENSIONS = 8  # of a dataset; HDF5 itself allows 32
+_READ_ITEM_BYTES = 8  # an element once it is read: all become int64 or float64
 
 
 def read_foreign(
@@ -59,9 +59,10 @@ def read_foreign(
     path : str
     limits : Limits
     names : sequence of str
-        Names of the objects; ``*`` stands for any characters. Others are not looked at, and
+        Names of the objects; ``*`` stands for any characters. Other objects are not looked at, and
         those that are missing are left out.
     monitor : ReadMonitor, optional
+        Callbacks before each place that is read.
 
     Returns
     -------
@@ -74,8 +75,8 @@ def read_foreign(
     Raises
     ------
     ProblemFileError
-        If the file is of batchkron's own family, or one of the objects is not sound; the text
-        names it.
+        If the file is one of batchkron's own formats, or one of the objects is damaged, too large
+        or of another kind; the text names it.
     OSError
         If the file cannot be opened.
     """
@@ -105,7 +106,7 @@ def read_foreign(
 
 
 def _refuse_family(path: str, file: Any) -> None:
-    """Refuse a file of batchkron's own family, which has a loader of its own."""
+    """Refuse a file of one of batchkron's own formats, which have loaders of their own."""
     found = file.attrs.get("format")
     name = found.decode("utf-8", "replace") if isinstance(found, bytes) else found
     if isinstance(name, str) and name in LOADERS:
@@ -117,7 +118,10 @@ def _refuse_family(path: str, file: Any) -> None:
 def _find(
     walk: Walk, root: Any, names: Sequence[str]
 ) -> Iterator[tuple[str, DatasetEntry | tuple[str, ...]]]:
-    """Yield the objects asked for: an unread dataset, or the names of a group's members."""
+    """Yield each object asked for with its name: a dataset, not yet read, or a group's members.
+
+    The name has underscores for spaces; a group's members are given by their names.
+    """
     for encoded, name in _members(walk, root, "the root group"):
         if not any(fnmatchcase(name, pattern) for pattern in names):
             continue
@@ -179,7 +183,7 @@ def _kind(datatype: Any) -> str | None:
 
 
 def _check_sizes(walk: Walk, entries: dict[str, DatasetEntry], file_bytes: int) -> None:
-    """Refuse what is too large, or larger than the file can hold, before any of it is read."""
+    """Before any dataset is read, refuse sizes above the limit or above what the file can hold."""
     total = stored = 0
     for entry in entries.values():
         place = f"dataset '{entry.path}'"

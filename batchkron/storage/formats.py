@@ -1,4 +1,4 @@
-"""The kinds of files of the family, their versions and who reads them."""
+"""The three formats of batchkron's files, their version, and the function that reads each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOADERS: Mapping[str, str] = MappingProxyType(
 """The format names, each with the function that reads such files."""
 
 FOREIGN_HINT = "Files of ASGarD are loaded with batchkron.problems.load_asgard"
-"""Ends the refusal of a file that may be of another program."""
+"""Last sentence of the error for a file that another program may have written."""
 
 FORMAT_VERSION = 1
 """The version of all three formats that this package writes and reads."""
@@ -31,7 +31,7 @@ def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None)
     attributes : mapping
         Attributes of the root group.
     expected : str or None
-        The format's name; None accepts every format of the family.
+        The format's name; None accepts every key of `LOADERS`.
 
     Returns
     -------

@@ -1,4 +1,7 @@
-"""Reading HDF5 files that nobody vouches for: first everything is checked, then it is read."""
+"""Reading HDF5 files of unknown origin: everything is checked before any dataset is read.
+
+"The family" are the three formats of batchkron's own files (see `batchkron.storage.formats`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ from batchkron.storage.formats import FOREIGN_HINT, find_format_fault
 from batchkron.storage.inspection import DatasetEntry, Limits, inspect_datasets, type_kind
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MAX_ATTRIBUTES = 64
+"""The first bytes of every HDF5 file."""
+
+_MAX_ATTRIBUTES = 64  # of the root group; far more than any of the formats has
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,9 @@ class ReadMonitor:
     Attributes
     ----------
     sized : callable
-        Called with the declared size of all datasets in bytes before any of them is read.
+        Called, before any dataset is read, with what all of them will take in memory, in bytes.
     reaches : callable
-        Called with a description ("dataset 'initial'") before that place is read.
+        Called with the description of a place ("dataset 'initial'") before that place is read.
     """
 
     sized: Callable[[int], None] = lambda size: None
@@ -49,7 +54,7 @@ class ReadMonitor:
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a regular file for reading; anything else is refused without waiting for it.
+    """Open a regular file for reading; refuse anything else at once, also a pipe without a writer.
 
     Parameters
     ----------
@@ -90,16 +95,17 @@ def read_guarded(
     expected : str or None
         The format that the file must have; None accepts all of the family.
     monitor : ReadMonitor, optional
+        Callbacks before each place that is read.
 
     Returns
     -------
     Document
-        Its hash is the one that the file declares; its arrays are read-only.
+        Its hash agrees with the one that the file declares; its arrays are read-only.
 
     Raises
     ------
     ProblemFileError
-        If the file is not sound; the text names the offending place.
+        If any check fails; the text names the offending place.
     OSError
         If it cannot be opened.
     """
@@ -158,7 +164,7 @@ def check_signature(path: str, stream: BinaryIO, size: int) -> bytes:
     ----------
     path : str
     stream : binary file
-        At the beginning, and there again afterwards.
+        Positioned at the beginning, also afterwards.
     size : int
         Size of the file in bytes.
 
@@ -169,6 +175,7 @@ def check_signature(path: str, stream: BinaryIO, size: int) -> bytes:
     Raises
     ------
     ProblemFileError
+        If the file is empty, shorter than 48 bytes or has no HDF5 signature.
     """
     head = stream.read(48)
     stream.seek(0)
@@ -182,6 +189,11 @@ def check_signature(path: str, stream: BinaryIO, size: int) -> bytes:
 
 
 def _check_superblock(path: str, stream: BinaryIO, size: int) -> None:
+    """Check the superblock, the first 48 bytes of an HDF5 file.
+
+    Byte 8 is its version, bytes 9 and 10 the sizes of addresses and lengths, bytes 28 to 35 the
+    end-of-file address (HDF5 File Format Specification, II.A, superblock versions 2 and 3).
+    """
     head = check_signature(path, stream, size)
     version = head[8]
     if version not in (2, 3):
@@ -278,6 +290,7 @@ def refusing_names(path: str) -> Iterator[None]:
 
 
 def _verified(path: str, attributes: dict[str, Attribute], datasets: dict[str, Value]) -> Document:
+    """Return the document after comparing its hash with the one that the file declares."""
     with refusing_names(path):
         document = Document(attributes, datasets)
     declared = attributes.get(HASH_ATTRIBUTE)

@@ -17,9 +17,9 @@ from batchkron.storage.file_errors import translated
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}
 _NUMBERS = {"int64": h5t.STD_I64LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IEEE_F64LE}
-_MAX_DIMENSIONS = 8
-_MAX_CHUNKS = 1 << 20
-_MAX_COMPRESSION_RATIO = 1100  # deflate's own limit is 1032
+_MAX_DIMENSIONS = 8  # of a dataset; HDF5 itself allows 32
+_MAX_CHUNKS = 1 << 20  # of a dataset; chunks of 1 MiB hold 1 TiB, the limit of all content
+_MAX_COMPRESSION_RATIO = 1100  # deflate cannot exceed 1032
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,12 @@ class Limits:
     Attributes
     ----------
     content_bytes : int
-        Size of all datasets together in memory, as declared, before any is read.
+        Size of all datasets together in memory, in bytes; computed from the declared shapes
+        before any dataset is read.
     objects : int
-        Groups and datasets.
+        Number of groups and datasets.
     depth : int
-        Nesting of groups.
+        Levels of groups, the root group included.
     """
 
     content_bytes: int
@@ -43,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """One dataset that may be read.
+    """One dataset that has been checked and may be read.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ class DatasetEntry:
         "float32", "float64", "int64" or "text".
     shape : tuple of int
     item_bytes : int
-        Size of one element.
+        Size of one element in the file.
     """
 
     path: str
@@ -66,18 +67,18 @@ class DatasetEntry:
 
     @property
     def declared_bytes(self) -> int:
-        """Size of the elements."""
+        """Size of all elements as the file declares it, before compression."""
         return math.prod(self.shape) * self.item_bytes
 
     @property
     def memory_bytes(self) -> int:
-        """What the dataset takes in memory when it is read."""
+        """Size of the dataset in memory when it is read."""
         return value_memory_bytes(self.kind, self.shape, self.item_bytes)
 
 
 @dataclass
 class Walk:
-    """Where a walk through the groups is and what it has seen.
+    """State of a walk through a file's groups: the limits, and which objects it has met.
 
     Attributes
     ----------
@@ -96,7 +97,7 @@ class Walk:
     seen: set[int] = field(default_factory=set)
 
     def refuse(self, place: str, fault: str) -> ProblemFileError:
-        """Make the error that refuses a place."""
+        """Return, not raise, the error "FILE: PLACE FAULT"."""
         return ProblemFileError(f"{self.path}: {place} {fault}")
 
 
@@ -119,9 +120,10 @@ def inspect_datasets(path: str, file: Any, limits: Limits, file_bytes: int) -> l
     Raises
     ------
     ProblemFileError
-        For anything but groups and plain datasets on hard links, each reached once; for
-        attributes below the root, storage outside the file, virtual datasets, foreign filters,
-        and sizes beyond the limits or beyond what the file can hold.
+        For anything but groups and plain datasets that exactly one hard link leads to; for
+        attributes below the root group, storage outside the file, virtual datasets, filters
+        other than gzip, shuffle and Fletcher-32, and sizes above the limits or above what the
+        file can hold.
     """
     walk = Walk(path, limits)
     root = h5g.open(file.id, b"/")
@@ -146,7 +148,7 @@ def inspect_datasets(path: str, file: Any, limits: Limits, file_bytes: int) -> l
 
 
 def type_kind(datatype: Any) -> str:
-    """Name an HDF5 datatype: a kind that files hold, or else a description of it.
+    """Name an HDF5 datatype: the kind of a permitted one, or a description of any other.
 
     Parameters
     ----------
@@ -155,7 +157,8 @@ def type_kind(datatype: Any) -> str:
     Returns
     -------
     str
-        "float32", "float64", "int64", "text", or something else, which is to be refused.
+        "float32", "float64", "int64" or "text"; any other string describes a type that files may
+        not use.
     """
     if datatype.committed():
         return "a named datatype"
@@ -181,7 +184,11 @@ def type_kind(datatype: Any) -> str:
 
 
 def _datasets(walk: Walk, group: Any, prefix: str, depth: int) -> Iterator[DatasetEntry]:
-    """Walk a group, hard links only, each object once."""
+    """Yield all datasets of a group and its subgroups, following hard links only.
+
+    ``prefix`` is the group's path with a slash at its end, "" for the root group; ``depth`` its
+    level, 1 for the root group.
+    """
     place = f"group '/{prefix.rstrip('/')}'"
     if depth > walk.limits.depth:
         raise walk.refuse(place, f"is nested deeper than {walk.limits.depth} levels")
@@ -208,7 +215,7 @@ def _datasets(walk: Walk, group: Any, prefix: str, depth: int) -> Iterator[Datas
 
 
 def check_link(walk: Walk, group: Any, encoded: bytes, path: str) -> int:
-    """Refuse all but a hard link to a group or dataset not met before; return which it is.
+    """Refuse all but a hard link to a group or dataset not met before; return the object's type.
 
     Parameters
     ----------
@@ -330,7 +337,9 @@ def check_layout(walk: Walk, entry: DatasetEntry) -> tuple[int, list[int]]:
 
 
 def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
-    """Check that all chunks are there and large enough for what the dataset declares.
+    """Check that all chunks exist and that their bytes suffice for the size that is declared.
+
+    Otherwise a missing chunk would be read as zeros, and a few bytes could declare a huge dataset.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def writer_provenance() -> dict[str, str]:
-    """Return what a file says about its own writing.
+    """Return what a file says about when and with what it was written.
 
     Returns
     -------
@@ -32,5 +32,5 @@ def writer_provenance() -> dict[str, str]:
 
 @functools.cache
 def batchkron_version() -> str:
-    """Return the installed version, looked up on disk once."""
+    """Return batchkron's installed version; cached, because the metadata are read from the disk."""
     return importlib.metadata.version("batchkron")

@@ -1,4 +1,7 @@
-"""Reading files of the family: here, or in a reader process if nobody vouches for them."""
+"""Reading batchkron's files: in this process, or in a reader process if their origin is unknown.
+
+"The family" are the three formats of batchkron's own files (see `batchkron.storage.formats`).
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,19 @@ from batchkron.storage.guarded_reader import open_regular, read_attributes_guard
 from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import decode_header, encode_header, read_document
 
-_STARTUP_SECONDS = 300.0  # on the clock: h5py may come over a slow network
-_SECONDS = 4.0  # processor time that reading a file of any size may take
-_BYTES_PER_SECOND = 20e6  # of the file, each second's worth of which allows one second more
-_STOP_SECONDS = 300.0  # on the clock, far more, since slow disks and busy machines are no fault
-_STOP_PER_SECOND = 20.0  # seconds on the clock for each second of processor time beyond the first
-_DEATH_SECONDS = 4.0  # that a process which has closed its output takes to end
-_REFUSALS_PER_PROCESS = 256  # libhdf5 does not free everything after an error
+# Limits on the reader process. Reading takes at most _SECONDS plus one second per
+# _BYTES_PER_SECOND bytes of the file, in processor time. The limit in wall-clock time is far
+# longer, because a slow disk or a busy machine is no fault of the file.
+_STARTUP_SECONDS = 300.0  # wall-clock, to start: h5py may be loaded over a slow network
+_SECONDS = 4.0  # processor time allowed for a file of any size
+_BYTES_PER_SECOND = 20e6  # bytes of the file that allow one second of processor time more
+_STOP_SECONDS = 300.0  # wall-clock, allowed for a file of any size
+_STOP_PER_SECOND = 20.0  # wall-clock seconds more for each second of processor time over _SECONDS
+_DEATH_SECONDS = 4.0  # wall-clock, in which a process that has closed its output must end
+_REFUSALS_PER_PROCESS = 256  # then restart it: libhdf5 does not free all memory after an error
+
 _PROGRAM = Path(__file__).with_name("reader_process.py")
+# environment variables that could make libhdf5 load code or open files in another way
 _PLUGIN_SETTINGS = ("HDF5_PLUGIN_PATH", "HDF5_VOL_CONNECTOR", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG")
 
 
@@ -46,9 +54,10 @@ def read_file(
         The format that the file must have ("batchkron-problem"); None accepts all of the family.
     trusted : bool
         False parses in a reader process with limits on processor time and memory, so that a
-        crafted file can neither crash, hang nor fill this one; content that takes more memory
-        than the file is long is limited, see `batchkron.storage.content_limits.content_limit`.
-        True reads here, for files of a known origin.
+        malicious file can neither crash nor hang this process, nor use up its memory; content
+        that takes more memory than the file is long is limited, see
+        `batchkron.storage.content_limits.content_limit`. True reads in this process, for files of
+        a known origin.
 
     Returns
     -------
@@ -58,7 +67,7 @@ def read_file(
     Raises
     ------
     ProblemFileError
-        If the file is not sound; the text names the offending dataset.
+        If any check of the file fails; the text names the offending dataset.
     OSError
         If it cannot be opened: FileNotFoundError, IsADirectoryError, PermissionError, …;
         ChildProcessError if the reader process does not start.
@@ -78,7 +87,7 @@ def read_foreign_file(
     ----------
     path : path
     names : sequence of str
-        Names of objects in the root group; ``*`` stands for any characters. Others are not
+        Names of objects in the root group; ``*`` stands for any characters. Other objects are not
         looked at, and those that are missing are left out.
     trusted : bool
         As of `read_file`.
@@ -106,6 +115,7 @@ def check_file(path: str | os.PathLike[str], expected: str | None) -> Mapping[st
     ----------
     path : path
     expected : str or None
+        As of `read_file`.
 
     Returns
     -------
@@ -120,7 +130,7 @@ def check_file(path: str | os.PathLike[str], expected: str | None) -> Mapping[st
 
 
 def identify(path: str | os.PathLike[str], *, trusted: bool = False) -> str:
-    """Return the format of a file of the family, without reading what it holds.
+    """Return the format of a file of the family, without reading its datasets.
 
     Parameters
     ----------
@@ -151,7 +161,12 @@ class _ReaderDiedError(ProblemFileError):
 
 
 class _Reader:
-    """The reader process of this process: started when first needed, restarted after a crash."""
+    """The one reader process of this process: started when first needed, restarted after a crash.
+
+    ``_answers`` and ``_refusals`` count the files that the running process has answered for, and
+    those of them that it refused. ``_deadline`` is the time (`time.monotonic`) until which it may
+    send.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -159,12 +174,16 @@ class _Reader:
         self._registered = False
         self._answers = self._refusals = 0
         self._deadline = 0.0
-        self._used = 0.0  # processor time that the last process took for the file it died of
+        self._used = 0.0  # seconds of processor time that a process spent on the file it died of
 
     def ask(
         self, path: str, expected: str | None, want: str, names: Sequence[str] = ()
     ) -> Document:
-        """Have a file read; one request at a time."""
+        """Send a request to read a file and return the answer; other threads wait.
+
+        ``want`` is "document", "check", "attributes" or "foreign", as
+        `batchkron.storage.reader_process.answer` documents; ``names`` is for "foreign" only.
+        """
         with open_regular(path) as stream:
             status = os.fstat(stream.fileno())
         seconds = _SECONDS + status.st_size / _BYTES_PER_SECOND
@@ -184,7 +203,8 @@ class _Reader:
             except _ReaderDiedError:
                 if is_fresh:
                     raise
-                # an earlier file may have done the damage; the time allowed is for both tries
+                # An earlier file may have damaged the process's memory, so try once more in a new
+                # process; the time allowed is that of both tries together.
                 request["seconds"] = max(1e-3, seconds - self._used)
                 request["stop_seconds"] = max(1e-3, self._deadline - time.monotonic())
                 answer = self._exchange(request)
@@ -193,13 +213,13 @@ class _Reader:
         return answer
 
     def _exchange(self, request: Mapping[str, Any]) -> Document | str:
-        """Return the document, or what is wrong with the file."""
+        """Send a request; return the document, or as a string what is wrong with the file."""
         try:
             self._send(encode_header(request))
             self._deadline = time.monotonic() + request["stop_seconds"]
             answer = self._receive(request)
         except BaseException:
-            self.stop()  # in the middle of a message nothing else can be asked
+            self.stop()  # part of a message may be left in the pipe, so it cannot be used again
             raise
         self._answers += 1
         if isinstance(answer, str):
@@ -221,15 +241,15 @@ class _Reader:
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {k: v for k, v in os.environ.items() if k not in _PLUGIN_SETTINGS}
         environment |= {
-            "HDF5_PLUGIN_PRELOAD": "::",  # HDF5's way to say: load no plugins
+            "HDF5_PLUGIN_PRELOAD": "::",  # tells libhdf5 to load no plugins
             "OPENBLAS_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p),
         }
         try:
-            # a fresh program, never a fork: threads and their locks do not survive one; and a
-            # group of its own, because Ctrl-C is for the process that asks
+            # A new program and not a fork, in which locks held by other threads would stay locked
+            # forever. A process group of its own, so that Ctrl-C does not reach it.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_PROGRAM)],
                 stdin=subprocess.PIPE,
@@ -257,6 +277,11 @@ class _Reader:
         return self._process
 
     def _receive(self, request: Mapping[str, Any]) -> Document | str:
+        """Read messages until the answer is complete; explain a timeout or the process's death.
+
+        SIGPROF ends the process when its processor time is used up, SIGALRM when its wall-clock
+        time is; the deadline of this side is treated as SIGALRM.
+        """
         path, place, began = request["path"], "the file", 0.0
         try:
             while True:
@@ -305,7 +330,10 @@ class _Reader:
             buffer = buffer[count:]
 
     def _end_of_process(self) -> tuple[str, float]:
-        """Wait for the process to end; return the cause and its processor time in all."""
+        """Wait for the process to end; return the cause and its total processor time in seconds.
+
+        The cause is a signal's name or "exit status N".
+        """
         process = self._process
         assert process is not None
         give_up = time.monotonic() + _DEATH_SECONDS
@@ -321,7 +349,8 @@ class _Reader:
             process.returncode = os.waitstatus_to_exitcode(status)
             used = usage.ru_utime + usage.ru_stime
         except ChildProcessError:
-            process.returncode = 0  # nobody can know: this process ignores the ends of others
+            # no status is to be had if this process ignores SIGCHLD
+            process.returncode = 0
         with contextlib.suppress(ValueError):
             return signal.Signals(-process.returncode).name, used
         return f"exit status {process.returncode}", used
@@ -336,12 +365,15 @@ class _Reader:
             _close_pipes(process)
 
     def _forget(self) -> None:
-        """In the child of a fork: the process belongs to the parent, the lock to nobody."""
+        """In the child of a fork, give up the parent's reader process and make a new lock.
+
+        The lock may have been held by a thread of the parent, which the child does not have.
+        """
         self._lock = threading.Lock()
         self._answers = self._refusals = 0
         process, self._process = self._process, None
         if process is not None:
-            process.returncode = 0  # not ours to wait for
+            process.returncode = 0  # it is the parent's child, which only the parent can wait for
             _close_pipes(process)
 
 

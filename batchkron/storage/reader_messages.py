@@ -1,10 +1,12 @@
 """Messages between a process and its reader process: JSON headers and the bytes of arrays.
 
-A message is a header, one JSON object, preceded by its length (8 bytes, little-endian). These
-kinds come back: ``{"began": SECONDS}``, the processor time that the process had taken before, then
-``{"reaches": PLACE}`` any number of times, then either ``{"error": TEXT}`` or
-``{"attributes": {...}, "datasets": [...]}``, the latter followed by the bytes of the numeric
-datasets in the order of the list.
+A message is a header, one JSON object, preceded by its length (8 bytes, little-endian). The reader
+process sends ``{"ready": true}`` once, when it has started. Its answer to a request is the messages
+
+- ``{"began": SECONDS}``, the processor time that it has used for everything before;
+- ``{"reaches": PLACE}``, any number of times, before each place that is read;
+- either ``{"error": TEXT}`` or ``{"attributes": {...}, "datasets": [...]}``; the latter is followed
+  by the bytes of the numeric datasets in the order of the list.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from batchkron.storage.document import (
 )
 
 LENGTH_BYTES = 8
+"""Size of the length that precedes each header."""
 
 
 def encode_header(header: Mapping[str, Any]) -> bytes:
@@ -45,7 +48,7 @@ def decode_header(read: Callable[[memoryview], None]) -> dict[str, Any]:
 
 
 def document_header(document: Document) -> dict[str, Any]:
-    """Return the header that announces a document's arrays."""
+    """Return the header that precedes the bytes of a document's arrays."""
     datasets = [
         {
             "path": path,
@@ -70,7 +73,9 @@ def array_bytes(document: Document) -> list[memoryview]:
 def read_document(
     header: Mapping[str, Any], read: Callable[[memoryview], None], limit: int
 ) -> Document:
-    """Build the document that a header announces; `read` fills a buffer with what follows.
+    """Build a document from its header and the bytes of the arrays that follow it.
+
+    `read` fills a buffer with the next bytes.
 
     Raises
     ------

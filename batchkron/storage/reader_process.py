@@ -1,9 +1,10 @@
-"""The process that parses files which nobody vouches for.
+"""The process that parses files of unknown origin.
 
-libhdf5 can crash, hang or use up the memory on a crafted file. So it meets such files here, in a
-process of its own with limits on processor time and memory, started by `batchkron.storage.reader`
-and kept for further files. It reads requests from standard input until that is closed, which also
-happens when the process that started it dies.
+libhdf5 can crash, hang or use up the memory on a malicious file. So such files are read in this
+process, which has limits on processor time and memory. `batchkron.storage.reader` starts it and
+keeps it for further files. It reads requests from standard input until that is closed, which also
+happens when the process that started it dies; the messages are described in
+`batchkron.storage.reader_messages`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 if __name__ == "__main__":
-    # batchkron's own __init__ would load the compiled kernels and SciPy, which reading needs not
+    # This empty package replaces batchkron's own __init__, which would load the compiled kernels
+    # and SciPy; reading a file needs neither.
     _package = types.ModuleType("batchkron")
     _package.__path__ = [str(Path(__file__).resolve().parent.parent)]
     sys.modules["batchkron"] = _package
@@ -35,18 +37,19 @@ from batchkron.storage.reader_messages import (
     encode_header,
 )
 
-_SPARE_BYTES = 256 << 20
-_WORKING_COPIES = 3  # the arrays, and what hashing and sending make of them for a moment
+_SPARE_BYTES = 256 << 20  # memory allowed beyond the content: libhdf5's own buffers
+_WORKING_COPIES = 3  # of the content: the arrays, and temporary copies for hashing and sending
 
 
 def main() -> None:
     """Answer requests until standard input is closed."""
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
+    # what a library prints must not get into the messages; and nothing may be written to a disk
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks handles Ctrl-C
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM, signal.SIGPROF))
@@ -62,7 +65,7 @@ def main() -> None:
         except EOFError:
             return
         send(outgoing, {"began": time.process_time()})
-        # they stop this process even where libhdf5 hangs and nobody is left to wait for it
+        # These timers end this process even if libhdf5 hangs and the process that asked has died.
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         signal.setitimer(signal.ITIMER_REAL, request["stop_seconds"])
         _limit_memory(0)
@@ -78,9 +81,10 @@ def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
     ----------
     outgoing : binary file
     request : dict
-        path, expected (format or None), want ("document", "check", "attributes" or "foreign"),
-        names (of the objects in a foreign file), content_bytes (the limit), seconds (of
-        processor time), stop_seconds (of the clock on the wall).
+        path; expected, the format or None; want, "document" (all content), "check" (all is read,
+        only the attributes are sent), "attributes" (only they are read) or "foreign" (objects of
+        another program's file); names, of the objects in a foreign file; content_bytes, the limit
+        on the content; seconds, the limit on processor time; stop_seconds, that on wall-clock time.
     """
     monitor = ReadMonitor(
         sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place})
@@ -115,7 +119,7 @@ def send(outgoing: BinaryIO, header: dict[str, Any]) -> None:
 
 
 def _limit_memory(content_bytes: int) -> None:
-    """Allow what the process has now, the content, and a little more."""
+    """Limit memory to what the process has now, the copies of the content, and a reserve."""
     if sys.platform != "linux":
         return  # other systems do not enforce RLIMIT_AS
     pages = int(Path("/proc/self/statm").read_text().split()[0])

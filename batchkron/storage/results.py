@@ -1,4 +1,4 @@
-"""The end of a run and its intermediate states as files."""
+"""Result files (where a run ended) and checkpoints (a state from which it can go on)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from batchkron.storage.schema import (
 )
 from batchkron.storage.writer import write_document
 
-_WRITER = "provenance/file"
-_MAX_STEPS = 2.0**53  # integers up to it are exact in float64
-_ROUNDING = 1e-6  # of a number of steps
-_REAL = ("float32", "float64")
+_WRITER = "provenance/file"  # dataset: when and with what the file was written, as JSON
+_MAX_STEPS = 2.0**53  # all integers up to it are exact in float64
+_ROUNDING = 1e-6  # tolerance, relative and absolute, of a number of steps (until - t0) / dt
+_REAL = ("float32", "float64")  # dtypes in which a run may compute
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,36 +83,36 @@ class ResultFile:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a checkpoint holds: a state from which a run goes on bitwise.
+    """What a checkpoint holds: a state from which a run goes on with bitwise the same results.
 
     Attributes
     ----------
     u : ndarray, shape (N,), float64
         The state after `step` steps, finite.
     t0, dt : float
-        The time is t0 + step · dt.
+        Start time and time step; the state's time is t0 + step · dt, unless `time` is given.
     step : int
         Steps done since t0.
     until : float
-        Where the run is to end.
+        Time at which the run is to end.
     method : str
         The stepper's name.
     problem_hash : str
         `Problem.content_hash` of the problem.
     version : str
-        Of batchkron.
+        Version of batchkron; this and the next two fields can change the bits of the results.
     threads : int
-        Threads in use.
+        Number of threads in use.
     instruction_set : str
-        Instruction set in use.
+        Instruction set of the CPU in use.
     dtype : str
         The dtype in which the run computes.
     history : list
         JSON data: the record of the run.
     time : float or None
-        The state's time in a run that chooses its steps; then `dt` is the step to try next.
+        The state's time in a run with adaptive steps; then `dt` is the step to try next.
     last_error : float or None
-        Of such a run, the error of its last step, relative to the tolerance.
+        In a run with adaptive steps, the error of its last step divided by the tolerance.
     """
 
     u: NDArray[np.float64] = field(repr=False)
@@ -179,7 +179,7 @@ def load_result(path: str | os.PathLike[str], *, trusted: bool = False) -> Resul
     Raises
     ------
     ProblemFileError
-        If the file is not a sound result file; the text names the offending dataset.
+        If the file is not a result file or any check fails; the text names the offending dataset.
     OSError
         If it cannot be opened.
     """
@@ -193,12 +193,12 @@ def load_result(path: str | os.PathLike[str], *, trusted: bool = False) -> Resul
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Write a checkpoint and keep the one before it as "PATH.previous".
 
-    At every instant at least one of the two files is complete and sound, whenever one was before.
+    If one of the two files was complete and undamaged before, one is at every instant of the call.
 
     Parameters
     ----------
     path : path
-        The file; an existing sound checkpoint becomes "PATH.previous".
+        The file; an existing undamaged checkpoint becomes "PATH.previous".
     checkpoint : Checkpoint
 
     Raises
@@ -214,7 +214,8 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         If it cannot be written; existing files are untouched.
     """
     document = _encode(CHECKPOINT, checkpoint)
-    with contextlib.suppress(ChildProcessError):  # then they are taken as checkpoints
+    # if the files cannot be examined, they are taken for checkpoints
+    with contextlib.suppress(ChildProcessError):
         obstacle = checkpoint_obstacle(path)
         if obstacle is not None:
             raise FileExistsError(errno.EEXIST, obstacle, os.fspath(path))
@@ -232,7 +233,7 @@ def load_checkpoint(
     trusted : bool
         False parses in a process of its own; see `batchkron.storage.read_file`.
     previous : bool
-        False reads the named file or none.
+        False reads the named file only.
 
     Returns
     -------
@@ -241,7 +242,7 @@ def load_checkpoint(
     Raises
     ------
     ProblemFileError
-        If neither file is a sound checkpoint.
+        If neither file is an undamaged checkpoint.
     OSError
         If neither can be opened.
 
@@ -279,7 +280,7 @@ def _load_one_checkpoint(path: str, trusted: bool) -> Checkpoint:
 
 
 def check_checkpoint(checkpoint: Checkpoint) -> None:
-    """Check that the numbers of a checkpoint can be those of a run.
+    """Check that the numbers of a checkpoint are consistent with each other.
 
     Parameters
     ----------
@@ -288,8 +289,9 @@ def check_checkpoint(checkpoint: Checkpoint) -> None:
     Raises
     ------
     ProblemFileError
-        A ValueError: if a count is negative, dt is not positive or too small for the times,
-        ``until`` lies before ``t0`` or before the state, or the dtype is no real one.
+        (A ValueError.) If a count is negative, dt is not positive, the run would have 2^53 steps
+        or more, ``until`` lies before ``t0`` or before the state's time, the dtype is neither
+        float32 nor float64, or ``time`` is given and ``last_error`` is not a number of at least 0.
     """
     t0, dt, until = checkpoint.t0, checkpoint.dt, checkpoint.until
     _check_not_negative("step", checkpoint.step)
@@ -364,7 +366,7 @@ _DATASETS = {
 
 
 def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
-    """Lay a state out: numbers and short texts as attributes, the rest as datasets."""
+    """Return a state's document: numbers and short texts as attributes, the rest as datasets."""
     attributes: dict[str, Attribute] = {"format": format_name, "format_version": FORMAT_VERSION}
     for name, kind in {**_FIELDS[type(state)], **_OPTIONAL[type(state)]}.items():
         value = getattr(state, name)
@@ -387,7 +389,7 @@ def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
 
 
 def _plain(name: str, value: Any, kind: type) -> Attribute:
-    """Return a field as the Python type that it is stored as; NumPy scalars are welcome."""
+    """Return a field as the Python type that it is stored as; NumPy scalars are converted."""
     accepted = {
         str: str,
         int: int | np.integer,

@@ -1,4 +1,7 @@
-"""How a new checkpoint takes the place of the last one, which is kept if it is sound."""
+"""How a new checkpoint replaces the last one, which is kept as "PATH.previous" if undamaged.
+
+A checkpoint is called sound if it can be read and passes all checks.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from batchkron.storage.reader import check_file
 
 _Identity: TypeAlias = tuple[int, ...]
 
-_MAX_KNOWN = 256  # files that are remembered; of others the content is read again
+_MAX_KNOWN = 256  # sound files that are remembered; when there are more, all are forgotten
 
-_sound: dict[str, _Identity] = {}
+_sound: dict[str, _Identity] = {}  # real path of a sound file → its identity
 
 
 def rotate(partial: Path, target: Path) -> None:
     """Put a new checkpoint in place of the last, which becomes the previous one if sound.
 
-    What this process has written or read, and nobody has changed since, is known to be sound. Any
-    other file is read whole, in the reader process. One that is broken must not replace a previous
-    one that may be sound.
+    A file that this process has written or read, and that has not changed since, is known to be
+    sound. Any other file is first read whole, in the reader process: a damaged file must not
+    replace a previous checkpoint that may be sound.
 
     Parameters
     ----------
@@ -33,30 +36,32 @@ def rotate(partial: Path, target: Path) -> None:
     target : Path
         The last one; it may be missing.
     """
-    # A time in nanoseconds: the system's own have a grain of milliseconds, in which a change of
-    # the file after this moment could hide.
+    # Set the modification time in nanoseconds. The system's own times advance in steps of
+    # milliseconds, so that a later change of the file within one step would go unnoticed.
     now = time.time_ns()
     with contextlib.suppress(OSError):
         os.utime(partial, ns=(now, now))
-    with contextlib.suppress(FileNotFoundError):  # somebody has just removed it
+    with contextlib.suppress(FileNotFoundError):  # another process may have just removed it
         if _is_sound(target):
             os.replace(target, previous_path(target))
     written = file_identity(partial)
     os.replace(partial, target)
     found = file_identity(target)
-    # another process may have put a file of its own there; the rename itself changes the status
+    # Another process may have put its own file there meanwhile. The last entry, the time of the
+    # last status change, is left out because the rename itself changes it.
     if written is not None and found is not None and found[:-1] == written[:-1]:
         note_sound(target, found)
 
 
 def note_sound(path: str | os.PathLike[str], identity: _Identity | None) -> None:
-    """Remember that a file is a sound checkpoint as long as it stays what it is.
+    """Remember that a file is a sound checkpoint until it changes.
 
     Parameters
     ----------
     path : path
     identity : tuple of int or None
-        `file_identity` from before the file was read, or after it was written.
+        `file_identity` from before the file was read, or after it was written; None remembers
+        nothing.
     """
     if len(_sound) >= _MAX_KNOWN:
         _sound.clear()
@@ -65,7 +70,7 @@ def note_sound(path: str | os.PathLike[str], identity: _Identity | None) -> None
 
 
 def file_identity(path: str | os.PathLike[str]) -> _Identity | None:
-    """Return what changes with any change of a file; None if there is no such file.
+    """Return numbers that differ after any change of a file; None if there is no such file.
 
     Parameters
     ----------
@@ -74,7 +79,7 @@ def file_identity(path: str | os.PathLike[str]) -> _Identity | None:
     Returns
     -------
     tuple of int or None
-        Device, inode, size, and the times of the last change of content and of status.
+        Device, inode, size in bytes, and the times (ns) of the last change of content and status.
     """
     try:
         status = os.stat(path)
@@ -100,5 +105,5 @@ def _is_sound(target: Path) -> bool:
     except ProblemFileError:
         return False
     except ChildProcessError:
-        return True  # nobody can look; most files are sound
+        return True  # no reader process, so the file cannot be examined; most are sound
     return True

@@ -1,4 +1,4 @@
-"""What datasets and attributes a format has, and the check of a document against it."""
+"""Describing a format's datasets and attributes, and checking a document against them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from batchkron.storage.document import (
 )
 
 COMMON_ATTRIBUTES: Mapping[str, type] = {"format": str, "format_version": int, HASH_ATTRIBUTE: str}
+"""The root attributes that files of every format have, with their types."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,11 @@ class Field:
     kind : str
         "float64", "float32", "int64" or "text".
     shape : tuple of (int or str)
-        A number is exact; a name stands for any length, the same wherever it occurs.
+        A number is the exact length; a name stands for any length, the same wherever the name
+        occurs.
     group : str
-        Fields of one group that is not empty are there all or not at all.
+        "" for a required dataset. Datasets with the same other name are optional together: all of
+        them are present, or none.
     """
 
     kind: str
@@ -52,7 +55,7 @@ def check_attributes(
     ----------
     document : Document
     required, optional : mapping of str to type
-        The types str, int or float of the attributes beside those common to all formats.
+        The type (str, int or float) of each attribute beside `COMMON_ATTRIBUTES`.
 
     Raises
     ------
@@ -76,7 +79,7 @@ def check_attributes(
 def check_datasets(
     document: Document, fields: Mapping[str, Field], sizes: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Refuse missing or unknown datasets, other kinds and shapes.
+    """Refuse missing and unknown datasets, and those of another kind or shape than expected.
 
     Parameters
     ----------
@@ -84,7 +87,7 @@ def check_datasets(
     fields : mapping of str to Field
         The datasets by path.
     sizes : mapping of str to int, optional
-        Lengths that are known beforehand.
+        Lengths of names in the shapes that are known beforehand.
 
     Returns
     -------
@@ -137,8 +140,8 @@ def check_range(path: str, values: NDArray[np.int64], lower: int, stop: int) -> 
     Parameters
     ----------
     path : str
-        The dataset.
-    values : ndarray, int64
+        The dataset's path, for the message.
+    values : ndarray, int64, any shape
     lower, stop : int
 
     Raises
@@ -156,28 +159,28 @@ def check_range(path: str, values: NDArray[np.int64], lower: int, stop: int) -> 
 
 
 def array_of(document: Document, path: str) -> NDArray[Any]:
-    """Return a numeric dataset that has been checked."""
+    """Return a numeric dataset of a document that `check_datasets` has accepted."""
     value = document.datasets[path]
     assert isinstance(value, np.ndarray)
     return value
 
 
 def texts_of(document: Document, path: str) -> tuple[str, ...]:
-    """Return a dataset of texts that has been checked."""
+    """Return a dataset of texts of a document that `check_datasets` has accepted."""
     value = document.datasets[path]
     assert isinstance(value, tuple)
     return value
 
 
 def json_of(document: Document, path: str, kind: type) -> Any:
-    """Return the JSON data of a dataset of one text.
+    """Return the data of a dataset that holds one text of JSON.
 
     Parameters
     ----------
     document : Document
     path : str
     kind : type
-        dict or list.
+        The type that the data must have: dict or list.
 
     Raises
     ------
@@ -196,12 +199,12 @@ def json_of(document: Document, path: str, kind: type) -> Any:
 
 
 def number_of(document: Document, name: str) -> float:
-    """Return a numeric attribute that has been checked."""
+    """Return a numeric attribute of a document that `check_attributes` has accepted."""
     value: Attribute = document.attributes[name]
     assert not isinstance(value, str)
     return value
 
 
 def provenance_paths(names: Iterable[str]) -> dict[str, Field]:
-    """Return the fields of texts below `provenance/`."""
+    """Return the fields of datasets of one text each below the group `provenance/`."""
     return {f"{PROVENANCE}{name}": Field("text", (1,)) for name in names}

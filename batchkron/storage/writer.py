@@ -1,4 +1,4 @@
-"""Documents as HDF5 files: how they are laid out and written."""
+"""Writing documents as HDF5 files: their layout, chunks and checksums."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from batchkron.storage.document import (
     value_kind,
 )
 
-_CHUNK_BYTES = 1 << 20
-_COMPRESS_FROM_BYTES = 1 << 12
+_CHUNK_BYTES = 1 << 20  # largest chunk: 1 MiB
+_COMPRESS_FROM_BYTES = 1 << 12  # smaller datasets are stored as they are: 4 KiB
 
 
 def write_document(
@@ -45,7 +45,7 @@ def write_document(
     overwrite : bool
         Replace an existing file.
     publish : callable, optional
-        As of `batchkron.storage.atomic_write.write_file`.
+        Gives the complete file its final name; see `batchkron.storage.atomic_write.write_file`.
 
     Raises
     ------
@@ -58,8 +58,9 @@ def write_document(
 
     Notes
     -----
-    The file is put together in memory, so that a full disk meets plain writing and never
-    libhdf5: this takes about the document's size again.
+    The file is assembled in memory and then written with plain system calls, so that an error such
+    as a full disk never occurs inside libhdf5. This takes about the document's size in memory
+    again.
     """
     with file_image(document) as image:
         check_loadable(content_bytes(document), len(image))
@@ -78,7 +79,7 @@ def file_image(document: Document) -> memoryview:
     memoryview of bytes
     """
     buffer = io.BytesIO()
-    # from HDF5 1.10 on all metadata carry checksums, which older layouts do not
+    # the file format of HDF5 1.10 has checksums on all metadata, older ones do not
     with h5py.File(buffer, "w", libver=("v110", "v110")) as file:
         for name in sorted(set(document.attributes) - {HASH_ATTRIBUTE}):
             _write_attribute(file, name, document.attributes[name])
@@ -125,12 +126,12 @@ def _write_attribute(file: Any, name: str, attribute: Attribute) -> None:
 
 
 def _write_dataset(file: Any, path: str, value: Value) -> None:
-    """Write with Fletcher-32; what has no elements has no chunks and nothing to sum."""
+    """Write a dataset in chunks with Fletcher-32 checksums; an empty one needs neither."""
     array = _stored_array(value)
     if not array.size:
         file.create_dataset(path, data=array, dtype=array.dtype)
         return
-    # dense floating-point numbers gain next to nothing from compression and lose time
+    # compressing dense floating-point numbers saves almost no space and takes time
     compress = array.dtype.kind != "f" and array.nbytes >= _COMPRESS_FROM_BYTES
     file.create_dataset(
         path,
