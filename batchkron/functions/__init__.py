@@ -1,1 +1,1 @@
-"""The functions: Kron-Matmuls, explicit products, segmented multiplies, sums of vectors."""
+"""Public functions: Kron-Matmuls, explicit Kronecker products, segmented multiplies, sums."""

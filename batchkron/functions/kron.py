@@ -1,4 +1,7 @@
-"""Functions on Kronecker products: multiply from either side, write out, small batched multiply."""
+"""Functions on Kronecker products: multiply by one from either side, or compute it explicitly.
+
+Also `batched_gemm`, a batch of small matrix multiplies.
+"""
 
 from __future__ import annotations
 
@@ -51,18 +54,20 @@ def gekmm(
     alpha, beta : scalar
         Scale the product and y.
     y : array_like, (ΠP,) or (..., ΠP, M), optional
-        Added after scaling; needed where beta is not 0, and never written unless it is ``out``.
+        Scaled by beta and added; needed if beta is not 0, and never written unless it is ``out``.
     out : ndarray, optional
-        Where the result is written; may be ``y``, but overlap no other input.
+        Array that the result is written to; may be ``y``, but must not overlap any other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
     precision : {None, "tf32x3", "tf32"}
-        How float32 may be multiplied on a GPU: in full, or on matrix units in three parts or with
-        11 bits (see "Precision" in docs/guides/gpu.md for the bounds). Other dtypes, and the CPU,
-        compute in full.
+        How float32 may be multiplied on a GPU: None, in full; "tf32x3", on matrix units, with each
+        number split into parts; "tf32", on matrix units, with numbers rounded to 11 significant
+        bits (error bounds: "Precision" in docs/guides/gpu.md). Other dtypes, and the CPU, compute
+        in full.
     tune : bool
-        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
-        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
+        On a CUDA device, search the fastest kernels for this shape, which takes up to two minutes;
+        their choice is stored for all processes, so that later calls do not search. No effect on
+        the CPU.
 
     Returns
     -------
@@ -73,16 +78,16 @@ def gekmm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input or
-        itself, or another precision.
+        If shapes do not fit, beta is given without y, ``out`` is read-only or overlaps an input or
+        itself, or the precision is another one.
     TypeError
-        For dtypes without kernels, masked arrays, ``out`` of another dtype than the result, or
-        ``transpose``, ``conj`` or ``tune`` no bool.
+        If a dtype has no kernels, an array is masked, ``out`` has another dtype than the result,
+        or ``transpose``, ``conj`` or ``tune`` is not a bool.
 
     Notes
     -----
-    One single-mode multiply per factor, in the order of least work for rectangular factors: the
-    sliced multiply of FastKron (Jangda and Yadav, PPoPP 2024), algorithm 1.
+    Each factor is applied by one sliced multiply, algorithm 1 of FastKron (Jangda and Yadav, PPoPP
+    2024). Rectangular factors are applied in the order that takes the fewest multiply-adds.
 
     Examples
     --------
@@ -131,16 +136,17 @@ def gemkm(
     alpha, beta : scalar
         Scale the product and y.
     y : array_like, (ΠQ,) or (..., M, ΠQ), optional
-        Added after scaling; needed where beta is not 0, and never written unless it is ``out``.
+        Scaled by beta and added; needed if beta is not 0, and never written unless it is ``out``.
     out : ndarray, optional
-        Where the result is written; may be ``y``, but overlap no other input.
+        Array that the result is written to; may be ``y``, but must not overlap any other input.
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
     precision : {None, "tf32x3", "tf32"}
         As in `gekmm`.
     tune : bool
-        On a CUDA device, search the fastest kernels of this shape, for up to two minutes, unless an
-        earlier search has found them: what is found is kept for all processes. Nothing on the CPU.
+        On a CUDA device, search the fastest kernels for this shape, which takes up to two minutes;
+        their choice is stored for all processes, so that later calls do not search. No effect on
+        the CPU.
 
     Returns
     -------
@@ -150,11 +156,11 @@ def gemkm(
     Raises
     ------
     ValueError
-        For shapes that do not fit, beta without y, ``out`` read-only or overlapping an input or
-        itself, or another precision.
+        If shapes do not fit, beta is given without y, ``out`` is read-only or overlaps an input or
+        itself, or the precision is another one.
     TypeError
-        For dtypes without kernels, masked arrays, ``out`` of another dtype than the result, or
-        ``transpose``, ``conj`` or ``tune`` no bool.
+        If a dtype has no kernels, an array is masked, ``out`` has another dtype than the result,
+        or ``transpose``, ``conj`` or ``tune`` is not a bool.
 
     Examples
     --------
@@ -179,13 +185,13 @@ def gemkm(
 
 
 def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
-    """Run a call whose plan is tuned first."""
+    """Run a validated call after searching its fastest kernels."""
     with tuned_plans(tuning):
         return _run(call, out)
 
 
 def _run(call: KronCall, out: Array | None) -> Array:
-    """Run a validated call into ``out`` or a fresh array."""
+    """Compute the result of a validated call into ``out`` or a new array."""
     dtype, chosen = call.spec.dtype, backend_for(array_module(call.x))
     if out is None:
         target = chosen.empty(call.shape, dtype)
@@ -211,7 +217,7 @@ def _run(call: KronCall, out: Array | None) -> Array:
 
 
 def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
-    """Run a call whose factors have leading axes: one system for each of their entries."""
+    """Run a call whose factors have leading axes; each entry of these axes is a system."""
     spec, module = call.spec, array_module(call.x)
     batch = batch_of_systems(call)
     chosen = backend_for(module)
@@ -224,14 +230,14 @@ def _run_systems(call: KronCall, y: Array | None, target: Array) -> None:
 
 
 def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) -> Array:
-    """Compute the matrix A_1 ⊗ … ⊗ A_d itself.
+    """Compute the matrix A_1 ⊗ … ⊗ A_d explicitly.
 
     Parameters
     ----------
     *factors : array_like, each (P_k, Q_k)
         The matrices, or one sequence of them.
     out : ndarray, (ΠP, ΠQ), optional
-        Where the result is written.
+        Array that the result is written to.
 
     Returns
     -------
@@ -241,9 +247,10 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     Raises
     ------
     ValueError
-        If there is no factor, one is not a matrix, or ``out`` does not fit.
+        If there is no factor, one is not a matrix, or ``out`` has another shape, is read-only or
+        overlaps a factor or itself.
     TypeError
-        For dtypes without kernels, and masked arrays.
+        If a dtype has no kernels, an array is masked, or ``out`` has another dtype than the result.
 
     Examples
     --------
@@ -284,7 +291,7 @@ def batched_gemm(
 ) -> Array:
     """Compute c[c_ids[i]] = beta c[c_ids[i]] + alpha Σ a[a_ids[i]] b[b_ids[i]] for small matrices.
 
-    Every output is scaled by beta once; products with the same ``c_ids`` entry accumulate.
+    Each output is scaled by beta once; products with the same ``c_ids`` entry are added up.
 
     Parameters
     ----------
@@ -293,27 +300,29 @@ def batched_gemm(
     b : array_like, (count_b, k, n), or (count_b, n, k) with ``transpose_b``
         Right matrices.
     c : array_like, (count_c, m, n), optional
-        Added after scaling; needed where beta is not 0, and never written.
+        Scaled by beta and added; needed if beta is not 0, and never written.
     alpha, beta : scalar
         Scale the products and c.
     transpose_b : bool
         Multiply by the transposes of b.
     a_ids, b_ids, c_ids : array_like of int, (products,), optional
-        Which matrices product i reads and adds to; each defaults to 0, 1, 2, …
+        The matrices that product i reads, and the one that it is added to; each defaults to
+        0, 1, 2, …
 
     Returns
     -------
     ndarray, (count_c, m, n)
-        A fresh array; count_c is that of ``c`` if given, else the largest ``c_ids`` entry + 1.
+        A new array; count_c is that of ``c`` if given, else the largest ``c_ids`` entry + 1. The
+        dtype is as in `gekmm`.
 
     Raises
     ------
     ValueError
-        For shapes or numbers of products that do not fit, or beta without c.
+        If shapes or numbers of products do not fit, or beta is given without c.
     IndexError
-        For an id out of range; the text names the first.
+        If an id is out of range; the text names the first.
     TypeError
-        For dtypes without kernels, masked arrays, or ``transpose_b`` no bool.
+        If a dtype has no kernels, an array is masked, or ``transpose_b`` is not a bool.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One mode's multiply of many blocks, summed over the edges of a graph."""
+"""Multiply one mode of many blocks by matrices, summed over the edges of a graph."""
 
 from __future__ import annotations
 
@@ -26,36 +26,38 @@ from batchkron.spec.segmented import SegmentedSpec, segmented_spec
 class SegmentedModeMultiply:
     """The map y[i] = Σ_e A_e ·_mode x[children[e]] over the edges e of node i.
 
-    A block of x has the shape (before, Q, behind), one of y (before, P, behind); an edge multiplies
-    the middle axis, y[l, p, r] += Σ_q A_e[p, q] x[l, q, r]. In a block of d modes, ``before`` is
-    the product of the sizes of the modes before the multiplied one, ``behind`` of those behind it.
+    A block of x has the shape (before, Q, behind), one of y (before, P, behind). Each edge
+    multiplies the middle axis, y[l, p, r] += Σ_q A_e[p, q] x[l, q, r]. In a block of d modes,
+    ``before`` is the product of the sizes of the modes before the multiplied one, and ``behind``
+    the product of the sizes of the modes after it.
 
     Parameters
     ----------
     matrices : array_like, (count, P, Q)
-        The distinct matrices, copied.
+        The distinct matrices; they are copied.
     starts : array_like of int, (nodes + 1,)
         Node i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
     factor_ids, children : array_like of int, (edges,)
-        Which matrix an edge multiplies by, and which block of x; both may repeat.
+        Index of each edge's matrix, and of the block of x that it multiplies; both may repeat.
     before, behind : int
-        Sizes of a block around the axis that is multiplied.
+        Sizes of a block before and after the axis that is multiplied.
     num_inputs : int, optional
-        Blocks of x; the largest child + 1 by default.
+        Number of blocks of x; the largest child + 1 by default.
 
     Raises
     ------
     ValueError
-        For shapes or starts that do not fit.
+        If shapes or starts do not fit.
     IndexError
-        For an index out of range; the text names the first.
+        If an index is out of range; the text names the first.
     TypeError
-        For dtypes without kernels, or indices that are not integers.
+        If a dtype has no kernels, or indices are not integers.
 
     Notes
     -----
-    One thread owns a node, several on a device; the order in which they add the edges does not
-    depend on the number of threads, nor do the bits.
+    Each node is computed by one thread, on a device by several. The order in which its edges are
+    added does not depend on the number of threads, and so the result has the same bits for any
+    number.
 
     Examples
     --------
@@ -98,7 +100,7 @@ class SegmentedModeMultiply:
         self._plan = chosen.segmented_plan(spec)
 
     def to(self, device: str) -> SegmentedModeMultiply:
-        """Return the map on a device, with matrices of its own.
+        """Return a copy of the map on a device, with its own copy of the matrices.
 
         Parameters
         ----------
@@ -108,7 +110,7 @@ class SegmentedModeMultiply:
         Returns
         -------
         SegmentedModeMultiply
-            ``self`` if it is there already.
+            ``self`` if the map is on that device already.
 
         Raises
         ------
@@ -137,12 +139,12 @@ class SegmentedModeMultiply:
 
     @property
     def input_shape(self) -> tuple[int, int]:
-        """(Input blocks, elements of one)."""
+        """Shape of x: (input blocks, elements of an input block)."""
         return self._spec.input_shape
 
     @property
     def output_shape(self) -> tuple[int, int]:
-        """(Nodes, elements of an output block)."""
+        """Shape of y: (nodes, elements of an output block)."""
         return self._spec.output_shape
 
     def update(self, matrices: ArrayLike) -> None:
@@ -157,7 +159,7 @@ class SegmentedModeMultiply:
         ValueError
             If the shape differs.
         TypeError
-            If the dtype cannot be converted.
+            If the dtype cannot be converted to the map's (casting "same_kind").
         """
         array = to_host(matrices, "matrices")
         check_replacement(array, self._spec.matrices.shape, self._spec.dtype, "matrices")
@@ -166,13 +168,14 @@ class SegmentedModeMultiply:
         self._spec = replace(self._spec, matrices=values)
 
     def apply(self, x: ArrayLike, out: Array | None = None, *, alpha: complex = 1) -> Array:
-        """Compute y = alpha A x, overwriting y.
+        """Compute y = alpha A x, where A is the map.
 
         Parameters
         ----------
         x : array_like, (num_inputs, before * Q * behind)
-        out : ndarray, (nodes, before * P * behind), optional
-            Where the result is written.
+            The input blocks, of a dtype that gives the map's dtype together with the matrices.
+        out : ndarray, (nodes, before * P * behind), of the map's dtype, optional
+            Array that y is written to.
         alpha : scalar
             Scales the result.
 
@@ -204,13 +207,14 @@ class SegmentedModeMultiply:
         return out
 
     def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
-        """Compute y += alpha A x, in place.
+        """Compute y += alpha A x in place, where A is the map.
 
         Parameters
         ----------
         x : array_like, (num_inputs, before * Q * behind)
-        y : ndarray, (nodes, before * P * behind)
-            Written.
+            The input blocks, as of `apply`.
+        y : ndarray, (nodes, before * P * behind), of the map's dtype
+            The product is added to it.
         alpha : scalar
             Scales the product.
 
@@ -234,14 +238,14 @@ class SegmentedModeMultiply:
         return y
 
     def _scale(self, alpha: complex) -> complex:
-        """Return alpha as the plan takes it."""
+        """Return alpha as a float, or as a complex number if the map is complex."""
         scale = as_scalar(alpha, "alpha")
         if isinstance(scale, complex) and self._spec.dtype.kind != "c":
             raise TypeError(f"alpha is {scale}; expected a real number for {self._spec.dtype}")
         return scale
 
     def _blocks(self, x: ArrayLike) -> Array:
-        """Return x as the plan reads it."""
+        """Return x, checked, as a C-contiguous array of the map's dtype."""
         array = as_array(x, "x", self._arrays)
         if array.shape != self.input_shape:
             raise ValueError(
@@ -254,12 +258,12 @@ class SegmentedModeMultiply:
 
 
 def _built(spec: SegmentedSpec, chosen: Backend) -> SegmentedModeMultiply:
-    """Return a map of what was checked before."""
+    """Return a map of a spec that has been validated already."""
     result = SegmentedModeMultiply.__new__(SegmentedModeMultiply)
     result._prepare(spec, chosen)
     return result
 
 
 def _rebuilt(device: str, spec: SegmentedSpec) -> SegmentedModeMultiply:
-    """Return a map where the one was that has been pickled."""
+    """Return an unpickled map, on the device where the pickled one was."""
     return _built(spec, backend_on(device))

@@ -33,8 +33,9 @@ def linear_combination(
     out : ndarray
         Overwritten; may be one of the vectors, and shares no memory with the others.
     scratch : ndarray, optional
-        May be overwritten, also if it is one of the vectors, but not ``out``: where one pass will
-        not do (on a device, for arrays that are not contiguous), nothing is allocated then.
+        Work array of the shape and dtype of ``out``, which may be overwritten. It may be one of the
+        vectors, but not ``out``. If it is given, nothing is allocated where more than one pass is
+        needed (on a device, and for arrays that are not contiguous).
 
     Returns
     -------
@@ -44,11 +45,11 @@ def linear_combination(
     Raises
     ------
     ValueError
-        If there are not as many factors as vectors, or none, shapes differ, several of the vectors
-        are ``out`` or ``scratch``, or ``out`` is read-only or overlaps a vector that it is not, or
-        itself; so does ``scratch``.
+        If there are not as many factors as vectors, or none; if shapes differ; if several of the
+        vectors are ``out`` or ``scratch``; or if ``out`` or ``scratch`` is read-only, overlaps
+        itself, or overlaps a vector without being that vector.
     TypeError
-        If dtypes differ, a factor is no real number, or an array is masked or on another device.
+        If dtypes differ, a factor is not a real number, or an array is masked or on another device.
 
     Examples
     --------
@@ -60,7 +61,8 @@ def linear_combination(
     if _is_compiled(out) and all(map(is_plain, given)):
         real = [vector.reshape(-1).view(vector.real.dtype) for vector in given]
         target = out.reshape(-1).view(out.real.dtype)
-        host_backend().sum_vectors(scales, real, target)  # refuses an output that overlaps a vector
+        # complex vectors as real ones of twice the length; checks that no vector overlaps out
+        host_backend().sum_vectors(scales, real, target)
     else:
         check_writeable(out, "out")
         _by_passes(scales, given, out, scratch)
@@ -68,7 +70,7 @@ def linear_combination(
 
 
 def _is_compiled(out: Array) -> bool:
-    """Whether the backend has a kernel for an output."""
+    """Whether the CPU backend has a kernel that can write this output."""
     dtype = out.dtype
     return array_module(out) is np and dtype.char in "fdFD" and dtype.isnative and out.flags.carray
 
@@ -76,7 +78,7 @@ def _is_compiled(out: Array) -> bool:
 def _checked(
     factors: Sequence[float], vectors: Sequence[ArrayLike], out: Array
 ) -> tuple[list[float], list[Array]]:
-    """Check that all fits together; return the factors, and the vectors in the dtype of ``out``."""
+    """Check shapes and dtypes; return the factors as float, and the vectors in ``out``'s dtype."""
     if len(factors) != len(vectors) or not len(vectors):
         raise ValueError(
             f"there are {len(factors)} factors and {len(vectors)} vectors; expected as many, at "
@@ -105,7 +107,7 @@ def _checked(
 
 
 def _real(factor: object, k: int) -> float:
-    """Return a factor as a float."""
+    """Return factor number ``k`` as a float; refuse one that is not a real number."""
     scale = as_scalar(factor, f"factors[{k}]")
     if isinstance(scale, complex):
         raise TypeError(f"factors[{k}] is {scale}; expected a real number")
@@ -113,7 +115,7 @@ def _real(factor: object, k: int) -> float:
 
 
 def _refuse_several(vectors: Sequence[Array], array: Array, name: str) -> None:
-    """Raise ValueError if several vectors are an array that is overwritten."""
+    """Raise ValueError if more than one vector is the array that will be overwritten."""
     if sum(vector is array for vector in vectors) > 1:
         raise ValueError(f"{name} is several of the vectors; add their factors up")
 
@@ -121,7 +123,10 @@ def _refuse_several(vectors: Sequence[Array], array: Array, name: str) -> None:
 def _by_passes(
     factors: Sequence[float], vectors: Sequence[Array], out: Array, scratch: Array | None
 ) -> Array:
-    """Scale and add one vector after another: ``out`` itself and ``scratch`` come first."""
+    """Scale and add one vector after another with NumPy or CuPy.
+
+    A vector that is ``out`` or ``scratch`` itself is used first, before it is overwritten.
+    """
     work: Any = array_module(out).empty_like(out) if scratch is None else scratch
     vectors = [_apart(vector, out, "out", k) for k, vector in enumerate(vectors)]
     _refuse_several(vectors, out, "out")
@@ -145,12 +150,12 @@ def _by_passes(
 
 
 def _apart(vector: Array, written: Array, name: str, k: int) -> Array:
-    """Return a vector, the array that is written itself for another view of the same elements.
+    """Return ``vector``, or ``written`` itself if both are views of exactly the same elements.
 
     Raises
     ------
     ValueError
-        If they share some memory otherwise.
+        If they overlap in memory otherwise.
     """
     if vector is written or not array_module(written).may_share_memory(vector, written):
         return vector

@@ -1,1 +1,1 @@
-"""What is asked for, checked once: shapes, dtypes, layouts."""
+"""Validated descriptions of what a call or operator asks for: shapes, dtypes, layouts."""

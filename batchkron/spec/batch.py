@@ -1,4 +1,9 @@
-"""Validation of batch lists: every index checked once, when an operator is built."""
+"""Validation of batch lists: every index is checked once, when an operator is built.
+
+A batch list is the set of products y[outputs[b]] += weights[b] (⊗_k pools[k][ids[b, k]])
+x[inputs[b]]. A "system" is one of several independent operators that share these lists of indices
+but have matrices and weights of their own, along leading axes of the pools and the weights.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,8 @@ from batchkron.spec.kron import (
     compute_dtype,
 )
 
-MAX_POOL_MATRICES = 2**31 - 1
-MAX_BLOCKS = 2**40
+MAX_POOL_MATRICES = 2**31 - 1  # matrices of one pool, so that the backends' ids fit into int32
+MAX_BLOCKS = 2**40  # input or output blocks, so that offsets computed from them fit into int64
 
 
 def batch_spec(
@@ -83,10 +88,10 @@ def batch_spec(
 def one_product_spec(
     factors: Sequence[Array], blocks: int, batch_shape: tuple[int, ...] | None = None
 ) -> BatchSpec:
-    """Return the batch list of one product per system, on each of ``blocks`` blocks.
+    """Return the batch list that applies one Kronecker product per system to ``blocks`` blocks.
 
-    ``factors[k]`` is (..., P_k, Q_k), all of one dtype; leading axes broadcast to the systems, and
-    to ``batch_shape`` if that is given.
+    ``factors[k]`` is (..., P_k, Q_k), all of one dtype. The leading axes broadcast together to the
+    shape of the systems, ``batch_shape`` if that is given.
 
     Raises
     ------
@@ -114,9 +119,10 @@ def one_product_spec(
 
 
 def one_sum_spec(factors: Sequence[Array]) -> BatchSpec:
-    """Return the batch list of one Kronecker sum per system: a product for each factor.
+    """Return the batch list of one Kronecker sum A_1 ⊗ I … ⊗ I + … + I ⊗ … I ⊗ A_d per system.
 
-    ``factors[k]`` is (..., n_k, n_k), all of one dtype; leading axes broadcast to the systems.
+    ``factors[k]`` is (..., n_k, n_k), all of one dtype; the leading axes broadcast together to the
+    shape of the systems. The list has one product for each factor.
 
     Raises
     ------
@@ -147,7 +153,7 @@ def one_sum_spec(factors: Sequence[Array]) -> BatchSpec:
 
 
 def batch_shape_of(factors: Sequence[Array]) -> tuple[int, ...]:
-    """Return what the leading axes of factors (..., P_k, Q_k) broadcast to.
+    """Return the shape to which the leading axes of factors (..., P_k, Q_k) broadcast.
 
     Raises
     ------
@@ -158,9 +164,9 @@ def batch_shape_of(factors: Sequence[Array]) -> tuple[int, ...]:
 
 
 def batch_of_systems(call: KronCall) -> BatchSpec:
-    """Return the batch list of one multiply whose factors have leading axes.
+    """Return the batch list of one call of gekmm or gemkm whose factors have leading axes.
 
-    A system per entry of the leading axes, with ``outer / systems`` blocks each.
+    Each entry of the leading axes is a system, with ``outer / systems`` blocks.
     """
     factors = [
         factor.reshape(factor.shape[-2:]) if math.prod(factor.shape[:-2]) == 1 else factor
@@ -172,7 +178,7 @@ def batch_of_systems(call: KronCall) -> BatchSpec:
 
 
 def _check_weights(weights: Array, products: int) -> None:
-    """Check that the last axis of the weights counts the products."""
+    """Check that the last axis of the weights has one entry per product."""
     if weights.ndim == 0 or weights.shape[-1] != products:
         raise ValueError(
             f"weights has shape {weights.shape}; expected (products,) = ({products},), or that "
@@ -215,7 +221,11 @@ def module_of_batch(pools: Sequence[ArrayLike] | Array, weights: ArrayLike | Non
 def pool_values(
     pools: Sequence[Array], batch_shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[Array, ...]:
-    """Copy pools to shape (systems or 1, count, P, Q), one array that serves several modes once."""
+    """Copy pools to shape (systems or 1, count, P, Q), C-contiguous.
+
+    The first axis has length 1 if all systems share the matrices. An array that is the pool of
+    several modes is copied once.
+    """
     copies: dict[int, Array] = {}
     for pool in pools:
         if id(pool) not in copies:
@@ -228,7 +238,7 @@ def pool_values(
 
 
 def weight_values(weights: Array, batch_shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Copy weights to shape (systems or 1, products)."""
+    """Copy weights to shape (systems, products), or (1, products) if all systems share them."""
     shape = weights.shape if weights.ndim == 1 else (*batch_shape, weights.shape[-1])
     values = np.array(np.broadcast_to(weights, shape), dtype=dtype, order="C")
     systems = 1 if weights.ndim == 1 else math.prod(batch_shape)
@@ -236,7 +246,7 @@ def weight_values(weights: Array, batch_shape: tuple[int, ...], dtype: np.dtype[
 
 
 def identity_flags(pool: Array) -> NDArray[np.bool_]:
-    """Say for every matrix of a pool whether it is exactly the identity, in all systems."""
+    """Return, for each matrix of a pool, whether it is exactly the identity in all systems."""
     _, count, rows, columns = pool.shape
     if rows != columns or len(pool) == 0:
         return np.zeros(count, bool)
@@ -244,7 +254,7 @@ def identity_flags(pool: Array) -> NDArray[np.bool_]:
 
 
 def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
-    """Return one array per mode; a single array serves all modes."""
+    """Return one array per mode, in main memory; a single array is the pool of all modes."""
     if not hasattr(pools, "ndim"):
         pools = list(pools)
     if hasattr(pools, "ndim"):
@@ -274,7 +284,7 @@ def pool_arrays(pools: Sequence[ArrayLike] | Array, modes: int) -> list[Array]:
 
 
 def index_array(values: ArrayLike, name: str, rank: int) -> NDArray[np.int64]:
-    """Return a fresh int64 array of ``rank`` dimensions; an empty list counts as integers."""
+    """Return a new int64 array of ``rank`` dimensions; an empty list is taken for integers."""
     array = to_host(values, name)
     if array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.int64)
@@ -289,7 +299,7 @@ def index_array(values: ArrayLike, name: str, rank: int) -> NDArray[np.int64]:
 
 
 def _check_factor_ids(ids: NDArray[np.int64], pools: list[Array]) -> None:
-    """Name the first row whose factor id is not in its pool."""
+    """Raise IndexError for the first row with a factor id that its pool does not have."""
     for k, pool in enumerate(pools):
         count = pool.shape[-3]
         wrong = (ids[:, k] < 0) | (ids[:, k] >= count)

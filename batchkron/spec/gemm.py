@@ -1,4 +1,4 @@
-"""Validation of batched small multiplies."""
+"""Validation of `batchkron.batched_gemm`, a batch of small matrix multiplies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,21 @@ Ids = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class GemmSpec:
-    """A validated batch of small multiplies: operands of one dtype, ids, the result's shape."""
+    """A validated batch of multiplies c[ids[2][i]] += alpha a[ids[0][i]] b[ids[1][i]].
+
+    Attributes
+    ----------
+    a : ndarray, (count_a, m, k)
+        C-contiguous, of the dtype of the result.
+    b : ndarray, (count_b, k, n) or transposed (count_b, n, k)
+        C-contiguous, of the dtype of the result.
+    c : ndarray, (count_c, m, n), or None
+        As the user passed it; scaled by beta before the products are added.
+    ids : tuple of three ndarrays of int64, each (products,)
+        Indices into a, b and the result.
+    shape : tuple of int
+        The result's shape (count_c, m, n).
+    """
 
     a: Array
     b: Array
@@ -34,7 +48,13 @@ def gemm_spec(
     transpose_b: bool,
     given_ids: tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None],
 ) -> GemmSpec:
-    """Validate one call of `batchkron.batched_gemm`."""
+    """Validate one call of `batchkron.batched_gemm`.
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        As `batchkron.batched_gemm` documents.
+    """
     module = array_module(a, b, c)
     left, right = as_array(a, "a", module), as_array(b, "b", module)
     previous = None if c is None else as_array(c, "c", module)

@@ -1,4 +1,4 @@
-"""What is asked for, validated once: shapes, dtypes and layouts of every entry point."""
+"""Validation of calls with Kronecker products, and the checks that all entry points share."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SUPPORTED_DTYPES = (
 
 @dataclass(frozen=True, slots=True)
 class KronSpec:
-    """The shape of one multiply by a Kronecker product.
+    """The shape of one multiply by a Kronecker product, y[o, :, i] = (A_1 ⊗ … ⊗ A_d) x[o, :, i].
 
-    Blocks are ``(outer, prod(inputs), inner)`` and become ``(outer, prod(outputs), inner)``, both
-    C-contiguous; factor k is used as a matrix of shape ``(outputs[k], inputs[k])``. ``precision``
-    allows a device to compute float32 less precisely.
+    x has the shape ``(outer, prod(inputs), inner)`` and y ``(outer, prod(outputs), inner)``, both
+    C-contiguous; factor k is a matrix of shape ``(outputs[k], inputs[k])``. ``precision`` says how
+    much less precisely than in full a device may multiply float32; None: in full.
     """
 
     inputs: tuple[int, ...]
@@ -55,11 +55,12 @@ class KronSpec:
 
 @dataclass(frozen=True, slots=True)
 class KronCall:
-    """One validated call: the spec, its arrays and the shape of the result.
+    """One validated call of gekmm or gemkm: the spec, its arrays and the shape of the result.
 
-    ``factors[k]`` is oriented ``(..., outputs[k], inputs[k])``; ``x`` is C-contiguous. ``systems``
-    are the leading axes of x and the factors together, () if no factor has any. ``given`` are the
-    factors and x as the user passed them, which an output may not overlap.
+    ``factors[k]`` is ``(..., outputs[k], inputs[k])``, transposed where that is needed, and ``x``
+    is C-contiguous. ``systems`` is the shape to which the leading axes of x and the factors
+    broadcast, () if no factor has leading axes. ``given`` are the factors and x as the user passed
+    them: an output must not overlap them.
     """
 
     spec: KronSpec
@@ -81,13 +82,22 @@ class BatchSpec:
     ----------
     pools : tuple of ndarray
         Pool of mode k, shape (systems or 1, count_k, P_k, Q_k), C-contiguous, of dtype ``dtype``.
+        A system is one of several operators with the same indices; the first axis has length 1 if
+        all systems share the matrices.
     factor_ids : ndarray of int64, shape (products, modes)
     inputs, outputs : ndarray of int64, shape (products,)
     weights : ndarray of dtype ``dtype``, shape (systems or 1, products)
+    num_inputs, num_outputs : int
+        Number of input and output blocks.
     batch_shape : tuple of int
-        The shape of the axis of systems; () for one system.
-    identity : tuple of ndarray of bool
-        Which matrices of each pool are skipped as identities.
+        The leading axes that the user gave, whose product is the number of systems; () for one.
+    accumulation : {"auto", "owner", "atomic"}
+        How products with the same output are added: by one thread that owns the output, or with
+        atomic additions.
+    dtype : dtype
+        Of pools, weights and the result.
+    identity : tuple of ndarray of bool, each (count_k,)
+        Which matrices of each pool are identities that the multiply skips.
     """
 
     pools: tuple[Array, ...]
@@ -119,9 +129,9 @@ class BatchSpec:
 
 
 def compute_dtype(*arrays: Array) -> np.dtype[Any]:
-    """Return the dtype that arrays are computed in.
+    """Return the dtype in which a product of arrays is computed.
 
-    `numpy.result_type`, with integers and booleans as float64 and float16 as float32.
+    It is `numpy.result_type`, with integers and booleans taken as float64 and float16 as float32.
 
     Raises
     ------
@@ -162,7 +172,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check_precision(precision: str | None) -> Precision | None:
-    """Return how precisely float32 shall at least be multiplied on a device.
+    """Return the precision of float32 multiplies on a device after checking its name.
 
     Raises
     ------
@@ -185,15 +195,17 @@ def ready(array: Array, dtype: np.dtype[Any]) -> Array:
 def given_factors(
     factors: Iterable[ArrayLike] | ArrayLike, more: Sequence[ArrayLike]
 ) -> list[ArrayLike]:
-    """Return the matrices that an operator is given: in a sequence, one by one, or one alone.
+    """Return the list of matrices that an operator is given as arguments ``factors, *more``.
 
-    An array of up to two dimensions is a matrix, one of more has them along its first axis, and so
-    has a 1-D one of objects. Rows of plain numbers, [[1, 2], [3, 4]], are a matrix.
+    The user may pass one sequence of matrices, several matrices as arguments, or a single matrix.
+    An array of up to two dimensions is a matrix. One of more dimensions holds matrices along its
+    first axis, and so does a 1-D array of objects. Rows of plain numbers, [[1, 2], [3, 4]], are a
+    matrix.
 
     Raises
     ------
     TypeError
-        If several are given and the first is a sequence of them.
+        If several arguments are given and the first is a sequence of matrices.
     """
     rank = getattr(factors, "ndim", None)
     holds_matrices = isinstance(factors, np.ndarray) and rank == 1 and factors.dtype == np.object_
@@ -213,12 +225,12 @@ def given_factors(
 def factor_list(
     factors: Sequence[ArrayLike], *, matrices: bool = False, module: Any = np
 ) -> list[Array]:
-    """Return the factors as arrays of at least two dimensions, or exactly two (``matrices``).
+    """Return the factors as arrays of at least two dimensions, exactly two if ``matrices``.
 
     Raises
     ------
     ValueError
-        If there is no factor, or one of another number of dimensions.
+        If there is no factor, or one has another number of dimensions.
     """
     arrays = [as_array(factor, f"factors[{k}]", module) for k, factor in enumerate(factors)]
     if not arrays:
@@ -242,14 +254,14 @@ def read_only_copies(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[Arr
 def same_shapes(
     values: Sequence[ArrayLike], current: Sequence[Array], dtype: np.dtype[Any], name: str
 ) -> list[Array]:
-    """Return new values in ``dtype`` after checking that they fit where the current ones are.
+    """Return new values in ``dtype`` after checking that they can replace the current ones.
 
     Raises
     ------
     ValueError
         If their number or a shape differs.
     TypeError
-        If their dtype cannot be converted to ``dtype`` without loss of kind.
+        If their dtype cannot be converted to ``dtype`` (casting "same_kind": not complex to real).
     """
     arrays = [to_host(value, f"{name}[{k}]") for k, value in enumerate(values)]
     if len(arrays) != len(current):
@@ -269,7 +281,7 @@ def check_replacement(
     ValueError
         If the shape differs.
     TypeError
-        If the dtype cannot be converted to ``dtype`` without loss of kind.
+        If the dtype cannot be converted to ``dtype`` (casting "same_kind": not complex to real).
     """
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
@@ -278,12 +290,12 @@ def check_replacement(
 
 
 def as_flag(value: object, name: str) -> bool:
-    """Return a bool; anything else that is true or false is not taken for one.
+    """Return a flag as a bool; numbers and strings are refused although Python would convert them.
 
     Raises
     ------
     TypeError
-        If it is no bool, and no ``numpy.bool``.
+        If it is neither a bool nor a ``numpy.bool``.
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
@@ -291,14 +303,14 @@ def as_flag(value: object, name: str) -> bool:
 
 
 def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool, ...]:
-    """Spread a flag that is given once, or once per factor.
+    """Return one flag per factor, where the user gives one for all or one for each.
 
     Raises
     ------
     ValueError
         If a sequence does not have one entry per factor.
     TypeError
-        If it, or an entry, is no bool: strings and numbers are not taken for one.
+        If it, or an entry, is not a bool; strings and numbers are not converted.
     """
     if isinstance(flag, (bool, np.bool_)):
         return (bool(flag),) * count
@@ -310,7 +322,7 @@ def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool
         raise TypeError(f"{name} is {flag!r}; expected a bool or a sequence of one per factor")
     for k, entry in enumerate(flag):
         if not isinstance(entry, (bool, np.bool_)):
-            as_flag(entry, f"{name}[{k}]")  # raises
+            as_flag(entry, f"{name}[{k}]")  # raises TypeError
     flags = tuple(bool(entry) for entry in flag)
     if len(flags) != count:
         raise ValueError(
@@ -331,7 +343,7 @@ def kron_call(
     conj: bool | Sequence[bool],
     precision: Precision | None = None,
 ) -> KronCall:
-    """Validate one call of gekmm (``left``: the product stands left of x) or gemkm.
+    """Validate one call of gekmm (``left``: the Kronecker product stands left of x) or of gemkm.
 
     Raises
     ------
@@ -353,7 +365,7 @@ def kron_call(
     conjugated = per_factor(conj, len(given), "conj")
     oriented = []
     for array, swap, conjugate in zip(given, transposed, conjugated, strict=True):
-        # gekmm contracts over columns, gemkm over rows
+        # gekmm sums over a factor's columns, gemkm over its rows; the spec has (output, input)
         matrix = array.swapaxes(-1, -2) if swap == left else array
         oriented.append(_strided(matrix.conj() if conjugate else matrix, dtype))
     call = _placed(oriented, vector, dtype, left, alpha, beta, previous, given)
@@ -361,7 +373,7 @@ def kron_call(
 
 
 def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the matrix in ``dtype`` with strides that count whole elements."""
+    """Return the matrix in ``dtype``, aligned, with strides that are multiples of an element."""
     matrix = matrix.astype(dtype, copy=False)
     aligned = is_aligned(matrix) and all(s % dtype.itemsize == 0 for s in matrix.strides)
     return matrix if aligned else matrix.copy()
@@ -397,16 +409,17 @@ def is_finite(scale: complex) -> bool:
 
 
 def times(scale: complex, product: Array) -> Array:
-    """Return scale · product as NumPy has it, where the scale may be infinite or NaN.
+    """Return scale · product as NumPy computes it, for a scale that may be infinite or NaN.
 
-    Kernels scale what they add up, and leave an empty sum at 0.
+    Kernels are not used for such scales: they skip empty sums, whose result must be inf · 0 = NaN
+    and not 0.
     """
     with np.errstate(invalid="ignore"):
         return product * scale
 
 
 def scaled_dtype(dtype: np.dtype[Any], alpha: complex, beta: complex) -> np.dtype[Any]:
-    """Return ``dtype``, made complex if alpha or beta is."""
+    """Return ``dtype``, or the complex dtype of its precision if alpha or beta is complex."""
     is_complex = isinstance(alpha, complex) or isinstance(beta, complex)
     return np.result_type(dtype, np.complex64) if is_complex else dtype
 
@@ -421,7 +434,10 @@ def _placed(
     y: Array | None,
     given: list[Array],
 ) -> KronCall:
-    """Place x's axes: which one is contracted, what lies outside and inside it."""
+    """Find the axis of x that the product acts on, and split x's shape into (outer, axis, inner).
+
+    ``oriented`` are the factors as (..., output, input), ``given`` as the user passed them.
+    """
     outputs = tuple(matrix.shape[-2] for matrix in oriented)
     inputs = tuple(matrix.shape[-1] for matrix in oriented)
     size = math.prod(inputs)
@@ -448,7 +464,7 @@ def _placed(
 
 
 def _broadcast_systems(factors: list[Array], leading: tuple[int, ...]) -> tuple[int, ...]:
-    """Broadcast the leading axes of factors and x."""
+    """Return the shape to which the leading axes of the factors and of x broadcast."""
     shapes = [factor.shape[:-2] for factor in factors] + [leading]
     try:
         return np.broadcast_shapes(*shapes)
@@ -462,7 +478,7 @@ def _broadcast_systems(factors: list[Array], leading: tuple[int, ...]) -> tuple[
 def _size_message(
     x: Array, axis: int, inputs: tuple[int, ...], size: int, left: bool, given: list[Array]
 ) -> str:
-    """Say which size x should have, and whether a transpose would mend it."""
+    """Say which size x should have, and whether transposed factors would have it."""
     contracted = "columns" if left else "rows"
     factors = "*".join(str(n) for n in inputs)
     text = (
@@ -487,7 +503,8 @@ def check_output(
     Raises
     ------
     TypeError
-        If it is not an array of ``dtype`` where the inputs are, or masked.
+        If it is not an array of ``dtype`` in the same memory (CPU or device) as the inputs, or is
+        masked.
     ValueError
         If its shape differs, it is read-only, or it overlaps an input or itself.
     """
@@ -509,12 +526,12 @@ def check_output(
 
 
 def check_writeable(out: Array, name: str) -> None:
-    """Check that each element of an array can be written, by itself.
+    """Check that each element of an array can be written without changing another one.
 
     Raises
     ------
     ValueError
-        If it is read-only, or overlaps itself.
+        If the array is read-only, or several of its elements share memory.
     """
     flags = out.flags
     if isinstance(out, np.ndarray) and not flags.writeable:
@@ -527,7 +544,7 @@ def check_writeable(out: Array, name: str) -> None:
 
 
 def overlap(a: Array, b: Array) -> bool:
-    """Whether two arrays share an element; True if it takes too long to tell."""
+    """Whether two arrays share memory; also True if an exact answer takes too long to compute."""
     try:
         layouts = on_host_layout(a), on_host_layout(b)
         return bool(np.shares_memory(*layouts, max_work=100_000))  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""Validation of segmented mode multiplies: every index checked once, when one is built."""
+"""Validation of `batchkron.SegmentedModeMultiply`: every index is checked once, when it is built.
+
+It computes y[i] = Σ_e A_e ·_mode x[children[e]], a sum over the edges e of each node i of a graph.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from batchkron.spec.kron import Array, compute_dtype, ready
 
 @dataclass(frozen=True, slots=True)
 class SegmentedSpec:
-    """A validated list of edges, in compressed rows.
+    """A validated list of edges, in the compressed sparse row format (CSR).
 
     Node i has the edges ``starts[i]`` to ``starts[i + 1] - 1``; edge e multiplies the middle axis
-    of block ``children[e]``, (before, Q, behind), by ``matrices[factor_ids[e]]``, (P, Q).
+    of block ``children[e]`` of x, (before, Q, behind), by ``matrices[factor_ids[e]]``, (P, Q).
+    x has ``num_inputs`` blocks.
     """
 
     matrices: Array
@@ -32,12 +36,12 @@ class SegmentedSpec:
 
     @property
     def input_shape(self) -> tuple[int, int]:
-        """(input blocks, elements of one)."""
+        """Shape of x: (input blocks, elements of an input block)."""
         return self.num_inputs, self.before * self.matrices.shape[2] * self.behind
 
     @property
     def output_shape(self) -> tuple[int, int]:
-        """(nodes, elements of an output block)."""
+        """Shape of y: (nodes, elements of an output block)."""
         return len(self.starts) - 1, self.before * self.matrices.shape[1] * self.behind
 
 
@@ -82,7 +86,7 @@ def segmented_spec(
 
 
 def _check_starts(starts: NDArray[np.int64], edges: int) -> None:
-    """Check that the nodes' edges follow each other and are all there."""
+    """Check that the starts rise from 0 to the number of edges, so that each edge has a node."""
     if len(starts) == 0 or starts[0] != 0 or starts[-1] != edges:
         raise ValueError(f"starts must begin with 0 and end with the number of edges, {edges}")
     falling = np.diff(starts) < 0
@@ -94,7 +98,7 @@ def _check_starts(starts: NDArray[np.int64], edges: int) -> None:
 
 
 def _check_size(value: int, name: str) -> None:
-    """Check a count that the user gives."""
+    """Check that a value of the user is an integer from 0 to the largest number of blocks."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} is {value!r}; expected an integer")
     if not 0 <= value <= MAX_BLOCKS:
@@ -102,7 +106,7 @@ def _check_size(value: int, name: str) -> None:
 
 
 def _check_range(indices: NDArray[np.int64], count: int, name: str) -> None:
-    """Name the first index that is out of range."""
+    """Raise IndexError for the first index that is out of range."""
     wrong = (indices < 0) | (indices >= count)
     if wrong.any():
         at = int(np.argmax(wrong))

@@ -1,4 +1,9 @@
-"""Sweeps along fibres as a list for backends: which vector is made of which, block by block."""
+"""Sweeps on a sparse grid as a list of steps that a backend can run.
+
+A sweep applies one mode's 1-D operator along all fibres of a sparse grid (the sets of blocks whose
+indices differ in one mode only). An operator on the grid is a sequence of sweeps; each reads one
+vector of blocks and adds into another, which may be x, y or scratch memory.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +19,15 @@ _Ids = NDArray[np.int64]
 
 
 class SweepVector(NamedTuple):
-    """A vector of blocks. Number 0 is x, 1 is y, the others are scratch memory.
+    """A vector of blocks. In a list of vectors, number 0 is x, 1 is y, the others are scratch.
 
     Attributes
     ----------
     start : int
-        Place in the scratch memory, in blocks; vectors that are not needed at once share room.
+        Offset in the scratch memory, in blocks; vectors that are not needed at the same time may
+        overlap there.
     blocks : int
-        How many it has.
+        Number of blocks.
     """
 
     start: int
@@ -29,15 +35,18 @@ class SweepVector(NamedTuple):
 
 
 class SweepPart(NamedTuple):
-    """One mode's multiply, summed over the edges of each block of a target.
+    """One mode's multiply, target[i] += Σ_e A_ids[e] ·_mode source[children[e]].
+
+    The sum runs over the edges e of block i.
 
     Attributes
     ----------
     source : int
         Number of the vector that is read.
     mode : int
+        The mode that the matrices act on.
     matrices : int
-        How many there are.
+        Number of distinct matrices A; they are passed separately.
     starts : ndarray of int32 or int64, (blocks of the target + 1,)
         Block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
     ids, children : ndarray of int32 or int64, (edges,)
@@ -53,15 +62,16 @@ class SweepPart(NamedTuple):
 
 
 class SweepStep(NamedTuple):
-    """A sum of multiplies that makes one vector.
+    """The computation of one vector as a sum of multiplies.
 
     Attributes
     ----------
     target : int
-        Number of the vector that is written: overwritten, unless
+        Number of the vector that is written.
     adds : bool
-        the sum is added to what it has.
+        Whether the sum is added to the target's values; otherwise these are overwritten.
     parts : tuple of SweepPart
+        The terms of the sum.
     """
 
     target: int
@@ -70,16 +80,17 @@ class SweepStep(NamedTuple):
 
 
 class SweepList(NamedTuple):
-    """Steps in their order.
+    """All steps of an operator, in the order in which they run.
 
     Attributes
     ----------
     sizes : tuple of int
-        Of a block's modes.
+        Size of each mode of a block.
     vectors : tuple of SweepVector
     steps : tuple of SweepStep
-        The last ones write vector 1.
+        The last ones write vector 1, which is y.
     dtype : dtype
+        Of the matrices and the vectors.
     """
 
     sizes: tuple[int, ...]
@@ -89,17 +100,17 @@ class SweepList(NamedTuple):
 
     @property
     def block_size(self) -> int:
-        """Elements of a block."""
+        """Number of elements of a block."""
         return math.prod(self.sizes)
 
     @property
     def num_edges(self) -> int:
-        """Edges of all steps."""
+        """Number of edges of all steps together."""
         return sum(len(part.ids) for step in self.steps for part in step.parts)
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds of all steps, on one vector."""
+        """Number of multiply-adds of all steps, for one vector x."""
         return self.block_size * sum(
             len(part.ids) * self.sizes[part.mode] for step in self.steps for part in step.parts
         )
