@@ -60,10 +60,10 @@ def gekmm(
     transpose, conj : bool or one bool per factor
         Use A_k^T, conj(A_k), or with both A_k^H.
     precision : {None, "tf32x3", "tf32"}
-        How float32 may be multiplied on a GPU: None, in full; "tf32x3", on matrix units, with each
-        number split into parts; "tf32", on matrix units, with numbers rounded to 11 significant
-        bits (error bounds: "Precision" in docs/guides/gpu.md). Other dtypes, and the CPU, compute
-        in full.
+        How float32 may be multiplied on a GPU: None, in full; "tf32x3", on matrix units, as three
+        products of parts of 11 bits; "tf32", on matrix units, with numbers rounded to 11 bits
+        (error bounds: "Precision" in docs/guides/gpu.md). Other dtypes, and the CPU, compute in
+        full.
     tune : bool
         On a CUDA device, search the fastest kernels for this shape, which takes up to two minutes;
         their choice is stored for all processes, so that later calls do not search. No effect on

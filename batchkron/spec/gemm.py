@@ -12,6 +12,7 @@ from batchkron.spec.batch import index_array
 from batchkron.spec.kron import Array, compute_dtype, ready, scaled_dtype
 
 Ids = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Indices into a, b and c, each (products,)."""
 
 
 @dataclass(frozen=True, slots=True)

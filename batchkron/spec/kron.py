@@ -25,8 +25,13 @@ from batchkron.arrays import (
 )
 
 Array = NDArray[Any]
+"""An array of NumPy or CuPy."""
+
 Accumulation = Literal["auto", "owner", "atomic"]
+"""How products with the same output are added, see `BatchSpec`."""
+
 Precision = Literal["tf32", "tf32x3"]
+"""How a device may multiply float32, see `batchkron.gekmm`."""
 
 SUPPORTED_DTYPES = (
     np.dtype(np.float32),
@@ -34,6 +39,7 @@ SUPPORTED_DTYPES = (
     np.dtype(np.complex64),
     np.dtype(np.complex128),
 )
+"""The dtypes that the backends have kernels for."""
 
 
 @dataclass(frozen=True, slots=True)

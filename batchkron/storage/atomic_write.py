@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# what an error number means when a file is written, and what to do
 _EXPLANATIONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another folder",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",

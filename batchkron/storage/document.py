@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Attribute: TypeAlias = str | int | float
+"""The value of an attribute."""
+
 Value: TypeAlias = NDArray[Any] | tuple[str, ...]
+"""The value of a dataset: numbers or texts."""
 
 NUMERIC_KINDS: Mapping[str, np.dtype[Any]] = MappingProxyType(
     {"float32": np.dtype("<f4"), "float64": np.dtype("<f8"), "int64": np.dtype("<i8")}

@@ -41,6 +41,7 @@ from batchkron.storage.inspection import (
 MAX_OBJECTS = 4096
 """How many members the root group, and each group that is read, may have."""
 
+# the HDF5 types that are read, by the dtype that they are converted to
 _NUMBERS = {
     "int64": (h5t.STD_I32LE, h5t.STD_I64LE),
     "float64": (h5t.IEEE_F32LE, h5t.IEEE_F64LE),

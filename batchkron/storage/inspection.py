@@ -14,6 +14,7 @@ from batchkron.storage.content_limits import value_memory_bytes
 from batchkron.storage.document import MAX_PADDED_BYTES, MAX_TEXTS, check_name
 from batchkron.storage.file_errors import translated
 
+# what a file of batchkron may use of HDF5: filters, storage layouts, numeric types
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}
 _NUMBERS = {"int64": h5t.STD_I64LE, "float32": h5t.IEEE_F32LE, "float64": h5t.IEEE_F64LE}

@@ -331,6 +331,7 @@ def _check_dtype(dtype: str) -> None:
         )
 
 
+# the fields of each class that are stored as attributes, with their types
 _FIELDS: Mapping[type, Mapping[str, type]] = {
     ResultFile: {
         "t": float,
