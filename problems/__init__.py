@@ -1,4 +1,4 @@
-"""PDEs, their sparse-grid discretizations, the gallery and problem files."""
+"""PDEs, their discretizations on sparse grids, a gallery of examples, and problem files."""
 
 from batchkron.storage import load_checkpoint, load_result
 

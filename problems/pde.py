@@ -58,15 +58,15 @@ __all__ = ["PDE"]
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class PDE(Statement):
-    """The initial value problem f_t = Σ terms(f) + Σ sources on a box, as a value.
+    """The initial value problem f_t = Σ terms(f) + Σ sources on a box; it cannot be changed.
 
     Parameters
     ----------
     axes : sequence of Axis
-        The coordinates; their order is the order of everything else.
+        The coordinates; points, levels and modes are given in their order.
     terms : Term or (nested) sequence of them
-        The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains with ``@``;
-        at least one, unless there are sources (0.0 where f_t = 0 is meant).
+        The right-hand side: `div`, `grad`, `penalty`, `mass`, `laplacian` and chains of them with
+        ``@``; at least one term, unless there are sources (give sources=0.0 for f_t = 0).
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
         Inflow(data).
@@ -74,28 +74,30 @@ class PDE(Statement):
         f at t0; by default the exact solution if there is one, else zero. A PDE has one unknown
         function, and the parts of a sum are added with +, not listed.
     sources : Separable, SeparableSum, sequence of them, or "from exact"
-        "from exact" derives them from the exact solution, s = f_t - Σ terms(f).
+        The right-hand side's functions of space and time. "from exact" derives them from the exact
+        solution, s = f_t - Σ terms(f).
     exact : Separable, SeparableSum or callable, optional
-        The known solution. A callable f(x_1, …, x_d, t) takes one array per axis and the time; it
-        is compared by quadrature, for few axes, gives no "from exact" but the initial state, and
-        is not saved in problem files.
+        The known solution. A callable f(x_1, …, x_d, t) takes one array per axis and the time.
+        Errors against it are computed by quadrature, which is possible for few axes only; the only
+        "from exact" that it can give is the initial state; and problem files do not save it.
     name : str
-        What the problem is called.
+        The problem's name.
     units : mapping of str to str
-        Units by name of a quantity ("x", "t", …).
+        The unit of each quantity, by the quantity's name ("x", "t", …).
     t0 : float
         Initial time.
     volume : mapping of Axis to callable or float, optional
-        Volume elements dV of curvilinear coordinates, functions of the axis that are positive
-        (or zero at its ends): r² of a radius. Then ``div(r, g)`` is (1/dV) ∂(dV g f)/∂r,
-        ``grad(r, g)`` is g ∂f/∂r, and norms and projections are those of ∫ … dV. Coefficients may
-        be infinite at an end where dV makes up for it.
+        Volume elements dV of curvilinear coordinates: functions of the axis that are positive, or
+        zero at its ends, such as r² for a radius r. Then ``div(r, g)`` is (1/dV) ∂(dV g f)/∂r,
+        ``grad(r, g)`` is g ∂f/∂r, and norms and projections use the integral ∫ … dV. A
+        coefficient may be infinite at an end of the axis if its product with dV has a limit there.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments of other kinds, unknown axes, "from exact" without an exact solution, no
-        terms, or a coefficient that differs at the ends of a periodic axis.
+        If an argument is of another kind, an axis is unknown, "from exact" is given without an
+        exact solution, there are no terms, or a coefficient differs at the two ends of a periodic
+        axis.
 
     Examples
     --------
@@ -157,19 +159,20 @@ class PDE(Statement):
         Parameters
         ----------
         level : int or sequence of int
-            Finest level, of all axes or one per axis; 2^level cells.
+            Finest level, one for all axes or one per axis; an axis has 2^level finest cells.
         degree : int
             Polynomial degree, the same for all axes.
         grid : {"sparse", "full"}, Mixed or SparseGrid
-            Which blocks are kept; ``Mixed([x], [v1, v2])`` is the tensor product of sparse grids
-            for these groups of axes. A SparseGrid brings its own levels; `level` is left out then.
+            Which blocks the grid has; ``Mixed([x], [v1, v2])`` is the tensor product of the sparse
+            grids of these groups of axes. A SparseGrid has its own levels, so leave out `level`.
         until : float, optional
             Final time of the default stepper settings; by default t0 + 1.
         method, dt : optional
             Default stepper and step; see `batchkron.problems.semidiscrete.default_stepper`.
         boundary_penalty : float
-            τ ≥ 0 of the terms -(τ/h) that tie second derivatives to their Dirichlet data; with 0
-            their operator is singular.
+            τ ≥ 0 in the penalty -(τ/h) k (f - data) that ties f to the Dirichlet data of a second
+            derivative ∂(k ∂f/∂x)/∂x, where h is the width of a finest cell; with τ = 0 its
+            operator is singular.
 
         Returns
         -------
@@ -178,9 +181,10 @@ class PDE(Statement):
         Raises
         ------
         TypeError, ValueError
-            For levels, degrees or grids that do not fit, a boundary that a term cannot take, a
-            coefficient that is not finite, or an exact solution that jumps on a periodic axis or is
-            far from the data of Dirichlet or Inflow.
+            If levels, degree or grid do not fit, a term cannot take its boundary condition, a
+            coefficient is not finite, or the exact solution jumps between the ends of a periodic
+            axis or differs from the data of Dirichlet or Inflow by more than a tenth of its
+            largest value.
         MemoryError
             If the unknowns cannot fit in memory; the text says how many there would be.
 
@@ -189,8 +193,9 @@ class PDE(Statement):
         OutflowWarning
             If a first derivative has the condition Dirichlet at an end where f flows out.
         UserWarning
-            If the exact solution is off what the conditions at the ends say by less, in its slope,
-            or only at later times until `until`; or if the initial state is far from it.
+            If the exact solution differs from the conditions at the ends by less than that, or in
+            its slope, or only at later times until `until`; or if the initial state is far from
+            the exact solution.
         """
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
         chosen = choose_grid(grid, level, self.axes)
@@ -261,7 +266,7 @@ class PDE(Statement):
     def _assemble(
         self, resolved: Sequence[tuple[ResolvedTerm, ...]], space: Space
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
-        """Return the operator's terms and all sources, boundary data included."""
+        """Return the operator's terms and all sources, those from boundary data included."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
@@ -288,7 +293,7 @@ class PDE(Statement):
 
 
 def _check_coefficients(terms: Sequence[Term], space: Space) -> None:
-    """Refuse coefficients that are not finite, unless a volume element makes up for it."""
+    """Refuse coefficients that are not finite, also after multiplication by a volume element."""
     for term in terms:
         for factor in term.factors:
             if callable(factor.coefficient):

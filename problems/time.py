@@ -1,4 +1,4 @@
-"""Functions of time: a closed class that knows its derivative and can be saved.
+"""Functions of time that know their derivatives and can be saved to files.
 
 Sources, boundary data, coefficients and exact solutions depend on time through these
 functions only, so that a problem file can hold them without any Python code.

@@ -1,1 +1,1 @@
-"""What a PDE is stated with: axes, terms, boundary conditions, functions of time."""
+"""The parts that a PDE is written with: axes, terms, boundary conditions, functions of time."""

@@ -1,4 +1,4 @@
-"""What the arguments of a PDE may be, and the one form that each is kept in."""
+"""Checks of the arguments of `PDE`, each converted to the one form in which it is stored."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ __all__ = ["axes_of", "exact_of", "initial_of", "sources_of", "terms_of", "volum
 
 
 def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return axes of different names, at least one.
+    """Return the axes as a tuple.
 
     Raises
     ------
     TypeError, ValueError
+        If there are none, one is not an Axis, or two have the same name.
     """
     box = tuple(axes) if not isinstance(axes, Axis) else (axes,)
     if not box:
@@ -39,13 +40,13 @@ def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 def terms_of(
     terms: Term | Iterable[Any], axes: tuple[Axis, ...], sources: object
 ) -> tuple[Term, ...]:
-    """Return terms or nested sequences of them flat; their axes must be the PDE's.
-
-    Without sources there must be one at least.
+    """Return a term, or the terms of nested sequences, as one flat tuple.
 
     Raises
     ------
     TypeError, ValueError
+        If one is not a term or acts along an axis that the PDE does not have, or if there are
+        neither terms nor sources.
     """
     flat = flatten_terms(terms)
     if not flat and isinstance(sources, (tuple, list)) and not sources:
@@ -66,11 +67,14 @@ def terms_of(
 def exact_of(
     exact: Field | Callable[..., Any] | None, axes: tuple[Axis, ...]
 ) -> tuple[tuple[Separable, ...], Callable[..., Any] | None]:
-    """Return the exact solution as parts, or as a function; nothing and None without one.
+    """Return the exact solution as (separable parts, None), or ((), function) if it is a callable.
+
+    Without an exact solution it is ((), None).
 
     Raises
     ------
     TypeError, ValueError
+        If it is of another kind or names an axis that the PDE does not have.
     """
     if exact is None:
         return (), None
@@ -85,11 +89,13 @@ def initial_of(
     exact: tuple[Separable, ...],
     exact_function: Callable[..., Any] | None,
 ) -> tuple[Separable, ...] | None:
-    """Return the parts of the initial state; None where it is the exact function.
+    """Return the separable parts of the initial state; None if it is that of ``exact_function``.
 
     Raises
     ------
     TypeError, ValueError
+        If it is of another kind, names an axis that the PDE does not have, or is "from exact"
+        without an exact solution.
     """
     if isinstance(initial, str) and (initial != FROM_EXACT or not (exact or exact_function)):
         raise ValueError(
@@ -104,11 +110,13 @@ def initial_of(
 def sources_of(
     sources: Field | Sequence[Field] | str, axes: tuple[Axis, ...], exact: tuple[Separable, ...]
 ) -> tuple[Separable, ...] | str:
-    """Return the parts of the sources, or the words "from exact".
+    """Return the separable parts of the sources, or the string "from exact".
 
     Raises
     ------
     TypeError, ValueError
+        If they are of another kind, name an axis that the PDE does not have, or are "from exact"
+        without an exact solution of separable parts.
     """
     if isinstance(sources, Sequence) and not isinstance(sources, str):
         return tuple(
@@ -129,11 +137,13 @@ def sources_of(
 def volumes_of(
     volume: Mapping[Axis, Function] | Mapping[str, Function], axes: tuple[Axis, ...]
 ) -> dict[Axis, Function]:
-    """Return the volume elements by axis, without those that are 1.
+    """Return the volume elements by axis, leaving out those that are the number 1.
 
     Raises
     ------
     TypeError, ValueError
+        If ``volume`` is not a mapping of the PDE's axes (or their names) to functions of one array
+        or positive numbers.
     """
     if not isinstance(volume, Mapping):
         raise TypeError(

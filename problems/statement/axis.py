@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .number_checks import is_number
 
 RESERVED_NAMES = ("t", "coefficient")
+"""Keyword arguments of `Separable` that no axis may have as its name."""
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,8 @@ class Axis:
     Parameters
     ----------
     name : str
-        A Python identifier, since functions are given by it (``Separable(x=np.cos)``);
-        ``t`` (time) and ``coefficient`` are taken.
+        A Python identifier, since it is used as a keyword (``Separable(x=np.cos)``); ``t`` (time)
+        and ``coefficient`` are reserved.
     lower, upper : float
         Ends of the interval, finite, ``lower < upper``, in the user's unit of length.
 
@@ -25,7 +26,7 @@ class Axis:
     TypeError
         If the name is not a string or an end is not a real number.
     ValueError
-        If the name is no identifier or is taken, or the interval is empty or not finite.
+        If the name is not an identifier or is reserved, or the interval is empty or not finite.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Boundary conditions of a PDE, per end of each axis."""
+"""Boundary conditions of a PDE, one at each end of each axis."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ __all__ = [
 ]
 
 FROM_EXACT = "from exact"
+"""Given in place of data or functions, it takes them from the PDE's exact solution."""
 
 EdgeKind: TypeAlias = Literal["periodic", "dirichlet", "neumann"]
-"""What a first derivative does at an end: it wraps, or drops or keeps the trace from inside."""
+"""How a first derivative treats an end of an axis.
+
+"periodic" takes the trace (the value at the edge) from the other end, "dirichlet" drops the trace
+from inside, for which a datum is given, and "neumann" keeps it.
+"""
 
 
 @dataclass(frozen=True)
 class Periodic:
-    """The axis is a circle: its two ends are one edge."""
+    """The axis is periodic: its two ends are the same place."""
 
     @property
     def kind(self) -> EdgeKind:
@@ -43,13 +48,13 @@ class Periodic:
 class Dirichlet:
     """The value f = data is given at an end of an axis.
 
-    For a first derivative alone that is right only where f flows in; see `Inflow`.
+    For a first derivative alone that is well-posed only where f flows in; see `Inflow`.
 
     Attributes
     ----------
     data : float, Separable, SeparableSum or "from exact"
-        Function of the other coordinates and of time. A factor of the axis itself, if there is
-        one, is taken at the end. "from exact" takes the PDE's exact solution.
+        Function of the other coordinates and of time. A factor that depends on the axis itself is
+        evaluated at the end. "from exact" takes the PDE's exact solution.
     """
 
     data: Field | str = 0.0
@@ -65,21 +70,22 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class Neumann:
-    """The derivative ∂f/∂x_k = data is given at an end of axis k; the value is free.
+    """The derivative ∂f/∂x_k = data is given at an end of axis k; the value of f is free.
 
     Attributes
     ----------
     data : float, Separable, SeparableSum or "from exact"
-        Derivative along the axis (towards growing x_k at both ends, not along the outward
-        normal), as a function of the other coordinates and of time. A factor of the axis itself,
-        if there is one, is taken at the end. "from exact" differentiates the PDE's exact
-        solution.
+        Derivative along the axis (in the direction of growing x_k at both ends, not along the
+        outward normal), as a function of the other coordinates and of time. A factor that depends
+        on the axis itself is evaluated at the end: a function of the axis is differentiated there,
+        a number is taken as the derivative. "from exact" differentiates the PDE's exact solution.
 
     Notes
     -----
-    For a first derivative alone it is the outflow condition, which uses no data. Where mixed
-    derivatives ``div(x_k) @ grad(x_j)`` act, the condition is of the co-normal derivative,
-    Σ_j K_kj ∂f/∂x_j = K_kk data, so that no data is no flux; "from exact" gives all of it.
+    For a first derivative alone it is the outflow condition, which uses no data. With mixed
+    derivatives ``div(x_k) @ grad(x_j)`` the condition is on the co-normal derivative,
+    Σ_j K_kj ∂f/∂x_j = K_kk data, so that zero data mean zero flux; "from exact" gives the whole
+    sum.
     """
 
     data: Field | str = 0.0
@@ -104,10 +110,11 @@ class Inflow:
 
     Notes
     -----
-    For first derivatives alone: ∂(g f)/∂x and g ∂f/∂x carry f with the velocity -g, so that f flows
-    in at the right end where g > 0 and at the left end where g < 0. g is the whole coefficient
-    with its factors in other coordinates; of v ∂f/∂x each sign of v has its own inflow end. Second
-    derivatives need another condition at that end, of their own.
+    It is for first derivatives. On the right-hand side of f_t = …, ∂(g f)/∂x and g ∂f/∂x carry f
+    with the velocity -g, so that f flows in at the right end where g > 0 and at the left end where
+    g < 0. Here g is the whole coefficient, factors in other coordinates included: in v ∂f/∂x each
+    sign of v has its own inflow end. Second derivatives along the axis need a condition of their
+    own (the argument ``boundary`` of the term).
     """
 
     data: Field | str = 0.0
@@ -123,12 +130,12 @@ class Inflow:
 
 @dataclass(frozen=True)
 class NoFlux:
-    """Nothing passes through an end of an axis: a wall.
+    """The end of an axis is a wall: the flux through it is zero.
 
     Notes
     -----
-    The flux of every term through the end is zero, g f of a first derivative ∂(g f)/∂x and
-    k ∂f/∂x of a second one, and with them their sum. So ∫ f is conserved.
+    The flux of every single term is zero there: g f for a first derivative ∂(g f)/∂x, and k ∂f/∂x
+    for a second derivative ∂(k ∂f/∂x)/∂x. So is their sum, and ∫ f is conserved.
     """
 
     @property
@@ -139,6 +146,7 @@ class NoFlux:
 
 Condition: TypeAlias = Periodic | Dirichlet | Neumann | Inflow | NoFlux
 Boundary: TypeAlias = "str | Condition | tuple[str | Condition, str | Condition]"
+"""What a user may give for one axis: one condition for both ends, or a pair (left, right)."""
 
 _WORDS: dict[str, type[Condition]] = {
     "periodic": Periodic,
@@ -158,8 +166,9 @@ def parse_boundary(
     Parameters
     ----------
     boundary : str, condition, pair (left, right) of them, or mapping axis -> one of these
-        The words are "periodic", "dirichlet", "neumann", "inflow" and "no-flux"; data of words is
-        zero. The keys of a mapping are axes or their names, and every axis must be there.
+        The strings are "periodic", "dirichlet", "neumann", "inflow" and "no-flux"; they stand for
+        conditions with zero data. The keys of a mapping are axes or their names, and it must have
+        every axis.
     axes : sequence of Axis
         The axes.
 
@@ -170,8 +179,8 @@ def parse_boundary(
     Raises
     ------
     TypeError, ValueError
-        For an unknown word or kind, an axis that is missing or unknown, or an axis of which one
-        end only is periodic.
+        If a string or kind is unknown, an axis is missing or unknown, or only one end of an axis
+        is periodic.
     """
     if not isinstance(boundary, Mapping):
         return {axis: parse_ends(boundary, axis, axes) for axis in axes}
@@ -206,7 +215,7 @@ def parse_ends(
     axis : Axis
         The axis.
     axes : sequence of Axis or None
-        The axes that the data may depend on; None leaves this unchecked.
+        The axes that the data may depend on; None does not check this.
 
     Returns
     -------
@@ -238,19 +247,20 @@ def parse_ends(
 def chain_conditions(
     ends: tuple[Condition, Condition], own: tuple[Condition, Condition] | None
 ) -> tuple[Condition, Condition]:
-    """Return the conditions of a chain div @ grad.
+    """Return the conditions of a chain div @ grad at the two ends of its axis.
 
     Parameters
     ----------
     ends : (condition, condition)
-        The PDE's.
+        The PDE's conditions.
     own : (condition, condition) or None
-        Those of the chain's div, if it has its own.
+        The conditions given to the chain's div itself, if there are any.
 
     Returns
     -------
     (condition, condition)
-        The PDE's, but NoFlux where div says so: what it lets through is the chain's flux.
+        The PDE's, except at an end where div itself has NoFlux: div's flux is that of the whole
+        chain.
     """
     first, last = own or (None, None)
     return (
@@ -260,7 +270,7 @@ def chain_conditions(
 
 
 def ends_text(ends: Sequence[Condition]) -> str:
-    """Return the kinds of condition at the two ends of an axis."""
+    """Return the names of the conditions at the two ends, such as "Dirichlet and NoFlux"."""
     return " and ".join(dict.fromkeys(type(condition).__name__ for condition in ends))
 
 

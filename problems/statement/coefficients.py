@@ -1,4 +1,4 @@
-"""What a coefficient of a term may be, and from which side its derivative takes traces."""
+"""Types of a term's coefficient and of its numerical flux."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Function: TypeAlias = Callable[[NDArray[np.float64]], Any] | float
 """A function of one coordinate, called once with an array of points, or a constant."""
 
 Flux: TypeAlias = Literal["upwind", "central", "downwind"]
-"""Which trace a derivative takes at the edges between cells."""
+"""From which side of an edge between cells a derivative takes the value of f (its trace)."""
 
 FLUX_SIGNS: dict[str, float] = {"upwind": -1.0, "central": 0.0, "downwind": 1.0}
-"""What |coefficient| / 2 is multiplied by, to weigh the two sides of an edge; 0 is their mean."""
+"""The number s in the numerical flux g (f⁻ + f⁺)/2 + s |g|/2 (f⁻ - f⁺) of ∂(g f)/∂x.
+
+f⁻ and f⁺ are the traces from the left and the right of an edge. On the right-hand side of f_t = …
+the term carries f with the velocity -g, so that s = -1 takes f from the upwind side.
+"""

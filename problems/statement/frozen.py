@@ -1,4 +1,4 @@
-"""A mapping that cannot be changed, but copied and pickled."""
+"""A mapping that cannot be changed but can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Value = TypeVar("Value")
 
 
 class Frozen(Mapping[Key, Value]):
-    """What `types.MappingProxyType` is for the values of a frozen object, with pickles.
+    """A read-only mapping. Unlike `types.MappingProxyType` it can be pickled.
 
     Parameters
     ----------
     values : mapping
-        Copied.
+        Its entries are copied.
     """
 
     __slots__ = ("_values",)

@@ -1,4 +1,4 @@
-"""Which functions of one coordinate can be called with an array."""
+"""Check that a user's function of one coordinate can be called with an array."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ __all__ = ["check_function"]
 
 
 def check_function(what: str, function: object, advice: str) -> None:
-    """Refuse a function that cannot take one array, as far as it shows without calling it.
+    """Refuse a function that cannot take one array, judged by its signature without calling it.
 
     Parameters
     ----------
     what : str
-        Which argument it is, for the text.
+        Name of the argument, for the error text.
     function : object
-        Anything; numbers and objects that do not tell their arguments pass.
+        The value to check. Numbers, and functions whose signature Python cannot tell, are accepted.
     advice : str
-        What to do about functions of several coordinates.
+        End of the error text for a function of several coordinates: what to write instead.
 
     Raises
     ------
     TypeError
-        For functions of `math`, and those that need another number of arguments.
+        If it is a function of `math` or `cmath`, or needs another number of arguments than one.
     """
     if not callable(function):
         return
-    # functools.wraps gives a wrapper the module and the signature of what is inside it
+    # functools.wraps gives a wrapper around math.sin the module "math" and the signature of
+    # math.sin, although it may take arrays. So check the type too, and do not follow the wrapper.
     if isinstance(function, types.BuiltinFunctionType) and function.__module__ in ("math", "cmath"):
         name = function.__name__
         instead = f"np.{name}" if hasattr(np, name) else "one of NumPy's"

@@ -1,4 +1,4 @@
-"""Which arguments are numbers."""
+"""Checks of arguments that must be numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ __all__ = ["check_integer", "finite_number", "is_number"]
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a real number; truth values are none."""
+    """Whether a value is a real number; True and False do not count as numbers."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def finite_number(name: str, value: float) -> float:
-    """Return the number as a float, or raise what is wrong with the argument `name`."""
+    """Return a number as a float; raise TypeError or ValueError unless it is real and finite.
+
+    ``name`` is the argument's name in the error text.
+    """
     if not is_number(value):
         raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
     if not abs(value) <= sys.float_info.max:
@@ -27,7 +30,10 @@ def finite_number(name: str, value: float) -> float:
 
 
 def check_integer(name: str, value: int, largest: int) -> int:
-    """Return an integer of 0 … largest as an int, or raise what is wrong with `name`."""
+    """Return an integer as an int; raise TypeError or ValueError unless it is in 0 … largest.
+
+    ``name`` is the argument's name in the error text.
+    """
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TypeError(f"{name} is {type(value).__name__}; expected an integer")
     if not 0 <= value <= largest:

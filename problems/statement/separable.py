@@ -23,17 +23,18 @@ class Separable:
     Parameters
     ----------
     t : TimeFunction or float, optional
-        Dependence on time; by default none.
+        Dependence on time; by default the constant 1.
     coefficient : float
-        A number in front.
+        A constant that multiplies the product.
     **factors : callable or float
-        By name of axis, a function that takes and returns an array, or a number. An axis that
-        is not named has the factor 1.
+        The keyword is the name of an axis; the value is a function that takes and returns an
+        array, or a number. An axis that is not named has the factor 1.
 
     Raises
     ------
     TypeError
-        If `t` is no function of time or a factor neither a function nor a number.
+        If `t` is neither a TimeFunction nor a number, or a factor neither a function of one array
+        nor a number.
 
     Examples
     --------
@@ -122,7 +123,7 @@ class Separable:
 
 @dataclass(frozen=True, eq=False)
 class SeparableSum:
-    """A sum of separable functions, made by adding them up.
+    """A sum of separable functions; adding them with + makes one.
 
     Attributes
     ----------
@@ -163,19 +164,20 @@ class SeparableSum:
 
 
 Field: TypeAlias = Separable | SeparableSum | float
+"""A function of space and time as a user may give it."""
 
 
 def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Separable, ...]:
-    """Return a number, separable function, or sum of them as its parts.
+    """Return the separable functions whose sum is a number, a separable function or a sum of them.
 
     Parameters
     ----------
     name : str
         What the value is, for the error message.
     value : float, Separable or SeparableSum
-        The number zero has no parts.
+        The function; the number zero has no parts.
     axes : sequence of Axis
-        The axes whose names may occur.
+        The axes that its factors may name.
 
     Returns
     -------
@@ -184,7 +186,7 @@ def separable_parts(name: str, value: Field, axes: Sequence[Axis]) -> tuple[Sepa
     Raises
     ------
     TypeError
-        For anything else.
+        If the value is of another type.
     ValueError
         If a part names an axis that does not exist.
     """

@@ -1,4 +1,4 @@
-"""What a PDE states, as one value, and whether its parts agree with each other."""
+"""The parts of a PDE as one value, and checks that they are consistent with each other."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .text import axes_text, count
 
 __all__ = ["Statement", "check_statement"]
 
-_TERMS_SHOWN = 4  # by a repr
+_TERMS_SHOWN = 4  # number of terms that a repr writes out; it counts the others
 
 
 @dataclass(frozen=True, init=False, eq=False)
 class Statement:
     """The parts of an initial value problem f_t = Σ terms(f) + Σ sources on a box.
 
-    `batchkron.problems.PDE` makes them of its arguments, and says what each is.
+    `batchkron.problems.PDE` makes them from its arguments of the same names, which it documents.
+    ``initial`` and ``exact`` are the separable parts of a sum; ``initial`` is None if the initial
+    state is that of ``exact_function``, a callable exact solution.
     """
 
     axes: tuple[Axis, ...]
@@ -58,7 +60,10 @@ class Statement:
 
 
 def check_statement(pde: Statement) -> None:
-    """Check what the parts of a PDE ask of each other."""
+    """Refuse a PDE whose parts contradict each other, with TypeError or ValueError.
+
+    It also converts ``t0`` to a float.
+    """
     if not isinstance(pde.name, str) or not pde.name:
         raise TypeError(f"name must be a string that is not empty, got {pde.name!r}")
     if not isinstance(pde.t0, Real) or not math.isfinite(pde.t0):
@@ -79,7 +84,7 @@ def check_statement(pde: Statement) -> None:
 
 
 def _check_inflow(pde: Statement) -> None:
-    """Refuse Inflow for terms of more than one derivative: it says nothing about their flux."""
+    """Refuse Inflow for terms of several derivatives, for it says nothing about their flux."""
     for term in pde.terms:
         derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
         if len(derivatives) < 2:
@@ -102,7 +107,7 @@ def _check_inflow(pde: Statement) -> None:
 
 
 def _check_slopes(pde: Statement) -> None:
-    """Refuse Neumann data along axes without a second derivative, where nothing would use it."""
+    """Refuse Neumann data along axes without a second derivative: no term would use the data."""
     for axis, conditions in pde.boundary.items():
         kinds = [
             [factor.kind for factor in term.factors if factor.axis == axis] for term in pde.terms

@@ -36,17 +36,16 @@ class TermFactor:
     Attributes
     ----------
     kind : {"div", "grad", "penalty", "mass"}
-        ∂(g f), g ∂f, the damping of jumps, or g f.
+        ∂(g f)/∂x, g ∂f/∂x, the damping of jumps between cells, or g f.
     axis : Axis
-        The axis it acts along.
+        The axis of x, along which it acts.
     coefficient : callable or float
         g, a function of the axis's own coordinate.
     flux : {"upwind", "central", "downwind"} or None
-        None is "upwind", or in a chain div @ grad the side that goes with the other factor and
-        with the other chains along the axis.
+        From which side of an edge f is taken. None is "upwind"; but in a chain div @ grad it is
+        the side that fits the other factor and the other chains along the axis.
     boundary : (condition, condition) or None
-        Conditions at the two ends that this factor takes as they are; None derives them from
-        the PDE's.
+        Conditions of this factor alone at the two ends; None derives them from the PDE's.
     """
 
     kind: FactorKind
@@ -60,15 +59,15 @@ class TermFactor:
 class Term:
     """A product scale · time(t) · factor_1 factor_2 … of one-dimensional operators.
 
-    Made by `div`, `grad`, `penalty`, `mass`, by chaining them with ``@`` (the right one is
-    applied first) and by multiplication with numbers and functions of time.
+    Terms are made by `div`, `grad`, `penalty` and `mass`, by chaining terms with ``@`` (the right
+    one is applied first), and by multiplying them by numbers and functions of time.
 
     Attributes
     ----------
     factors : tuple of TermFactor
-        In the order of application from right to left.
+        The operators; the last one is applied first.
     scale : float
-        A number in front.
+        A constant that multiplies the term.
     time : TimeFunction
         The coefficient's dependence on time.
     """
@@ -115,22 +114,22 @@ def div(
     Parameters
     ----------
     axis : Axis
-        x.
+        The axis of x.
     coefficient : callable or float
-        g, a number or a function of x's own coordinate (arrays in, arrays out).
+        g, a number or a function of x that takes and returns an array.
     flux : {"upwind", "central", "downwind"}, optional
-        From which side of an edge f is taken, by the sign of the whole coefficient; by default
-        "upwind". In a chain div @ grad (see `grad`) the default is the side from which f would be
-        upwind for a coefficient of 1, whatever the coefficient; a flux that is named there counts
-        by the sign of the factor's own coefficient.
+        From which side of an edge f is taken; which side is upwind depends on the sign of the
+        whole coefficient. The default is "upwind". In a chain div @ grad (see `grad`) the default
+        is the side that is upwind for a coefficient of 1, whatever the coefficient is; a flux
+        that is given there refers to the sign of this factor's own coefficient.
     boundary : str, condition or pair of them, optional
-        What this factor alone takes at the two ends of the axis; by default the PDE's boundary.
-        NoFlux on the div of a chain div @ grad holds for the chain.
+        Conditions of this factor alone at the two ends of the axis; by default the PDE's. NoFlux
+        on the div of a chain div @ grad holds for the whole chain.
     others : mapping of Axis to callable or float, optional
-        Coefficients in other coordinates, that multiply g: ``div(x, -1, others={v: g})`` is
-        -g(v) f_x. Where they change sign the upwinding follows.
+        Coefficients in other coordinates, which multiply g: ``div(x, -1, others={v: g})`` is
+        -g(v) f_x. Where they change sign, so does the upwind side.
     time : TimeFunction, optional
-        A coefficient in time that multiplies g. With an upwind flux it must not be negative.
+        A function of time that multiplies g. With an upwind flux it must not be negative.
 
     Returns
     -------
@@ -139,7 +138,7 @@ def div(
     Raises
     ------
     TypeError, ValueError
-        For arguments of other kinds, an unknown flux, or `others` naming `axis` itself.
+        If an argument is of another kind, the flux is unknown, or `others` has `axis` itself.
 
     Examples
     --------
@@ -166,9 +165,9 @@ def grad(
     axis, coefficient, boundary, others, time
         As in `div`.
     flux : {"upwind", "central", "downwind"}, optional
-        "upwind" by default if grad is alone. In a chain div @ grad, along one axis or two, by
-        default from the side opposite to that which div has along the same axis (the local
-        discontinuous Galerkin method).
+        From which side of an edge f is taken. The default is "upwind" if grad is alone. In a chain
+        div @ grad, along one axis or two, it is the side opposite to that of div along the same
+        axis (the local discontinuous Galerkin method).
 
     Returns
     -------
@@ -181,14 +180,14 @@ def grad(
 
     Notes
     -----
-    A mixed derivative is written ``div(x) @ grad(y)``. Along every axis that has one, all chains
-    share one discrete gradient G_x, whose side does not depend on the sign of any coefficient,
-    and have -G_xᵀ as div. So the sum of K_ij ``div(x_i) @ grad(x_j)`` is -Gᵀ K G, which lets
-    nothing grow for a constant, positive definite K, nor for K(x, …) given by masses between div
-    and grad. At a Neumann end the condition is of the co-normal derivative Σ_j K_ij ∂f/∂x_j; see
-    docs/background/discretization.md. Products ``grad(x) @ grad(y)`` or ``div(x) @ div(y)`` have no
-    partner of this kind: their traces are both upwind, they may grow, and `PDE.discretize` warns of
-    it.
+    A mixed derivative is written ``div(x) @ grad(y)``. All chains along an axis x that has one
+    use the same discrete gradient G_x, with traces from one side whatever the coefficients' signs,
+    and -G_xᵀ as div. So the sum of K_ij ``div(x_i) @ grad(x_j)`` is -Gᵀ K G. It has no growing
+    modes if K is constant and positive definite, nor if K(x, …) is given by masses between div and
+    grad. At a Neumann end the condition is on the co-normal derivative Σ_j K_ij ∂f/∂x_j; see
+    docs/background/discretization.md. Products ``grad(x) @ grad(y)`` and ``div(x) @ div(y)`` are
+    not of this form: both traces are upwind, the operator may have growing modes, and
+    `PDE.discretize` warns of it.
 
     Examples
     --------
@@ -207,9 +206,9 @@ def penalty(
     others: Mapping[Axis, Function] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
-    """Return the term that damps the jumps of f between cells, and vanishes for smooth f.
+    """Return the term that damps the jumps of f between cells; it is zero for continuous f.
 
-    It is what an upwind `div` has beyond a central one.
+    It is the difference of an upwind `div` and a central one.
 
     Parameters
     ----------
@@ -235,7 +234,7 @@ def mass(
     others: Mapping[Axis, Function] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
-    """Return the term g f, a multiplication: reactions, or coefficients inside chains.
+    """Return the term g f, for reactions and for coefficients inside chains.
 
     Parameters
     ----------
@@ -262,11 +261,11 @@ def laplacian(
     Parameters
     ----------
     axes : Axis or sequence of Axis
-        The x_i.
+        The axes of the x_i.
     k : callable or float
-        Diffusivity: a number, or a function of x_i, the same one in each term.
+        Diffusivity: a number, or a function of x_i that is the same for every i.
     time : TimeFunction, optional
-        A coefficient in time.
+        A function of time that multiplies k.
 
     Returns
     -------
@@ -289,12 +288,12 @@ def laplacian(
 
 
 def flatten_terms(terms: object) -> tuple[Term, ...]:
-    """Return the terms of a Term or of nested sequences of them.
+    """Return a term, or the terms of nested sequences, as one flat tuple.
 
     Raises
     ------
     TypeError
-        For anything else.
+        If something in it is neither a Term nor a sequence.
     """
     if isinstance(terms, Term):
         return (terms,)
@@ -315,7 +314,7 @@ def _term(
     others: Mapping[Axis, Function] | None,
     time: TimeFunction | None,
 ) -> Term:
-    """Check the arguments of one factor and put its coefficients in front of it."""
+    """Check the arguments of `div` and the like; return the term, with a mass per other axis."""
     if not isinstance(axis, Axis):
         raise TypeError(f"{kind}: axis must be an Axis, got {type(axis).__name__}")
     if flux is not None and flux not in FLUX_SIGNS:
@@ -359,7 +358,7 @@ def _check_coefficient(kind: str, axis: Axis, coefficient: object) -> None:
 
 
 def term_text(term: Term) -> str:
-    """Return a term as one would write it, in a line."""
+    """Return a term as one line, much like the code that makes it: ``-1 * div(x) @ grad(x)``."""
     front = [] if term.scale == 1.0 else [f"{term.scale:.6g}"]
     if not term.time.is_constant:
         front.append(time_text(term.time))

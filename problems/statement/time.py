@@ -1,4 +1,7 @@
-"""The makers of functions of time, and their form in JSON; public as `batchkron.problems.time`."""
+"""Functions that make functions of time, and read them from JSON.
+
+Users import them from `batchkron.problems.time`.
+"""
 
 from __future__ import annotations
 
@@ -164,13 +167,14 @@ def spline(times: ArrayLike, values: ArrayLike) -> TimeFunction:
     Returns
     -------
     TimeFunction
-        Defined on [times[0], times[-1]], with a slack of rounding errors; a call outside
-        raises ValueError.
+        Defined on [times[0], times[-1]], up to rounding errors; a call with a time outside raises
+        ValueError.
 
     Raises
     ------
     ValueError
-        For other shapes, times that do not increase, or entries that are not finite.
+        If the shapes are others, the times do not increase, an entry is not finite, or the table
+        is too long (see `MAXIMUM_SIZE`).
 
     Examples
     --------
@@ -202,14 +206,14 @@ def spline(times: ArrayLike, values: ArrayLike) -> TimeFunction:
 
 
 def from_json(data: object) -> TimeFunction:
-    """Return the function of time that `TimeFunction.to_json` described.
+    """Return the function of time that `TimeFunction.to_json` has written.
 
     Parameters
     ----------
     data : dict
         Plain JSON data: ``{"kind": "constant" | "polynomial" | "sin" | "cos" | "exp" |
-        "spline" | "product" | "sum", ...}``. Trusted in nothing: kinds, keys, types, depth
-        and size are checked.
+        "spline" | "product" | "sum", ...}``. It may come from a file of unknown origin: kinds,
+        keys, types, depth and size are checked.
 
     Returns
     -------
@@ -218,7 +222,7 @@ def from_json(data: object) -> TimeFunction:
     Raises
     ------
     ValueError
-        For anything that `to_json` would not write; the text names the offending place.
+        If `to_json` could not have written it; the text names the offending place.
 
     Examples
     --------
@@ -229,7 +233,10 @@ def from_json(data: object) -> TimeFunction:
 
 
 def _read(data: object, place: str, depth: int) -> TimeFunction:
-    """Read one node, at most `depth` levels deep."""
+    """Read one function, whose sums and products may be nested at most ``depth`` levels deep.
+
+    ``place`` says where the function is in the data, for the error text.
+    """
     if depth == 0:
         raise ValueError(f"{place}: nested deeper than {MAXIMUM_DEPTH} levels")
     if not isinstance(data, Mapping):
@@ -256,7 +263,7 @@ def _read(data: object, place: str, depth: int) -> TimeFunction:
 
 
 def _read_spline(data: Mapping[str, object], place: str) -> TimeFunction:
-    """Read a spline or one of its first three derivatives."""
+    """Read a spline or its derivative of order 1 to 3."""
     order = data["order"]
     if not isinstance(order, int) or isinstance(order, bool) or not 0 <= order <= 3:
         raise ValueError(f"{place}.order: expected an integer from 0 to 3, got {order!r}")
@@ -294,6 +301,7 @@ def _number(data: object, place: str) -> float:
     return finite_number(place, data)
 
 
+# the entries of each kind in JSON, beside "kind"
 _FIELDS: dict[str, tuple[str, ...]] = {
     "constant": ("value",),
     "polynomial": ("coefficients",),
@@ -304,6 +312,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "product": ("coefficient", "factors"),
     "sum": ("terms",),
 }
+# kinds whose entries are just numbers, in the order of the function's arguments
 _ELEMENTARY: dict[str, Callable[..., TimeFunction]] = {
     "constant": constant,
     "sin": sin,

@@ -1,4 +1,4 @@
-"""The kinds of functions of time and their algebra; `batchkron.problems.time` makes them."""
+"""The classes of functions of time and their algebra; `batchkron.problems.time` makes them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from scipy.interpolate import CubicSpline
 from .number_checks import finite_number, is_number
 
 MAXIMUM_DEPTH = 24
-"""Deepest nesting of sums and products that one function may have."""
+"""Largest depth of nested sums and products of one function."""
 
 MAXIMUM_SIZE = 1_000_000
-"""Largest count of numbers (coefficients, rates, table entries) that one function may hold."""
+"""Largest number of parameters (coefficients, rates, table entries) of one function."""
 
 
 class TimeFunction(ABC):
-    """A real function f(t) of the closed class, immutable, hashable and compared by value.
+    """A real function f(t), immutable, hashable and compared by value.
 
-    Made by `constant`, `polynomial`, `sin`, `cos`, `exp` and `spline`, and by ``f * g``,
-    ``f + g``, ``f - g``, ``-f`` and products with numbers. Sums and products are kept in a
-    normal form, so that equal combinations compare equal whatever their order.
+    Functions of time are made by `constant`, `polynomial`, `sin`, `cos`, `exp` and `spline`, and
+    by ``f * g``, ``f + g``, ``f - g``, ``-f`` and products with numbers; their derivatives are
+    again such functions. Sums and products are stored in a normal form, so that equal combinations
+    compare equal whatever their order.
 
     Examples
     --------
@@ -38,11 +39,11 @@ class TimeFunction(ABC):
     True
     """
 
-    __array_ufunc__ = None  # numpy scalars leave `scalar * f` to __rmul__
+    __array_ufunc__ = None  # so that NumPy scalars leave `scalar * f` to __rmul__
 
     @abstractmethod
     def _values(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values at the times t, same shape."""
+        """Values at the times t, in the shape of t."""
 
     @abstractmethod
     def _derivative(self) -> TimeFunction: ...
@@ -53,7 +54,7 @@ class TimeFunction(ABC):
     @property
     @abstractmethod
     def _key(self) -> tuple[Any, ...]:
-        """Sorts functions: the kind, then its parameters."""
+        """The kind and then the parameters: the key by which factors and terms are sorted."""
 
     @property
     def _depth(self) -> int:
@@ -69,7 +70,7 @@ class TimeFunction(ABC):
         return isinstance(self, Constant)
 
     def derivative(self) -> TimeFunction:
-        """Return df/dt, again of the closed class."""
+        """Return df/dt, again a TimeFunction."""
         return self._derivative()
 
     def to_json(self) -> dict[str, Any]:
@@ -231,7 +232,7 @@ class Exponential(TimeFunction):
 
 @dataclass(frozen=True)
 class Spline(TimeFunction):
-    """A derivative of the not-a-knot cubic spline through (times, values)."""
+    """The derivative of order 0 to 3 of the not-a-knot cubic spline through (times, values)."""
 
     times: tuple[float, ...]
     values: tuple[float, ...]
@@ -280,7 +281,7 @@ class Spline(TimeFunction):
 
 @dataclass(frozen=True)
 class Product(TimeFunction):
-    """The product of a number and functions that are neither constants nor products."""
+    """The product of a number and of functions that are neither constants nor products."""
 
     coefficient: float
     factors: tuple[TimeFunction, ...]
@@ -356,9 +357,10 @@ class Sum(TimeFunction):
 
 
 def split_number(function: TimeFunction) -> tuple[float, TimeFunction]:
-    """Write a function as a number times one that has no number in front.
+    """Write a function as a number times a function that has no constant factor.
 
-    Proportional functions have the same second part, which for constants is the constant one.
+    Functions that differ by a constant factor have the same second part; that of a constant is the
+    constant function 1.
 
     Examples
     --------
@@ -372,7 +374,7 @@ def split_number(function: TimeFunction) -> tuple[float, TimeFunction]:
 
 
 def check_size(size: int) -> None:
-    """Refuse to hold more numbers than `from_json` reads back."""
+    """Refuse more parameters than `from_json` would read back."""
     if size > MAXIMUM_SIZE:
         raise ValueError(
             f"a function of time holds at most {MAXIMUM_SIZE} numbers, got {size}; tabulate it at "
@@ -381,7 +383,7 @@ def check_size(size: int) -> None:
 
 
 def _check_bounds(function: TimeFunction) -> None:
-    """Hold every function within what `from_json` reads back."""
+    """Refuse a size or depth that `from_json` would not read back."""
     check_size(function._size)
     if function._depth > MAXIMUM_DEPTH:
         raise ValueError(
@@ -400,7 +402,7 @@ def _split(function: TimeFunction) -> tuple[float, tuple[TimeFunction, ...]]:
 
 
 def product_of(coefficient: float, functions: Sequence[TimeFunction]) -> TimeFunction:
-    """Multiply, with constants folded, products flattened and factors sorted."""
+    """Return the product in normal form: one coefficient, no nested products, sorted factors."""
     factors: list[TimeFunction] = []
     for function in functions:
         number, parts = _split(function)
@@ -415,7 +417,7 @@ def product_of(coefficient: float, functions: Sequence[TimeFunction]) -> TimeFun
 
 
 def sum_of(functions: Sequence[TimeFunction]) -> TimeFunction:
-    """Add, with sums flattened, proportional terms merged and the rest sorted."""
+    """Return the sum in normal form: no nested sums, proportional terms merged, terms sorted."""
     collected: dict[tuple[TimeFunction, ...], float] = {}
 
     def collect(function: TimeFunction, scale: float) -> None:
