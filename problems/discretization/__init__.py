@@ -1,1 +1,1 @@
-"""From a PDE to one-dimensional matrices: basis, quadrature, fluxes, boundary terms."""
+"""From a PDE to one-dimensional matrices: basis, quadrature, numerical fluxes, boundary terms."""

@@ -1,4 +1,8 @@
-"""From a resolved term to its one-dimensional matrices and boundary sources."""
+"""Assembly of a resolved term: its one-dimensional matrices, and its sources from boundary data.
+
+A `ResolvedTerm` is a product of one-dimensional factors (div, grad, penalty, mass) whose fluxes and
+conditions are all decided; `batchkron.problems.discretization.resolve_term` makes it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ __all__ = ["assemble_term", "boundary_sources"]
 
 
 def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
-    """Return the term as one hierarchical operator per axis, identities as None.
+    """Return the term as one operator per axis in the hierarchical basis; None is the identity.
 
     Parameters
     ----------
@@ -73,7 +77,7 @@ def assemble_term(term: ResolvedTerm, space: Space) -> OperatorTerm:
 def boundary_sources(
     term: ResolvedTerm, space: Space, *, explicit: bool = False
 ) -> list[SeparableVector]:
-    """Return the sources that the data at the ends of the axes give to a term.
+    """Return the sources of a term that come from the data at the ends of the axes.
 
     Parameters
     ----------
@@ -82,14 +86,15 @@ def boundary_sources(
     space : Space
         Axes, levels, degree, exact solution.
     explicit : bool
-        Whether IMEX methods treat the term, and so its sources, explicitly.
+        Whether IMEX methods treat the term, and with it its sources, explicitly.
 
     Returns
     -------
     list of SeparableVector
-        For each end with data and each separable part of the data: along the axis the edge
-        vector, times the matrices that stand before its factor; along the others the
-        projected data, times the term's matrices there.
+        One for each end with data and each separable part of the data. Along the axis of the end
+        it is the vector of a unit datum (see `edge_data`) times the matrices of the factors to the
+        left of the one that takes the datum; along every other axis it is the projected data times
+        the term's matrices there.
     """
     found = []
     for axis in space.axes:
@@ -123,10 +128,11 @@ def _source(
     space: Space,
     exact: bool,
 ) -> SeparableVector:
-    """Return one source: `along` on the axis of the edge, the data's factors on the others.
+    """Return one source: the vector `along` on ``axis``, projected data on the other axes.
 
-    The term acts on these by its matrices, or, on those of the exact solution, by calculus: its
-    derivative along another axis needs no data at that axis's ends.
+    ``part`` is one separable part of the data. The term's factors on the other axes act on it by
+    their matrices; if it is the exact solution (``exact``), they are applied to the function before
+    it is projected, because the matrices of derivatives would need data at the ends of those axes.
     """
     vectors = []
     for other in space.axes:
@@ -153,9 +159,9 @@ def _parts(datum: EdgeDatum, space: Space) -> Sequence[Separable]:
 
 
 def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space: Space) -> float:
-    """Return the value at an end of the axis, or the slope there of a function that is one.
+    """Return the value of a data's factor at an end of the axis, or its slope if ``slope``.
 
-    Data without a factor of the axis is the slope already.
+    A factor that is a number is itself the value or the slope.
     """
     if slope and callable(function):
         samples = sample(function, axis, space.level(axis), space.degree)
@@ -164,10 +170,12 @@ def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space
 
 
 def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: Side) -> float:
-    """Return what the data is multiplied by, since the factor acts on inner factors of f.
+    """Return the number that multiplies a datum because the factor acts on ``inner`` factors of f.
 
-    A slope is multiplied by grad's coefficient and those between it and div, a value by the
-    coefficients that multiply f first. Data for other inner factors is of what they give.
+    ``inner`` are the factors along the axis that are applied before the one that takes the datum.
+    A datum for the slope of f is multiplied by the coefficients of grad and of the masses between
+    div and grad, a datum for f by those of the masses that are applied to f first. If other
+    derivatives are inside, the datum is given for their result and the number is 1.
     """
     derivatives = [factor for factor in inner if factor.is_derivative]
     if datum.slope and inner[-1].kind != "grad":
@@ -192,7 +200,7 @@ def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
 
 
 def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix:
-    """Return the product of the factors along one axis, with its boundary penalties."""
+    """Return the matrix of all factors along one axis, boundary penalties included."""
     matrix = _product([_matrix(factor, space) for factor in factors])
     for place, side in _penalised(factors, space):
         start = _chain_start(factors, place)
@@ -214,7 +222,7 @@ def _axis_matrix(factors: Sequence[ResolvedFactor], space: Space) -> NodalMatrix
 def _edge_vector(
     factors: Sequence[ResolvedFactor], place: int, side: Side, space: Space
 ) -> NDArray[np.float64]:
-    """Return the nodal vector that a unit datum at one end gives through one factor."""
+    """Return the nodal vector of a unit datum at one end, taken by the factor at ``place``."""
     factor = factors[place]
     axis, level = factor.axis, space.level(factor.axis)
     coefficient = space.coefficient(factor.coefficient, axis)
@@ -234,7 +242,10 @@ def _edge_vector(
 
 
 def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> float:
-    """Return the coefficient of a boundary penalty: the chain's, times the volume element."""
+    """Return the coefficient of a boundary penalty.
+
+    It is the product of the chain's coefficients and the volume element at the end.
+    """
     axis = factors[0].axis
     return value_at_end(
         axis, space.coefficient(coefficient_along(factors), axis), side, "coefficient"
@@ -242,7 +253,7 @@ def _strength(factors: Sequence[ResolvedFactor], side: Side, space: Space) -> fl
 
 
 def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[int, Side]]:
-    """Return where a chain div … grad has Dirichlet data: the place of grad, and the side."""
+    """Return (place of grad, side) for every chain div … grad and end with Dirichlet data."""
     found: list[tuple[int, Side]] = []
     if space.boundary_penalty == 0.0:
         return found
@@ -257,7 +268,10 @@ def _penalised(factors: Sequence[ResolvedFactor], space: Space) -> list[tuple[in
 
 
 def _chain_start(factors: Sequence[ResolvedFactor], place: int) -> int:
-    """Return the place of the div that stands before a grad, with masses between at most."""
+    """Return the place of the div to the left of a grad with nothing but masses between them.
+
+    Without such a div return ``place``.
+    """
     for earlier in range(place - 1, -1, -1):
         if factors[earlier].kind == "div":
             return earlier
@@ -271,7 +285,7 @@ def _product(matrices: Sequence[NodalMatrix]) -> NodalMatrix:
 
 
 def _matrix(factor: ResolvedFactor, space: Space) -> NodalMatrix:
-    """Return the nodal matrix of one factor, multiplied by the inverse mass matrix."""
+    """Return the nodal matrix of one factor, times the inverse mass matrix of a volume element."""
     axis, level, degree = factor.axis, space.level(factor.axis), space.degree
     if factor.kind == "mass" and not callable(factor.coefficient):
         return mass_matrix(axis, level, degree, factor.coefficient)
@@ -293,7 +307,10 @@ Nodal = TypeVar("Nodal", NodalMatrix, NDArray[np.float64])
 
 
 def _divided(values: Nodal, axis: Axis, space: Space) -> Nodal:
-    """Return the inverse mass matrix of an axis times a nodal matrix or vector."""
+    """Return the inverse mass matrix of an axis times a nodal matrix or vector.
+
+    Without a volume element the nodal basis is orthonormal and the mass matrix the identity.
+    """
     if axis not in space.volume:
         return values
     result: Nodal = space.volume[axis].inverse_mass @ values

@@ -1,7 +1,7 @@
-"""What is given at the ends of an axis: data of first and second derivatives, boundary penalties.
+"""Terms at the ends of an axis: sources of boundary data, and boundary penalties.
 
-Matrices and vectors are in the nodal basis of the finest cells, as in
-`batchkron.problems.discretization.dg_matrices`.
+φ is the vector of a cell's nodal basis functions at the end of the axis. Matrices and vectors are
+in the nodal basis of the finest cells, as in `batchkron.problems.discretization.dg_matrices`.
 """
 
 from typing import Literal, TypeAlias
@@ -31,7 +31,7 @@ def boundary_penalty_matrix(
     sides: tuple[Side, ...] = ("left", "right"),
     tau: float = 1.0,
 ) -> NodalMatrix:
-    """-(τ/h) g φ φ^T at ends of the axis: ties f to its Dirichlet datum there.
+    """Return the matrix -(τ/h) g φ φ^T at ends of the axis, which ties f to its Dirichlet datum.
 
     Parameters
     ----------
@@ -44,12 +44,12 @@ def boundary_penalty_matrix(
     sides : tuple of "left", "right"
         The ends.
     tau : float
-        τ, a number without unit.
+        τ, dimensionless.
 
     Returns
     -------
     scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        One block per side. It makes the Dirichlet chain div @ grad regular.
+        One block per side. With it a chain div @ grad with Dirichlet data is not singular.
 
     Raises
     ------
@@ -77,7 +77,9 @@ def penalty_data(
     *,
     tau: float = 1.0,
 ) -> NDArray[np.float64]:
-    """+(τ/h) g φ at an end of the axis: what `boundary_penalty_matrix` needs for a unit datum.
+    """Return the vector +(τ/h) g φ at an end of the axis: the source of `boundary_penalty_matrix`.
+
+    It belongs to a Dirichlet datum of 1 at this end.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def penalty_data(
 def edge_data(
     axis: Axis, level: int, degree: int, side: Side, coefficient: Function = 1.0
 ) -> NDArray[np.float64]:
-    """-g φ at the left end or +g φ at the right one: the source of a unit datum.
+    """Return the vector -g φ at the left end or +g φ at the right one: the source of a datum of 1.
 
     Parameters
     ----------
@@ -117,14 +119,14 @@ def edge_data(
     side : {"left", "right"}
         The end.
     coefficient : callable or float
-        g of the operator.
+        g, the coefficient of the first-order operator.
 
     Returns
     -------
     float64 (2^level (degree + 1),)
-        Nodal coefficients. For a datum u_b at a "dirichlet" end, `div_matrix` and `grad_matrix`
-        applied to f are completed by u_b times this vector; in a chain it is multiplied by the
-        matrices that stand before its own.
+        Nodal coefficients. For a datum u_b at a "dirichlet" end, u_b times this vector is added to
+        `div_matrix` or `grad_matrix` times f; in a chain it is first multiplied by the matrices to
+        the left of that matrix.
 
     Raises
     ------
@@ -171,7 +173,7 @@ def value_at_end(axis: Axis, function: Function, side: Side, what: str = "functi
 
 
 def _trace(axis: Axis, level: int, degree: int, side: Side) -> tuple[int, NDArray[np.float64]]:
-    """Cell at an end of the axis, and its functions' values there."""
+    """Index of the finest cell at an end of the axis, and its basis functions' values φ there."""
     if side not in ("left", "right"):
         raise ValueError(f"side is {side!r}; expected 'left' or 'right'")
     cell = 0 if side == "left" else (1 << check_level(level)) - 1

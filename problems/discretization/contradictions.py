@@ -1,4 +1,8 @@
-"""What the arguments of a PDE say that cannot all be true: found by samples, said by name."""
+"""Find arguments of a PDE that contradict each other, by sampling its functions.
+
+For example an exact solution that has not the values given at an end of an axis. Functions along an
+axis are sampled on a few lines, each at its own place of the other coordinates.
+"""
 
 from __future__ import annotations
 
@@ -34,32 +38,33 @@ from .statement_samples import (
 
 __all__ = ["check_periodic_coefficients", "contradictions_of_exact", "times_until"]
 
-_TIMES = 5  # inside a run
-_POINTS = 200  # for the initial state
-# A time step that is no period of any usual function: an exact solution that is the same after it
-# is steady.
+_TIMES = 5  # number of times inside a run at which the exact solution is sampled
+_POINTS = 200  # number of random points at which the initial state is sampled
+# An exact solution that is the same after this time is taken as steady. It is the golden ratio less
+# 1, so that it is no multiple of a period such as 1 or 2π.
 _TIME_OFFSET = 0.6180339887
-_ROUNDING = 1e-8  # of coefficients, relative to the largest value; what flows is as far off
-_ZERO_FLOW = 1e-12  # of coefficients at the ends, relative to the largest value
-_NEGLIGIBLE = 1e-6  # of the solution, relative to its largest value: tails of pulses pass
-_NEGLIGIBLE_SLOPE = 1e-5  # of slopes times length
-MAX_MISMATCH = 0.1  # of values at the ends, relative to the largest one; beyond, it is no solution
+# Tolerances. Those of values are relative to the largest value of the function on the axis.
+_ROUNDING = 1e-8  # difference of a coefficient between periodic ends; conservation fails by as much
+_ZERO_FLOW = 1e-12  # a coefficient at an end that counts as zero, as sin π is in floating point
+_NEGLIGIBLE = 1e-6  # difference of a solution from its data, such as the tail of a pulse
+_NEGLIGIBLE_SLOPE = 1e-5  # difference of a slope times the axis's length, relative to the values
+MAX_MISMATCH = 0.1  # difference of values at an end from which exact cannot be a solution
 
 
 def check_periodic_coefficients(pde: Statement) -> None:
     """Refuse coefficients of derivatives that differ at the two ends of a periodic axis.
 
-    These are one edge: two fluxes through it would make or destroy what flows.
+    The two ends are one edge. With two different fluxes through it ∫ f would not be conserved.
 
     Parameters
     ----------
     pde : Statement
-        With axes, terms, boundary and volume elements.
+        The PDE.
 
     Raises
     ------
     ValueError
-        Names the term and both values.
+        If there is such a coefficient; the text names the term and both values.
     """
     for k, term in enumerate(pde.terms):
         for factor in term.factors:
@@ -69,7 +74,7 @@ def check_periodic_coefficients(pde: Statement) -> None:
             line = sample_points(axis, LEVEL, 0)
             values = product_at(factor.coefficient, pde.volume.get(axis, 1.0), line)
             if values is None or not np.isfinite(values).all():
-                continue  # refused where it is discretized
+                continue  # the discretization refuses it
             low, high, size = values[0, 0], values[-1, -1], np.abs(values).max()
             if abs(high - low) > _ROUNDING * size:
                 volume = " times the volume element" if axis in pde.volume else ""
@@ -85,29 +90,30 @@ def check_periodic_coefficients(pde: Statement) -> None:
 def contradictions_of_exact(
     pde: Statement, times: Sequence[float], later: Sequence[float]
 ) -> list[str]:
-    """Return what the exact solution contradicts at the ends of the axes.
+    """Return how the exact solution contradicts the conditions at the ends of the axes.
 
     Parameters
     ----------
     pde : Statement
-        With an exact solution, or none.
+        The PDE, with an exact solution or without.
     times : sequence of float
-        Times at which values that are far off are refused.
+        Times at which values that are far off raise an error.
     later : sequence of float
-        Times at which they are named only: a formula may hold for a while.
+        Times at which they are only part of the result, since a formula may be exact for a limited
+        time.
 
     Returns
     -------
     list of str
-        One text for each end, with numbers, and one if the initial state is far from exact. Empty
-        where exact is not known, or its function cannot
+        One text with numbers for each end where something is wrong, and one if the initial state is
+        far from the exact solution. Empty if there is no exact solution, or if its function cannot
         be called at the ends.
 
     Raises
     ------
     ValueError
-        If exact is not periodic on a periodic axis, or has not the values that Dirichlet or Inflow
-        gives, by more than a tenth of its largest value.
+        If exact jumps between the ends of a periodic axis, or differs from the values that
+        Dirichlet or Inflow gives, by more than a tenth of its largest value.
     """
     if not pde.exact and pde.exact_function is None:
         return []
@@ -126,7 +132,7 @@ def contradictions_of_exact(
 
 
 def times_until(t0: float, until: float) -> tuple[float, ...]:
-    """Return times at which formulas are looked at: some inside a run, and its end.
+    """Return times at which the exact solution is compared: five inside a run, and its end.
 
     Parameters
     ----------
@@ -136,21 +142,22 @@ def times_until(t0: float, until: float) -> tuple[float, ...]:
     Returns
     -------
     tuple of float
-        At shares of the run that are not multiples of each other, as the periods of data may be.
+        The times inside are not equally spaced: equally spaced ones could all be multiples of a
+        period of the data.
     """
     shares = np.sort(np.arange(1, _TIMES + 1) * ((np.sqrt(5.0) - 1.0) / 2.0) % 1.0)
     return (*(t0 + (until - t0) * float(share) for share in shares), until)
 
 
 def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
-    """Yield a text if the initial state is far from exact at t0, as samples tell."""
+    """Yield a text if the initial state differs much from exact at t0, at random points."""
     if pde.initial is None:
         return
     rng = np.random.default_rng(29)
     points = {axis: rng.uniform(axis.lower, axis.upper, _POINTS) for axis in pde.axes}
     exact, later = exact_at(pde, points, pde.t0), exact_at(pde, points, pde.t0 + _TIME_OFFSET)
     if exact is None or later is None or np.array_equal(exact, later):
-        return  # where exact is steady a run may begin away from it
+        return  # a run may begin away from a steady exact solution and converge to it
     parts = [separable_at(part, points, pde.t0) for part in pde.initial]
     if any(values is None for values in parts):
         return
@@ -168,7 +175,19 @@ def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
 
 
 class _Mismatch(NamedTuple):
-    """Something that is not as it is said to be at an end."""
+    """A contradiction at an end of an axis.
+
+    Attributes
+    ----------
+    place : object
+        Key of the condition or end; of several contradictions with one key the worst is reported.
+    relative : float
+        The difference relative to the largest value of the solution or flux.
+    fatal : bool
+        Whether it is an error if ``relative`` exceeds `MAX_MISMATCH`.
+    text, advice : str
+        What is wrong, and what to do.
+    """
 
     place: object
     relative: float
@@ -178,7 +197,7 @@ class _Mismatch(NamedTuple):
 
 
 def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
-    """Yield what contradicts the conditions at the ends of one axis, at one time."""
+    """Yield the contradictions at the ends of one axis at one time."""
     values = exact_on_lines(pde, axis, t, sample_points(axis, LEVEL, 0))
     if values is None or not _acts_along(pde, axis):
         return
@@ -218,7 +237,7 @@ def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
 def _jumps(
     pde: Statement, axis: Axis, values: Values, size: float, t: float
 ) -> Iterator[_Mismatch]:
-    """Yield jumps of exact, or of its slope, where a periodic axis closes."""
+    """Yield a jump of exact, or of its slope, between the ends of a periodic axis."""
     advice = (
         "The run goes to another solution; give the axis other conditions, or an exact solution "
         "with its period"
@@ -253,10 +272,11 @@ def _jumps(
 
 
 def _is_periodic(pde: Statement, axis: Axis, size: float, t: float) -> bool:
-    """Return whether a formula that jumps at the ends goes on with the axis's period.
+    """Return whether a formula that jumps at the ends of the axis has nevertheless its period.
 
-    So does a wave with a jump just there, as sign(sin x): rounding decides what it is at the ends.
-    Beside them, inside and outside, it is the same a period further.
+    A periodic wave may have its jump just there, as sign(sin x) has, and then rounding decides its
+    values at the ends. So it is compared a little inside and outside of one end with the same
+    points at the other end.
     """
     steps = STEP * axis.length * np.array([-1.0, 1.0])
     first, second = (
@@ -270,9 +290,11 @@ def _is_periodic(pde: Statement, axis: Axis, size: float, t: float) -> bool:
 def _fluxes(
     pde: Statement, axis: Axis, k: int, values: Values, size: float, t: float, where: str
 ) -> Iterator[_Mismatch]:
-    """Yield the flux of exact that the conditions at a Neumann end leave out.
+    """Yield the difference of exact's flux from the given one at a Neumann or no-flux end.
 
-    A sum over the terms that do not take the trace from inside, since some may cancel.
+    It is summed over all terms that do not take the trace from inside, because their fluxes may
+    cancel. ``k`` is 0 for the left and 1 for the right end, ``values`` are exact on lines along the
+    axis, ``size`` its largest value, and ``where`` names the end and the time.
     """
     side = SIDES[k]
     total, scale, unsure, given = np.zeros(LINES), np.zeros(LINES), np.zeros(LINES), False
@@ -329,7 +351,11 @@ def _fluxes(
 def _coefficient(
     pde: Statement, term: Term, div: TermFactor, inner: TermFactor, side: Side, t: float
 ) -> Values | None:
-    """Return what multiplies the derivative or value inside a div, at an end; None if unknown."""
+    """Return the coefficient of the flux of ``div @ inner`` at an end, on all lines.
+
+    ``inner`` is the grad, or ``div`` itself for a first derivative; the flux is the coefficient
+    times ∂f/∂x or f. None if it cannot be evaluated or the grad acts on a product g f.
+    """
     end = np.full(LINES, div.axis.lower if side == "left" else div.axis.upper)
     number = np.full(LINES, term.scale * number_at(term.time, t))
     first, last = term.factors.index(div), term.factors.index(inner)
@@ -341,7 +367,7 @@ def _coefficient(
         if factor.axis == div.axis and place < first:
             continue
         if factor.axis == inner.axis and place > last and inner is not div:
-            return None  # the derivative of a product
+            return None  # grad acts on a product g f, whose derivative is no multiple of ∂f/∂x
         points = end if factor.axis == div.axis else places_inside(pde)[factor.axis]
         values = product_at(factor.coefficient, 1.0, points)
         if values is None or not np.isfinite(values).all():
@@ -351,7 +377,7 @@ def _coefficient(
 
 
 def _acts_along(pde: Statement, axis: Axis) -> bool:
-    """Return whether a derivative along the axis has a coefficient that is not zero at its ends."""
+    """Return whether a derivative along the axis has a nonzero coefficient at one of its ends."""
     return any(
         factor.axis == axis
         and factor.kind in ("div", "grad")
@@ -373,12 +399,13 @@ def _has_second(pde: Statement, axis: Axis) -> bool:
 def _values_used(
     pde: Statement, axis: Axis, side: Side
 ) -> Iterator[tuple[Dirichlet | Inflow, NDArray[np.bool_]]]:
-    """Yield conditions whose value a term takes at an end, and the lines on which it does.
+    """Yield each condition whose value a term uses at an end, and on which lines it does.
 
-    Dirichlet is taken everywhere, Inflow where the whole coefficient carries f in. Both count only
-    where the coefficient is not 0. A factor's own condition is one of f where it is the innermost
-    derivative; that of a first derivative is left to `_fluxes` where second derivatives along the
-    axis have a given flux at this end: the values are then a part of it.
+    The value of Dirichlet is used on all lines, that of Inflow where the whole coefficient carries
+    f in; neither is used where the coefficient is 0. A factor's own condition is a condition on f
+    only if the factor is the innermost derivative. If a first derivative has its own condition and
+    the flux of second derivatives is given at this end, the value is a part of the whole flux,
+    which `_fluxes` checks.
     """
     k = SIDES.index(side)
     for term in pde.terms:
@@ -398,7 +425,7 @@ def _values_used(
                     and isinstance((derivatives[0].boundary or (None, None))[k], NoFlux)
                 )
             ):
-                continue  # a chain that its div closes takes no value
+                continue  # NoFlux on div fixes the flux of the chain, which then takes no value
             if factor.boundary is not None and (
                 factor is not derivatives[-1]
                 or any(other.axis != axis for other in derivatives)
@@ -419,7 +446,7 @@ def _values_used(
 
 
 def _has_given_flux(pde: Statement, axis: Axis, side: Side) -> bool:
-    """Return whether second derivatives along an axis have a flux, not a value, at an end."""
+    """Return whether second derivatives along an axis have a given flux, not a value, at an end."""
     for term in pde.terms:
         chain = [f for f in term.factors if f.kind in ("div", "grad")]
         if [f.kind for f in chain] == ["div", "grad"] and all(f.axis == axis for f in chain):
@@ -433,7 +460,7 @@ def _has_given_flux(pde: Statement, axis: Axis, side: Side) -> bool:
 def _edge(pde: Statement, factor: TermFactor, side: Side) -> float:
     """Return a factor's coefficient times the volume element at an end.
 
-    0 if it is not finite, or not larger than rounding makes it: sin π is no flow.
+    The result is 0 if that is not finite, or is zero up to rounding (such as sin π).
     """
     axis = factor.axis
     values = product_at(

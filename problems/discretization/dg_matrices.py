@@ -1,11 +1,12 @@
 """Matrices of one-dimensional discontinuous Galerkin operators on the finest cells.
 
-All matrices are sparse, in the nodal basis (see `multiwavelets`), and multiply with ``@`` into
+All matrices are sparse, in the nodal basis (see `multiwavelets`). They are multiplied with ``@`` to
 chains such as div @ grad; `ModeOperator.from_nodal` takes the result to the hierarchical basis.
 They stand on the right-hand side of f_t = A f.
 
-Every edge of the domain has its own kind: "periodic" wraps, "neumann" keeps the trace from
-inside, "dirichlet" drops it, and `boundary_terms` brings the datum.
+Each end of the axis has its own kind: "periodic" takes the trace (the value of f at the edge) from
+the other end, "neumann" keeps the trace from inside, and "dirichlet" drops it; `boundary_terms`
+makes the source of the datum that is given instead.
 """
 
 from collections.abc import Iterable
@@ -28,8 +29,12 @@ from .quadrature import cell_points, evaluate, gauss_rule
 
 NodalMatrix: TypeAlias = "csr_array[Any, Any]"
 Trace: TypeAlias = Flux | Literal["left", "right"]
-Edges: TypeAlias = tuple[EdgeKind, EdgeKind]
+"""From which side of an edge f is taken; "left" and "right" do not depend on a coefficient."""
 
+Edges: TypeAlias = tuple[EdgeKind, EdgeKind]
+"""The kinds of the left and the right end of an axis."""
+
+# the flux that takes its trace from the other side of an edge
 OPPOSITE_TRACES: dict[Trace, Trace] = {
     "upwind": "downwind",
     "central": "central",
@@ -37,12 +42,16 @@ OPPOSITE_TRACES: dict[Trace, Trace] = {
     "left": "right",
     "right": "left",
 }
-_SIDE_SIGNS = {"left": 1.0, "right": -1.0}
+_SIDE_SIGNS = {"left": 1.0, "right": -1.0}  # a / F in the notes of `div_matrix`
 EDGE_KINDS = ("periodic", "dirichlet", "neumann")
 EdgeWeights: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""A weight at the left and at the right edge of every cell, each (cells,)."""
+
 Diagonal: TypeAlias = tuple[int, NDArray[np.float64]]
+"""A block diagonal: its offset in cells (0 is the main one) and its blocks (cells, n, n)."""
 
 PERIODIC: Edges = ("periodic", "periodic")
+# the kind of an end in -A^T, from the kind of that end in A
 _EXCHANGED: dict[EdgeKind, EdgeKind] = {
     "periodic": "periodic",
     "dirichlet": "neumann",
@@ -51,7 +60,7 @@ _EXCHANGED: dict[EdgeKind, EdgeKind] = {
 
 
 def mass_matrix(axis: Axis, level: int, degree: int, coefficient: Function = 1.0) -> NodalMatrix:
-    """∫ g φ ψ: multiplication by a function g.
+    """Return the matrix ∫ g φ_i φ_j of the multiplication by a function g.
 
     Parameters
     ----------
@@ -84,14 +93,14 @@ def mass_matrix(axis: Axis, level: int, degree: int, coefficient: Function = 1.0
 def mass_blocks(
     axis: Axis, level: int, degree: int, coefficient: Function = 1.0, what: str = "mass"
 ) -> NDArray[np.float64]:
-    """∫ g φ_i φ_j on every finest cell: the diagonal blocks of `mass_matrix`.
+    """Return the diagonal blocks ∫ g φ_i φ_j of `mass_matrix`, one for each finest cell.
 
     Parameters
     ----------
     axis, level, degree, coefficient
         As in `mass_matrix`.
     what : str
-        What g is a coefficient of, for the text of an error.
+        Name of the operator that g is the coefficient of, for the text of an error.
 
     Returns
     -------
@@ -113,7 +122,7 @@ def mass_blocks(
 
 
 def block_diagonal(blocks: NDArray[np.float64]) -> NodalMatrix:
-    """Block-diagonal matrix of one block per finest cell.
+    """Return the block-diagonal matrix with one block per finest cell.
 
     Parameters
     ----------
@@ -137,7 +146,7 @@ def div_matrix(
     flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
-    """∂(g f)/∂x with a numerical flux, as it stands on the right-hand side of f_t = ∂(g f)/∂x.
+    """Return the operator ∂(g f)/∂x with a numerical flux.
 
     Parameters
     ----------
@@ -146,9 +155,9 @@ def div_matrix(
     level, degree : int
         Finest level and degree.
     coefficient : callable or float
-        g; its value at an edge decides which side is upwind there.
+        g; the sign of its value at an edge determines which side is upwind there.
     flux : {"upwind", "central", "downwind", "left", "right"}
-        From which side of an edge f is taken; "left" and "right" whatever the sign of g.
+        From which side of an edge f is taken; "left" and "right" do not depend on the sign of g.
     boundary : (left, right), each "periodic", "dirichlet" or "neumann"
         Kind of the two ends of the axis.
 
@@ -164,12 +173,15 @@ def div_matrix(
 
     Notes
     -----
-    -∫ g φ ψ' and, per edge with F = g/2 and a = s |F|, s = -1 upwind, 0 central, +1 downwind (or
-    a = F for the trace from the left, -F for the right one), L and R the row vectors of the
-    functions at the cell's left and right end: block (i, i-1) is
-    (-F_L - a_L) L^T R, (i, i) adds (-F_L + a_L) L^T L + (F_R + a_R) R^T R, (i, i+1) is
-    (F_R - a_R) R^T L. At a "neumann" end the edge term is ∓2 F times the trace from inside, at a
-    "dirichlet" end nothing.
+    The matrix is the volume term -∫ g φ_i' φ_j in the diagonal blocks plus the edge terms. The
+    numerical flux at an edge is (F + a) f⁻ + (F - a) f⁺, where f⁻ and f⁺ are the traces from the
+    left and the right, F = g/2, and a = s |F| with s = -1 for upwind, 0 for central, +1 for
+    downwind; a = F for "left" and -F for "right". Let L and R be the row vectors of the basis
+    functions at the left and the right end of a cell, and let the indices L and R of F and a mean
+    its left and right edge. Then block (i, i-1) is (-F_L - a_L) L^T R; (-F_L + a_L) L^T L +
+    (F_R + a_R) R^T R is added to block (i, i); and block (i, i+1) is (F_R - a_R) R^T L. At a
+    "neumann" end the edge term is -2 F_L (left) or 2 F_R (right) times the trace from inside, at a
+    "dirichlet" end it is zero.
 
     Examples
     --------
@@ -197,7 +209,7 @@ def grad_matrix(
     flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
-    """G ∂f/∂x with a numerical flux: minus the transposed `div_matrix` of the opposite kind.
+    """Return the operator g ∂f/∂x with a numerical flux.
 
     Parameters
     ----------
@@ -216,10 +228,10 @@ def grad_matrix(
 
     Notes
     -----
-    -(div with the flux sign flipped and Dirichlet and Neumann exchanged)^T. A second derivative is
-    the chain div @ grad with opposite fluxes (local discontinuous Galerkin). Where f has Dirichlet
-    data, grad is "dirichlet" and div "neumann"; where the flux g ∂f/∂x is given, grad is "neumann"
-    and div "dirichlet".
+    The matrix is minus the transpose of `div_matrix` with the opposite flux and with "dirichlet"
+    and "neumann" exchanged. A second derivative is the chain div @ grad with opposite fluxes (local
+    discontinuous Galerkin). Where f has Dirichlet data, grad is "dirichlet" and div "neumann";
+    where the flux g ∂f/∂x is given, grad is "neumann" and div "dirichlet".
 
     Examples
     --------
@@ -251,14 +263,16 @@ def penalty_matrix(
     flux: Trace = "upwind",
     boundary: Edges = PERIODIC,
 ) -> NodalMatrix:
-    """Keep the terms of `div_matrix` in a = s |g|/2 alone: they damp jumps (upwind) or feed them.
+    """Return the part of `div_matrix` that damps jumps between cells (upwind) or amplifies them.
+
+    It has the edge terms of `div_matrix` in a = s |g|/2 only.
 
     Parameters
     ----------
     axis, level, degree, coefficient, flux
         As in `div_matrix`.
     boundary : (left, right), each "periodic", "dirichlet" or "neumann"
-        Ends that are not periodic have no jump and no term.
+        At ends that are not periodic there is no jump, and the edge term is zero.
 
     Returns
     -------
@@ -282,9 +296,13 @@ def penalty_matrix(
 def _volume(
     axis: Axis, level: int, degree: int, coefficient: Function, operator: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Weights times g (cells, q), values (q, n) and derivatives (q, n) at the nodes of a cell."""
+    """Quadrature of the volume term with q nodes per cell.
+
+    Returns weights times g (cells, q), and the basis functions' values and derivatives (q, n).
+    """
     width = axis.cell_width(check_level(level))
-    # φ_i φ_j takes degree 2n - 2 of the rule's exactness: what is left must resolve g
+    # A rule of q nodes is exact for polynomials of degree 2q - 1. φ_i φ_j has degree 2n - 2, so
+    # that ∫ g φ_i φ_j is exact if g is a polynomial of degree up to 25 in a cell.
     nodes, weights = gauss_rule(max(16, 2 * check_degree(degree) + 10))
     values = evaluate(coefficient, cell_points(axis, level, nodes), _what(operator, axis))
     return (
@@ -295,7 +313,7 @@ def _volume(
 
 
 def _at_edges(axis: Axis, level: int, coefficient: Function, operator: str) -> NDArray[np.float64]:
-    """G at the 2^level + 1 edges."""
+    """Values of g at the 2^level + 1 edges."""
     points = cell_points(axis, check_level(level), [-1.0])[:, 0]
     return evaluate(coefficient, np.append(points, axis.upper), _what(operator, axis))
 
@@ -307,10 +325,11 @@ def _what(operator: str, axis: Axis) -> str:
 def _edge_weights(
     half: NDArray[np.float64], upwinding: NDArray[np.float64], boundary: Edges
 ) -> tuple[EdgeWeights, EdgeWeights]:
-    """F and a at the (left, right) edge of every cell, with the ends of the axis by their kind.
+    """F and a (notes of `div_matrix`) at the left and at the right edge of every cell.
 
-    A cell takes F + a times its own trace and F - a times its neighbour's at its right edge, and
-    so on. Without a neighbour, a = F keeps 2F times the own trace and F = a = 0 drops both.
+    At the ends of the axis they are changed by the end's kind. At its right edge a cell takes F + a
+    times its own trace and F - a times its neighbour's, so that a = F takes 2 F times its own trace
+    ("neumann") and F = a = 0 takes neither ("dirichlet"); a = -F does the same at a left edge.
     """
     half_left, half_right = half[:-1].copy(), half[1:].copy()
     a_left, a_right = upwinding[:-1].copy(), upwinding[1:].copy()
@@ -328,7 +347,7 @@ def _edge_weights(
 def _edge_blocks(
     axis: Axis, level: int, degree: int, central: EdgeWeights, one_sided: EdgeWeights
 ) -> list[Diagonal]:
-    """Edge terms as three block diagonals, from F and a at the edges of every cell."""
+    """Return the edge terms as three block diagonals; ``central`` is F and ``one_sided`` is a."""
     (half_left, half_right), (a_left, a_right) = central, one_sided
     L, R = legendre_values([-1.0, 1.0], degree, axis.cell_width(level))
     own = np.multiply.outer(a_left - half_left, np.outer(L, L))
@@ -341,7 +360,10 @@ def _edge_blocks(
 
 
 def _assemble(diagonals: list[Diagonal], cells: int, n: int, *, wraps: bool) -> NodalMatrix:
-    """Sum of block diagonals, each (offset, blocks (cells, n, n)) by row of cells."""
+    """Return the sum of block diagonals (offset, blocks), with blocks of shape (cells, n, n).
+
+    Block c is in row c and column c + offset; outside the matrix it is dropped, or wraps around.
+    """
     own = np.arange(cells)
     rows, columns, entries = [], [], []
     for offset, blocks in diagonals:
@@ -359,7 +381,7 @@ def _assemble(diagonals: list[Diagonal], cells: int, n: int, *, wraps: bool) -> 
 
 
 def _one_sided(flux: Trace, half: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a at the edges, from F."""
+    """Return a of the notes of `div_matrix` at the edges; ``half`` is F."""
     _check_flux(flux)
     if flux in _SIDE_SIGNS:
         return np.asarray(_SIDE_SIGNS[flux] * half)

@@ -1,4 +1,8 @@
-"""What derivatives take at the ends of an axis, by the conditions that are given there."""
+"""How each derivative treats the ends of an axis, given the conditions there.
+
+The result for an end is a kind, "periodic", "neumann" (take the trace of f from inside) or
+"dirichlet" (drop it), and for a "dirichlet" end the datum that replaces the trace, or None for 0.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,19 @@ __all__ = ["EdgeData", "EdgeDatum", "chain_ends", "mixed_ends", "own_ends", "sin
 
 @dataclass(frozen=True, eq=False)
 class EdgeDatum:
-    """What is given at an end where a factor drops the trace from inside.
+    """The datum at an end where a factor does not take the trace from inside.
 
     Attributes
     ----------
     data : float, Separable, SeparableSum or "from exact"
         The function given there.
     slope : bool
-        Whether it is ∂f/∂x, to be multiplied by the coefficients inside the div; else f.
+        Whether it is ∂f/∂x, which is multiplied by the coefficients inside the div; otherwise f.
     at_inflow : bool
         Whether it is given only if f flows in there.
     inner : bool
-        Whether it is what the factors along other axes make of the exact solution: the share of a
-        mixed derivative in the flux through the end.
+        Whether the datum is the exact solution after the factors along other axes have been
+        applied to it: the part of a mixed derivative in the flux through the end.
     """
 
     data: Field | str
@@ -37,14 +41,14 @@ class EdgeDatum:
 
 
 EdgeData: TypeAlias = tuple[EdgeDatum | None, EdgeDatum | None]
-"""What is given at the left and the right end."""
+"""The data at the left and the right end; None where there are none."""
 
 
 def chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, EdgeData]:
-    """Return what div or grad of a chain takes where the PDE's conditions are given.
+    """Return the kinds and data of the ends for the div or grad of a chain div @ grad.
 
-    Dirichlet: grad takes the value, div the trace from inside. Neumann: grad takes the trace
-    from inside, div the slope. NoFlux is Neumann without a slope.
+    At a Dirichlet end grad takes the given value and div the trace from inside. At a Neumann end
+    grad takes the trace from inside and div the given slope. NoFlux is Neumann with slope zero.
     """
     edges: list[EdgeKind] = []
     data: list[EdgeDatum | None] = []
@@ -66,10 +70,11 @@ def chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Edg
 
 
 def mixed_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, EdgeData]:
-    """Return what div or grad of a mixed derivative takes: what it takes in a chain of its axis.
+    """Return the kinds and data of the ends for the div or grad of a mixed derivative.
 
-    The share of a mixed derivative in the flux through a Neumann end is zero, so that the
-    condition is of the co-normal derivative; with an exact solution it is taken from there.
+    The kinds are those of a chain along the same axis. The mixed derivative's flux through a
+    Neumann end is zero, so that the condition is on the co-normal derivative; with data "from
+    exact" it is the flux of the exact solution.
     """
     edges, data = chain_ends(kind, ends)
     if kind == "grad":
@@ -86,10 +91,10 @@ def mixed_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Edg
 def single_ends(
     ends: tuple[Condition, Condition], is_inner: bool = False
 ) -> tuple[Edges, EdgeData]:
-    """Return what a first derivative alone takes: Neumann is outflow, whatever its slope.
+    """Return the kinds and data of the ends for a first derivative alone.
 
-    Inner derivatives are those that another one is applied to: what passes through an end is the
-    outer one's flux, which is the one that NoFlux closes.
+    Neumann means outflow; its slope is not used. An inner derivative is one that another derivative
+    is applied to. NoFlux does not act on it, because the flux through the end is the outer one's.
     """
     edges: list[EdgeKind] = []
     data: list[EdgeDatum | None] = []
@@ -110,7 +115,7 @@ def single_ends(
 def own_ends(
     kind: str, axis: Axis, ends: tuple[Condition, Condition], periodic: bool, is_inner: bool
 ) -> tuple[Edges, EdgeData]:
-    """Return a factor's own conditions, taken as they are."""
+    """Return the kinds and data of the ends for conditions that were given to a factor itself."""
     if isinstance(ends[0], Periodic) != periodic:
         raise ValueError(
             f"{kind} along {axis.name!r} has its own boundary {ends[0].kind!r}, but the PDE's "

@@ -13,7 +13,7 @@ from .multiwavelets import hierarchical_values
 
 __all__ = ["evaluate_on_grid"]
 
-_CHUNK_ELEMENTS = 1 << 20
+_CHUNK_ELEMENTS = 1 << 20  # coefficients that are gathered at once: 8 MiB of float64
 
 
 def evaluate_on_grid(
@@ -23,12 +23,14 @@ def evaluate_on_grid(
     grid: SparseGrid,
     degree: int,
 ) -> NDArray[np.float64]:
-    """Return Σ_blocks Σ_j u_(block, j) Π_k ψ_(block_k, j_k)(x_k) at points.
+    """Return f(x) = Σ_blocks Σ_j u_(block, j) Π_k ψ_(block_k, j_k)(x_k) at points x.
+
+    ψ are the 1-D hierarchical basis functions; block_k is the cell of a block along axis k.
 
     Parameters
     ----------
     u : ndarray, shape (num_cells * n**d,), float64
-        Hierarchical coefficients on the grid.
+        Hierarchical coefficients on the grid; n = degree + 1.
     points : array_like, shape (m, d), float64
         Coordinates in the order of the axes.
     axes : sequence of Axis
@@ -69,7 +71,7 @@ def _evaluate(
     grid: SparseGrid,
     degree: int,
 ) -> NDArray[np.float64]:
-    """Add up, for each level multi-index of the grid, the one block that holds each point."""
+    """Sum over the grid's level multi-indices; each has one block that contains the point."""
     cells, shapes = [], []
     for k, axis in enumerate(axes):
         found, values = hierarchical_values(places[:, k], axis, grid.levels[k], degree)

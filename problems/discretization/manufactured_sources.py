@@ -1,4 +1,4 @@
-"""Sources from a known solution: s = ∂f/∂t - Σ terms(f), as separable vectors."""
+"""Manufactured sources s = ∂f/∂t - Σ terms(f) of a known solution f, as separable vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def project_separable(part: Separable, space: Space) -> SeparableVector:
     Parameters
     ----------
     part : Separable
-        The function; its number in front goes into the first axis.
+        The function; its constant coefficient multiplies the projection on the first axis.
     space : Space
         Axes, levels and degree.
 
@@ -47,12 +47,12 @@ def project_separable(part: Separable, space: Space) -> SeparableVector:
 
 
 def exact_solution(parts: Sequence[Separable], space: Space) -> ExactSolution:
-    """Return the projections of a known solution and what they leave out.
+    """Return the projections of a known solution and the Gram matrices of their errors.
 
     Parameters
     ----------
     parts : sequence of Separable
-        The solution, a sum.
+        The functions whose sum is the solution.
     space : Space
         Axes, levels and degree.
 
@@ -85,18 +85,19 @@ def sources_from_exact(
     terms : sequence of Term
         The right-hand side of f_t = Σ terms(f) + s.
     parts : sequence of Separable
-        f, a sum.
+        The functions whose sum is f.
     space : Space
         Axes, levels and degree.
     explicit : sequence of bool, optional
-        Of each term whether IMEX methods treat it, and so -term(f), explicitly; by default none.
+        For each term, whether IMEX methods treat it, and so its source -term(f), explicitly; by
+        default none.
 
     Returns
     -------
     list of SeparableVector
-        Per part one for the derivative in time (unless it is zero) and one per term. A div that
-        is applied last is projected in weak form, so that it differentiates nothing; other
-        derivatives are spectral, on every finest cell.
+        For each part one for the derivative in time (unless that is zero) and one per term. A div
+        that is applied last is projected in weak form, which needs no derivative of f. Other
+        derivatives are computed from a polynomial interpolant of high degree on every finest cell.
     """
     found = []
     sides = [False] * len(terms) if explicit is None else explicit
@@ -111,7 +112,7 @@ def sources_from_exact(
             if number == 0.0 or time == constant(0.0):
                 continue
             if any(factor.kind == "penalty" for factor in term.factors):
-                continue  # a smooth function has no jumps
+                continue  # it damps jumps, which a smooth function does not have
             factors = [
                 project_applied(
                     [factor for factor in term.factors if factor.axis == axis],
@@ -161,7 +162,7 @@ def project_applied(
             weighted = sample(volume.times(factor.coefficient), axis, level, degree)
             flux = weighted * _finite(samples, axis)
             return volume.divide(project_derivative(flux, axis, degree))
-        # at an end where dV vanishes it may be infinite: the projection does not look there
+        # a coefficient may be infinite at an end where dV is 0; the projection does not use ends
         values = sample(factor.coefficient, axis, level, degree, finite=volume is None)
         if factor.kind == "grad":
             samples = differentiate(_finite(samples, axis), axis)
@@ -177,7 +178,7 @@ def project_applied(
 
 
 def _finite(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
-    """Return samples that a derivative is taken of, ends included."""
+    """Return samples to be differentiated; refuse them if one, also at an end, is not finite."""
     if not np.all(np.isfinite(samples)):
         raise ValueError(
             f"sources from the exact solution cannot be differentiated along {axis.name!r} after a "

@@ -1,4 +1,4 @@
-"""One-dimensional operators in the hierarchical basis, stored by blocks of connected cells."""
+"""One-dimensional operators in the hierarchical basis, stored as blocks of pairs of cells."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,15 +13,17 @@ from scipy.sparse import csr_array, eye_array, kron, vstack
 from ..grids.levels import check_level
 from .multiwavelets import check_degree, filters
 
-DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)  # per function of a cell
-_PORTIONS = 16  # of rows that an operator is transformed in, for less memory at once
-_MAX_CELLS = 1 << 31  # of an axis: pairs of them are numbered in 64 bits
-_MAX_TABLE_CELLS = 1 << 11  # cells; a dense table of block numbers of this size takes 16 MiB
+# A block counts as zero if its largest entry, relative to the operator's, is at most n times this:
+# rounding in the change of basis leaves about as much of a zero.
+DROP_TOLERANCE = 16 * float(np.finfo(np.float64).eps)
+_PORTIONS = 16  # number of groups of rows that are transformed one after another, to save memory
+_MAX_CELLS = 1 << 31  # cells of an axis, so that the number of a pair of cells fits into int64
+_MAX_TABLE_CELLS = 1 << 11  # largest number of cells with a dense table of pairs, 16 MiB of int32
 
 
 @dataclass(frozen=True, eq=False)
 class ModeOperator:
-    """A one-dimensional operator A as the n x n blocks of its connected pairs of cells.
+    """A one-dimensional operator A as n x n blocks, one for each pair of cells that it couples.
 
     Parameters
     ----------
@@ -30,18 +32,18 @@ class ModeOperator:
     n : int
         Functions per cell, degree + 1.
     rows, columns : int64 (count,)
-        1-D indices of the output and input cell of each block, sorted by (row, column), no pair
-        twice.
+        1-D indices of the output and input cell of each block, sorted by (row, column); no pair
+        occurs twice.
     blocks : float64 (count, n, n)
-        ``blocks[b, i, j]`` takes coefficient j of cell ``columns[b]`` to coefficient i of cell
-        ``rows[b]``. Pairs that are not listed are zero.
+        ``blocks[b, i, j]`` maps coefficient j of cell ``columns[b]`` to coefficient i of cell
+        ``rows[b]``. Blocks of pairs that are not listed are zero.
 
     Raises
     ------
     IndexError
         If a row or column is not in 0 … cells - 1.
     ValueError
-        If shapes do not agree, the pairs are not sorted and distinct, ``cells`` is no power of
+        If shapes do not agree, the pairs are not sorted and distinct, ``cells`` is not a power of
         two, or a block is not finite.
 
     Notes
@@ -55,7 +57,7 @@ class ModeOperator:
            [0., 1.]])
     """
 
-    holds_copies: ClassVar[bool] = True  # so that nobody else writes to the arrays
+    holds_copies: ClassVar[bool] = True  # the arrays are private copies that cannot change
 
     cells: int
     n: int
@@ -146,7 +148,7 @@ class ModeOperator:
         return table
 
     def find(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of the blocks of pairs of cells, -1 where the operator has none.
+        """Return indices of the blocks of pairs of cells, -1 where the operator has none.
 
         Parameters
         ----------
@@ -169,7 +171,7 @@ class ModeOperator:
     def row_range(
         self, rows: NDArray[np.int64], last_columns: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the blocks of rows lie, up to a last column.
+        """Ranges of the blocks of given rows, up to a last column in each.
 
         Parameters
         ----------
@@ -187,7 +189,7 @@ class ModeOperator:
         return first.astype(np.int64), stop.astype(np.int64)
 
     def transpose(self) -> "ModeOperator":
-        """A^T, with each block transposed.
+        """Return the transpose A^T.
 
         Returns
         -------
@@ -204,7 +206,7 @@ class ModeOperator:
         )
 
     def multiply(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Multiply one vector of one-dimensional coefficients, A c.
+        """Return the product A c with one vector of one-dimensional coefficients.
 
         Parameters
         ----------
@@ -222,7 +224,7 @@ class ModeOperator:
         return result.ravel()
 
     def to_dense(self) -> NDArray[np.float64]:
-        """Matrix of the operator, dense.
+        """Return the operator as a dense matrix.
 
         Returns
         -------
@@ -235,17 +237,17 @@ class ModeOperator:
 
     @classmethod
     def identity(cls, cells: int, n: int) -> "ModeOperator":
-        """I, the identity operator.
+        """Return the identity operator.
 
         Parameters
         ----------
         cells, n : int
-            Number of cells, a power of two, and of functions per cell.
+            Number of cells, a power of two, and number of functions per cell.
 
         Returns
         -------
         ModeOperator
-            With one block per cell.
+            It has one block per cell.
         """
         diagonal = np.arange(cells, dtype=np.int64)
         return cls(cells, n, diagonal, diagonal, np.broadcast_to(np.eye(n), (cells, n, n)))
@@ -254,12 +256,12 @@ class ModeOperator:
     def from_dense(
         cls, matrix: NDArray[np.float64], n: int, *, tolerance: float = 0.0
     ) -> "ModeOperator":
-        """Blocks of a hierarchical matrix.
+        """Return the operator of a dense matrix.
 
         Parameters
         ----------
         matrix : float64 (cells * n, cells * n)
-            In the hierarchical basis.
+            The matrix in the hierarchical basis.
         n : int
             Functions per cell.
         tolerance : float
@@ -268,12 +270,12 @@ class ModeOperator:
         Returns
         -------
         ModeOperator
-            Zero blocks are dropped.
+            Without zero blocks.
 
         Raises
         ------
         ValueError
-            If the matrix is not square or its size no multiple of n.
+            If the matrix is not square or its size is not a multiple of n.
         """
         array = np.asarray(matrix, dtype=np.float64)
         if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] % n:
@@ -290,29 +292,32 @@ class ModeOperator:
     def from_nodal(
         cls, matrix: "csr_array[Any, Any]", degree: int, *, tolerance: float | None = None
     ) -> "ModeOperator":
-        """W A W^T: the blocks of a sparse nodal matrix in the hierarchical basis.
+        """Return the operator W A W^T of a sparse matrix A in the nodal basis.
+
+        W is the change to the hierarchical basis, see `sparse_transform`.
 
         Parameters
         ----------
         matrix : scipy.sparse array, float64 (cells * n, cells * n)
-            In the nodal (Legendre) basis of the finest cells.
+            A, in the nodal (Legendre) basis of the finest cells.
         degree : int
             Polynomial degree, n - 1.
         tolerance : float, optional
             A block is dropped if none of its entries exceeds ``tolerance * max|W A W^T|``. The
-            default is what rounding leaves of a zero, 16 ε n.
+            default is 16 ε n, with ε = 2^-52: about what rounding leaves of a zero.
 
         Returns
         -------
         ModeOperator
-            Pairs of cells that the nodal matrix cannot couple are never stored: with a volume
-            term alone those whose supports do not overlap; with flux terms those that do not
-            touch either; each further flux operator of a chain reaches one finest cell further.
+            Pairs of cells that A cannot couple are never stored. If A has a volume term only, these
+            are pairs whose supports do not overlap; with flux terms, pairs whose supports neither
+            overlap nor touch. Each further flux operator of a chain reaches one finest cell
+            further.
 
         Raises
         ------
         ValueError
-            If the matrix is not square or has no 2^level (degree + 1) rows.
+            If the matrix is not square or its size is not 2^level (degree + 1).
         """
         n = check_degree(degree) + 1
         cells = matrix.shape[0] // n
@@ -333,12 +338,12 @@ class ModeOperator:
     def from_sparse(
         cls, matrix: "csr_array[Any, Any]", n: int, *, tolerance: float | None = None
     ) -> "ModeOperator":
-        """Blocks of a sparse hierarchical matrix.
+        """Return the operator of a sparse matrix.
 
         Parameters
         ----------
         matrix : scipy.sparse array, float64 (cells * n, cells * n)
-            In the hierarchical basis.
+            The matrix in the hierarchical basis.
         n : int
             Functions per cell.
         tolerance : float, optional
@@ -355,10 +360,10 @@ class ModeOperator:
     def _from_portions(
         cls, portions: Iterable["csr_array[Any, Any]"], n: int, tolerance: float | None
     ) -> "ModeOperator":
-        """Take a matrix apart that is given in portions of rows.
+        """Return the operator of a matrix whose rows are given in portions.
 
-        What is small next to the largest entry so far is so next to the largest of all, and is
-        dropped at once.
+        A block that is small compared with the largest entry so far is also small compared with the
+        largest of all, so that it is dropped at once. This saves memory.
         """
         relative = DROP_TOLERANCE * n if tolerance is None else tolerance
         cells, maximum, found = 0, 0.0, []
@@ -384,7 +389,7 @@ def _largest(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
-    """W of `basis.to_hierarchical` as a sparse matrix.
+    """Return the orthogonal matrix W of `multiwavelets.to_hierarchical`, sparse.
 
     Parameters
     ----------
@@ -394,7 +399,8 @@ def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
     Returns
     -------
     scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Row: hierarchical function, column: nodal function. Shared: not to be written to.
+        Rows belong to hierarchical functions, columns to nodal ones. The matrix is cached and must
+        not be changed.
     """
     two_scale = filters(degree)
     scaling = np.hstack((two_scale.H0, two_scale.H1))
@@ -408,7 +414,7 @@ def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
 
 
 def connected(level: int, kind: str) -> NDArray[np.bool_]:
-    """Which pairs of hierarchical cells can be coupled by a one-dimensional operator.
+    """Whether each pair of hierarchical cells can be coupled by a one-dimensional operator.
 
     Parameters
     ----------
@@ -421,7 +427,7 @@ def connected(level: int, kind: str) -> NDArray[np.bool_]:
     Returns
     -------
     bool (2^level, 2^level)
-        Symmetric. Levels 0 and 1 are connected to everything.
+        Symmetric. The cells of levels 0 and 1 are connected to all cells.
 
     Raises
     ------

@@ -1,14 +1,16 @@
 """The one-dimensional basis: Legendre functions on cells and Alpert's multiwavelets.
 
-On a cell of width h the nodal functions are phi_j = sqrt((2j+1)/h) P_j, j = 0 … degree. The
-hierarchical basis of the same space holds the n = degree + 1 scaling functions of the whole
-domain (level 0, cell 0) and, for level l ≥ 1, n multiwavelets on each of 2^(l-1) cells (cell
-2^(l-1) + position). Coefficients are ordered by cell, then by function.
+On a cell of width h the nodal basis functions are phi_j = sqrt((2j+1)/h) P_j, j = 0 … degree, with
+the Legendre polynomials P_j. The hierarchical basis of the same space consists of the
+n = degree + 1 nodal functions of the whole axis (level 0, cell 0) and, for each level l ≥ 1, of n
+multiwavelets on each of 2^(l-1) cells. The cell at position p of level l has the 1-D index
+2^(l-1) + p. Coefficients are ordered by cell, then by function.
 
-The multiwavelets are fixed by two conditions: psi_i is orthogonal to every polynomial of degree
-below n + i and to the other psi, and ∫ psi_i x^(n+i) > 0, x measured from the middle of the
-cell. This is the basis of Alpert, *A class of bases in L2 for the sparse representation of
-integral operators*, SIAM J. Math. Anal. 24 (1993), with its free signs chosen.
+The multiwavelets are determined by two conditions: psi_i is orthogonal to every polynomial of
+degree below n + i and to the other psi of its cell, and ∫ psi_i x^(n+i) dx > 0, with x measured
+from the middle of the cell. This is the basis of Alpert, *A class of bases in L2 for the sparse
+representation of integral operators*, SIAM J. Math. Anal. 24 (1993), in which the signs are free;
+the second condition fixes them.
 """
 
 from fractions import Fraction
@@ -25,14 +27,17 @@ from ..statement.axis import Axis
 from ..statement.number_checks import check_integer
 
 BASIS_ID = "alpert-parity-1"
+"""The name of this basis in files, which hold coefficients in it."""
+
 MAX_DEGREE = 32
+"""Largest polynomial degree."""
 
 
 class Filters(NamedTuple):
-    """Two-scale filters, each float64 (n, n), read-only.
+    """Two-scale filters H0, H1, G0, G1, each float64 (n, n), read-only.
 
-    With phi^0, phi^1 the nodal functions of the left and right half of a cell, its own nodal
-    functions are H0 phi^0 + H1 phi^1 and its multiwavelets G0 phi^0 + G1 phi^1.
+    Let phi^0 and phi^1 be the nodal functions of the left and the right half of a cell. Then the
+    cell's own nodal functions are H0 phi^0 + H1 phi^1, and its multiwavelets G0 phi^0 + G1 phi^1.
     """
 
     H0: NDArray[np.float64]
@@ -47,7 +52,7 @@ def check_degree(degree: int) -> int:
     Raises
     ------
     TypeError
-        If it is no integer.
+        If it is not an integer.
     ValueError
         If it is not in 0 … ``MAX_DEGREE``.
     """
@@ -55,7 +60,7 @@ def check_degree(degree: int) -> int:
 
 
 def legendre_values(points: ArrayLike, degree: int, width: float = 2.0) -> NDArray[np.float64]:
-    """phi_j(s) = sqrt((2j+1)/width) P_j(s): orthonormal Legendre functions of one cell.
+    """Return the orthonormal Legendre functions of one cell, phi_j(s) = sqrt((2j+1)/width) P_j(s).
 
     Parameters
     ----------
@@ -82,7 +87,7 @@ def legendre_values(points: ArrayLike, degree: int, width: float = 2.0) -> NDArr
 
 
 def legendre_derivatives(points: ArrayLike, degree: int, width: float = 2.0) -> NDArray[np.float64]:
-    """dphi_j/dx, the derivatives of `legendre_values` by the coordinate x of the cell.
+    """Return the derivatives dphi_j/dx of `legendre_values` with respect to the coordinate x.
 
     Parameters
     ----------
@@ -96,7 +101,7 @@ def legendre_derivatives(points: ArrayLike, degree: int, width: float = 2.0) -> 
 
     Notes
     -----
-    P'_(j+1) = P'_(j-1) + (2j+1) P_j.
+    Computed with the recurrence P'_(j+1) = P'_(j-1) + (2j+1) P_j.
     """
     places = np.asarray(points, dtype=np.float64)
     values = legvander(places.ravel(), degree)
@@ -115,7 +120,7 @@ def _normalisation(degree: int, width: float) -> NDArray[np.float64]:
 
 @cache
 def filters(degree: int) -> Filters:
-    """Two-scale filters H0, H1, G0, G1 of the fixed multiwavelet basis `BASIS_ID`.
+    """Return the two-scale filters H0, H1, G0, G1 of the multiwavelet basis `BASIS_ID`.
 
     Parameters
     ----------
@@ -130,15 +135,16 @@ def filters(degree: int) -> Filters:
     Raises
     ------
     TypeError, ValueError
-        If the degree is no integer or out of range.
+        If the degree is not an integer or out of range.
 
     Notes
     -----
-    The Gram-Schmidt process is applied to 1, x, …, x^(2n-1), each projected on the polynomials of
-    the two half-cells [-1, 0] and [0, 1]. The first n results are the nodal functions of the cell,
-    the other n the multiwavelets. All of it is in rational numbers: with shifted Legendre
-    polynomials p_j on [0, 1], ∫ x^m p_j = (m!)^2 / ((m-j)! (m+j+1)!), and the left half follows by
-    parity. Each entry is the root of a rational number, rounded to float64 once.
+    The Gram-Schmidt process is applied to 1, x, …, x^(2n-1), each projected onto the polynomials of
+    degree n - 1 on the two half-cells [-1, 0] and [0, 1]. The first n results are the nodal
+    functions of the cell, the other n the multiwavelets. It is computed in rational numbers: with
+    the shifted Legendre polynomials p_j on [0, 1], ∫ x^m p_j dx = (m!)^2 / ((m-j)! (m+j+1)!), and
+    the left half follows by parity. Each entry is the square root of a rational number, rounded to
+    float64 once, so that the filters have the same bits on every machine.
 
     Examples
     --------
@@ -152,7 +158,7 @@ def filters(degree: int) -> Filters:
         for j, entry in enumerate(vector):
             right[power, j] = signed_root(entry, 1 / ((2 * j + 1) * squared_norm))
     parity = 1 - 2 * ((np.arange(2 * n)[:, None] + np.arange(n)) % 2)
-    left = right * parity + 0.0  # no negative zeros
+    left = right * parity + 0.0  # adding 0.0 turns negative zeros into positive ones
     parts = Filters(
         *(np.ascontiguousarray(part) for part in (left[:n], right[:n], left[n:], right[n:]))
     )
@@ -162,7 +168,11 @@ def filters(degree: int) -> Filters:
 
 
 def orthogonal_functions(n: int) -> list[list[Fraction]]:
-    """Gram-Schmidt of the projected x^m, m < 2n: coefficients of p_0 … p_(n-1) on [0, 1]."""
+    """Apply Gram-Schmidt to the projections of x^m, m = 0 … 2n - 1 (notes of `filters`).
+
+    Each result is given by its coefficients of the shifted Legendre polynomials p_0 … p_(n-1) on
+    the right half-cell [0, 1]; it is not normalized.
+    """
     functions: list[list[Fraction]] = []
     for m in range(2 * n):
         vector = [
@@ -179,13 +189,13 @@ def orthogonal_functions(n: int) -> list[list[Fraction]]:
 
 
 def half_product(a: list[Fraction], b: list[Fraction]) -> Fraction:
-    """∫ a b over [0, 1], from coefficients of shifted Legendre polynomials."""
+    """Return ∫ a b dx over [0, 1], from the coefficients of shifted Legendre polynomials."""
     terms = (x * y / (2 * j + 1) for j, (x, y) in enumerate(zip(a, b, strict=True)))
     return sum(terms, Fraction(0))
 
 
 def signed_root(value: Fraction, scale: Fraction) -> float:
-    """Value * sqrt(scale), rounded once, the same on every machine."""
+    """Return value * sqrt(scale) as a float, rounded once and so the same on every machine."""
     square = value * value * scale
     numerator, denominator = square.numerator, square.denominator
     shift = max(0, 128 + denominator.bit_length() - numerator.bit_length())
@@ -197,7 +207,7 @@ def signed_root(value: Fraction, scale: Fraction) -> float:
 def to_hierarchical(
     coefficients: ArrayLike, level: int, degree: int, *, axis: int = 0
 ) -> NDArray[np.float64]:
-    """W c: nodal coefficients on the 2^level finest cells to hierarchical ones.
+    """Return W c: the hierarchical coefficients from nodal ones c on the 2^level finest cells.
 
     Parameters
     ----------
@@ -206,7 +216,7 @@ def to_hierarchical(
     level, degree : int
         Finest level and degree.
     axis : int
-        The index that is transformed.
+        The dimension of the array that is transformed.
 
     Returns
     -------
@@ -237,7 +247,7 @@ def to_hierarchical(
 def to_nodal(
     coefficients: ArrayLike, level: int, degree: int, *, axis: int = 0
 ) -> NDArray[np.float64]:
-    """W^T c: hierarchical coefficients to nodal ones, the inverse of `to_hierarchical`.
+    """Return W^T c: the nodal coefficients from hierarchical ones c, inverse of `to_hierarchical`.
 
     Parameters
     ----------
@@ -246,7 +256,7 @@ def to_nodal(
     level, degree : int
         Finest level and degree.
     axis : int
-        The index that is transformed.
+        The dimension of the array that is transformed.
 
     Returns
     -------
@@ -296,7 +306,7 @@ def _from_cells(
 
 
 def hierarchical_transform(level: int, degree: int) -> NDArray[np.float64]:
-    """W, the orthogonal matrix of `to_hierarchical`, dense, for small sizes and tests.
+    """Return the orthogonal matrix W of `to_hierarchical`, dense, for small sizes and tests.
 
     Parameters
     ----------
@@ -306,7 +316,7 @@ def hierarchical_transform(level: int, degree: int) -> NDArray[np.float64]:
     Returns
     -------
     float64 (2^level (degree + 1), 2^level (degree + 1))
-        Row: hierarchical function, column: nodal function.
+        Rows belong to hierarchical functions, columns to nodal ones.
     """
     size = (1 << check_level(level)) * (check_degree(degree) + 1)
     return to_hierarchical(np.eye(size), level, degree)
@@ -315,13 +325,13 @@ def hierarchical_transform(level: int, degree: int) -> NDArray[np.float64]:
 def hierarchical_values(
     points: ArrayLike, axis: Axis, level: int, degree: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Cells and values of all hierarchical functions that are not zero at the points.
+    """Return the cells and values of all hierarchical functions that are not zero at the points.
 
     Parameters
     ----------
     points : array_like, float64 (m,)
-        Points of the axis. A point between two cells belongs to the right one, the right end of
-        the axis to the last one.
+        Points of the axis. A point on the edge of two cells belongs to the right one, the right end
+        of the axis to the last cell.
     axis : Axis
         The axis.
     level, degree : int
@@ -330,7 +340,7 @@ def hierarchical_values(
     Returns
     -------
     cells : int64 (m, level + 1)
-        For each point and level the 1-D index of the one cell that contains the point.
+        For each point and level, the 1-D index of the cell that contains the point.
     values : float64 (m, level + 1, degree + 1)
         The values of that cell's functions at the point.
 

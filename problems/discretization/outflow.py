@@ -1,4 +1,4 @@
-"""Values that are given where f flows out: what they do wrong, and where they do not."""
+"""Find Dirichlet data given where f flows out, and decide whether they do harm."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .space import Space
 
 __all__ = ["OutflowWarning", "values_given_at_outflow"]
 
-_SAMPLES_IN_TIME = 257
-_ROUNDING = 1e-12  # relative to the coefficient's largest value: sin π is no flow
+_SAMPLES_IN_TIME = 257  # number of times in a run at which a term's function of time is sampled
+_ROUNDING = 1e-12  # a coefficient counts as zero below this share of its largest value (sin π)
 
 
 class OutflowWarning(UserWarning):
@@ -32,13 +32,13 @@ def values_given_at_outflow(
 ) -> Iterator[str]:
     """Find first derivatives with Dirichlet data where f flows out.
 
-    The flux g f of such a term takes the datum in place of f: with zero data nothing leaves, f
+    In the flux g f of such a term the datum replaces f. If the datum is zero, nothing flows out, f
     piles up at the end, and the operator may have growing modes.
 
     Parameters
     ----------
     terms : sequence of ResolvedTerm
-        The right-hand side, split by sign.
+        The right-hand side, as `resolve` splits it by the signs of coefficients.
     space : Space
         Axes, levels, degree, volume elements.
     run : (float, float)
@@ -47,10 +47,11 @@ def values_given_at_outflow(
     Yields
     ------
     str
-        A warning for each end of an axis. None where nothing flows because the coefficient or the
-        volume element vanishes; where a second derivative with zero flux and a zero datum make the
-        end a wall; or where a second derivative with the same condition ties f to the datum more
-        strongly than the flow feeds the mode at the end.
+        The text of a warning for each such end of an axis. There is no warning where nothing flows
+        because the coefficient or the volume element is zero; where the datum is zero and a second
+        derivative has zero flux, so that the end is a wall; or where the boundary penalty of a
+        second derivative with the same condition damps f at the end more than the flow amplifies
+        it.
     """
     for axis in space.axes:
         for side in SIDES:
@@ -78,7 +79,7 @@ def _text(term: ResolvedTerm, axis: Axis, side: Side, speed: float, space: Space
 
 
 def _only_derivative(term: ResolvedTerm, axis: Axis) -> ResolvedFactor | None:
-    """Return the derivative of a term that has no other, if it is along the axis."""
+    """Return the derivative of a term that has exactly one, if it is along the axis, else None."""
     found = [factor for factor in term.factors if factor.is_derivative]
     return found[0] if len(found) == 1 and found[0].axis == axis else None
 
@@ -86,7 +87,7 @@ def _only_derivative(term: ResolvedTerm, axis: Axis) -> ResolvedFactor | None:
 def _speed_against_data(
     term: ResolvedTerm, axis: Axis, side: Side, space: Space, run: tuple[float, float]
 ) -> float:
-    """Return the largest speed, times dV, with which f flows out against a datum, or 0."""
+    """Return the largest speed, times dV, with which f flows out where a datum is given, or 0."""
     factor = _only_derivative(term, axis)
     if factor is None or factor.data[SIDES.index(side)] is None or factor.ends_by_sign:
         return 0.0
@@ -114,7 +115,10 @@ def _is_held(
     speed: float,
     run: tuple[float, float],
 ) -> bool:
-    """Whether second derivatives along the axis make the datum at an end right, or harmless."""
+    """Whether a datum at an outflow end does no harm because of second derivatives along the axis.
+
+    Either it means a wall, or the boundary penalty outweighs the flow.
+    """
     place = SIDES.index(side)
     factor = _only_derivative(term, axis)
     datum = factor.data[place] if factor else None
@@ -133,14 +137,14 @@ def _is_held(
             value = value_at_end(axis, space.coefficient(coefficient_along(chain), axis), side)
             bounds = _range_elsewhere(other, axis, space, run)
             strength += max(min(other.scale * value * bound for bound in bounds), 0.0)
-    # the flow feeds ½ |g| f² at the end, the boundary penalty takes (τ/h) k f²
+    # rates of ½ d/dt ∫ f² at the end: the flow adds ½ |g| f², the penalty takes away (τ/h) k f²
     return space.boundary_penalty / axis.cell_width(space.level(axis)) * strength >= speed / 2
 
 
 def _range_elsewhere(
     term: ResolvedTerm, axis: Axis, space: Space, run: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return bounds of the product of what a term has in other axes and time."""
+    """Return bounds of the product of a term's coefficients in the other axes and in time."""
     values = [term.time(np.linspace(*run, _SAMPLES_IN_TIME))]
     for other in space.axes:
         along = term.along(other)

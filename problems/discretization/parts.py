@@ -1,4 +1,4 @@
-"""The values that a discretized problem is made of."""
+"""The parts of a discretized problem: operator terms, sources, exact solution, stepper settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Masses: TypeAlias = tuple[NDArray[np.float64] | None, ...]
-"""Per axis the mass blocks, or None where the volume element is 1."""
+"""For each axis the mass blocks ∫ φ_i φ_j dV (cells, n, n), or None if the volume element is 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,9 @@ class OperatorTerm:
     time : TimeFunction
         The coefficient's dependence on time.
     one_sided : bool
-        Whether the matrices take traces from one side, as upwind fluxes do, so that the term grows
-        without bound where ``time`` is negative. False by default. IMEX methods treat such terms
-        explicitly, and the others implicitly.
+        Whether the matrices take traces from one side, as upwind fluxes do; such a term is unstable
+        while ``time`` is negative. False by default. IMEX methods treat these terms explicitly, and
+        the others implicitly.
     """
 
     modes: tuple[ModeOperator | None, ...]
@@ -70,12 +70,13 @@ class SeparableVector:
     Attributes
     ----------
     factors : tuple of ndarray, shape (cells_k * n,), float64
-        1-D hierarchical coefficients per axis, up to the grid's finest level there.
+        1-D hierarchical coefficients for each axis, up to the grid's finest level there.
     time : TimeFunction
         The dependence on time.
     explicit : bool
-        Whether IMEX methods treat a source explicitly: it holds the boundary data, or the part of a
-        manufactured source, of a term with one-sided traces. False by default.
+        Whether IMEX methods treat this source explicitly, because it belongs to a term that they
+        treat explicitly: as its boundary data, or as its part of a manufactured source. False by
+        default.
     """
 
     factors: tuple[NDArray[np.float64], ...]
@@ -102,10 +103,10 @@ class ExactSolution:
     Attributes
     ----------
     parts : tuple of SeparableVector
-        The 1-D projections of each part r, up to the grid's finest level per axis.
+        The 1-D projections of each part r, up to the grid's finest level along each axis.
     remainders : ndarray, shape (d, parts, parts), float64
-        Per axis k the Gram matrix ∫ (Φ_kr - PΦ_kr)(Φ_ks - PΦ_ks) dx of what the finest level
-        leaves out, from quadrature of the differences themselves.
+        For each axis k the Gram matrix ∫ (Φ_kr - PΦ_kr)(Φ_ks - PΦ_ks) dx of the projection errors,
+        where P projects onto the finest level; computed by quadrature of the differences.
     """
 
     parts: tuple[SeparableVector, ...]
@@ -130,7 +131,7 @@ class ExactSolution:
 
 @dataclass(frozen=True)
 class StepperSettings:
-    """How a problem is stepped in time unless its user says otherwise.
+    """The time stepper, step and final time that a problem uses by default.
 
     Attributes
     ----------
@@ -163,9 +164,9 @@ def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float6
     Parameters
     ----------
     name : str
-        What the array is, for the error message.
+        Name of the array, for the error message.
     array : array_like
-        Real and finite values.
+        The array.
     dimensions : int
         The number of dimensions that it must have.
 
@@ -176,9 +177,9 @@ def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float6
     Raises
     ------
     TypeError
-        For a dtype that is not real.
+        If its dtype is not real.
     ValueError
-        For another number of dimensions or values that are not finite.
+        If it has another number of dimensions or values that are not finite.
     """
     given = np.asarray(array)
     if given.dtype.kind not in "fiu":
@@ -199,11 +200,13 @@ def read_only(name: str, array: object, *, dimensions: int) -> NDArray[np.float6
 
 
 def check_mass(name: str, mass: object, level: int, n: int) -> NDArray[np.float64]:
-    """Return the mass blocks of one axis, read-only; refuse others than positive definite ones.
+    """Return the mass blocks (2^level, n, n) of one axis, read-only.
 
     Raises
     ------
     TypeError, ValueError
+        If they are not real and finite, have another shape, or one is not symmetric and positive
+        definite.
     """
     blocks = read_only(name, mass, dimensions=3)
     expected = (1 << level, n, n)

@@ -2,7 +2,7 @@
 
 Samples are the values of a function at fixed points of every finest cell, in an array
 (2^level, q + 2): the cell's left end, its q Gauss nodes, its right end. Sampled functions are
-added, multiplied and differentiated as plain arrays, and then projected.
+added, multiplied and differentiated as arrays, and then projected.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from .multiwavelets import (
 )
 from .quadrature import cell_points, evaluate, gauss_rule
 
-_MIN_NODES = 24  # quadrature nodes of a cell
-_MIN_AXIS_NODES = 96  # quadrature nodes of an axis of few cells
+_MIN_NODES = 24  # smallest number of quadrature nodes in a cell
+_MIN_AXIS_NODES = 96  # smallest number in a whole axis, for axes of one or two cells
 
 
 def projection_nodes(level: int, degree: int) -> int:
-    """q, the number of Gauss nodes per finest cell that projections use.
+    """Return the number q of Gauss nodes per finest cell in projections.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ def projection_nodes(level: int, degree: int) -> int:
     Returns
     -------
     int
-        Never below 24, more on coarse grids and for high degrees: smooth functions are projected
-        to rounding.
+        At least 24, more on coarse grids and for high degrees, so that smooth functions are
+        projected with rounding errors only.
     """
     cells = 1 << check_level(level)
     return max(_MIN_NODES, 2 * (check_degree(degree) + 1) + 8, -(-_MIN_AXIS_NODES // cells))
 
 
 def sample_points(axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    """Points of the samples: left end, Gauss nodes and right end of every finest cell.
+    """Return the points of the samples: left end, Gauss nodes and right end of every finest cell.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def sample_points(axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
 def sample(
     function: Function, axis: Axis, level: int, degree: int, *, finite: bool = True
 ) -> NDArray[np.float64]:
-    """Values of a function at the sample points.
+    """Return the values of a function at the sample points.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def sample(
 
 
 def node_values(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    """Values of a function at the Gauss nodes of the sample points alone: inside of the cells.
+    """Return the values of a function at the Gauss nodes only, which are inside the cells.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def node_values(function: Function, axis: Axis, level: int, degree: int) -> NDAr
 
 
 def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float64]:
-    """df/dx: samples of the derivative, cell by cell.
+    """Return samples of the derivative df/dx, computed in each cell by itself.
 
     Parameters
     ----------
@@ -126,13 +126,13 @@ def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float6
     Returns
     -------
     float64 (2^level, q + 2)
-        Exact, up to rounding, for polynomials of degree q + 1 on each cell; jumps between cells
-        do not count.
+        Exact, up to rounding, for polynomials of degree q + 1 on each cell; jumps between cells are
+        not differentiated.
 
     Raises
     ------
     ValueError
-        If the samples have no 2^level rows.
+        If the number of rows is not a power of two, 2^level.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def differentiate(samples: NDArray[np.float64], axis: Axis) -> NDArray[np.float6
 
 
 def project_samples(samples: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:
-    """∫ f φ for all φ of the hierarchical basis, from samples of f.
+    """Return the coefficients ∫ f φ dx for all φ of the hierarchical basis, from samples of f.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def project_samples(samples: NDArray[np.float64], axis: Axis, degree: int) -> ND
     Raises
     ------
     ValueError
-        If the samples have no 2^level rows.
+        If the number of rows is not a power of two, 2^level.
     """
     _level_of(samples)
     return _project_nodes(samples[:, 1:-1], axis, degree)
@@ -174,7 +174,7 @@ def project_samples(samples: NDArray[np.float64], axis: Axis, degree: int) -> ND
 def project_derivative(
     samples: NDArray[np.float64], axis: Axis, degree: int
 ) -> NDArray[np.float64]:
-    """∫ (df/dx) φ for all φ of the hierarchical basis, in weak form, from samples of f.
+    """Return the coefficients ∫ (df/dx) φ dx for all hierarchical φ, from samples of f.
 
     Parameters
     ----------
@@ -193,11 +193,11 @@ def project_derivative(
     Raises
     ------
     ValueError
-        If the samples have no 2^level rows.
+        If the number of rows is not a power of two, 2^level.
 
     Notes
     -----
-    [f φ] - ∫ f φ' on every finest cell: f itself is never differentiated.
+    Integration by parts on every finest cell, [f φ] - ∫ f φ' dx, so that f is not differentiated.
 
     Examples
     --------
@@ -217,12 +217,12 @@ def project_derivative(
 
 
 def project(function: Function, axis: Axis, level: int, degree: int) -> NDArray[np.float64]:
-    """P f: the hierarchical coefficients ∫ f φ of a function.
+    """Return the hierarchical coefficients ∫ f φ dx of a function's projection P f.
 
     Parameters
     ----------
     function : callable or float
-        f, called once with an array of Gauss nodes; never at an end of a cell.
+        f; it is called once with an array of all Gauss nodes, and never at an end of a cell.
     axis : Axis
         The axis.
     level, degree : int
@@ -253,7 +253,7 @@ def remainder_gram(
     degree: int,
     volume: Function | None = None,
 ) -> NDArray[np.float64]:
-    """∫ (f - Pf)(g - Pg) dV for all pairs of functions: what the finest level leaves out.
+    """Return the Gram matrix ∫ (f - Pf)(g - Pg) dV of the projection errors of functions.
 
     Parameters
     ----------
@@ -262,15 +262,15 @@ def remainder_gram(
     axis : Axis
         The axis.
     level, degree : int
-        Finest level and degree of the projection P, which is orthogonal in ∫ f g dV.
+        Finest level and degree of the projection P, orthogonal in the inner product ∫ f g dV.
     volume : callable or float, optional
         dV, by default 1.
 
     Returns
     -------
     float64 (len(functions), len(functions))
-        Symmetric and positive semidefinite: the remainders are formed at the nodes of a Gauss
-        rule, so that nothing cancels, in contrast to ‖f‖² - ‖Pf‖².
+        Symmetric and positive semidefinite. The errors f - Pf are computed at the nodes of a Gauss
+        rule, which avoids the cancellation in ‖f‖² - ‖Pf‖².
 
     Raises
     ------
@@ -296,26 +296,27 @@ def remainder_gram(
 
 
 def _remainder(values: NDArray[np.float64], axis: Axis, degree: int) -> NDArray[np.float64]:
-    """Values of f - Pf at the nodes, each times the root of its weight."""
+    """Values of f - Pf at the Gauss nodes, each times the square root of the node's weight."""
     nodes, weights = gauss_rule(values.shape[1])
     width = axis.cell_width(_level_of(values))
     shapes = legendre_values(nodes, degree, width)
     scaled = weights * (width / 2)
     rest = values - (values * scaled) @ shapes @ shapes.T
-    rest -= (rest * scaled) @ shapes @ shapes.T  # once more, against the rounding of the first
+    # project a second time, to remove what rounding left of Pf
+    rest -= (rest * scaled) @ shapes @ shapes.T
     return np.asarray(rest * np.sqrt(scaled))
 
 
 def _weighted_remainder(
     values: NDArray[np.float64], volume: NDArray[np.float64], axis: Axis, degree: int
 ) -> NDArray[np.float64]:
-    """Values of f - Pf at the nodes, each times the root of its weight times dV."""
+    """Values of f - Pf at the Gauss nodes, each times the square root of weight · dV."""
     nodes, weights = gauss_rule(values.shape[1])
     width = axis.cell_width(_level_of(values))
     roots = np.sqrt(weights * (width / 2) * volume)
     Q, _ = np.linalg.qr(roots[:, :, None] * legendre_values(nodes, degree, width))
     rest = (values * roots)[:, :, None]
-    for _ in range(2):  # once more, against the rounding of the first
+    for _ in range(2):  # the second time removes what rounding left of Pf
         rest = rest - Q @ (Q.transpose(0, 2, 1) @ rest)
     return np.asarray(rest[:, :, 0])
 
@@ -342,12 +343,14 @@ def _reference_points(count: int) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=64)
 def _differentiation(count: int) -> NDArray[np.float64]:
-    """D, derivatives at the sample points of the polynomial through the samples of one cell.
+    """Return the differentiation matrix of the q + 2 samples of the reference cell [-1, 1].
+
+    It gives the derivatives, at the sample points, of the polynomial through the samples.
 
     Notes
     -----
-    Barycentric form with the diagonal as minus the sum of the row: Berrut and Trefethen,
-    *Barycentric Lagrange interpolation*, SIAM Review 46 (2004), section 9.3.
+    Barycentric form; each diagonal entry is minus the sum of the others in its row: Berrut and
+    Trefethen, *Barycentric Lagrange interpolation*, SIAM Review 46 (2004), section 9.3.
     """
     points = _reference_points(count)
     gaps = points[:, None] - points

@@ -1,4 +1,4 @@
-"""Gauss quadrature on the cells of an axis, and the values of functions there."""
+"""Gauss quadrature on the cells of an axis, and checked evaluation of users' functions."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,7 +15,7 @@ from ..statement.number_checks import is_number
 
 @lru_cache(maxsize=64)
 def gauss_rule(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights of the Gauss rule on [-1, 1], exact up to degree 2 count - 1.
+    """Nodes and weights of the Gauss rule on [-1, 1], exact for degrees up to 2 count - 1.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def gauss_rule(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]:
-    """Map reference points into each of the 2^level cells of the axis.
+    """Map points of the reference cell [-1, 1] into each of the 2^level cells of the axis.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]
     Returns
     -------
     float64 (2^level, q)
-        Never outside the axis; neighbouring cells agree exactly on the edge they share.
+        No point is outside the axis, and the points at an edge that two cells share are equal, in
+        spite of rounding.
 
     Examples
     --------
@@ -72,7 +73,7 @@ def cell_points(axis: Axis, level: int, nodes: ArrayLike) -> NDArray[np.float64]
 def evaluate(
     function: Function, points: NDArray[np.float64], what: str, *, finite: bool = True
 ) -> NDArray[np.float64]:
-    """Values of a function or constant at points, checked.
+    """Return the values of a function or constant at points, after checking them.
 
     Parameters
     ----------
@@ -81,14 +82,14 @@ def evaluate(
     points : float64 (...)
         The points.
     what : str
-        What the function is, for the text of an error: ``coefficient of div in 'x'``.
+        Name of the function, for the text of an error: ``coefficient of div in 'x'``.
     finite : bool
         Whether values that are not finite are refused.
 
     Returns
     -------
     float64, the shape of ``points``
-        A fresh array.
+        A new array.
 
     Raises
     ------
@@ -122,7 +123,8 @@ def _call(
     function: Callable[[NDArray[np.float64]], Any], points: NDArray[np.float64], what: str
 ) -> NDArray[np.float64]:
     try:
-        with np.errstate(divide="ignore", invalid="ignore"):  # what comes of it is looked at
+        # no warnings of division by zero and the like: the caller checks the values
+        with np.errstate(divide="ignore", invalid="ignore"):
             values = np.asarray(function(points))
     except Exception as error:
         error.add_note(

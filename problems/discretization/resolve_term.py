@@ -1,4 +1,8 @@
-"""A term with nothing left open: fluxes, conditions at the ends, direction of upwinding."""
+"""Resolve a term: decide its fluxes, its conditions at the ends, and the direction of upwinding.
+
+A user's `Term` may leave these to defaults that depend on the PDE's boundary conditions, on its
+other terms and on the signs of coefficients. A `ResolvedTerm` leaves nothing open.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +33,25 @@ __all__ = ["ResolvedFactor", "ResolvedTerm", "coefficient_along", "outward_speed
 
 @dataclass(frozen=True, eq=False)
 class ResolvedFactor:
-    """A `TermFactor` with nothing left open.
+    """A `TermFactor` whose flux and treatment of the ends are decided.
 
     Attributes
     ----------
     kind : {"div", "grad", "penalty", "mass"}
+        The operator, as of `TermFactor`.
     axis : Axis
+        The axis along which it acts.
     coefficient : callable or float
+        A function of the axis.
     flux : {"upwind", "central", "downwind", "left", "right"}
+        From which side of an edge f is taken, as of `div_matrix`.
     edges : (left, right), each "periodic", "dirichlet" or "neumann"
+        How the ends are treated, as of `div_matrix`.
     data : (left, right), each EdgeDatum or None
-        There for "dirichlet" ends only.
+        The data of "dirichlet" ends; None means zero.
     ends_by_sign : bool
-        Whether the edges hold for this sign of the whole coefficient only.
+        Whether ``edges`` and ``data`` are right only for this sign of the whole coefficient, as
+        those of Inflow are.
     """
 
     kind: str
@@ -60,14 +70,14 @@ class ResolvedFactor:
 
 @dataclass(frozen=True, eq=False)
 class ResolvedTerm:
-    """scale · time(t) · factor_1 factor_2 …, the right one applied first."""
+    """The product scale · time(t) · factor_1 factor_2 …; the last factor is applied first."""
 
     factors: tuple[ResolvedFactor, ...]
     scale: float
     time: TimeFunction
 
     def along(self, axis: Axis) -> tuple[ResolvedFactor, ...]:
-        """Return the factors along one axis, in their order."""
+        """Return the factors along one axis; the last one is applied first."""
         return tuple(factor for factor in self.factors if factor.axis == axis)
 
 
@@ -81,19 +91,19 @@ def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...
     space : Space
         Axes, levels, degree and boundary conditions.
     traces : mapping of Axis to {"left", "right", "central"}
-        `chain_traces` of all terms.
+        The traces of div along axes with mixed derivatives, from `chain_traces` of all terms.
 
     Returns
     -------
     tuple of ResolvedTerm
-        More than one where coefficients in other coordinates change sign: they are split into
-        positive and negative parts, so that the upwinding, and which end is the inflow, follow the
-        sign of the whole coefficient.
+        There is more than one if coefficients in other coordinates change sign. Each of these is
+        split into its positive and its negative part, so that the upwind side and the inflow end
+        follow the sign of the whole coefficient.
 
     Raises
     ------
     ValueError
-        If a chain leaves open which conditions its factors take.
+        If it is not clear which conditions the factors of a chain take.
     """
     factors, scale, time = _without_numbers(term)
     resolved: dict[int, ResolvedFactor] = {}
@@ -111,11 +121,11 @@ def resolve(term: Term, space: Space, traces: Traces) -> tuple[ResolvedTerm, ...
 
 
 def _without_numbers(term: Term) -> tuple[list[TermFactor], float, TimeFunction]:
-    """Return factors, scale and function of time, all plain numbers moved into the scale.
+    """Return factors, scale and function of time, with all constant factors moved into the scale.
 
-    So axes of masses that are numbers keep the identity, and the sign of a function of time counts
-    for the direction of upwinding. A penalty depends on the absolute value of the whole
-    coefficient.
+    So an axis whose only factors are constant masses keeps the identity, and a constant factor of
+    the function of time counts for the direction of upwinding. A penalty depends on the absolute
+    value of the whole coefficient.
     """
     kinds = [factor.kind for factor in term.factors if factor.kind != "mass"]
     number, time = split_number(term.time)
@@ -132,7 +142,7 @@ def _without_numbers(term: Term) -> tuple[list[TermFactor], float, TimeFunction]
 def _resolve_axis(
     factors: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces, mixed: bool
 ) -> list[ResolvedFactor]:
-    """Resolve the factors along one axis; the whole term may be a mixed derivative."""
+    """Resolve the factors along one axis; ``mixed`` says that the term is a mixed derivative."""
     derivatives = [factor for factor in factors if factor.kind in ("div", "grad")]
     kinds = [factor.kind for factor in derivatives]
     is_chain = kinds == ["div", "grad"]
@@ -179,7 +189,7 @@ def _resolve_axis(
 
 
 def _with_free_outflow(term: ResolvedTerm, space: Space) -> ResolvedTerm:
-    """Drop inflow data at ends where the term's flow leaves, and keep the trace from inside."""
+    """At ends where f flows out, replace the data of Inflow by the trace from inside."""
     factors = []
     for factor in term.factors:
         edges, data = list(factor.edges), list(factor.data)
@@ -213,12 +223,12 @@ def coefficient_along(factors: Sequence[ResolvedFactor]) -> Function:
 
 
 def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
-    """Return the velocity, times the volume element, with which f leaves through an end.
+    """Return the velocity, times the volume element, with which f flows out through an end.
 
     Parameters
     ----------
     factor : ResolvedFactor
-        ∂(g f)/∂x or g ∂f/∂x on the right-hand side, which carry f with the velocity -g.
+        ∂(g f)/∂x or g ∂f/∂x on the right-hand side, which carries f with the velocity -g.
     side : {"left", "right"}
         The end.
     space : Space
@@ -237,9 +247,11 @@ def outward_speed(factor: ResolvedFactor, side: Side, space: Space) -> float:
 def _split_by_sign(
     term: ResolvedTerm, upwinded: ResolvedFactor, space: Space
 ) -> tuple[ResolvedTerm, ...]:
-    """Split coefficients in other coordinates by sign, and move the signs into the div.
+    """Split mass coefficients into positive and negative parts; return one term per combination.
 
-    A penalty depends on the absolute value of the whole coefficient.
+    The product of the signs and the scale is moved into the coefficient of ``upwinded``, the term's
+    only derivative, whose sign then determines the upwind side. A penalty depends on the absolute
+    value of the whole coefficient, so that it needs no sign.
     """
     options: list[list[tuple[ResolvedFactor, float]]] = []
     for factor in term.factors:
@@ -266,7 +278,7 @@ def _split_by_sign(
 
 
 def _part(coefficient: Function, sign: float) -> Function:
-    """Return the positive part of sign times a coefficient."""
+    """Return the function max(sign · coefficient, 0)."""
     if callable(coefficient):
         function: Callable[[NDArray[np.float64]], Any] = coefficient
         return lambda points: np.maximum(sign * np.asarray(function(points)), 0.0)

@@ -1,4 +1,4 @@
-"""Whether a discretization can fit in memory, found out before anything of its size is made."""
+"""Check, before anything large is allocated, whether a discretization can fit in memory."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def check_size(
     Raises
     ------
     MemoryError
-        If the least that it takes is more than the machine has; the text says how many unknowns
+        If a lower bound of its memory is more than the machine has; the text says how many unknowns
         there would be.
     TypeError, ValueError
-        For levels or groups of axes that do not fit.
+        If levels or groups of axes do not fit the axes.
 
     Notes
     -----
-    The least is the grid, 8 d bytes per cell, one state, and for each axis with a derivative one
-    operator of 4 blocks, n × n, for each of its 2^L cells. (Constant coefficients: 8 for a first
-    derivative, 13 for a second one.)
+    The lower bound counts 8 d bytes per cell of the grid, one state, and for each axis with a
+    derivative an operator of 4 blocks of n × n numbers for each of its 2^L cells. (With constant
+    coefficients a first derivative has 8 blocks per cell, a second one 13.)
     """
     cells, levels = size_of_choice(grid, level, axes)
     n = degree + 1
@@ -57,7 +57,7 @@ def check_size(
 
 
 def _memory() -> int | None:
-    """Return this machine's bytes of memory, None if it does not say."""
+    """Return this machine's memory in bytes, None if the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

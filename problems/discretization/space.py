@@ -1,4 +1,4 @@
-"""What the assembly of a PDE needs to know about space."""
+"""The space of a discretization: axes, levels, degree, boundary conditions, volume elements."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Space:
     degree : int
         Polynomial degree.
     boundary : mapping of Axis to (condition, condition)
-        At the left and right end.
+        The conditions at the left and the right end.
     exact : tuple of Separable
-        Parts of the exact solution; empty if it is not known.
+        The separable parts of the exact solution; empty if it is not known.
     boundary_penalty : float
-        τ of the terms that tie second-order chains to their Dirichlet data.
+        τ of the boundary penalties that tie second derivatives to their Dirichlet data.
     volume : mapping of Axis to VolumeElement
-        Volume elements of the axes that have one other than 1.
+        The volume elements that are not 1.
     """
 
     axes: tuple[Axis, ...]
@@ -59,7 +59,7 @@ class Space:
         function : callable or float
             A function of the axis.
         axis : Axis
-            The axis, with its volume element.
+            The axis; its volume element weights the projection.
 
         Returns
         -------
@@ -70,5 +70,5 @@ class Space:
         return project(function, axis, self.level(axis), self.degree)
 
     def coefficient(self, function: Function, axis: Axis) -> Function:
-        """Return a coefficient of an axis times its volume element."""
+        """Return a coefficient along an axis times the axis's volume element."""
         return self.volume[axis].times(function) if axis in self.volume else function

@@ -1,7 +1,8 @@
-"""Samples of the functions that a PDE is stated with: exact solution, coefficients, data at ends.
+"""Samples of a PDE's functions: exact solution, coefficients, data at the ends of axes.
 
-A function that fails at a point is the business of its projection; here it gives None or NaN. The
-samples along an axis are taken on `LINES` lines, each at its own place of the other coordinates.
+A user's function that fails gives None or NaN here; the projection raises its error. Samples along
+an axis are taken on `LINES` lines parallel to it, each at other coordinates along the other axes.
+"Exact" is the exact solution.
 """
 
 from __future__ import annotations
@@ -39,16 +40,21 @@ __all__ = [
     "slope_at_end",
 ]
 
-LEVEL = 3  # of the cells that functions are sampled on, whatever the discretization's
-LINES = 5  # along an axis, at as many places of the other coordinates
-STEP = 1e-4  # of differences along other axes, in lengths of the axis
-_END_CELLS = 64, 512  # cells of an axis, whose first and last tell slopes at the ends
+LEVEL = 3  # functions are sampled on 2^LEVEL cells, whatever the discretization's level is
+LINES = 5  # number of lines along an axis
+STEP = 1e-4  # step of difference quotients, in lengths of the axis
+# Slopes at an end are computed in the first or last of this many cells of the axis; the difference
+# of the two results is an estimate of the error.
+_END_CELLS = 64, 512
 
 Values: TypeAlias = NDArray[np.float64]
 
 
 def own_end_data(pde: Statement, condition: Condition, axis: Axis, side: Side, t: float) -> Values:
-    """Return what a condition gives at an end, on all lines; "from exact" gives what exact is."""
+    """Return the value that a condition gives at an end, on all lines; zero if it has no data.
+
+    For data "from exact" it is the value of exact; NaN if that cannot be evaluated.
+    """
     data = getattr(condition, "data", 0.0)
     if isinstance(data, str):
         end = np.full(LINES, axis.lower if side == "left" else axis.upper)
@@ -58,7 +64,10 @@ def own_end_data(pde: Statement, condition: Condition, axis: Axis, side: Side, t
 
 
 def end_data(pde: Statement, data: Any, axis: Axis, side: Side, t: float, *, slope: bool) -> Values:
-    """Return boundary data at an end, on all lines; NaN where it cannot be evaluated."""
+    """Return boundary data at an end, on all lines; NaN where they cannot be evaluated.
+
+    If ``slope``, data that depend on the axis itself are differentiated along it.
+    """
     places = places_inside(pde)
     k = SIDES.index(side)
     total = np.zeros(LINES)
@@ -81,10 +90,11 @@ def end_data(pde: Statement, data: Any, axis: Axis, side: Side, t: float, *, slo
 def slope_at_end(
     at: Callable[[Values], Values | None], axis: Axis, side: Side
 ) -> tuple[Values, Values]:
-    """Return the slope at an end of an axis, and how far it may be off; NaN if it is not known.
+    """Return the slope of a function at an end of an axis, and an estimate of its error.
 
-    The function takes points (1, n) of the axis and returns values (..., 1, n). Small cells resolve
-    fast waves; two sizes tell how well.
+    ``at`` takes points (1, n) of the axis and returns values (..., 1, n), or None, for which both
+    results are NaN. The slope is that of a polynomial in a small cell at the end, which resolves
+    fast waves; the error is estimated from cells of two sizes.
     """
     slopes = []
     for cells in _END_CELLS:
@@ -105,7 +115,10 @@ def slope_at_end(
 def slope_across(
     pde: Statement, axis: Axis, side: Side, other: Axis, t: float
 ) -> tuple[Values, Values]:
-    """Return ∂f/∂(other) of exact at an end of an axis, on all lines, and how far it may be off."""
+    """Return ∂f/∂(other) of exact at an end of an axis, on all lines, and an error estimate.
+
+    Central differences of two steps, extrapolated (Richardson).
+    """
     places = places_inside(pde)
     places[axis] = np.full(LINES, axis.lower if side == "left" else axis.upper)
     slopes = []
@@ -120,7 +133,7 @@ def slope_across(
 
 
 def places_inside(pde: Statement) -> dict[Axis, Values]:
-    """Return coordinates inside the box, the same at every call."""
+    """Return `LINES` random points inside the box, by axis; they are the same at every call."""
     shares = np.random.default_rng(29).uniform(0.1, 0.9, (len(pde.axes), LINES))
     return {
         axis: axis.lower + axis.length * share for axis, share in zip(pde.axes, shares, strict=True)
@@ -128,7 +141,10 @@ def places_inside(pde: Statement) -> dict[Axis, Values]:
 
 
 def exact_on_lines(pde: Statement, axis: Axis, t: float, line: Values) -> Values | None:
-    """Return exact along an axis: (lines, cells, points of a cell); None if it cannot be called."""
+    """Return exact at points ``line`` (cells, points of a cell) of an axis, on all lines.
+
+    The result has the shape (lines, cells, points of a cell). None if exact cannot be evaluated.
+    """
     points = {other: np.repeat(places, line.size) for other, places in places_inside(pde).items()}
     points[axis] = np.tile(line.ravel(), LINES)
     values = exact_at(pde, points, t)
@@ -136,7 +152,7 @@ def exact_on_lines(pde: Statement, axis: Axis, t: float, line: Values) -> Values
 
 
 def exact_at(pde: Statement, points: dict[Axis, Values], t: float) -> Values | None:
-    """Return the exact solution at points, one array per axis; None if it cannot be called."""
+    """Return exact at points, given as one array per axis; None if it cannot be evaluated."""
     if pde.exact_function is not None:
         function = pde.exact_function
         arrays = [points[axis] for axis in pde.axes]
@@ -151,7 +167,7 @@ def exact_at(pde: Statement, points: dict[Axis, Values], t: float) -> Values | N
 
 
 def separable_at(part: Separable, points: dict[Axis, Values], t: float) -> Values | None:
-    """Return a product of 1-D functions at points, on the axes that these have."""
+    """Return a separable function at points; factors of axes that ``points`` lacks are left out."""
     number = part.coefficient * number_at(part.time, t)
     result: Values = np.asarray(number)
     for axis, places in points.items():
@@ -163,13 +179,16 @@ def separable_at(part: Separable, points: dict[Axis, Values], t: float) -> Value
 
 
 def number_at(function: Callable[[float], Any], t: float) -> float:
-    """Return a function of time; NaN, which compares as no contradiction, outside its table."""
+    """Return the value of a function of time, NaN outside the table of a spline.
+
+    NaN fails every comparison, so that it never counts as a contradiction.
+    """
     value = _quietly(lambda: function(t), ())
     return float("nan") if value is None else float(value)
 
 
 def product_at(function: Function, other: Function, points: Values) -> Values | None:
-    """Return a product of two functions of a coordinate at points."""
+    """Return the product of two functions of a coordinate at points; None if one fails."""
     result = np.ones(points.shape)
     for entry in (function, other):
         if callable(entry):
@@ -184,9 +203,9 @@ def product_at(function: Function, other: Function, points: Values) -> Values | 
 
 
 def _quietly(call: Callable[[], Any], shape: tuple[int, ...]) -> Values | None:
-    """Return what a user's function gives, as floats; None if it fails.
+    """Return the values of a user's function as floats, without warnings; None if it fails.
 
-    Ends of an axis may be outside its domain. What is wrong with the function itself is said where
+    It may fail because the ends of an axis are outside its domain. Other faults are reported when
     it is projected.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):

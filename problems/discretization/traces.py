@@ -1,4 +1,4 @@
-"""Which side of an edge the chains div @ grad take their traces from."""
+"""Decide from which side of an edge the chains div @ grad take their traces (values of f)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Traces: TypeAlias = Mapping[Axis, Trace]
 
 
 def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
-    """Return the trace that div takes along the axes that have mixed second derivatives.
+    """Return the trace that div takes along each axis that has mixed second derivatives.
 
-    With the same discrete gradient G_i in all chains along axis i, and -G_iᵀ as div, the sum of
-    div_i K_ij G_j is -Gᵀ K G: no eigenvalue is positive where K is positive definite.
+    If all chains along axis i use the same discrete gradient G_i, and -G_iᵀ as div, the sum of
+    div_i K_ij G_j is -Gᵀ K G, which has no positive eigenvalue if K is positive definite.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
     Returns
     -------
     dict of Axis to {"left", "right", "central"}
-        "right" where no factor of the axis names a flux.
+        "right" if no flux is given for a factor along the axis.
 
     Raises
     ------
     ValueError
-        If factors name fluxes that lead to different traces, or to one that changes its side with
-        the sign of the coefficient.
+        If the fluxes given for factors lead to different traces, or to a trace whose side changes
+        with the sign of the coefficient.
     """
     for k, term in enumerate(terms):
         _check_partner(k, term, space)
@@ -69,7 +69,10 @@ def chain_traces(terms: Sequence[Term], space: Space) -> dict[Axis, Trace]:
 
 
 def _check_partner(k: int, term: Term, space: Space) -> None:
-    """Warn of a mixed derivative whose factors are not minus adjoint to those of other chains."""
+    """Warn of a mixed derivative grad @ grad or div @ div, which may have growing modes.
+
+    Such a product is not of the form -Gᵀ K G (see `chain_traces`). ``k`` is the term's number.
+    """
     derivatives = [factor for factor in term.factors if factor.kind != "mass"]
     axes = list(dict.fromkeys(factor.axis for factor in derivatives))
     kind = derivatives[0].kind if derivatives else "mass"
@@ -87,7 +90,7 @@ def _check_partner(k: int, term: Term, space: Space) -> None:
 
 
 def _chains(term: Term) -> list[tuple[TermFactor, TermFactor]]:
-    """Return the pairs (div, grad) of a term: along one axis, or the one of a mixed derivative."""
+    """Return the pairs (div, grad) of a term, each along one axis or of a mixed derivative."""
     derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
     if is_mixed(term.factors):
         div, grad = sorted(derivatives, key=lambda factor: factor.kind)
@@ -109,7 +112,7 @@ def is_mixed(factors: Sequence[TermFactor]) -> bool:
 
 
 def _side(factor: TermFactor, space: Space) -> Trace:
-    """Return the side of a factor's own flux, by the sign of its own coefficient."""
+    """Return the side of the flux given for a factor, which depends on its coefficient's sign."""
     if factor.flux == "central":
         return "central"
     sign = coefficient_sign(factor.coefficient, factor.axis, space)
@@ -125,10 +128,11 @@ def _side(factor: TermFactor, space: Space) -> Trace:
 def chain_fluxes(
     derivatives: Sequence[TermFactor], axis: Axis, space: Space, traces: Traces
 ) -> dict[int, Trace]:
-    """Return the fluxes of div and grad along one axis, by identity: traces from opposite sides.
+    """Return the flux of each div and grad along one axis, by the factor's ``id``.
 
-    Without a flux of theirs the side does not depend on the coefficients' signs, so that chains
-    add up to one with the sum of the coefficients.
+    The two take their traces from opposite sides. If no flux is given for them, the sides do not
+    depend on the coefficients' signs, so that the sum of two chains is the chain with the sum of
+    their coefficients.
     """
     own = {factor.kind: factor for factor in derivatives}
     if axis in traces or all(factor.flux is None for factor in derivatives):
@@ -153,13 +157,16 @@ def chain_fluxes(
 
 
 def _facing(flux: Trace | None, same_sign: bool) -> Trace:
-    """Return the flux whose trace is from the other side than that of a factor's flux."""
+    """Return the flux of a chain's other factor that takes its trace from the opposite side.
+
+    ``same_sign`` says whether the coefficients of the two factors have the same sign.
+    """
     assert flux is not None
     return OPPOSITE_TRACES[flux] if same_sign else flux
 
 
 def coefficient_sign(coefficient: Function, axis: Axis, space: Space) -> float:
-    """Return 1 where a coefficient is never negative, -1 where never positive, else 0."""
+    """Return 1 if a coefficient is nowhere negative, -1 if it is nowhere positive, else 0."""
     values = node_values(coefficient, axis, space.level(axis), space.degree)
     if np.all(values >= 0.0):
         return 1.0

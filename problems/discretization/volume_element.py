@@ -1,8 +1,8 @@
 """Volume elements of curvilinear coordinates: one axis's measure dV(x) dx on its finest cells.
 
 With a volume element the inner product of the axis is ∫ f g dV dx. The nodal functions are then no
-longer orthonormal: M = ∫ φ φ dV is block diagonal, one block per finest cell, and operators and
-projections are multiplied by M⁻¹ from the left.
+longer orthonormal: their mass matrix M = ∫ φ_i φ_j dV is block diagonal, with one block per finest
+cell, and operators and projections are multiplied by M⁻¹ from the left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .quadrature import cell_points, evaluate
 
 __all__ = ["VolumeElement"]
 
-_ROUNDING = 1e-12  # relative to the largest dV; at an end, sin π is zero
+_ROUNDING = 1e-12  # dV at an end counts as zero below this share of its largest value (sin π)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class VolumeElement:
     function: Function
 
     def __post_init__(self) -> None:
-        """Check the sign of dV, as far as its samples tell."""
+        """Check the sign of dV at the ends and middles of the finest cells."""
         points = cell_points(self.axis, self.level, [-1.0, 0.0, 1.0])
         values = evaluate(self.function, points, self._what)
         inside = (points > self.axis.lower) & (points < self.axis.upper)
@@ -74,12 +74,12 @@ class VolumeElement:
 
     @cached_property
     def mass_blocks(self) -> NDArray[np.float64]:
-        """∫ φ_i φ_j dV on every finest cell, float64 (2^level, degree + 1, degree + 1)."""
+        """The blocks ∫ φ_i φ_j dV of M, float64 (2^level, degree + 1, degree + 1)."""
         return mass_blocks(self.axis, self.level, self.degree, self.function, "volume element")
 
     @cached_property
     def inverse_mass(self) -> NodalMatrix:
-        """M⁻¹ in the nodal basis, block diagonal."""
+        """The block-diagonal matrix M⁻¹ in the nodal basis."""
         inverse = np.linalg.inv(self.mass_blocks)
         return block_diagonal((inverse + inverse.transpose(0, 2, 1)) / 2)
 
@@ -94,9 +94,9 @@ class VolumeElement:
         Parameters
         ----------
         coefficient : callable or float
-            A function of the axis. It may be infinite at an end where the product has a limit, as
-            r⁻² times r² at r = 0; that limit is the product's value there. So may it be huge where
-            dV is zero up to rounding, as 1/sin² at π.
+            A function of the axis. At an end it may be infinite if the product has a limit there,
+            as r⁻² times r² has at r = 0; the limit is then the product's value. It may also be huge
+            instead of infinite, where dV is zero up to rounding, as 1/sin² is at π.
 
         Returns
         -------
@@ -121,10 +121,10 @@ class VolumeElement:
         return product
 
     def _is_bounded(self, coefficient: Function, end: float, value: float) -> bool:
-        """Return whether a finite value at an end is the coefficient's, and not rounding's.
+        """Return whether a coefficient's finite value at an end is finite in exact arithmetic too.
 
-        Where dV is not zero but as small as rounding makes it, a coefficient may be infinite in
-        exact arithmetic: it then goes on growing from a point near the end to the end.
+        If dV is zero there up to rounding, a coefficient such as 1/dV may be infinite in exact
+        arithmetic. It is then much larger at the end than at a point very near to it.
         """
         volume = abs(evaluate(self.function, np.array([end]), self._what)[0])
         if not 0.0 < volume <= _ROUNDING * self._largest:
@@ -138,21 +138,22 @@ class VolumeElement:
         return float(np.abs(self.samples).max())
 
     def _near(self, end: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return points inside the axis, a number of small steps from an end."""
+        """Return points inside the axis, at distances of steps · 2^-26 · length from an end."""
         inwards = self.axis.length if end == self.axis.lower else -self.axis.length
         return np.asarray(end + inwards * steps * 2.0**-26)
 
     def _limit(self, coefficient: Function, end: float) -> float:
         """Return the limit of coefficient · dV at an end of the axis.
 
-        The differences of the product over halved distances fall as a power of the distance if
-        there is a limit, and do not if it grows like a logarithm or a power.
+        The difference of the product at distances h and 2h falls like a power of h if there is a
+        limit. It does not fall if the product grows like a logarithm or a power of 1/h.
         """
         points = self._near(end, np.array([1.0, 2.0, 2.0**15, 2.0**16]))
         values = evaluate(coefficient, points, self._what, finite=False)
         near, next_, far, farther = values * evaluate(self.function, points, self._what)
         change, first = abs(next_ - near), abs(farther - far)
-        if not change <= 0.1 * first + 1e-6 * abs(near):  # the second for rounding; NaN too
+        # the second summand allows for rounding; the comparison also fails for NaN
+        if not change <= 0.1 * first + 1e-6 * abs(near):
             at_end = evaluate(coefficient, np.array([end]), self._what, finite=False)[0]
             raise ValueError(
                 f"a coefficient along {self.axis.name!r} is {at_end} at {end}, and has no limit "
@@ -174,8 +175,8 @@ class VolumeElement:
         Returns
         -------
         float
-            Of M⁻¹ ∫ |g| φ φ dV over all cells: where g is infinite at an end and g dV is not, as
-            large as the discretization sees it.
+            The largest eigenvalue of M⁻¹ ∫ |g| φ_i φ_j dV over all cells. It is finite even if g is
+            infinite at an end, provided that g dV is finite there.
         """
         if not callable(coefficient):
             return abs(float(coefficient))
@@ -201,7 +202,7 @@ class VolumeElement:
         return to_hierarchical(self.inverse_mass @ nodal, self.level, self.degree)
 
     def project(self, function: Function) -> NDArray[np.float64]:
-        """Return the hierarchical coefficients of a function's projection in the weighted norm.
+        """Return the coefficients of a function's projection, orthogonal in ∫ f g dV.
 
         Parameters
         ----------
@@ -222,7 +223,7 @@ class VolumeElement:
         return self.divide(project(self.times(function), self.axis, self.level, self.degree))
 
     def project_samples(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the same as `project` from samples of the function."""
-        with np.errstate(invalid="ignore"):  # infinite samples at the ends are not looked at
+        """Return the same as `project`, from samples of the function."""
+        with np.errstate(invalid="ignore"):  # samples at ends may be infinite and are not used
             weighted = samples * self.samples
         return self.divide(project_samples(weighted, self.axis, self.degree))
