@@ -13,28 +13,30 @@ from ..discretization.multiwavelets import check_degree
 from ..grids.sparse_grid import SparseGrid
 
 Modes: TypeAlias = Sequence[ModeOperator | None]
+"""The operators of one term, one per axis; None is the identity."""
+
 Ids: TypeAlias = NDArray[np.int64]
-_CHUNK = 1 << 20  # pairs that are formed at a time before the absent ones are dropped
+_CHUNK = 1 << 20  # pairs that are formed at once, before those not in the grid are dropped
 
 
 class BatchList(NamedTuple):
-    """Y[outputs[b]] += (⊗_k pools[k][factor_ids[b, k]]) X[inputs[b]], b = 0 … B-1.
+    """The products Y[outputs[b]] += (⊗_k pools[k][factor_ids[b, k]]) X[inputs[b]], b = 0 … B-1.
 
     Parameters
     ----------
     pools : tuple of float64 (count, n, n)
-        Per mode the distinct small matrices.
+        For each mode the distinct small matrices.
     factor_ids : int32 (B, dimensions)
-        Numbers of the matrices in the pools.
+        Indices of the matrices in the pools.
     inputs, outputs : int64 (B,)
-        Cells of the grid; each term's entries are sorted by output, then by input.
+        Indices of cells of the grid; each term's entries are sorted by output, then by input.
     term_offsets : int64 (terms + 1,)
         Term t has the entries term_offsets[t] … term_offsets[t + 1] - 1.
 
     Notes
     -----
-    The first four are the arguments of `batchkron.BatchedKron`. Where terms have coefficients
-    c_t, its weights are ``np.repeat(c, np.diff(term_offsets))``.
+    The first four are arguments of `batchkron.BatchedKron`. If terms have coefficients c_t, the
+    weights of the list are ``np.repeat(c, np.diff(term_offsets))``.
     """
 
     pools: tuple[NDArray[np.float64], ...]
@@ -45,22 +47,23 @@ class BatchList(NamedTuple):
 
 
 def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: int) -> BatchList:
-    """Σ_t ⊗_k A_(t,k), restricted to a grid, as a list of small Kronecker products.
+    """Return Σ_t ⊗_k A_(t,k), restricted to a grid, as a list of small Kronecker products.
 
     Parameters
     ----------
     grid : SparseGrid
         The grid; its cells are the input and output blocks.
     terms : sequence of sequences of ModeOperator or None
-        Per term one operator per axis of the grid, None for the identity.
+        For each term one operator per axis of the grid, None for the identity.
     degree : int
         Polynomial degree, n - 1.
 
     Returns
     -------
     BatchList
-        One entry per term and pair of cells that are coupled in every mode: equal where the
-        mode's operator is the identity, joined by one of its blocks elsewhere.
+        One entry per term and pair of cells that are coupled in every mode: in a mode whose
+        operator is the identity their 1-D cells are equal, in other modes the operator has a block
+        for the pair.
 
     Raises
     ------
@@ -119,10 +122,14 @@ def _check_term(grid: SparseGrid, modes: Modes, n: int, name: str) -> None:
 
 
 def _pool(operators: Modes, n: int) -> tuple[NDArray[np.float64], list[Ids]]:
-    """Collect the distinct blocks of one mode, and for each term the pool ids of its blocks."""
+    """Return the distinct blocks of one mode, and for each term the pool ids of its blocks.
+
+    Blocks are compared by their bytes, after adding 0.0, which turns negative zeros into positive
+    ones. The pool has them in the order in which they first occur.
+    """
     distinct = list({id(operator): operator for operator in operators}.values())
     blocks = [np.eye(n)[None] if operator is None else operator.blocks for operator in distinct]
-    stacked = np.concatenate([np.zeros((0, n, n)), *blocks]) + 0.0  # no negative zeros
+    stacked = np.concatenate([np.zeros((0, n, n)), *blocks]) + 0.0
     as_bytes = stacked.reshape(len(stacked), n * n).view(np.dtype((np.void, 8 * n * n))).ravel()
     _, first, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -135,19 +142,20 @@ def _pool(operators: Modes, n: int) -> tuple[NDArray[np.float64], list[Ids]]:
 
 
 def _connected_pairs(grid: SparseGrid, modes: Modes) -> tuple[Ids, Ids]:
-    """Output and input cells of all coupled pairs, sorted.
+    """Return the output and input cells of all coupled pairs, sorted by output, then by input.
 
-    The cells are sorted as words, their letters the 1-D indices, identity modes first. Cells of
-    one word prefix are a node. Pairs of equal nodes of the identity modes are taken first; each
-    further mode replaces a pair of nodes by the coupled pairs of their children. No more pairs
-    are formed than the operators have blocks for.
+    The multi-indices of the cells form a prefix tree (trie): the modes that are identities come
+    first, and a node at depth k is the set of cells that agree in the first k modes. The search
+    starts with the pairs of equal nodes at the depth of the identities. Each further mode then
+    replaces a pair of nodes by those pairs of their children that its operator couples. So no more
+    pairs are formed than the operators have blocks for.
     """
     identities = [axis for axis, operator in enumerate(modes) if operator is None]
     acting = [(axis, operator) for axis, operator in enumerate(modes) if operator is not None]
     axes = identities + [axis for axis, _ in acting]
     order = np.lexsort(grid.cells.T[axes[::-1]])
     cells = grid.cells[order]
-    opens = np.zeros(len(cells), dtype=np.bool_)  # where a new node begins
+    opens = np.zeros(len(cells), dtype=np.bool_)  # whether a cell is the first of its node
     opens[0] = True
     for axis in identities:
         opens[1:] |= cells[1:, axis] != cells[:-1, axis]
@@ -166,9 +174,10 @@ def _connected_pairs(grid: SparseGrid, modes: Modes) -> tuple[Ids, Ids]:
 def _descend(
     rows: Ids, columns: Ids, bounds: Ids, child_cells: Ids, operator: ModeOperator
 ) -> tuple[Ids, Ids]:
-    """Coupled pairs of children of pairs of nodes.
+    """Return the coupled pairs of children of the pairs of nodes (rows, columns).
 
-    Node i has the children bounds[i] … bounds[i + 1] - 1, of 1-D cells child_cells, ascending.
+    Node i has the children bounds[i] … bounds[i + 1] - 1, whose 1-D cells along the operator's axis
+    are child_cells, ascending.
     """
     pair, row_child = joined(bounds[rows], bounds[rows + 1])
     column = columns[pair]
@@ -190,10 +199,12 @@ def _descend(
 
 
 def _child_of(nodes: Ids, wanted: Ids, bounds: Ids, child_cells: Ids) -> Ids:
-    """Find the child of each node whose 1-D cell is the wanted one; -1 where there is none."""
+    """Return, for each node, its child with the wanted 1-D cell; -1 if it has none."""
     guess: Ids = np.minimum(bounds[nodes] + wanted, bounds[nodes + 1] - 1)
     missed = np.flatnonzero(child_cells[guess] != wanted)
-    if missed.size:  # never, where nodes have all cells up to a level
+    # the guess is right if the children of a node are cells 0, 1, 2, … without a gap, as those of
+    # sparse and full grids are
+    if missed.size:
         width = np.int64(child_cells.max() + 1)
         owners = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
         keys = owners * width + child_cells

@@ -1,4 +1,4 @@
-"""Whether the parts of a problem fit its grid and degree."""
+"""Checks that the parts of a problem fit its grid and degree."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ __all__ = [
     "check_vectors",
 ]
 
-_SAMPLES_IN_TIME = 257
+_SAMPLES_IN_TIME = 257  # number of times in a run at which functions of time are checked
 
 
 def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
-    """Refuse axes that are not one per dimension of the grid, of different names.
+    """Check that there is one axis per dimension of the grid, with different names.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
+        If the grid is not a SparseGrid or an axis not an Axis.
+    ValueError
+        If the number of axes is another, or two have the same name.
     """
     if not isinstance(grid, SparseGrid):
         raise TypeError(
@@ -46,11 +49,12 @@ def check_axes(axes: Sequence[Axis], grid: SparseGrid) -> None:
 
 
 def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int) -> Masses:
-    """Return mass blocks per axis, None where there are none; see `check_mass`.
+    """Return the mass blocks of each axis, None for an axis that has none.
 
     Raises
     ------
     TypeError, ValueError
+        If there is not one entry per axis, or blocks do not pass `check_mass`.
     """
     if not masses:
         return (None,) * grid.dimensions
@@ -63,11 +67,14 @@ def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid,
 
 
 def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None:
-    """Refuse terms whose modes are not one per axis, of the axis's cells and n functions.
+    """Check that each term has one mode per axis, with the axis's cells and n functions per cell.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
+        If one is not an OperatorTerm.
+    ValueError
+        If its modes are others; the text names the term.
     """
     for number, term in enumerate(terms):
         name = f"terms[{number}]"
@@ -91,11 +98,14 @@ def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None
 
 
 def check_vectors(name: str, vectors: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
-    """Refuse separable vectors whose factors are not one per axis, of cells * n entries.
+    """Check that each separable vector has one factor per axis, of cells * n entries.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
+        If one is not a SeparableVector.
+    ValueError
+        If its factors have other shapes; the text names the vector.
     """
     shapes = [((1 << level) * n,) for level in grid.levels]
     for r, vector in enumerate(vectors):
@@ -109,12 +119,13 @@ def check_vectors(name: str, vectors: Sequence[SeparableVector], grid: SparseGri
 def check_times(
     terms: Sequence[OperatorTerm], sources: Sequence[SeparableVector], t0: float, until: float
 ) -> None:
-    """Check that functions of time reach from t0 to ``until``, and keep their sign where needed.
+    """Check that functions of time are defined from t0 to ``until``, and not negative if need be.
 
     Raises
     ------
     ValueError
-        Naming the term or source.
+        If one is not defined, or that of a term with one-sided traces is negative somewhere; the
+        text names the term or source.
     """
     times = np.linspace(t0, until, _SAMPLES_IN_TIME)
     for k, source in enumerate(sources):
@@ -131,7 +142,7 @@ def check_times(
 
 
 def _times(name: str, function: TimeFunction, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a function's values at times, naming its owner if it is not defined there."""
+    """Return a function's values at times; if it is not defined there, name its term or source."""
     try:
         return np.broadcast_to(function(times), times.shape)
     except ValueError as error:

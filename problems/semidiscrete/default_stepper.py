@@ -1,4 +1,4 @@
-"""How to step a PDE in time when its user does not say."""
+"""The time stepper and step of a PDE if the user gives none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ IMPLICIT_METHODS = (
     "exponential-euler",
     "exponential-trapezoidal",
 )
-_SAMPLES_IN_TIME = 257
+"""Methods whose step need not resolve the diffusion on the finest cells."""
+
+_SAMPLES_IN_TIME = 257  # number of times in the run at which coefficients are sampled
 
 
 def default_stepper(
@@ -40,7 +42,7 @@ def default_stepper(
     method: str | None = None,
     dt: float | None = None,
 ) -> StepperSettings:
-    """Return a method and step for a PDE.
+    """Return a time-stepping method and a time step for a PDE.
 
     Parameters
     ----------
@@ -53,13 +55,15 @@ def default_stepper(
     method : str, optional
         By default "ssp-rk3", or "crank-nicolson" if a term has second derivatives.
     dt : float, optional
-        By default 0.5 / ((2p + 1) r), r = Σ_i |v_i| / h_i with the largest speeds |v_i| along
-        axis i and its finest cell width h_i, plus the largest rates |c| of terms without a
-        derivative. With second derivatives of diffusivity k_i an implicit method adds
-        k_i / (h_i L_i) to r, L_i the axis's length, and an explicit one
-        (p + ½) (4 + 0.6 p²) k_i / h_i², which bounds its eigenvalues. A hundredth of the run if r
-        is zero. Coefficients of an axis with a volume element count with the largest eigenvalue of
-        their multiplication, since they may be infinite at a coordinate's origin.
+        By default 0.5 / ((2p + 1) r), where p is the degree and r (per unit of time) is the sum of
+        |v_i| / h_i over the first derivatives, with the largest speed |v_i| along axis i and its
+        finest cell width h_i; of the largest |c| of terms without a derivative; and of the
+        following over the second derivatives with diffusivity k_i: for an implicit method
+        k_i / (h_i L_i), with the axis's length L_i, and for an explicit one
+        (p + ½) (4 + 0.6 p²) k_i / h_i², which bounds its eigenvalues. If r is zero, dt is a
+        hundredth of the run. A coefficient along an axis with a volume element is replaced by the
+        largest eigenvalue of its multiplication, since it may be infinite at an end, such as the
+        origin of a radius.
 
     Returns
     -------
@@ -89,18 +93,18 @@ def default_stepper(
 
 
 class _Rate(NamedTuple):
-    """What one term brings to the step."""
+    """Rates of one term, per unit of time, from which the step is chosen."""
 
     transport: float = 0.0
-    """|v| / h, or |c| without a derivative."""
+    """|v| / h of a first derivative, or |c| of a term without a derivative."""
     diffusion: float = 0.0
-    """k / h² of a second derivative."""
+    """k / h² of a second derivative, for explicit methods."""
     diffusion_once: float = 0.0
-    """k / (h L) of a second derivative."""
+    """k / (h L) of a second derivative, with the axis's length L, for implicit methods."""
 
 
 def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
-    """Bound the rates of one term from its coefficients."""
+    """Return bounds of the rates of one term, from the largest values of its coefficients."""
     size = abs(term.scale) * float(np.max(np.abs(_time_samples(term.time, t0, until))))
     widths, lengths = [], []
     for factor in term.factors:

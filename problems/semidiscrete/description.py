@@ -1,4 +1,4 @@
-"""What a problem says of itself: four lines for its repr, rows for `describe`."""
+"""Texts that describe a problem: four lines for its repr, a table for `Problem.describe`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .value import ProblemValue
 
 __all__ = ["problem_rows", "problem_text"]
 
-_TERMS_SHOWN = 12  # of a description
+_TERMS_SHOWN = 12  # number of terms that a description lists; it counts the others
 
 
 def problem_text(problem: ProblemValue) -> str:
@@ -32,7 +32,7 @@ def problem_text(problem: ProblemValue) -> str:
 
 
 def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
-    """Describe a problem in rows of a name and a text of one or more lines.
+    """Yield the rows of a table that describes a problem.
 
     Parameters
     ----------
@@ -41,6 +41,7 @@ def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
     Yields
     ------
     tuple of (str, str)
+        A name, and a text of one or more lines.
     """
     yield "name", problem.name
     yield (
@@ -74,7 +75,7 @@ def _steadiness(is_constant: bool) -> str:
 
 
 def _terms_text(problem: ProblemValue) -> str:
-    """Say how many terms there are, and which axes each acts on."""
+    """Return the number of terms, and a line for each with the axes that it acts on."""
     lines = [f"{len(problem.terms)}, {_steadiness(problem.is_constant)}"]
     for term in problem.terms[:_TERMS_SHOWN]:
         steady = "" if term.time.is_constant else ", varying in time"

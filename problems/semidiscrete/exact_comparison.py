@@ -1,4 +1,4 @@
-"""A problem's states against its exact solution."""
+"""Comparing a problem's states with its exact solution."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExactComparison(ProblemValue):
         return None if self.exact is None else on_device(self._known.coefficients(t), self.device)
 
     def l2_error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return the true L2 error ‖u - f(t)‖ against the exact solution, ‖f‖² = ∫ f² dV.
+        """Return the L2 error ‖u - f(t)‖ against the exact solution f, where ‖f‖² = ∫ f² dV.
 
         Parameters
         ----------
@@ -56,14 +56,25 @@ class ExactComparison(ProblemValue):
 
         Notes
         -----
-        ‖u - Pf‖² plus what the grid leaves out of f, summed directly; with volume elements in
-        coordinates that are orthonormal, see `weighted_norm`. By quadrature
-        against an `ExactFunction`. Computed on the CPU, wherever the state is.
+        With the projection P onto the grid, ‖u - f‖² = ‖u - Pf‖² + ‖f - Pf‖², where the second
+        part, what the grid leaves out, is summed directly (`exact_error`). With volume elements
+        both are computed in orthonormal coordinates (`weighted_norm`), and against an
+        `ExactFunction` the error is computed by quadrature. All of it runs on the CPU, wherever
+        the state is.
         """
         return self._known.error(self._on_host(u), t)
 
     def l2_norm_exact(self, t: float) -> float:
         """Return the L2 norm ‖f(t)‖ of the exact solution.
+
+        Parameters
+        ----------
+        t : float
+            Time.
+
+        Returns
+        -------
+        float
 
         Raises
         ------
@@ -73,14 +84,18 @@ class ExactComparison(ProblemValue):
         return self._known.norm(t)
 
     def relative_error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return ‖u - f(t)‖ / ‖f(t)‖; inf where f(t) vanishes and u does not, 0 where both do.
+        """Return ‖u - f(t)‖ / ‖f(t)‖; inf if f(t) is zero and u is not, 0 if both are zero.
 
         Parameters
         ----------
         u : ndarray, shape (N,), float64
-            Coefficients of a state.
+            State.
         t : float
-            Its time.
+            Time.
+
+        Returns
+        -------
+        float
 
         Raises
         ------

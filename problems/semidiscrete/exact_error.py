@@ -1,11 +1,12 @@
-"""What a grid misses of a known solution, and the true L2 error of a discrete state.
+"""The part of a known solution that a grid cannot represent, for the L2 error of a state.
 
-With c the state, P the projection on the grid and f = Σ_r a_r(t) Π_k Φ_kr,
+Let c be the coefficients of the state u, P the projection onto the grid, and
+f = Σ_r a_r(t) Π_k Φ_kr the solution. Then
 
     ‖u - f‖² = ‖c - Pf‖² + Σ_rs a_r a_s tail_rs.
 
-The tail collects all products of one-dimensional coefficients outside the grid. It is summed
-directly, never as ‖f‖² - ‖Pf‖², which would cancel.
+The tail is the sum of all products of one-dimensional coefficients outside the grid. It is summed
+directly and not computed as ‖f‖² - ‖Pf‖², because of cancellation.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from ..grids.sparse_grid import SparseGrid
 
 __all__ = ["norm_matrix", "tail_matrix"]
 
-_CHUNK = 1 << 22
+_CHUNK = 1 << 22  # entries of a dense table (prefixes, cells) that is made at once: 32 MiB
 
 
 def norm_matrix(exact: ExactSolution, n: int) -> NDArray[np.float64]:
-    """Gram matrix ∫ Π_k Φ_kr Π_k Φ_ks dx of the parts of a known solution.
+    """Return the Gram matrix ∫ Π_k Φ_kr Π_k Φ_ks dx of the parts r, s of a known solution.
 
     Parameters
     ----------
     exact : ExactSolution
-        The solution, of m parts.
+        The solution, a sum of m separable parts.
     n : int
         Coefficients per cell and axis, degree + 1.
 
@@ -45,14 +46,14 @@ def norm_matrix(exact: ExactSolution, n: int) -> NDArray[np.float64]:
 
 
 def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.float64]:
-    """Gram matrix of what a grid leaves out of the parts of a known solution.
+    """Return the Gram matrix of the projection errors of the parts of a known solution.
 
     Parameters
     ----------
     exact : ExactSolution
-        The solution, of m parts.
+        The solution, a sum of m separable parts.
     grid : SparseGrid
-        The grid; any set of blocks, also one whose levels are filled in part only.
+        The grid, which may be any set of cells, such as an adaptive one.
     n : int
         Coefficients per cell and axis, degree + 1.
 
@@ -64,9 +65,11 @@ def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.fl
 
     Notes
     -----
-    A multi-index outside the grid (each entry a 1-D cell, or the remainder beyond the finest
-    level) has a longest prefix that the grid has. For each prefix of length k the cells of axis
-    k that do not extend it inside the grid are summed, times the whole norms of the axes after k.
+    Consider all multi-indices whose entries are 1-D cells or "the remainder beyond the finest
+    level". Each one outside the grid has a longest prefix (i_1, …, i_k) that also begins a cell of
+    the grid. So for every such prefix of length k, sum over the cells and the remainder of the next
+    axis that do not extend it inside the grid, and multiply by the full norms of the axes after
+    that one.
     """
     parts = len(exact.parts)
     grams = [_cell_grams(exact, k, n).reshape(-1, parts * parts) for k in range(grid.dimensions)]
@@ -83,16 +86,16 @@ def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.fl
 
 
 class _Extensions(NamedTuple):
-    """The prefixes (i_1, …, i_k+1) of a grid's multi-indices, numbered lexicographically."""
+    """The prefixes (i_1, …, i_(k+1)) of a grid's multi-indices, numbered lexicographically."""
 
     parents: NDArray[np.int64]
-    """Number of the prefix of length k that each one extends, ascending."""
+    """For each, the number of its own prefix (i_1, …, i_k) of length k; ascending."""
     cells: NDArray[np.int64]
-    """The 1-D cell that it is extended by."""
+    """For each, its last entry i_(k+1), a 1-D cell."""
 
 
 def _prefixes(grid: SparseGrid) -> list[_Extensions]:
-    """Return the distinct prefixes of each length from 1 to d."""
+    """Return the distinct prefixes of the grid's multi-indices, for each length from 1 to d."""
     found = []
     prefix = np.zeros(grid.num_cells, dtype=np.int64)
     for k in range(grid.dimensions):
@@ -107,7 +110,7 @@ def _prefixes(grid: SparseGrid) -> list[_Extensions]:
 def _missing_cells(
     tree: _Extensions, gram: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Sum weights[prefix] * gram[cell] over all pairs that are no prefix of the grid."""
+    """Sum weights[prefix] * gram[cell] over all pairs (prefix, cell) that are not in ``tree``."""
     cells, prefixes = gram.shape[0], weights.shape[0]
     chunk = max(1, _CHUNK // cells)
     total = np.zeros(gram.shape[1])
@@ -121,7 +124,7 @@ def _missing_cells(
 
 
 def _cell_grams(exact: ExactSolution, k: int, n: int) -> NDArray[np.float64]:
-    """Per 1-D cell of axis k the Gram matrix of the parts' coefficients: (cells, m, m)."""
+    """Return, for each 1-D cell of axis k, the Gram matrix (m, m) of the parts' coefficients."""
     coefficients = np.stack([part.factors[k].reshape(-1, n) for part in exact.parts])
     return np.asarray(np.einsum("rcj,scj->crs", coefficients, coefficients))
 
@@ -129,7 +132,7 @@ def _cell_grams(exact: ExactSolution, k: int, n: int) -> NDArray[np.float64]:
 def _products_of_later_axes(
     totals: Sequence[NDArray[np.float64]],
 ) -> list[NDArray[np.float64]]:
-    """For each axis the product of the totals of all axes after it."""
+    """Return, for each axis, the product of the totals of all axes after it."""
     products = [np.ones_like(totals[0])]
     for total in reversed(totals[1:]):
         products.append(products[-1] * total)

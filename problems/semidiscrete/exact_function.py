@@ -1,4 +1,4 @@
-"""A known solution that is no sum of separable functions: projected and compared by quadrature."""
+"""A known solution that is not a sum of separable functions: projection, errors by quadrature."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ..grids.sparse_grid import SparseGrid
 
 __all__ = ["ExactFunction", "FunctionOnGrid"]
 
-_MAX_POINTS = 1 << 25  # at which an exact function is evaluated on a grid; chosen by hand
+_MAX_POINTS = 1 << 25  # quadrature points of a grid, 256 MiB for each array of values; not tuned
 
 
 @dataclass(frozen=True, eq=False)
 class ExactFunction:
     """The known solution f(x_1, …, x_d, t) as a function, for few axes.
 
-    It is code, so it lives in memory only: problem files leave it out.
+    It is Python code and therefore not saved in problem files.
 
     Attributes
     ----------
     function : callable
-        Takes one array per axis, all of shape (points,), and the time, a float.
+        It takes one array per axis, each of shape (points,), and the time, a float.
     space : Space
         Axes, finest levels, degree and volume elements.
     """
@@ -44,7 +44,7 @@ class ExactFunction:
         Parameters
         ----------
         grid : SparseGrid
-            Of the space's levels.
+            A grid with the space's finest levels.
 
         Returns
         -------
@@ -66,7 +66,7 @@ class FunctionOnGrid:
     Raises
     ------
     ValueError
-        If a tensor grid of Gauss points on the finest cells has too many of them.
+        If the tensor grid of Gauss points on the finest cells has more than 2^25 points.
     """
 
     def __init__(self, exact: ExactFunction, grid: SparseGrid) -> None:
@@ -84,7 +84,7 @@ class FunctionOnGrid:
             )
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
-        """Return P f(t): projected along every axis, then restricted to the grid.
+        """Return the hierarchical coefficients of f(t), projected onto the grid.
 
         Parameters
         ----------
@@ -148,14 +148,14 @@ class FunctionOnGrid:
         return self._norm(self._values(t))
 
     def _norm(self, values: NDArray[np.float64]) -> float:
-        """Return the root of the integral of the squares of values at the points."""
+        """Return the square root of ∫ f² dV, from the values of f at the quadrature points."""
         result = values**2
         for k in range(len(self._space.axes)):
             result = np.tensordot(self._weights(k).ravel(), result, axes=(0, 0))
         return math.sqrt(float(result))
 
     def _values(self, t: float) -> NDArray[np.float64]:
-        """Return f(t) at all points, one index per axis."""
+        """Return f(t) at all quadrature points, an array with one dimension per axis."""
         space, (nodes, _) = self._space, gauss_rule(self._nodes)
         places = [
             cell_points(axis, level, nodes).ravel()
@@ -166,7 +166,7 @@ class FunctionOnGrid:
         return values.reshape(mesh[0].shape)
 
     def _weights(self, k: int) -> NDArray[np.float64]:
-        """Weights of the points of an axis, with its volume element: (cells, q)."""
+        """Quadrature weights of the points of axis k, times its volume element: (cells, q)."""
         axis, level = self._space.axes[k], self._space.levels[k]
         nodes, weights = gauss_rule(self._nodes)
         points = cell_points(axis, level, nodes)
@@ -174,7 +174,7 @@ class FunctionOnGrid:
         return volume * (weights * (axis.cell_width(level) / 2))
 
     def _shapes(self, k: int) -> NDArray[np.float64]:
-        """Values of the nodal functions of a cell at its points: (q, n)."""
+        """Values of a cell's nodal functions at its quadrature points along axis k: (q, n)."""
         axis, level = self._space.axes[k], self._space.levels[k]
         nodes, _ = gauss_rule(self._nodes)
         return legendre_values(nodes, self._space.degree, axis.cell_width(level))
@@ -186,7 +186,7 @@ class FunctionOnGrid:
 
     @property
     def _places(self) -> tuple[Any, ...]:
-        """Where the blocks of the grid are in a tensor of all coefficients."""
+        """Index of the grid's blocks in the tensor (cells_1, n, …, cells_d, n) of coefficients."""
         return tuple(
             place
             for k in range(len(self._space.axes))
@@ -197,7 +197,7 @@ class FunctionOnGrid:
 def _evaluate(
     function: Callable[..., Any], points: Sequence[NDArray[np.float64]], t: float
 ) -> NDArray[np.float64]:
-    """Return f(x_1, …, x_d, t) at points, checked to be finite real numbers."""
+    """Return f(x_1, …, x_d, t) at points; refuse values that are not finite real numbers."""
     try:
         values = np.asarray(function(*points, t))
     except Exception as error:
@@ -224,14 +224,14 @@ def _evaluate(
 
 
 def _along(values: NDArray[np.float64], k: int, dimensions: int) -> NDArray[np.float64]:
-    """Shape values so that they multiply a tensor along one axis."""
+    """Reshape a vector so that it multiplies a tensor along its dimension k."""
     return values.reshape([-1 if axis == k else 1 for axis in range(dimensions)])
 
 
 def _per_cell(
     values: NDArray[np.float64], k: int, cells: int, matrix: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Multiply, along one axis and in every cell, by a matrix (from, to)."""
+    """Multiply each cell's entries along dimension k by ``matrix``, shape (inputs, outputs)."""
     moved = np.moveaxis(values, k, -1)
     others = moved.shape[:-1]
     product = moved.reshape(*others, cells, matrix.shape[0]) @ matrix

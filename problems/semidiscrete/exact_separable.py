@@ -1,4 +1,4 @@
-"""A known solution that is a sum of separable functions, on a grid: projections and errors."""
+"""A known solution that is a sum of separable functions: its projection onto a grid, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SeparableSolution:
         self._exact, self._masses, self._grid, self._degree = exact, masses, grid, degree
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
-        """Return P f(t): projected along every axis, then restricted to the grid.
+        """Return the hierarchical coefficients of f(t), projected onto the grid.
 
         Parameters
         ----------
@@ -50,7 +50,9 @@ class SeparableSolution:
         return self._projection.evaluate(t, np.empty(self._projection.size))
 
     def error(self, u: NDArray[np.float64], t: float) -> float:
-        """Return ‖u - f(t)‖ of a state u: ‖u - Pf‖² plus what the grid leaves out of f.
+        """Return ‖u - f(t)‖ of a state u, from ‖u - f‖² = ‖u - Pf‖² + ‖f - Pf‖².
+
+        P is the projection onto the grid.
 
         Parameters
         ----------
@@ -89,7 +91,7 @@ class SeparableSolution:
         return math.sqrt(max(float(amplitudes @ self._norms @ amplitudes), 0.0))
 
     def _amplitudes(self, t: float) -> NDArray[np.float64]:
-        """Values of the parts' functions of time."""
+        """Values of the parts' functions of time at t."""
         return np.array([part.time(t) for part in self._exact.parts])
 
     @cached_property
@@ -104,7 +106,7 @@ class SeparableSolution:
 
     @cached_property
     def _orthonormal(self) -> tuple[ExactSolution, SparseGrid]:
-        """The parts in orthonormal coordinates, and the grid that these are on."""
+        """The solution in orthonormal coordinates (`weighted_norm`), and the grid of these."""
         if self._coordinates is None:
             return self._exact, self._grid
         parts = tuple(self._coordinates.of_vector(part) for part in self._exact.parts)

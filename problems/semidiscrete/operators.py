@@ -1,4 +1,4 @@
-"""The terms of a problem as operators on its grid, one per function of time."""
+"""The terms of a problem as operators on its grid, one operator per function of time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 OperatorForm: TypeAlias = Literal["auto", "sweep", "batch", "dense"]
 OPERATOR_FORMS = ("auto", "sweep", "batch", "dense")
-MAX_DENSE_UNKNOWNS = 8192  # unknowns; half a GiB
+MAX_DENSE_UNKNOWNS = 8192  # unknowns of a dense operator; its matrix of float64 takes 512 MiB
 
 
 def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
@@ -49,11 +49,11 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
     Parameters
     ----------
     form : str
-        What is asked for; "auto" takes sweeps.
+        The form that the user asks for; "auto" means "sweep".
     device : str
         "cpu" or "cuda".
     unknowns : int
-        Length of its vectors.
+        Length of the problem's vectors.
 
     Returns
     -------
@@ -62,7 +62,8 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
     Raises
     ------
     ValueError
-        If there is no such form, there or at all, or the vectors are too long for a dense matrix.
+        If the form is unknown or not available on the device, or the vectors are too long for a
+        dense matrix.
     """
     if form not in OPERATOR_FORMS:
         raise ValueError(
@@ -84,16 +85,16 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
 
 @dataclass(frozen=True)
 class TermGroup:
-    """All terms that share one function of time.
+    """All terms that have the same function of time, up to a constant factor.
 
     Parameters
     ----------
     time : TimeFunction
-        The function, without a number in front; one for the terms that are constant.
+        The function, without its constant factor; that of constant terms is 1.
     operator : Operator
-        The terms on the grid, with the numbers in front of their functions of time.
+        The sum of the terms on the grid, each times its constant factor.
     source : SparseGridOperator, optional
-        What a dense operator was made of.
+        The operator from which a dense one was made; it is used for validation.
     """
 
     time: TimeFunction
@@ -125,12 +126,12 @@ class TermGroup:
 def group_terms(
     terms: Sequence[OperatorTerm], grid: SparseGrid, degree: int, form: OperatorForm = "sweep"
 ) -> tuple[TermGroup, ...]:
-    """Assemble terms on a grid, those of equal time in one operator.
+    """Assemble terms on a grid; those with the same function of time become one operator.
 
     Parameters
     ----------
     terms : sequence of OperatorTerm
-        The terms; none at all gives one group, the zero operator.
+        The terms; without any there is one group with the zero operator.
     grid : SparseGrid
         The grid.
     degree : int
@@ -142,7 +143,7 @@ def group_terms(
     Returns
     -------
     tuple of TermGroup
-        The constant terms first, if there are any.
+        The group of the constant terms is the first one, if there are any.
     """
     collected: dict[TimeFunction, list[tuple[float, OperatorTerm]]] = {}
     for term in terms:
@@ -211,7 +212,7 @@ def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:
     Returns
     -------
     Operator
-        The very object of the group if none depends on time: constant terms are one group.
+        If no term depends on time, this is the operator of the only group, not a copy.
     """
     if all(group.time.is_constant for group in groups):
         return groups[0].operator
@@ -221,7 +222,7 @@ def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:
 def validate_groups(
     groups: Sequence[TermGroup], samples: int | None, seed: int
 ) -> ValidationReport:
-    """Validate every group's operator and return the worst of each figure.
+    """Validate every group's operator and return one report on all of them.
 
     Parameters
     ----------
@@ -233,7 +234,7 @@ def validate_groups(
     Returns
     -------
     ValidationReport
-        Counts added up, errors the largest; NaN is larger than all others.
+        With the sums of counts and the largest errors; NaN counts as larger than any number.
     """
     reports = [group.validate(samples, seed) for group in groups]
     ratios = [report.max_error_over_bound for report in reports]

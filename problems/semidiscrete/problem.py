@@ -1,13 +1,14 @@
 """A discretized problem: everything that a run needs, as one immutable value.
 
-What a `Problem` has, and where it is written:
+`Problem` inherits most of what it has. The modules of this package that define its parts are
 
 - `value`: the fields and their checks, `unknowns`, `block_size`, `is_constant`,
   `check_interval`, `content_hash`
 - `system`: `operator`, `operator_at`, `implicit_operator_at`, `is_linear`, `num_added_cells`,
   `validate`; `rhs`, `accumulate`, `source`, `implicit_source`
 - `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
-- here: `to`, `with_form` and `on_grid`, the same problem elsewhere; `evaluate`, `describe`
+- this one: `to`, `with_form` and `on_grid`, which return the same problem on another device, with
+  another form of its operators or on another grid; `evaluate`, `describe`
 - `problem_file`: `save_problem`, `load_problem`
 """
 
@@ -35,47 +36,47 @@ class Problem(SemidiscreteSystem, ExactComparison):
     """The system u' = A(t) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
     A = Σ terms and s = Σ sources, restricted to the grid. Vectors have N = num_cells · n^d
-    entries, n = degree + 1: the block index is slowest, and within a block the last axis is
-    fastest.
+    entries, with n = degree + 1: the index of the block is the slowest, and within a block that of
+    the last axis is the fastest.
 
     Parameters
     ----------
     name : str
-        What the problem is called.
+        The problem's name.
     axes : sequence of Axis
         The d coordinates.
     degree : int
         Polynomial degree of the basis.
     grid : SparseGrid
-        The blocks, d axes.
+        The grid, of d axes; each cell is a block of coefficients.
     terms : sequence of OperatorTerm
         The terms of A.
     sources : sequence of SeparableVector
-        The terms of s: sources and boundary data alike.
+        The terms of s: sources and boundary data.
     initial : ndarray, shape (N,), float64
-        u at t0. Copied, and read-only from then on.
+        u at t0. It is copied, and the copy is read-only.
     exact : ExactSolution or ExactFunction, optional
-        The true solution, where it is known. A function is no part of the content that is saved.
+        The exact solution, if it is known. Files save an ExactSolution but not an ExactFunction.
     t0 : float
         Initial time.
     stepper : StepperSettings
-        How to step unless told otherwise.
+        The default time stepper, step and final time.
     units : mapping of str to str
-        Units by name of a quantity ("x", "t", …).
+        The unit of each quantity, by the quantity's name ("x", "t", …).
     masses : sequence of (ndarray, shape (cells_k, n, n), float64, or None), optional
         For each axis with a volume element dV_k the mass blocks ∫ φ_i φ_j dV_k of the nodal
-        functions of its finest cells, None where dV_k = 1. They define the norm; the terms and
-        sources have the inverse masses in them. By default none has one.
+        functions of its finest cells, and None if dV_k = 1. They define the norm; the terms and
+        sources already contain the inverse masses. By default no axis has a volume element.
     provenance : mapping of str to JSON data
-        Where the problem comes from; no part of its content.
+        Where the problem comes from; not part of the content, which `content_hash` identifies.
     device : {"cpu", "cuda"}
-        Where its operators and vectors are; no part of its content. "cuda" is CuPy's current
+        Where its operators and vectors are; not part of the content. "cuda" is CuPy's current
         device: `initial` is a CuPy array there, and so are all states.
     form : {"auto", "sweep", "batch", "dense"}
-        How its operators are applied; no part of its content. "sweep": mode by mode along the
+        How its operators are applied; not part of the content. "sweep": mode by mode along the
         grid's fibres, a `batchkron.SparseGridOperator`. "batch": as a list of all coupled pairs of
-        cells, a `batchkron.BatchedKron`. "dense": as a matrix, for at most 8192 unknowns. "auto"
-        takes sweeps. Dense operators are on the CPU.
+        cells, a `batchkron.BatchedKron`. "dense": as a matrix, for at most 8192 unknowns and on the
+        CPU only. "auto" means "sweep".
 
     Raises
     ------
@@ -86,12 +87,12 @@ class Problem(SemidiscreteSystem, ExactComparison):
 
     Notes
     -----
-    Error against the exact solution: see `exact_error`. A problem may be used
-    by several threads at once.
+    The module `exact_error` has the formula of the error against the exact solution. A problem may
+    be used by several threads at once.
     """
 
     def to(self, device: str) -> Problem:
-        """Return the problem on a device, where its runs have all their vectors.
+        """Return the problem on a device; all vectors of its runs are there.
 
         Parameters
         ----------
@@ -101,7 +102,7 @@ class Problem(SemidiscreteSystem, ExactComparison):
         Returns
         -------
         Problem
-            ``self`` if it is there already; of the same content.
+            The same content; ``self`` if the problem is on this device already.
 
         Raises
         ------
@@ -127,13 +128,13 @@ class Problem(SemidiscreteSystem, ExactComparison):
         Returns
         -------
         Problem
-            ``self`` if it has this form already; of the same content.
+            The same content; ``self`` if the problem has this form already.
 
         Raises
         ------
         ValueError
-            If there is no such form, or none on the problem's device, or the problem is too large
-            for a dense matrix.
+            If the form is unknown or not available on the problem's device, or the problem is too
+            large for a dense matrix.
         """
         return self if form == self.form else replace(self, form=form)
 
@@ -142,18 +143,18 @@ class Problem(SemidiscreteSystem, ExactComparison):
     ) -> Problem:
         """Return the problem on another grid, such as a refined or coarsened one.
 
-        The 1-D operators, sources and the exact solution stay as they are, and operators that have
-        been assembled move by `batchkron.SparseGridOperator.on_grid`.
+        The 1-D operators, the sources and the exact solution stay the same. Operators that have
+        been assembled are converted by `batchkron.SparseGridOperator.on_grid`.
 
         Parameters
         ----------
         grid : SparseGrid
-            With the finest levels of this problem's.
+            The new grid, with the same finest levels.
         u : ndarray, shape (N,), float64, optional
-            The state that the new problem begins with; by default `initial`. It keeps the
-            coefficients of the cells that both grids have, and gets zeros in those that are new.
+            The state on the present grid with which the new problem begins; by default `initial`.
+            The coefficients of cells that both grids have are kept; those of new cells are zero.
         t : float, optional
-            When it begins, by default `t0`.
+            The new problem's initial time, by default `t0`.
 
         Returns
         -------
@@ -162,9 +163,10 @@ class Problem(SemidiscreteSystem, ExactComparison):
         Raises
         ------
         TypeError
-            If ``grid`` is no SparseGrid.
+            If ``grid`` is not a SparseGrid.
         ValueError
-            For other levels or another shape, or if the problem is too large for its form there.
+            If the grid has other levels or the state another shape, or the new problem is too large
+            for its form.
 
         Examples
         --------
@@ -206,14 +208,14 @@ class Problem(SemidiscreteSystem, ExactComparison):
         return evaluate_on_grid(self._on_host(u), points, self.axes, self.grid, self.degree)
 
     def describe(self) -> str:
-        """Return the problem's axes, grid, terms, sources, time stepper and form, a row each.
+        """Return a table of the problem's axes, grid, terms, sources, time stepper and form.
 
-        Sources are boundary data as well: a discretized problem does not tell them apart.
+        Its sources include the boundary data: a discretized problem does not distinguish them.
 
         Returns
         -------
         str
-            Some fifteen lines, whatever the number of unknowns.
+            About fifteen lines, whatever the number of unknowns.
 
         Examples
         --------

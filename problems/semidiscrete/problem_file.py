@@ -1,4 +1,4 @@
-"""Problem files: saving and loading."""
+"""Saving problems to HDF5 files and loading them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def save_problem(
     path : path
         The file.
     problem : Problem
-        Everything that it consists of is stored, and no Python code;
-        `docs/reference/problem-files.md` has the schema.
+        Its whole content is stored, and no Python code, so that an exact solution which is a
+        function is left out; `docs/reference/problem-files.md` has the schema.
     overwrite : bool
         Replace an existing file.
 
@@ -54,37 +54,36 @@ def save_problem(
 def load_problem(
     path: str | os.PathLike[str], *, device: str = "cpu", trusted: bool = False
 ) -> Problem:
-    """Read a problem file wholly and close it.
+    """Read a whole problem file and close it.
 
     Parameters
     ----------
     path : path
         The file.
     device : str
-        Where the problem's operators and vectors shall be: "cpu", or "cuda", CuPy's current
-        device.
+        Where to put the problem's operators and vectors: "cpu", or "cuda", CuPy's current device.
     trusted : bool
-        False, the default for files from elsewhere, parses in a process of its own with limits
-        on time and memory, because libhdf5 can crash on a crafted file. True reads in this
-        process without these limits.
+        False, for files of unknown origin, parses in a process of its own with limits on time and
+        memory, because libhdf5 can crash on a malicious file. True reads in this process without
+        these limits.
 
     Returns
     -------
     Problem
-        Equal to the one saved in every bit, with the same `content_hash`.
+        With the same bits as the one that was saved, and the same `content_hash`.
 
     Raises
     ------
     ProblemFileError
-        If the file is not a sound problem file; the text names the offending dataset.
+        If the file is not a problem file or any check fails; the text names the offending dataset.
     ValueError
-        For an unknown device.
+        If the device is unknown.
     BackendUnavailableError
         If CuPy is not installed, or there is no usable device.
     OSError
         If the file cannot be opened: FileNotFoundError, IsADirectoryError, ….
     """
-    on_device(np.zeros(0), device)  # refuses before anything is read
+    on_device(np.zeros(0), device)  # raises for a bad device before the file is read
     document = read_file(path, FORMAT, trusted=trusted)
     with refusing(os.fspath(path)):
         content = decode_problem(document)

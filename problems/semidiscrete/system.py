@@ -28,11 +28,11 @@ __all__ = ["SemidiscreteSystem"]
 
 
 class SemidiscreteSystem(ProblemValue):
-    """What time steppers use of a problem: A(t), its implicit part, and A(t) u + s(t)."""
+    """The part of a problem that time steppers use: A(t), its implicit part, A(t) u + s(t)."""
 
     @property
     def operator(self) -> Operator:
-        """The operator A of shape (N, N), where it does not depend on time.
+        """The operator A of shape (N, N) of a problem in which it does not depend on time.
 
         Raises
         ------
@@ -56,14 +56,15 @@ class SemidiscreteSystem(ProblemValue):
         Returns
         -------
         Operator, shape (N, N)
-            The very object `operator` if no term depends on time.
+            If no term depends on time, this is `operator` itself, not a copy.
         """
         return operator_sum(self._groups, t)
 
     def implicit_operator_at(self, t: float) -> Operator:
-        """Return what IMEX methods treat implicitly: the terms of A(t) without one-sided traces.
+        """Return the part of A(t) that IMEX methods treat implicitly.
 
-        Those are diffusion and reactions; what is left is transport with upwind fluxes.
+        These are the terms without one-sided traces, such as diffusion and reactions; the other
+        terms are transport with upwind fluxes.
 
         Parameters
         ----------
@@ -73,8 +74,8 @@ class SemidiscreteSystem(ProblemValue):
         Returns
         -------
         Operator, shape (N, N)
-            The very object that `operator_at` returns where that is all of A, and the same object
-            at all times where no such term depends on time.
+            If this is all of A, the object that `operator_at` returns; if none of these terms
+            depends on time, the same object at all times.
         """
         if not any(term.one_sided for term in self.terms):
             return self.operator_at(t)
@@ -82,15 +83,15 @@ class SemidiscreteSystem(ProblemValue):
 
     @property
     def num_added_cells(self) -> int:
-        """Cells beside the grid that sweeps pass through, see `batchkron.SparseGridOperator`.
+        """Number of cells outside the grid that sweeps need, see `batchkron.SparseGridOperator`.
 
-        Of several operators, one for each function of time, that of the one that has most; 0 for
-        other forms.
+        There is one operator for each function of time, and the number is the largest of theirs. It
+        is 0 for other forms than sweeps.
 
         Raises
         ------
         ValueError
-            If there are too many for sweeps.
+            If sweeps would need too many.
         """
         counts = (getattr(group.operator, "num_added_cells", 0) for group in self._groups)
         return max(counts, default=0)
@@ -98,19 +99,21 @@ class SemidiscreteSystem(ProblemValue):
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the operator's blocks with dense Kronecker products.
 
-        As `batchkron.BatchedKron.validate`: one vector and several, `accumulate`, the transpose.
+        As in `batchkron.BatchedKron.validate`, products with one vector and with several,
+        `accumulate`, and the transpose are checked.
 
         Parameters
         ----------
         samples : int, optional
-            How many output blocks of every group of terms to check; all by default.
+            Number of output blocks to check, for the operator of each function of time; by default
+            all.
         seed : int
-            Of the random vectors and of the choice of blocks.
+            Seed of the random vectors and of the choice of blocks.
 
         Returns
         -------
         ValidationReport
-            The worst over all groups of terms.
+            The largest errors of all operators.
 
         Raises
         ------
@@ -129,12 +132,12 @@ class SemidiscreteSystem(ProblemValue):
         u : ndarray, shape (N,), float64
             State.
         out : ndarray, shape (N,), float64, C-contiguous
-            Overwritten; it may not overlap u.
+            Overwritten; it must not overlap u.
 
         Raises
         ------
         TypeError, ValueError
-            For another dtype, shape or layout, or an overlap.
+            If a vector has another dtype, shape or layout, or the two overlap.
         """
         self._check_pair(u, out)
         self._sources.evaluate(t, out)
@@ -150,18 +153,18 @@ class SemidiscreteSystem(ProblemValue):
         u : ndarray, shape (N,), float64
             State.
         out : ndarray, shape (N,), float64, C-contiguous
-            Added to; it may not overlap u.
+            The product is added to it; it must not overlap u.
 
         Raises
         ------
         TypeError, ValueError
-            For another dtype, shape or layout, or an overlap.
+            If a vector has another dtype, shape or layout, or the two overlap.
         """
         self._check_pair(u, out)
         self._accumulate(t, u, out)
 
     def source(self, t: float, out: NDArray[np.float64]) -> None:
-        """Overwrite `out` with s(t), sources and boundary data together.
+        """Overwrite `out` with s(t), the sum of sources and boundary data.
 
         Parameters
         ----------
@@ -173,16 +176,16 @@ class SemidiscreteSystem(ProblemValue):
         Raises
         ------
         TypeError, ValueError
-            For another dtype, shape or layout.
+            If it has another dtype, shape or layout.
         """
         check_vector("out", out, self.initial, is_output=True)
         self._sources.evaluate(t, out)
 
     def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
-        """Overwrite `out` with what IMEX methods add to the implicit operator's product.
+        """Overwrite `out` with the sources that IMEX methods treat implicitly.
 
-        That is s(t) without the sources that are marked as ``explicit``, which are the boundary
-        data, and the parts of manufactured sources, of terms with one-sided traces.
+        That is s(t) without the sources that are marked as ``explicit``. These belong to terms with
+        one-sided traces, as their boundary data or their parts of manufactured sources.
 
         Parameters
         ----------
@@ -194,17 +197,17 @@ class SemidiscreteSystem(ProblemValue):
         Raises
         ------
         TypeError, ValueError
-            For another dtype, shape or layout.
+            If it has another dtype, shape or layout.
         """
         check_vector("out", out, self.initial, is_output=True)
         self._implicit_sources.evaluate(t, out)
 
     @property
     def is_linear(self) -> bool:
-        """Whether `rhs` is A(t) u + s(t) by construction: not where a subclass writes its own."""
+        """Whether `rhs` is A(t) u + s(t); not if a subclass overrides `rhs`."""
         return type(self).rhs is SemidiscreteSystem.rhs
 
-    # What the methods above are made of, assembled when it is first needed.
+    # The parts that the methods above use; each is assembled when it is first needed.
 
     @property
     def _form(self) -> OperatorForm:

@@ -1,4 +1,4 @@
-"""Vectors on the grid that depend on time: Σ_g f_g(t) v_g, one vector per function of time."""
+"""Vectors on a grid that depend on time: Σ_g f_g(t) v_g, one vector per function of time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def kron_on_grid(
     factors : sequence of ndarray, shape (cells_k * n,), float64
         1-D hierarchical coefficients, one array per axis.
     grid : SparseGrid
-        The blocks, of d axes.
+        The grid, of d axes.
     n : int
         Coefficients per cell and axis, degree + 1.
 
     Returns
     -------
     ndarray, shape (num_cells * n**d,), float64
-        Block index slowest; within a block the last axis is fastest.
+        The index of the block is the slowest; within a block that of the last axis is the fastest.
     """
     blocks = np.ones((grid.num_cells, 1))
     for k, factor in enumerate(factors):
@@ -49,9 +49,10 @@ class TimeCombination:
     Parameters
     ----------
     parts : sequence of SeparableVector
-        Separable functions; those of proportional time are added up once and for all.
+        Separable functions. Those whose functions of time differ by a constant factor only are
+        added up when the combination is built.
     grid : SparseGrid
-        The grid they are restricted to.
+        The grid that they are restricted to.
     n : int
         Coefficients per cell and axis, degree + 1.
     device : {"cpu", "cuda"}

@@ -1,4 +1,4 @@
-"""States and operators on another grid, as a refined or coarsened one."""
+"""Transfer of states and operators to another grid, such as a refined or coarsened one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_levels(grid: SparseGrid, old: SparseGrid) -> None:
     Raises
     ------
     TypeError
-        If it is no SparseGrid.
+        If it is not a SparseGrid.
     ValueError
         If its finest levels are others.
     """
@@ -36,20 +36,20 @@ def check_levels(grid: SparseGrid, old: SparseGrid) -> None:
 
 
 def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> NDArray[np.float64]:
-    """Return a state on another grid: the coefficients of cells that both have, zero elsewhere.
+    """Return a state on another grid: coefficients of common cells are kept, others are zero.
 
     Parameters
     ----------
     u : ndarray, shape (old.num_cells * block,), float64
-        Coefficients.
+        Coefficients of the state.
     old, new : SparseGrid
-        The state's grid, and the one that is wanted.
+        The state's grid, and the new one.
 
     Returns
     -------
     ndarray, shape (new.num_cells * block,), float64
-        The same function, if the new grid has all cells of the old one; the L2 projection of it
-        otherwise, the basis being orthonormal.
+        The same function if the new grid has all cells of the old one, otherwise its L2 projection,
+        because the basis is orthonormal.
     """
     blocks = u.reshape(old.num_cells, -1)
     places = old.find(new.cells)
@@ -57,9 +57,10 @@ def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> ND
 
 
 def take_operators(moved: SemidiscreteSystem, problem: SemidiscreteSystem) -> None:
-    """Give a problem the operators of the same one on another grid, where these can be moved.
+    """Give ``moved`` the assembled operators of ``problem``, which is the same on another grid.
 
-    Others are assembled from the problem's terms when they are needed.
+    Only operators in the form of sweeps can be converted. Others are assembled from the terms when
+    they are needed.
     """
     if moved._form == problem._form == "sweep":
         for name in ("_groups", "_implicit_groups"):

@@ -1,4 +1,4 @@
-"""What a discretized problem is: its parts as one checked value, and their hash."""
+"""The parts of a discretized problem as one checked value, and their hash."""
 
 from __future__ import annotations
 
@@ -37,10 +37,7 @@ __all__ = ["ProblemValue", "content_of"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProblemValue:
-    """The parts of a discretized problem.
-
-    `batchkron.problems.Problem` says what each of them is.
-    """
+    """The parts of a discretized problem, which `batchkron.problems.Problem` documents."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -94,7 +91,7 @@ class ProblemValue:
             check_vectors("exact.parts", self.exact.parts, grid, n)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone; operators are assembled anew where they are needed."""
+        """Return the fields only; an unpickled problem assembles its operators again."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def check_interval(self, t0: float, until: float) -> None:
@@ -108,8 +105,8 @@ class ProblemValue:
         Raises
         ------
         ValueError
-            If a tabulated function does not reach that far, or a term that takes traces from one
-            side gets a negative coefficient on the way, and would grow without bound.
+            If a tabulated function does not cover the interval, or a term with one-sided traces has
+            a negative coefficient at some time, for which it is unstable.
         """
         check_times(self.terms, self.sources, t0, until)
 
@@ -130,7 +127,7 @@ class ProblemValue:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 (hexadecimal) of the content, the same before saving and after loading."""
+        """SHA-256 (hexadecimal) of the content; saving and loading do not change it."""
         return problem_hash(content_of(self))
 
     def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,7 +137,7 @@ class ProblemValue:
 
 
 def content_of(problem: ProblemValue) -> ProblemContent:
-    """Return what a file holds of a problem: all but device, form and an exact function.
+    """Return the part of a problem that files store: all but device, form and an exact function.
 
     Parameters
     ----------
@@ -149,7 +146,7 @@ def content_of(problem: ProblemValue) -> ProblemContent:
     Returns
     -------
     ProblemContent
-        Its arrays are NumPy's.
+        With NumPy arrays.
     """
     return ProblemContent(
         name=problem.name,

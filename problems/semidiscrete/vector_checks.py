@@ -1,4 +1,4 @@
-"""Whether an array is a vector of a problem: its kind, dtype, shape and layout."""
+"""Checks that an array can be a vector of a problem: its kind, dtype, shape and layout."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ __all__ = ["check_content", "check_vector"]
 def check_vector(
     name: str, vector: NDArray[np.float64], like: NDArray[np.float64], *, is_output: bool = False
 ) -> None:
-    """Refuse what is not laid out like another vector.
+    """Refuse an array that is not a float64 vector like another one.
 
     Parameters
     ----------
     name : str
-        What the vector is, for the error message.
+        Name of the vector, for the error message.
     vector : ndarray, float64
-        To be checked.
+        The array to check.
     like : ndarray, shape (N,), float64
-        NumPy's or CuPy's.
+        A NumPy or CuPy array.
     is_output : bool
-        Whether it will be written to, which takes C-contiguous memory that is not read-only.
+        Whether it will be written to; then it must be C-contiguous and writeable.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
+        If it is not an array of the same library or not of float64.
+    ValueError
+        If it has another shape or, as an output, another layout or is read-only.
     """
     module, came = array_module(like), type(vector)
     if not isinstance(vector, module.ndarray):
@@ -45,11 +48,14 @@ def check_vector(
 
 
 def check_content(name: str, vector: NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Refuse another dtype than float64 and another shape, wherever the vector is.
+    """Refuse an array, on the CPU or a device, of another dtype than float64 or another shape.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError
+        If the dtype is another.
+    ValueError
+        If the shape is another.
     """
     if getattr(vector, "dtype", None) != np.float64:
         kind = getattr(vector, "dtype", type(vector).__name__)

@@ -1,13 +1,14 @@
 """Coordinates in which the norm with volume elements is the Euclidean one.
 
-With M_k the mass matrix of axis k, ‖u‖² = ∫ u² dV = cᵀ (M_1 ⊗ … ⊗ M_d) c for the hierarchical
-coefficients c of u. The Gram-Schmidt process, from coarse to fine, makes functions of the
-hierarchical ones that are orthonormal in this norm. Each is zero outside the cell of the one that
-it is made of, and besides that one only its ancestors take part. T_k takes hierarchical
-coefficients to coordinates in these functions: T_kᵀ T_k = M_k, and a coordinate depends on the
-coefficients of its cell and of that cell's descendants only. So T = T_1 ⊗ … ⊗ T_d maps the
-functions of a downward closed grid to coordinates on that very grid, and what holds in orthonormal
-bases, the formula of the error above all, holds for T c.
+Let M_k be the mass matrix of axis k, so that ‖u‖² = ∫ u² dV = cᵀ (M_1 ⊗ … ⊗ M_d) c for the
+hierarchical coefficients c of u. The Gram-Schmidt process, applied from coarse to fine levels,
+turns the hierarchical basis functions of an axis into functions that are orthonormal in this norm.
+Each of them is zero outside the cell of the basis function that it is made from, and combines that
+one only with functions of the cell's ancestors. T_k maps hierarchical coefficients to coordinates
+in the orthonormal functions: T_kᵀ T_k = M_k, and a coordinate depends only on the coefficients of
+its cell and of the cell's descendants. So T = T_1 ⊗ … ⊗ T_d maps the functions on a downward closed
+grid to coordinates on the same grid. What holds in orthonormal bases, in particular the formula of
+the error (`exact_error`), holds for T c.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["OrthonormalCoordinates", "orthonormal_transform"]
 
 
 def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:
-    """T with Tᵀ T = M, from hierarchical to orthonormal coordinates of one axis.
+    """Return T with Tᵀ T = M, the map from hierarchical to orthonormal coordinates of one axis.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:
     Returns
     -------
     ModeOperator
-        Its blocks take a cell to itself and to its ancestors.
+        Its blocks couple each cell to itself and to its ancestors.
 
     Raises
     ------
@@ -47,10 +48,11 @@ def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:
 
     Notes
     -----
-    On a cell, R c are orthonormal coordinates where RᵀR is the Gram matrix of its nodal functions.
-    Those of two halves, written by the functions and multiwavelets of the whole, are
-    [R_left, R_right] [Hᵀ Gᵀ] = Q [[R, C], [0, S]]: Q's columns are orthonormal functions of the
-    whole and multiwavelets, and R goes one level up.
+    On a cell whose nodal functions have the Gram matrix RᵀR, R c are orthonormal coordinates. The
+    coordinates of the two halves of a cell, in terms of the nodal functions and multiwavelets of
+    the whole cell, are diag(R_left, R_right) [Hᵀ Gᵀ] = Q [[R, C], [0, S]], with the two-scale
+    filters H and G and a QR factorization. The columns of Q are orthonormal functions of the whole
+    cell and orthonormal multiwavelets, and R is used on the next coarser level.
 
     Examples
     --------
@@ -82,12 +84,12 @@ def orthonormal_transform(blocks: NDArray[np.float64]) -> ModeOperator:
 
 
 class OrthonormalCoordinates:
-    """T = T_1 ⊗ … ⊗ T_d on a grid, closed downward where it is not.
+    """The map T = T_1 ⊗ … ⊗ T_d on a grid, or on its smallest downward closed extension.
 
     Parameters
     ----------
     masses : sequence of (float64 (2^level_k, n, n) or None)
-        Mass blocks per axis; None where dV_k = 1.
+        Mass blocks of each axis; None if dV_k = 1.
     grid : SparseGrid
         The grid of the states.
     degree : int
@@ -96,7 +98,7 @@ class OrthonormalCoordinates:
     Attributes
     ----------
     grid : SparseGrid
-        The grid of the coordinates.
+        The downward closed grid of the coordinates.
     """
 
     def __init__(self, masses: Masses, grid: SparseGrid, degree: int) -> None:
