@@ -1,1 +1,1 @@
-"""Problem files."""
+"""The contents of problem files, and result files of ASGarD."""

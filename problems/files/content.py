@@ -1,4 +1,4 @@
-"""What a problem file holds."""
+"""The content of a problem file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["ProblemContent"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProblemContent:
-    """Everything that a problem consists of, by the names of its arguments.
+    """The parts of a problem that a file stores, named as the arguments of `Problem`.
 
-    `batchkron.problems.Problem` says what each is, and checks that they fit together.
+    `batchkron.problems.Problem` documents them and checks that they fit together.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""From the document of a problem file, which nobody vouches for, to the problem's content."""
+"""From the document of a problem file, which may be malicious, to the problem's content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .schema import ATTRIBUTES, check_counts, problem_fields
 
 __all__ = ["decode_problem"]
 
-_FILTER_TOLERANCE = 1e-12
+_FILTER_TOLERANCE = 1e-12  # difference of two-scale filters (entries of at most 1) by rounding
 
 
 def decode_problem(document: Document) -> ProblemContent:
@@ -50,17 +50,17 @@ def decode_problem(document: Document) -> ProblemContent:
     Parameters
     ----------
     document : Document
-        Of the right format and version.
+        The document of a file of the right format and version.
 
     Returns
     -------
     ProblemContent
-        Each part is sound; whether they fit together is checked by `Problem`.
+        Each part has been checked by itself; `Problem` checks that they fit together.
 
     Raises
     ------
     ProblemFileError
-        The text names the dataset or attribute.
+        If a check fails; the text names the dataset or attribute.
     """
     check_attributes(document, ATTRIBUTES)
     degree, axes, lengths = _check_layout(document)
@@ -98,7 +98,10 @@ def decode_problem(document: Document) -> ProblemContent:
 
 
 def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, int]]:
-    """Check kinds and shapes of all datasets; return the degree, the axes and the lengths."""
+    """Check kinds and shapes of all datasets; return the degree, the axes and all lengths.
+
+    The lengths are those of the names in `problem_fields`, such as "terms" or "unknowns".
+    """
     with refusing("attribute 'degree'"):
         degree = check_degree(int(number_of(document, "degree")))
     names = document.datasets.get("axes/name")
@@ -123,7 +126,7 @@ def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, 
 
 
 def _check_basis(document: Document, degree: int) -> None:
-    """Refuse coefficients of another basis."""
+    """Refuse coefficients in another basis: another name or other two-scale filters."""
     found = document.attributes["basis_id"]
     if found != BASIS_ID:
         raise ProblemFileError(
@@ -155,7 +158,7 @@ def _decode_grid(document: Document, levels: tuple[int, ...]) -> SparseGrid:
 
 
 def _check_sizes(levels: tuple[int, ...], n: int, lengths: dict[str, int]) -> None:
-    """Check the lengths that follow from the grid, in integers without bound."""
+    """Check the lengths that follow from the grid; Python's integers cannot overflow here."""
     expected = {
         "initial": ("unknowns", lengths["blocks"] * n ** len(levels)),
         "operators/offsets": ("operators_and_end", lengths["operators"] + 1),
@@ -196,7 +199,7 @@ def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[
 
 
 def _decode_operators(document: Document, n: int) -> list[ModeOperator]:
-    """Cut the distinct operators apart."""
+    """Return the distinct operators, which the file stores one after another in common arrays."""
     rows, columns = array_of(document, "operators/rows"), array_of(document, "operators/columns")
     blocks = array_of(document, "operators/blocks")
     offsets = array_of(document, "operators/offsets").tolist()
@@ -225,7 +228,7 @@ def _decode_vectors(document: Document, group: str, dimensions: int) -> tuple[Se
 
 
 def _decode_sources(document: Document, dimensions: int) -> tuple[SeparableVector, ...]:
-    """Return the sources; where a file does not tell them apart, all are implicit."""
+    """Return the sources; if the file does not say which are explicit, all are implicit."""
     vectors = _decode_vectors(document, "sources", dimensions)
     if "sources/explicit" not in document.datasets:
         return vectors

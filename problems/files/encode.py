@@ -1,4 +1,4 @@
-"""From a problem's content to the document of its file, and the hash that tells problems apart."""
+"""From a problem's content to the document of its file, and the hash that identifies a problem."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .schema import FORMAT, check_counts
 
 __all__ = ["encode_problem", "problem_hash"]
 
-_EXPLICIT = "sources/explicit"  # in a file and its hash; the hash of its problem leaves it out
-_IDENTITY = -1  # stands for the identity among the operators of a term
+_EXPLICIT = "sources/explicit"  # dataset that counts for the file's hash, not for the problem's
+_IDENTITY = -1  # number of the identity in the dataset "terms/operators"
 
 
 def encode_problem(content: ProblemContent) -> Document:
@@ -36,7 +36,7 @@ def encode_problem(content: ProblemContent) -> Document:
     Returns
     -------
     Document
-        Each distinct 1-D operator once, in the order in which the terms first name it.
+        It has each distinct 1-D operator once, in the order in which the terms first use them.
 
     Raises
     ------
@@ -67,7 +67,8 @@ def encode_problem(content: ProblemContent) -> Document:
         "provenance/file": (strict_json.dumps(writer_provenance()),),
     }
     explicit = np.array([source.explicit for source in content.sources], dtype=np.int64)
-    if explicit.any():  # else the file, and its hash, are those of versions without this dataset
+    # without explicit sources the file and its hash are the same as of versions without the dataset
+    if explicit.any():
         datasets[_EXPLICIT] = explicit
     for k, mass in enumerate(content.masses):
         if mass is not None:
@@ -89,7 +90,7 @@ def encode_problem(content: ProblemContent) -> Document:
 
 
 def problem_hash(content: ProblemContent) -> str:
-    """Return the SHA-256 (hexadecimal) of a problem's content, as its file has it.
+    """Return the SHA-256 (hexadecimal) of a problem's content, computed from its file's document.
 
     Parameters
     ----------
@@ -98,9 +99,9 @@ def problem_hash(content: ProblemContent) -> str:
     Returns
     -------
     str
-        The same before saving and after loading. Provenance does not count, and neither does which
-        sources are explicit: A(t) u + s(t) is the same, and so are checkpoints of versions that
-        did not tell sources apart.
+        Saving and loading do not change it. It does not depend on the provenance, nor on which
+        sources are explicit: that does not change A(t) u + s(t), and checkpoints of versions that
+        did not distinguish explicit sources remain valid.
     """
     document = encode_problem(content)
     if _EXPLICIT in document.datasets:
@@ -110,7 +111,7 @@ def problem_hash(content: ProblemContent) -> str:
 
 
 def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dict[str, Value]:
-    """Lay the terms out as numbers of operators, and the distinct operators one by one."""
+    """Return the datasets of the terms: the distinct operators, and their numbers in each term."""
     numbers: dict[tuple[Any, ...], int] = {}
     distinct: list[ModeOperator] = []
     table = np.full((len(terms), dimensions), _IDENTITY, dtype=np.int64)
@@ -143,7 +144,7 @@ def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dic
 def _encode_vectors(
     group: str, vectors: Sequence[SeparableVector], sizes: Sequence[int]
 ) -> dict[str, Value]:
-    """Lay separable vectors out: one table per axis, a row per vector."""
+    """Return the datasets of separable vectors: one table per axis, with a row per vector."""
     tables: dict[str, Value] = {}
     for k, size in enumerate(sizes):
         table: NDArray[np.float64] = np.empty((len(vectors), size))

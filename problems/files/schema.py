@@ -1,4 +1,4 @@
-"""The datasets of a problem file, by the number of its axes."""
+"""The datasets and attributes of a problem file."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from batchkron.storage.schema import Field, provenance_paths
 __all__ = ["ATTRIBUTES", "FORMAT", "check_counts", "problem_fields"]
 
 FORMAT = "batchkron-problem"
+"""The format's name, the attribute "format" of a problem file."""
 
 ATTRIBUTES: dict[str, type] = {"basis_id": str, "degree": int, "t0": float}
-"""Attributes of the root group beside those that all formats have."""
+"""Attributes of the root group beside those that all formats have, with their types."""
 
-_MAX_FACTORS = 1 << 15
+_MAX_FACTORS = 1 << 15  # 1-D factors of all terms, of all sources, or of all parts
 
 
 def check_counts(terms: int, sources: int, parts: int, dimensions: int) -> None:
     """Refuse so many terms, sources or parts of the exact solution that loading would take long.
 
-    Many equal ones compress to a small file, and yet each has to be built.
+    Many equal ones compress to a small file, but each of them has to be built.
 
     Parameters
     ----------
     terms, sources, parts : int
-        Their numbers.
+        The numbers of terms, of sources, and of separable parts of the exact solution.
     dimensions : int
         Number of axes.
 
     Raises
     ------
     ValueError
-        If one of the numbers times that of the axes is above 32768.
+        If one of the numbers times the number of axes is more than 32768.
     """
     for group, count in (("terms", terms), ("sources", sources), ("exact", parts)):
         if count * dimensions > _MAX_FACTORS:
@@ -50,9 +51,11 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
     Returns
     -------
     dict of str to Field
-        By path. The names in the shapes: d axes, n functions per cell and axis, blocks of the
-        grid, operators, pairs of cells with a block, terms, sources, parts of the exact
-        solution, unknowns, size_k coefficients and cells_k finest cells along axis k.
+        The datasets by path. The names in the shapes are the numbers of axes (d), of functions per
+        cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
+        pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
+        the exact solution (parts), of unknowns, and of coefficients (size_k) and finest cells
+        (cells_k) along axis k.
 
     Examples
     --------

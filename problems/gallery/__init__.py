@@ -1,4 +1,4 @@
-"""PDEs with known solutions, by name."""
+"""A gallery of PDEs with known solutions, each of which has a name."""
 
 from .entry import GalleryEntry
 from .registry import get, make, names

@@ -15,7 +15,7 @@ __all__ = ["ENTRIES"]
 
 
 def _advection() -> PDE:
-    """Return f_t = -2 f_x - 2 sin x on [0, π], with f = 1 flowing in at 0 and out at π."""
+    """Return f_t = -2 f_x - 2 sin x on [0, π], where f = 1 flows in at 0, and f flows out at π."""
     x = Axis("x", 0.0, float(np.pi))
     return PDE(
         [x],

@@ -1,4 +1,4 @@
-"""Transport at constant velocity through periodic boxes, with a source: f_t + v·∇f = s."""
+"""Transport with constant velocity in periodic boxes, with a source: f_t + v·∇f = s."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def _continuity(
     shapes: Sequence[Function],
     omega: float,
 ) -> Callable[[], PDE]:
-    """Return the maker of f_t + Σ v_i ∂f/∂x_i = s with f = Π shape_i(x_i) · sin(omega t)."""
+    """Return a function that makes the PDE f_t + Σ v_i ∂f/∂x_i = s.
+
+    Axis i is [-half_widths[i], half_widths[i]], and the solution Π shapes[i](x_i) · sin(omega t).
+    """
 
     def build() -> PDE:
         axes = [

@@ -1,4 +1,4 @@
-"""What an entry of the gallery states beside its PDE."""
+"""An entry of the gallery: a PDE with its description and default settings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["GalleryEntry", "step_of_second_order"]
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """A PDE with the settings it is run with unless others are given.
+    """A PDE with its description and its default settings for a run.
 
     Attributes
     ----------
     name : str
         Name in the gallery.
     equation : str
-        Domain, equation and boundary conditions, in a line.
+        Domain, equation and boundary conditions, in one line.
     solution : str
-        The exact solution, in a line.
+        The exact solution, in one line.
     build : callable
-        Makes the PDE.
+        A function without arguments that makes the PDE.
     level : int
         Finest level of every axis.
     degree : int
@@ -36,7 +36,8 @@ class GalleryEntry:
     method : str
         Time stepper.
     step : callable or None
-        Time step from (level, degree); None takes the rule 0.5 / ((2p + 1) Σ |v_i| / h_i).
+        A function of (level, degree) that returns the time step; None means the rule of
+        `PDE.discretize`, 0.5 / ((2p + 1) Σ |v_i| / h_i) for first derivatives.
     """
 
     name: str
@@ -65,22 +66,23 @@ class GalleryEntry:
         dt: float | None = None,
         boundary_penalty: float = 1.0,
     ) -> Problem:
-        """Return the discretized problem, with the entry's defaults for what is left out.
+        """Return the discretized problem; arguments that are left out have the entry's defaults.
 
         Parameters
         ----------
         level : int or sequence of int, optional
-            Finest level, of all axes or one per axis.
+            Finest level, one for all axes or one per axis.
         degree : int, optional
             Polynomial degree.
         grid : {"sparse", "full"}, Mixed or SparseGrid
-            Which blocks are kept; a SparseGrid brings its own levels.
+            Which blocks the grid has; a SparseGrid has its own levels.
         until : float, optional
             Final time.
         method : str, optional
             Time stepper.
         dt : float, optional
-            Time step; for another method than the entry's by the rule of `PDE.discretize`.
+            Time step. If it is left out and the method is not the entry's, the rule of
+            `PDE.discretize` gives it.
         boundary_penalty : float
             See `PDE.discretize`.
 
@@ -109,7 +111,7 @@ class GalleryEntry:
         )
 
     def describe(self) -> str:
-        """Return the equation, the solution and the default settings, a few lines."""
+        """Return a few lines with the equation, the solution and the default settings."""
         return (
             f"{self.name}: {self.equation}\n"
             f"  exact solution {self.solution}\n"
@@ -118,12 +120,16 @@ class GalleryEntry:
 
 
 def _finest(level: int | Sequence[int] | None, grid: GridChoice) -> int:
-    """Return the finest level of any axis."""
+    """Return the largest of the axes' finest levels."""
     if isinstance(grid, SparseGrid):
         return max(grid.levels)
     return max(level) if isinstance(level, Sequence) else int(level or 0)
 
 
 def step_of_second_order(level: int, degree: int) -> float:
-    """Return 0.5 h^((p + 1)/2) / (2p + 1) for h = 2^-level: its error falls with that in space."""
+    """Return the time step 0.5 h^((p + 1)/2) / (2p + 1) for h = 2^-level and degree p.
+
+    The error in time of a method of second order then falls as fast as the error in space, of order
+    p + 1 in h.
+    """
     return float(0.5 * 0.5 ** (level * (degree + 1) / 2) / (2 * degree + 1))

@@ -1,8 +1,8 @@
-"""Electrons turned by an electric field and scattered by collisions: z = cos(pitch angle).
+"""Acceleration of electrons by an electric field, and scattering by collisions.
 
-The operators are those of Fokker-Planck equations of runaway electrons: acceleration (E) carries
-f towards z = 1, collisions (C) spread it evenly. Their coefficient 1 - z² vanishes at both ends,
-where nothing flows.
+The coordinate is z = cos(pitch angle). The operators are those of Fokker-Planck equations of
+runaway electrons: acceleration (E) carries f towards z = 1, collisions (C) spread it evenly over
+[-1, 1]. Their coefficient 1 - z² is zero at both ends, so that nothing flows there.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["ENTRIES"]
 
 Profile = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-_MODES = 20
-_AGE = 0.1  # the initial state is what a beam along z = 1 has become after this time
-_CENTRE, _WIDTH = -0.3, 0.1
+_MODES = 20  # number of Legendre polynomials in the exact solution of the collisions
+_AGE = 0.1  # the initial state of the collisions is a beam along z = 1 scattered for this time
+_CENTRE, _WIDTH = -0.3, 0.1  # of the Gaussian profile exp(-((z - centre) / width)²)
 
 
 def _inside(z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -44,17 +44,17 @@ def _gaussian(z: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _compressed(profile: Profile, z: NDArray[np.float64], t: float) -> NDArray[np.float64]:
-    """Return what acceleration has made of a profile.
+    """Return the solution of the acceleration equation at time t that begins as ``profile``.
 
-    A particle at z was at φ = tanh(atanh z - t) = (z - tanh t) / (1 - z tanh t), and
-    (1 - φ²) / (1 - z²) = 1 / (cosh t - z sinh t)² is how much f has been compressed since.
+    A particle at z was at φ = tanh(atanh z - t) = (z - tanh t) / (1 - z tanh t) at time 0, and f
+    has since grown by the factor (1 - φ²) / (1 - z²) = 1 / (cosh t - z sinh t)².
     """
     origin = (z - np.tanh(t)) / (1.0 - z * np.tanh(t))
     return np.asarray(profile(origin) / (np.cosh(t) - z * np.sinh(t)) ** 2)
 
 
 def _acceleration(name: str, profile: Profile) -> Callable[[], PDE]:
-    """Return the maker of f_t = -∂((1 - z²) f)/∂z with f = profile(z) at t = 0."""
+    """Return a function that makes f_t = -∂((1 - z²) f)/∂z with f = profile(z) at t = 0."""
 
     def build() -> PDE:
         exact = partial(_compressed, profile)
@@ -67,7 +67,8 @@ def _acceleration(name: str, profile: Profile) -> Callable[[], PDE]:
 def _collisions() -> PDE:
     """Return f_t = ∂((1 - z²) ∂f/∂z)/∂z; the Legendre polynomial P_n decays as exp(-n(n+1)t).
 
-    div @ mass @ grad is symmetric and has no positive eigenvalue, whatever the grid.
+    The operator is written as div @ mass @ grad, which is symmetric and has no positive eigenvalue
+    on any grid.
     """
     z = Axis("z", -1.0, 1.0)
     exact = SeparableSum(
@@ -90,7 +91,10 @@ def _collisions() -> PDE:
 
 
 def _step_of_collisions(level: int, degree: int) -> float:
-    """Return 0.25 h^((p + 1)/2) / (2p + 1), so that the error in time falls with that in space."""
+    """Return the time step 0.25 h^((p + 1)/2) / (2p + 1) with the cell width h = 2^(1 - level).
+
+    The error in time then falls as fast as the error in space.
+    """
     return float(0.25 * 0.5 ** ((level - 1) * (degree + 1) / 2) / (2 * degree + 1))
 
 

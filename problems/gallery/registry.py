@@ -1,4 +1,4 @@
-"""The entries of the gallery by name."""
+"""The table of all entries of the gallery, by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> GalleryEntry:
-    """Return the entry of a name.
+    """Return the entry that has a name.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def get(name: str) -> GalleryEntry:
     Raises
     ------
     ValueError
-        If there is no such entry; the text offers close names.
+        If there is no such entry; the text suggests similar names.
 
     Examples
     --------
@@ -84,13 +84,13 @@ def make(
     name : str
         One of `names`.
     level : int or sequence of int, optional
-        Finest level, of all axes or one per axis; by default the entry's.
+        Finest level, one for all axes or one per axis; by default the entry's.
     degree : int, optional
         Polynomial degree; by default the entry's.
     grid : {"sparse", "full"}, Mixed or SparseGrid
-        Which blocks are kept; a SparseGrid brings its own levels.
+        Which blocks the grid has; a SparseGrid has its own levels.
     until, method, dt : optional
-        Final time, time stepper and step, where they shall differ from the entry's.
+        Final time, time stepper and time step; by default the entry's.
     boundary_penalty : float
         See `PDE.discretize`.
 
@@ -101,7 +101,7 @@ def make(
     Raises
     ------
     TypeError, ValueError
-        For an unknown name, or levels, degrees and grids that do not fit.
+        If the name is unknown, or levels, degree or grid do not fit.
 
     Examples
     --------

@@ -1,14 +1,15 @@
 """Collisions of runaway electrons with a plasma, in momentum p and z = cos(pitch angle).
 
-The test-particle operator of Fokker-Planck equations: energy diffusion, drag, and scattering of the
-pitch angle. Momentum is in units of m c; the plasma's temperature is m c². With v = p/√(1+p²):
+The operator is the test-particle operator of Fokker-Planck equations: energy diffusion, drag, and
+scattering of the pitch angle. Momentum is in units of m c, and the plasma's temperature is m c².
+With the speed v = p/√(1+p²) in units of c:
 
     f_t = (1/p²) ∂(p² (C_A ∂f/∂p + C_F f))/∂p + ν ∂((1 - z²) ∂f/∂z)/∂z,
     C_A = 1/√(1+p²),    C_F = C_A v = p/(1+p²),    ν = 1/(1+p²).
 
-Drag and diffusion cancel for exp(-√(1+p²)), the equilibrium (Maxwell and Jüttner's). Nothing flows
-through the ends: ∫∫ f p² dp dz is conserved, on adaptive grids from degree 2 on, with which a cell
-has p² itself.
+Drag and diffusion cancel for exp(-√(1+p²)), the Maxwell-Jüttner equilibrium. Nothing flows through
+the ends, so that ∫∫ f p² dp dz is conserved; on adaptive grids for degrees of at least 2, because
+the polynomials of a cell then include p².
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .entry import GalleryEntry, step_of_second_order
 
 __all__ = ["ENTRIES", "collision_terms"]
 
-_MAX_MOMENTUM = 10.0  # momentum
+_MAX_MOMENTUM = 10.0  # upper end of the axis of momentum, in units of m c
 
 
 def _diffusivity(p: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -58,7 +59,7 @@ def _itself(z: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def collision_terms(p: Axis, z: Axis) -> tuple[Term, ...]:
-    """Return energy diffusion, drag and pitch-angle scattering.
+    """Return the terms of energy diffusion, drag and pitch-angle scattering.
 
     Parameters
     ----------
@@ -68,7 +69,8 @@ def collision_terms(p: Axis, z: Axis) -> tuple[Term, ...]:
     Returns
     -------
     tuple of Term
-        Drag lets nothing flow through the ends of p, wherever it is upwind.
+        The drag has NoFlux at the ends of p as its own condition, so that it conserves ∫ f whatever
+        the PDE's conditions are.
     """
     return (
         div(p) @ mass(p, _diffusivity) @ grad(p),

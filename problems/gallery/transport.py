@@ -1,4 +1,4 @@
-"""Diffusion that differs by 10⁴ between directions and places, and diffusion with advection."""
+"""Diffusion whose coefficient differs by 10⁴ between directions and places, and with advection."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .entry import GalleryEntry, step_of_second_order
 __all__ = ["ENTRIES"]
 
 _PI = float(np.pi)
-_DIFFUSIVITY_Y = 1e-4  # diffusivity in y
-_KAPPA = 0.05
-_VELOCITY = (1.0, 0.5)
+_DIFFUSIVITY_Y = 1e-4  # diffusivity in y of the anisotropic problem
+_KAPPA = 0.05  # diffusivity of the advection-diffusion problem
+_VELOCITY = (1.0, 0.5)  # velocity (a, b) of the advection-diffusion problem
 
 
 def _across(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -47,7 +47,7 @@ def _anisotropic() -> PDE:
 
 
 def _advection_diffusion() -> PDE:
-    """Return the equation of a wave that is carried along and decays.
+    """Return f_t + (a, b)·∇f = κ Δf, whose solution is a wave that moves and decays.
 
     cos(π(x - at)) cos(π(y - bt)) is a sum of four separable parts, by the addition theorem.
     """

@@ -1,4 +1,4 @@
-"""Which grid a PDE is discretized on: a word, groups of axes, or a grid."""
+"""The ways to choose the grid of a PDE: by a word, by groups of axes, or as a grid."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["GridChoice", "Mixed", "choose_grid", "size_of_choice"]
 
 @dataclass(frozen=True, init=False)
 class Mixed:
-    """The grid {(b, c, …)}: tensor product of sparse grids, one for each group of axes.
+    """The tensor product of sparse grids, one for each group of axes.
 
     Parameters
     ----------
     *groups : Axis, str, or sequence of them
-        The axes of each group, themselves or by name; every axis of the PDE in one group. The
-        axes of a group need not follow each other.
+        The axes of each group, or their names. Every axis of the PDE is in exactly one group; the
+        axes of a group need not be adjacent.
 
     Attributes
     ----------
@@ -67,18 +67,18 @@ class Mixed:
         axes : sequence of Axis
             The axes, each of them in one of the groups.
         levels : sequence of int
-            The finest level of each axis. Within a group with levels L_i its cells have
-            Σ l_i / L_i ≤ 1.
+            The finest level L_i of each axis. The levels l_i of a cell satisfy Σ l_i / L_i ≤ 1 in
+            each group.
 
         Returns
         -------
         SparseGrid
-            Of kind "mixed", its axes in the order of `axes`.
+            Of kind "mixed", with its axes in the order of `axes`.
 
         Raises
         ------
         ValueError
-            If the groups name other axes than there are.
+            If the axes of the groups are not exactly `axes`.
         """
         parts = [SparseGrid.sparse(own) for own in self.levels_of(axes, levels)]
         named = [name for group in self.groups for name in group]
@@ -99,7 +99,7 @@ class Mixed:
         Raises
         ------
         ValueError
-            If the groups name other axes than there are.
+            If the axes of the groups are not exactly `axes`.
         """
         places = {axis.name: k for k, axis in enumerate(axes)}
         named = [name for group in self.groups for name in group]
@@ -112,20 +112,20 @@ class Mixed:
 
 
 GridChoice: TypeAlias = str | Mixed | SparseGrid
-"""What `PDE.discretize` takes as its grid."""
+"""The values that `PDE.discretize` accepts as its grid: "sparse", "full", Mixed or SparseGrid."""
 
 
 def choose_grid(
     grid: GridChoice, level: int | Sequence[int] | None, axes: Sequence[Axis]
 ) -> SparseGrid:
-    """Return the grid of a kind and levels, or the given one.
+    """Return the grid of a choice and levels; a SparseGrid is returned as it is.
 
     Parameters
     ----------
     grid : {"sparse", "full"}, Mixed or SparseGrid
         The choice.
     level : int, sequence of int, or None
-        Finest level, of all axes or one per axis; None with a SparseGrid, which has its own.
+        Finest level, one for all axes or one per axis; None for a SparseGrid, which has its own.
     axes : sequence of Axis
         The axes.
 
@@ -136,7 +136,7 @@ def choose_grid(
     Raises
     ------
     TypeError, ValueError
-        For an unknown word, levels or groups that do not fit the axes.
+        If a word is unknown, or levels or groups do not fit the axes.
     """
     if isinstance(grid, SparseGrid):
         if level is not None:
@@ -160,7 +160,7 @@ def choose_grid(
 def size_of_choice(
     grid: GridChoice, level: int | Sequence[int] | None, axes: Sequence[Axis]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the number of cells that `choose_grid` would give, and its finest levels.
+    """Return the number of cells and the finest levels of the grid that `choose_grid` would make.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def size_of_choice(
     Raises
     ------
     TypeError, ValueError
-        As `choose_grid`, apart from an unknown word.
+        As `choose_grid`, but not for an unknown word.
     """
     if isinstance(grid, SparseGrid):
         chosen = choose_grid(grid, level, axes)

@@ -1,4 +1,4 @@
-"""Levels: how often an axis is halved."""
+"""Levels: an axis of level l is halved l times, into 2^l finest cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_level(level: int) -> int:
     Raises
     ------
     TypeError
-        If it is no integer.
+        If it is not an integer.
     ValueError
         If it is not in 0 … ``MAX_LEVEL``.
     """

@@ -15,11 +15,11 @@ from .levels import check_level
 
 GridKind: TypeAlias = Literal["sparse", "full", "mixed", "custom"]
 GRID_KINDS = ("sparse", "full", "mixed", "custom")
-_KEY_BITS = 62
+_KEY_BITS = 62  # bits of a key in int64 by which cells are searched; see `_stages`
 
 
 def levels_of_cells(cells: ArrayLike) -> NDArray[np.int64]:
-    """Levels of one-dimensional cells: 0 for cell 0, else l with 2^(l-1) ≤ cell < 2^l.
+    """Return the levels of 1-D cells: 0 for cell 0, else l with 2^(l-1) ≤ cell < 2^l.
 
     Parameters
     ----------
@@ -46,17 +46,17 @@ class SparseGrid:
     Parameters
     ----------
     cells : int64 (num_cells, dimensions)
-        1-D cell indices: 0 for level 0, else 2^(l-1) + position. Sorted lexicographically, first
-        axis slowest, no row twice.
+        1-D cell indices: 0 for level 0, and 2^(l-1) + position for level l. The rows are sorted
+        lexicographically (the first axis is the slowest) and distinct.
     levels : tuple of int
         Largest level of each axis.
     kind : {"sparse", "full", "mixed", "custom"}
-        How the set came about; "mixed" is a product of others.
+        How the set was made; "mixed" is a product of other grids.
 
     Raises
     ------
     TypeError
-        If the cells are no integers.
+        If the cells are not integers.
     IndexError
         If a cell is not in 0 … 2^level - 1 of its axis.
     ValueError
@@ -64,7 +64,7 @@ class SparseGrid:
 
     Notes
     -----
-    `sparse`, `full`, `custom` and `product` build grids. The arrays are read-only.
+    Grids are built with `sparse`, `full`, `custom` and `product`. The arrays are read-only.
 
     Examples
     --------
@@ -101,34 +101,34 @@ class SparseGrid:
 
     @classmethod
     def sparse(cls, levels: Sequence[int]) -> "SparseGrid":
-        """All cells with Σ l_i / L_i ≤ 1, l_i ≤ L_i; with equal L_i this is Σ l_i ≤ L.
+        """Return the grid of all cells with Σ l_i / L_i ≤ 1; with equal L_i this is Σ l_i ≤ L.
 
         Parameters
         ----------
         levels : sequence of int
-            Largest level L_i of each axis. An axis of level 0 has cell 0 alone.
+            Largest level L_i of each axis. An axis of level 0 has cell 0 only.
 
         Returns
         -------
         SparseGrid
-            Closed downward.
+            It is downward closed.
 
         Raises
         ------
         TypeError, ValueError
-            If there is no axis or a level is no integer or out of range.
+            If there is no axis, or a level is not an integer or out of range.
 
         Notes
         -----
-        Σ L_max l_i / L_i ≤ L_max, L_max = max L_i, is the same condition; it is decided in
-        integers.
+        The condition is decided in integers, as Σ (m / L_i) l_i ≤ m with m the least common
+        multiple of the positive L_i.
         """
         limits = _check_levels(levels)
         return cls(_cells_within(limits, *_sparse_costs(limits)), limits, "sparse")
 
     @classmethod
     def full(cls, levels: Sequence[int]) -> "SparseGrid":
-        """All cells with l_i ≤ L_i.
+        """Return the grid of all cells with l_i ≤ L_i.
 
         Parameters
         ----------
@@ -138,19 +138,19 @@ class SparseGrid:
         Returns
         -------
         SparseGrid
-            With Π 2^L_i cells.
+            It has Π 2^L_i cells.
 
         Raises
         ------
         TypeError, ValueError
-            If there is no axis or a level is no integer or out of range.
+            If there is no axis, or a level is not an integer or out of range.
         """
         limits = _check_levels(levels)
         return cls(_cells_within(limits, (0,) * len(limits), 0), limits, "full")
 
     @classmethod
     def custom(cls, cells: ArrayLike, levels: Sequence[int]) -> "SparseGrid":
-        """Any set of cells.
+        """Return the grid of any set of cells.
 
         Parameters
         ----------
@@ -174,15 +174,15 @@ class SparseGrid:
 
     @classmethod
     def product(cls, *grids: "SparseGrid", order: Sequence[int] | None = None) -> "SparseGrid":
-        """All pairs of cells of several grids, such as one for position and one for velocity.
+        """Return the tensor product of grids, such as one for position and one for velocity.
 
         Parameters
         ----------
         *grids : SparseGrid
             At least one.
         order : sequence of int, optional
-            Axis k of the product is axis ``order[k]`` of all grids' axes one after another, the
-            order that they have by default.
+            Concatenate the axes of all grids and number them; axis k of the product is axis
+            ``order[k]``. By default the axes keep this order.
 
         Returns
         -------
@@ -192,7 +192,7 @@ class SparseGrid:
         Raises
         ------
         ValueError
-            If no grid is given, or the order is no permutation of the axes.
+            If no grid is given, or the order is not a permutation of the axes.
 
         Examples
         --------
@@ -234,7 +234,7 @@ class SparseGrid:
 
     @cached_property
     def level_sets(self) -> NDArray[np.int64]:
-        """Level multi-indices that occur, int64 (count, dimensions), sorted and distinct."""
+        """The distinct level multi-indices of the cells, int64 (count, dimensions), sorted."""
         return np.unique(self.cell_levels, axis=0)
 
     @property
@@ -248,12 +248,12 @@ class SparseGrid:
         return True
 
     def closed(self) -> "SparseGrid":
-        """Smallest downward closed grid that holds this one.
+        """Return the smallest downward closed grid that contains this one.
 
         Returns
         -------
         SparseGrid
-            The grid itself if it is closed already, else one of kind "custom".
+            ``self`` if it is downward closed already, else one of kind "custom".
 
         Examples
         --------
@@ -271,22 +271,22 @@ class SparseGrid:
         return SparseGrid(cells, self.levels, "custom")
 
     def find(self, cells: ArrayLike) -> NDArray[np.int64]:
-        """Positions of multi-indices in the grid.
+        """Return the positions of multi-indices in the grid.
 
         Parameters
         ----------
         cells : array_like, integer (..., dimensions)
-            Multi-indices of 1-D cells; they may lie outside the range of an axis.
+            Multi-indices of 1-D cells; they may be outside the range of an axis.
 
         Returns
         -------
         int64 (...)
-            Row of `cells`, -1 where the grid does not hold the multi-index.
+            Row of `cells`, -1 if the grid does not contain the multi-index.
 
         Raises
         ------
         TypeError, ValueError
-            If the multi-indices are no integers or have the wrong length.
+            If the multi-indices are not integers or have the wrong length.
 
         Examples
         --------
@@ -311,7 +311,12 @@ class SparseGrid:
 
     @cached_property
     def _stages(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of axes whose cells, with the rank of what precedes, fit one 62-bit key."""
+        """Ranges (first, last) of axes that are searched together.
+
+        A multi-index as one integer may not fit into 64 bits. So it is searched in stages: a key of
+        at most 62 bits is made of the rank that the search for the earlier axes gave and the 1-D
+        cells of this range of axes.
+        """
         rank_bits = self.num_cells.bit_length()
         stages, first, bits = [], 0, 0
         for axis, level in enumerate(self.levels):
@@ -323,7 +328,7 @@ class SparseGrid:
 
     @cached_property
     def _stage_keys(self) -> tuple[NDArray[np.int64], ...]:
-        """For each stage its sorted distinct keys; a key's place is its rank."""
+        """For each stage the sorted distinct keys of the cells; a key's rank is its index."""
         ranks = np.zeros(self.num_cells, dtype=np.int64)
         found = []
         for first, last in self._stages:
@@ -336,7 +341,7 @@ class SparseGrid:
 def _stage_key(
     ranks: NDArray[np.int64], cells: NDArray[np.int64], levels: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """Mixed-radix number of a rank followed by 1-D cells; its order is lexicographic."""
+    """Return a rank and the 1-D cells after it as one integer, in lexicographic order."""
     key = ranks
     for axis, level in enumerate(levels):
         key = (key << level) + cells[..., axis]
@@ -344,7 +349,7 @@ def _stage_key(
 
 
 def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
-    """Return how many cells a grid would have, without making it.
+    """Return the number of cells of a grid without making it.
 
     Parameters
     ----------
@@ -360,7 +365,7 @@ def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
     Raises
     ------
     TypeError, ValueError
-        If there is no axis or a level is no integer or out of range.
+        If there is no axis, or a level is not an integer or out of range.
 
     Examples
     --------
@@ -369,7 +374,7 @@ def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
     """
     limits = _check_levels(levels)
     costs, budget = _sparse_costs(limits) if kind == "sparse" else ((0,) * len(limits), 0)
-    ways = {budget: 1}  # cells along the axes so far, by what is left of the budget
+    ways = {budget: 1}  # remaining budget → number of multi-indices along the axes so far
     for limit, cost in zip(limits, costs, strict=True):
         more: Counter[int] = Counter()
         for left, number in ways.items():
@@ -380,7 +385,10 @@ def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
 
 
 def _sparse_costs(limits: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Costs of a level along each axis, and the budget that the levels of a cell may cost."""
+    """Return integers c_i and m with Σ c_i l_i ≤ m if and only if Σ l_i / L_i ≤ 1.
+
+    c_i is the cost of one level along axis i, and m the budget for all levels of a cell.
+    """
     budget = lcm(*(limit for limit in limits if limit > 0))
     return tuple(budget // limit if limit else 0 for limit in limits), budget
 
@@ -388,7 +396,7 @@ def _sparse_costs(limits: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
 def _cells_within(
     limits: tuple[int, ...], costs: tuple[int, ...], budget: int
 ) -> NDArray[np.int64]:
-    """All cells with l_i ≤ limits[i] and Σ costs[i] l_i ≤ budget, in lexicographic order."""
+    """Return all cells with l_i ≤ limits[i] and Σ costs[i] l_i ≤ budget, in lexicographic order."""
     cells = np.zeros((1, 0), dtype=np.int64)
     left = np.array([budget], dtype=np.int64)
     for limit, cost in zip(limits, costs, strict=True):
@@ -402,7 +410,7 @@ def _cells_within(
 
 
 def grid_text(grid: SparseGrid) -> str:
-    """Return kind, finest levels and number of cells of a grid, in a line."""
+    """Return one line with the kind, the finest levels and the number of cells of a grid."""
     levels = ", ".join(map(str, grid.levels))
     return f"{grid.kind}, finest levels {levels}, {count(grid.num_cells, 'cell')}"
 

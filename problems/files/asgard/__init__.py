@@ -1,1 +1,1 @@
-"""Result files of ASGarD."""
+"""Reading result files of ASGarD, a sparse-grid code of Oak Ridge National Laboratory."""

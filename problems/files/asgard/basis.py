@@ -1,11 +1,11 @@
 """The multiwavelets of ASGarD, as rotations of those of this package.
 
-On a cell [-1, 1] let s(x) = -1 for x < 0 and +1 for x > 0. The Gram-Schmidt process is applied to
-1, x, …, x^p, s, s x, …, s x^p; call what s x^k becomes q_k, with norm 1 and a positive product with
-s x^k. ASGarD's wavelet number j of degree p is (-1)^j q_(p-j). It spans the same space as the
-wavelets of `discretization.multiwavelets`, and both are orthonormal, so that one orthogonal matrix,
-the same for every cell and level, leads from one to the other. The scaling functions of the whole
-domain are the same.
+On a cell [-1, 1] let s(x) = -1 for x < 0 and +1 for x > 0. Apply the Gram-Schmidt process to
+1, x, …, x^p, s, s x, …, s x^p, and let q_k be the result for s x^k, with norm 1 and a positive
+inner product with s x^k. ASGarD's wavelet number j of degree p is (-1)^j q_(p-j). These wavelets
+span the same space as those of `discretization.multiwavelets`, and both sets are orthonormal. So
+one orthogonal matrix, the same for every cell and level, maps one to the other. The scaling
+functions of the whole domain are the same.
 """
 
 from fractions import Fraction
@@ -26,7 +26,7 @@ __all__ = ["rotate_from_asgard", "wavelet_rotation"]
 
 @cache
 def wavelet_rotation(degree: int) -> NDArray[np.float64]:
-    """R_ji = ∫ a_j ψ_i: ASGarD's wavelets a_j = Σ_i R_ji ψ_i by those of this package.
+    """Return R_ji = ∫ a_j ψ_i dx, with ASGarD's wavelets a_j = Σ_i R_ji ψ_i and ours ψ_i.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def wavelet_rotation(degree: int) -> NDArray[np.float64]:
     Returns
     -------
     float64 (degree + 1, degree + 1)
-        Orthogonal, read-only; each entry is the root of a rational number, rounded once.
+        Orthogonal, read-only; each entry is the square root of a rational number, rounded once.
 
     Raises
     ------
     TypeError, ValueError
-        If the degree is no integer or out of range.
+        If the degree is not an integer or out of range.
 
     Examples
     --------
@@ -55,7 +55,8 @@ def wavelet_rotation(degree: int) -> NDArray[np.float64]:
     polynomials, ours = functions[:n], functions[n:]
     theirs: list[list[Fraction]] = []
     for k in range(n):
-        # right half of s P_k; its left half follows by parity, k + 1
+        # Start from s P_k, which gives the same q_k as s x^k. Its right half is P_k, and its left
+        # half follows from its parity, that of k + 1; other parities are orthogonal to it.
         vector = polynomials[k]
         for other in [*polynomials[(k + 1) % 2 :: 2], *theirs[k % 2 :: 2]]:
             share = half_product(vector, other) / half_product(other, other)
@@ -64,10 +65,10 @@ def wavelet_rotation(degree: int) -> NDArray[np.float64]:
     rotation = np.zeros((n, n))
     for j in range(n):
         k = degree - j
-        for i in range((n + k + 1) % 2, n, 2):  # of the same parity
+        for i in range((n + k + 1) % 2, n, 2):  # those of the same parity; the others give 0
             scale = 1 / (half_product(theirs[k], theirs[k]) * half_product(ours[i], ours[i]))
             rotation[j, i] = (-1) ** j * signed_root(half_product(theirs[k], ours[i]), scale)
-    rotation += 0.0  # no negative zeros
+    rotation += 0.0  # turns negative zeros into positive ones
     rotation.setflags(write=False)
     return rotation
 
@@ -75,21 +76,22 @@ def wavelet_rotation(degree: int) -> NDArray[np.float64]:
 def rotate_from_asgard(
     coefficients: NDArray[np.float64], cells: NDArray[np.int64], degree: int
 ) -> NDArray[np.float64]:
-    """Coefficients by the basis of this package from those by ASGarD's.
+    """Return coefficients in the basis of this package from those in ASGarD's basis.
 
     Parameters
     ----------
     coefficients : float64 (num_cells * (degree + 1)**d,)
-        Block by block, the last dimension fastest within a block.
+        One block after another; within a block the last dimension is the fastest.
     cells : int64 (num_cells, d)
-        The 1-D cells of the blocks: 0 for the whole domain, others for wavelets.
+        The 1-D cells of the blocks. Cell 0 has the scaling functions of the whole domain, all
+        others have wavelets.
     degree : int
         Degree of the polynomials.
 
     Returns
     -------
     float64 (num_cells, (degree + 1)**d)
-        A fresh array.
+        A new array.
     """
     n = degree + 1
     count, dimensions = cells.shape

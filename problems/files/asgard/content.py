@@ -1,4 +1,4 @@
-"""The datasets of a result file of ASGarD, taken with checks of kind, length and range."""
+"""Access to the datasets of a result file of ASGarD, with checks of kind, length and range."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ __all__ = ["AsgardContent"]
 
 
 class AsgardContent:
-    """What `batchkron.storage.read_foreign_file` has read, by the names in the file.
+    """The datasets that `batchkron.storage.read_foreign_file` has read, by their names in the file.
+
+    Its methods raise ProblemFileError for a dataset that is missing or not as expected.
 
     Parameters
     ----------
     datasets : mapping of str to (ndarray or tuple of str)
-        By name, with underscores for spaces.
+        The datasets; their names have underscores for spaces.
     """
 
     def __init__(self, datasets: Mapping[str, Value]) -> None:

@@ -1,4 +1,4 @@
-"""Result files of ASGarD in their two HDF5 layouts; docs/guides/asgard-files.md has both."""
+"""Reading result files of ASGarD in two HDF5 layouts, described in docs/guides/asgard-files.md."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from .state import AsgardField, AsgardState
 
 __all__ = ["load_asgard"]
 
-_FILE_VERSION = 1
-_MAX_DIMENSIONS = 6
-_MAX_FIELDS = 512
-_VERSION = "asgard file version"
+_FILE_VERSION = 1  # the only value of the dataset _VERSION that can be read
+_MAX_DIMENSIONS = 6  # ASGarD's own limit
+_MAX_FIELDS = 512  # auxiliary fields that are read from one file
+_VERSION = "asgard file version"  # a dataset that the layout of 0.9.0 has, and that of 2024 not
+# the objects of each layout that are read; "*" stands for any characters
 _NAMES_090 = (
     _VERSION,
     "title",
@@ -45,6 +46,7 @@ _NAMES_090 = (
     "aux_field_*",
 )
 _NAMES_2024 = ("pde", "ndims", "dim*_min", "dim*_max", "elements", "soln", "time", "dt", "timings")
+# the name of a field that is a moment, with one digit for each velocity: its power
 _MOMENT = re.compile(r"__moment_(\d+)x*\Z", re.ASCII)
 
 
@@ -56,19 +58,21 @@ def load_asgard(path: str | os.PathLike[str], *, trusted: bool = False) -> Asgar
     path : path
         The file.
     trusted : bool
-        False, the default for files from elsewhere, parses in a process of its own with limits
-        on time and memory, because libhdf5 can crash on a crafted file. True reads in this
-        process without these limits.
+        False, for files of unknown origin, parses in a process of its own with limits on time and
+        memory, because libhdf5 can crash on a malicious file. True reads in this process without
+        these limits.
 
     Returns
     -------
     AsgardState
-        Grid, axes, time and coefficients, the latter rotated into the basis of this package.
+        Grid, axes, time and coefficients; the coefficients are converted to the basis of this
+        package.
 
     Raises
     ------
     ProblemFileError
-        If the file is not a sound result file of ASGarD; the text names the offending dataset.
+        If the file is not a result file of ASGarD or any check fails; the text names the offending
+        dataset.
     OSError
         If it cannot be opened: FileNotFoundError, IsADirectoryError, ….
     """
@@ -111,7 +115,8 @@ def _decode_090(content: AsgardContent) -> AsgardState:
 
 def _decode_2024(content: AsgardContent) -> AsgardState:
     dimensions = content.integer("ndims", 1, _MAX_DIMENSIONS)
-    functions = content.integer("degree", 1, MAX_DEGREE + 1)  # per cell and dimension
+    # in this layout "degree" is the number of functions per cell and dimension
+    functions = content.integer("degree", 1, MAX_DEGREE + 1)
     lower = [content.real(f"dim{k}_min") for k in range(dimensions)]
     upper = [content.real(f"dim{k}_max") for k in range(dimensions)]
     places = [f"dataset 'dim{k}_min' or 'dim{k}_max'" for k in range(dimensions)]
@@ -121,7 +126,7 @@ def _decode_2024(content: AsgardContent) -> AsgardState:
         cells = _cells_at(elements[:, :dimensions], elements[:, dimensions:])
     with refusing("dataset 'soln'"):
         state = _field(content.text("pde"), axes, functions - 1, cells, content.reals("soln"))
-    # after a step the file has the time at which the step began
+    # the file of a state after a step has the time at which the step began, so add its length
     has_stepped = any(name.endswith("time_advance") for name in content.members("timings"))
     time = content.real("time") + (content.real("dt") if has_stepped else 0.0)
     return AsgardState(**vars(state), subtitle="", layout="2024", time=time)
@@ -130,7 +135,7 @@ def _decode_2024(content: AsgardContent) -> AsgardState:
 def _axes(
     names: Sequence[str], lower: Sequence[float], upper: Sequence[float], places: Sequence[str]
 ) -> tuple[Axis, ...]:
-    """Make the axes, named x1, x2, … unless the file has names for all that can name axes."""
+    """Return the axes; they are named x1, x2, … unless all names in the file can name axes."""
     usable = [name for name in names if name.isidentifier() and name not in RESERVED_NAMES]
     if len(set(usable)) < len(names):
         names = [f"x{k + 1}" for k in range(len(names))]
@@ -142,12 +147,12 @@ def _axes(
 
 
 def _cells_at(levels: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """1-D cells from levels and positions within a level."""
+    """Return the 1-D cells of levels and positions within a level; refuse those out of range."""
     wrong = np.argwhere((levels < 0) | (levels > MAX_LEVEL))
     if wrong.size:
         row, k = wrong[0]
         raise ValueError(f"element {row} has level {levels[row, k]}; expected 0 … {MAX_LEVEL}")
-    first = (1 << levels) >> 1  # of the level's cells
+    first = (1 << levels) >> 1  # index of the first cell of the level
     wrong = np.argwhere((positions < 0) | (positions >= np.maximum(first, 1)))
     if wrong.size:
         row, k = wrong[0]
@@ -159,7 +164,7 @@ def _cells_at(levels: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArra
 
 
 def _check_cells(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Refuse cells out of range, no cells, and repeated ones."""
+    """Return the cells; refuse an empty grid, cells out of range, and repeated ones."""
     if not cells.size:
         raise ValueError("the grid has no cells; expected at least one")
     wrong = np.argwhere((cells < 0) | (cells >> MAX_LEVEL > 0))
@@ -181,7 +186,7 @@ def _field(
     cells: NDArray[np.int64],
     values: NDArray[np.float64],
 ) -> AsgardField:
-    """Put coefficients into this package's basis and order."""
+    """Return a field whose coefficients are in this package's basis and order of cells."""
     block = (degree + 1) ** len(axes)
     if values.size != len(cells) * block:
         raise ValueError(
@@ -200,7 +205,10 @@ def _field(
 def _fields_and_moments(
     content: AsgardContent, axes: tuple[Axis, ...], degree: int
 ) -> tuple[tuple[AsgardField, ...], dict[tuple[int, ...], AsgardField]]:
-    """Read the auxiliary fields; those with the name of a moment are the moments."""
+    """Read the auxiliary fields, and return those that are moments separately, by their powers.
+
+    A field is a moment if it has the name of one and lives on the position axes.
+    """
     positions = content.integer("num_pos", 0, len(axes))
     velocities = content.integer("num_vel", 0, len(axes))
     fields = []
@@ -221,7 +229,7 @@ def _fields_and_moments(
 def _auxiliary_field(
     content: AsgardContent, prefix: str, axes: tuple[Axis, ...], degree: int
 ) -> AsgardField:
-    """Read a field on the first axes; files without its number of axes mean all."""
+    """Read a field on the first axes; if the file does not give their number, it has all axes."""
     dimensions = len(axes)
     if f"{prefix}_dims" in content:
         dimensions = content.integer(f"{prefix}_dims", 1, dimensions)

@@ -1,4 +1,4 @@
-"""What a result file of ASGarD holds, in the basis of this package."""
+"""The content of a result file of ASGarD, in the basis of this package."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ AsgardLayout: TypeAlias = Literal["2024", "0.9.0"]
 
 @dataclass(frozen=True, eq=False)
 class AsgardField:
-    """A function on a sparse grid, Σ_blocks Σ_j c_(block, j) Π_k ψ_(block_k, j_k)(x_k).
+    """A function f(x) = Σ_blocks Σ_j c_(block, j) Π_k ψ_(block_k, j_k)(x_k) on a sparse grid.
 
     Parameters
     ----------
@@ -29,10 +29,10 @@ class AsgardField:
     degree : int
         Degree of the polynomials.
     grid : SparseGrid
-        Of kind "custom"; its levels are the largest that occur.
+        The grid, of kind "custom"; its finest levels are the largest that occur in the file.
     coefficients : float64 (num_cells * (degree + 1)**d,)
-        By the basis of this package, in the order of the grid's cells, the last dimension fastest
-        within a block. Read-only.
+        Coefficients in the basis of this package, in the order of the grid's cells; within a block
+        the last dimension is the fastest. Read-only.
     """
 
     name: str
@@ -42,7 +42,7 @@ class AsgardField:
     coefficients: NDArray[np.float64] = field(repr=False)
 
     def evaluate(self, points: ArrayLike) -> NDArray[np.float64]:
-        """Values at points.
+        """Return the field's values at points.
 
         Parameters
         ----------
@@ -78,9 +78,10 @@ class AsgardState(AsgardField):
     time : float
         The time of the state.
     fields : tuple of AsgardField
-        Auxiliary fields that were saved with the state, each on a grid of its own.
+        Auxiliary fields that were saved with the state, each on its own grid.
     moments : mapping of tuple of int to AsgardField
-        ∫ Π_i v_i^k_i f dv by the powers (k_1, …), on the axes of position.
+        The moments ∫ Π_i v_i^k_i f dv over the velocities, as fields on the position axes; the key
+        is the tuple of powers (k_1, …).
     """
 
     subtitle: str
