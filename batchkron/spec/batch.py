@@ -25,7 +25,7 @@ from batchkron.spec.kron import (
 )
 
 MAX_POOL_MATRICES = 2**31 - 1  # matrices of one pool, so that the backends' ids fit into int32
-MAX_BLOCKS = 2**40  # input or output blocks, so that offsets computed from them fit into int64
+MAX_BLOCKS = 2**40  # input or output blocks: far more than memories hold, far from int64's range
 
 
 def batch_spec(
