@@ -128,11 +128,11 @@ def _by_passes(
     A vector that is ``out`` or ``scratch`` itself is used first, before it is overwritten.
     """
     work: Any = array_module(out).empty_like(out) if scratch is None else scratch
-    vectors = [_apart(vector, out, "out", k) for k, vector in enumerate(vectors)]
+    vectors = [_resolve_alias(vector, out, "out", k) for k, vector in enumerate(vectors)]
     _refuse_several(vectors, out, "out")
     if scratch is not None:
         check_output(work, out.shape, out.dtype, (out,), "scratch")
-        vectors = [_apart(vector, work, "scratch", k) for k, vector in enumerate(vectors)]
+        vectors = [_resolve_alias(vector, work, "scratch", k) for k, vector in enumerate(vectors)]
         _refuse_several(vectors, work, "scratch")
 
     def rank(k: int) -> int:
@@ -149,7 +149,7 @@ def _by_passes(
     return out
 
 
-def _apart(vector: Array, written: Array, name: str, k: int) -> Array:
+def _resolve_alias(vector: Array, written: Array, name: str, k: int) -> Array:
     """Return ``vector``, or ``written`` itself if both are views of exactly the same elements.
 
     Raises

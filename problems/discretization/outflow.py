@@ -57,7 +57,7 @@ def values_given_at_outflow(
         for side in SIDES:
             for term in terms:
                 speed = _speed_against_data(term, axis, side, space, run)
-                if speed > 0.0 and not _is_held(terms, term, axis, side, space, speed, run):
+                if speed > 0.0 and not _is_harmless(terms, term, axis, side, space, speed, run):
                     yield _text(term, axis, side, speed, space)
                     break
 
@@ -106,7 +106,7 @@ def _speed_against_data(
     return max(speed * bound for bound in _range_elsewhere(term, axis, space, run))
 
 
-def _is_held(
+def _is_harmless(
     terms: Sequence[ResolvedTerm],
     term: ResolvedTerm,
     axis: Axis,

@@ -145,18 +145,18 @@ def chain_fluxes(
         * coefficient_sign(grad.coefficient, axis, space)
         >= 0
     )
-    inner = grad.flux or _facing(div.flux, same_sign)
-    outer = div.flux or _facing(grad.flux, same_sign)
-    if inner != _facing(outer, same_sign):
+    inner = grad.flux or _opposite_flux(div.flux, same_sign)
+    outer = div.flux or _opposite_flux(grad.flux, same_sign)
+    if inner != _opposite_flux(outer, same_sign):
         raise ValueError(
             f"the chain div @ grad along {axis.name!r} has flux {outer!r} in div and "
             f"{inner!r} in grad, which take traces from the same side; leave grad's out, or "
-            f"give {_facing(outer, same_sign)!r}"
+            f"give {_opposite_flux(outer, same_sign)!r}"
         )
     return {id(div): outer, id(grad): inner}
 
 
-def _facing(flux: Trace | None, same_sign: bool) -> Trace:
+def _opposite_flux(flux: Trace | None, same_sign: bool) -> Trace:
     """Return the flux of a chain's other factor that takes its trace from the opposite side.
 
     ``same_sign`` says whether the coefficients of the two factors have the same sign.

@@ -85,7 +85,7 @@ def default_stepper(
         p = space.degree
         total = sum(rate.transport for rate in rates)
         if method in IMPLICIT_METHODS:
-            total += sum(rate.diffusion_once for rate in rates)
+            total += sum(rate.implicit_diffusion for rate in rates)
         else:
             total += (p + 0.5) * (4.0 + 0.6 * p * p) * sum(rate.diffusion for rate in rates)
         dt = 0.5 / ((2 * p + 1) * total) if total > 0.0 else (until - t0) / 100.0
@@ -99,7 +99,7 @@ class _Rate(NamedTuple):
     """|v| / h of a first derivative, or |c| of a term without a derivative."""
     diffusion: float = 0.0
     """k / h² of a second derivative, for explicit methods."""
-    diffusion_once: float = 0.0
+    implicit_diffusion: float = 0.0
     """k / (h L) of a second derivative, with the axis's length L, for implicit methods."""
 
 
@@ -120,7 +120,7 @@ def _rate(term: Term, space: Space, t0: float, until: float) -> _Rate:
         return _Rate(transport=size / (widths[0] if widths else 1.0))
     return _Rate(
         diffusion=size / float(np.prod(widths)),
-        diffusion_once=size / (min(widths) * float(np.prod(lengths[1:]))),
+        implicit_diffusion=size / (min(widths) * float(np.prod(lengths[1:]))),
     )
 
 

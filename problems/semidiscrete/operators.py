@@ -166,14 +166,14 @@ def _assemble(
     numbers = np.array([number for number, _ in terms], dtype=np.float64)
     modes = [term.modes for _, term in terms]
     if form == "batch":
-        return TermGroup(function, _listed(numbers, modes, grid, degree))
+        return TermGroup(function, _batch_operator(numbers, modes, grid, degree))
     sweeps = SparseGridOperator(grid, modes, degree + 1, coefficients=numbers)
     if form == "sweep":
         return TermGroup(function, sweeps)
     return TermGroup(function, KroneckerProduct([sweeps.to_dense()]), sweeps)
 
 
-def _listed(
+def _batch_operator(
     numbers: NDArray[np.float64],
     modes: Sequence[Sequence[ModeOperator | None]],
     grid: SparseGrid,
