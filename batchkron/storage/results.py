@@ -151,7 +151,7 @@ def save_result(
     Raises
     ------
     ValueError
-        If the state or another number is not finite, the history is no JSON data, or the content
+        If the state or another number is not finite, the history is not JSON data, or the content
         is so large that the file could not be read back.
     TypeError
         For a field of another type.
@@ -204,12 +204,12 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
     Raises
     ------
     ValueError
-        If the state or another number is not finite, the history is no JSON data, or the content
+        If the state or another number is not finite, the history is not JSON data, or the content
         is so large that the file could not be read back.
     TypeError
         For a field of another type.
     FileExistsError
-        If a file is there that is no checkpoint and would be lost; see `checkpoint_obstacle`.
+        If the write would destroy a file that is not a checkpoint; see `checkpoint_obstacle`.
     OSError
         If it cannot be written; existing files are untouched.
     """
@@ -249,7 +249,7 @@ def load_checkpoint(
     Warns
     -----
     UserWarning
-        If the previous checkpoint is taken; the text says why.
+        If the previous checkpoint is used instead; the text says why.
     """
     try:
         return _load_one_checkpoint(os.fspath(path), trusted)

@@ -221,7 +221,7 @@ def to_hierarchical(
     Returns
     -------
     float64, the shape of ``coefficients``
-        A fresh array. The transform is orthogonal and takes O(size) operations.
+        A new array. The transform is orthogonal and takes O(size) operations.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def to_nodal(
     Returns
     -------
     float64, the shape of ``coefficients``
-        A fresh array.
+        A new array.
 
     Raises
     ------

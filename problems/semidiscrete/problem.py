@@ -1,6 +1,6 @@
 """A discretized problem: everything that a run needs, as one immutable value.
 
-`Problem` inherits most of what it has. The modules of this package that define its parts are
+`Problem` inherits most of its parts. The modules of this package that define them are
 
 - `value`: the fields and their checks, `unknowns`, `block_size`, `is_constant`,
   `check_interval`, `content_hash`
