@@ -42,7 +42,7 @@ def recorded(pytestconfig):
     def read(name):
         root = pytestconfig.rootpath
         record = json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text())
-        lines = (root / "docs" / "guides" / "solvers.md").read_text().splitlines()
+        lines = (root / "docs" / "guides" / "choose-a-solver.md").read_text().splitlines()
         rows = {tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines}
         return record, rows
 

@@ -17,7 +17,7 @@ FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=[pytest.mark.gpu] if path.name == "gpu.md" else [])
+        pytest.param(path, marks=[pytest.mark.gpu] if path.name == "run-on-the-gpu.md" else [])
         for path in DOCUMENTS
     ],
     ids=lambda path: path.name,

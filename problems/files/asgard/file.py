@@ -1,4 +1,4 @@
-"""Reading result files of ASGarD in two HDF5 layouts, described in docs/guides/asgard-files.md."""
+"""Reading result files of ASGarD in two HDF5 layouts: see docs/guides/read-asgard-files.md."""
 
 from __future__ import annotations
 
