@@ -62,7 +62,7 @@ def gekmm(
     precision : {None, "tf32x3", "tf32"}
         How float32 may be multiplied on a GPU: None, in full; "tf32x3", on matrix units, as three
         products of parts of 11 bits; "tf32", on matrix units, with numbers rounded to 11 bits
-        (error bounds: docs/guides/run-on-the-gpu.md). Other dtypes, and the CPU, compute in
+        (error bounds: docs/background/precision.md). Other dtypes, and the CPU, compute in
         full.
     tune : bool
         On a CUDA device, search the fastest kernels for this shape, which takes up to two minutes;

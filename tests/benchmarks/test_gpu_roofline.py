@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "h200-gpu.json"
-PAGE = ROOT / "docs" / "developer" / "gpu-kernels.md"
+PAGE = ROOT / "docs" / "results" / "gpu-roofline.md"
 COMMAND = (
     "python -m benchmarks.gpu.roofline benchmarks/results/h200-gpu.json docs/pictures/roofline.svg"
 )

@@ -1,4 +1,4 @@
-"""The examples in the README and in docs/ run, and print what they say."""
+"""The examples in the README and in docs/ run, and print what they say; links lead somewhere."""
 
 import doctest
 import re
@@ -11,16 +11,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHERS = [ROOT / "CHANGELOG.md", *(ROOT / f / "README.md" for f in ("benchmarks", "csrc", "tests"))]
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=[pytest.mark.gpu] if path.name == "run-on-the-gpu.md" else [])
+        pytest.param(path, marks=[pytest.mark.gpu] if ">>> import cupy" in path.read_text() else [])
         for path in DOCUMENTS
     ],
-    ids=lambda path: path.name,
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_examples_print_what_they_say(path, tmp_path, monkeypatch):
     """All ``pycon`` blocks of one document, one after another, in an empty folder."""
@@ -38,10 +40,26 @@ def test_the_readme_has_examples():
     assert FENCE.search((ROOT / "README.md").read_text())
 
 
+def headings(path):
+    """The names by which links refer to a page's headings, made as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    texts = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in found]
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
+
+
 def test_links_lead_somewhere():
-    for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+    for path in [*DOCUMENTS, *OTHERS]:
+        prose = BLOCK.sub("", path.read_text())
+        for target, heading in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", prose):
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name} links to {target}"
+            assert not heading or heading in headings(page), f"{path.name}: {target}#{heading}"
+
+
+def test_the_index_has_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert path.name == "README.md" or f"]({path.relative_to(ROOT / 'docs')})" in index, path
 
 
 def test_pictures_are_those_that_the_script_draws(tmp_path):

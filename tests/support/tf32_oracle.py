@@ -1,4 +1,4 @@
-"""How far products of less precise float32 may be off: the bounds of docs/guides/run-on-the-gpu.md.
+"""How far products of less precise float32 may be off: the bounds of docs/background/precision.md.
 
 ``tf32_multiply`` computes one mode as a device's matrix units do, at worst: operands without their
 last 13 bits; every sum of four products and the sum before is cut to 24 bits, and so is each

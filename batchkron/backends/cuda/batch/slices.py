@@ -275,7 +275,7 @@ def _cycles(cut: _Cut, itemsize: int) -> float:
     """Return what a product costs a multiprocessor of an H200, by estimate.
 
     Loads cost the lines of the first-level cache that they ask for, a product's lanes together, and
-    each round of products what a warp waits. The weights are fitted: docs/developer/gpu-kernels.md.
+    each round of products what a warp waits. The weights are fitted: docs/results/gpu-history.md.
     """
     words = itemsize // 4
     split = cut.steps[cut.split]
