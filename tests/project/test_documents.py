@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / "CHANGELOG.md", *(ROOT / f / "README.md" for f in ("benchmarks", "csrc", "tests"))]
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
