@@ -1,1 +1,1 @@
-"""The backend on the CPU: the compiled core and its threads."""
+"""The CPU backend: the compiled C++ core and its OpenMP threads."""

@@ -1,4 +1,4 @@
-"""The CPU backend: plans over the compiled kernels."""
+"""The CPU backend: plans whose work the compiled C++ core does."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 
 @dataclass(frozen=True, slots=True)
 class KronPlan:
-    """y = alpha * (F_1 x ... x F_d) x + beta * y by the sliced-multiply engine."""
+    """y = alpha * (F_1 ⊗ … ⊗ F_d) x + beta * y by sliced multiplies (FastKron, Algorithm 1)."""
 
     native: _NativeKronPlan
 
@@ -261,12 +261,12 @@ def _krylov_sequence(names: tuple[str, ...], dtype: np.dtype[Any]) -> KrylovPass
 
 
 def _in_32_bits(part: SweepPart) -> SweepPart:
-    """Return a part with the indices that the core takes.
+    """Return a part of a sweep with int32 indices, as the core takes them.
 
     Raises
     ------
     ValueError
-        If it has 2^31 edges or blocks.
+        If it has 2^31 edges or blocks, or more.
     """
     for ids in part[-3:]:
         if ids.dtype.itemsize > 4 and ids.size and ids.max() > np.iinfo(np.int32).max:

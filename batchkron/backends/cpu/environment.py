@@ -1,4 +1,4 @@
-"""What the environment asks of the compiled kernels, checked when they are first needed."""
+"""Instruction set and number of threads from the environment, checked before the first kernel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ __all__ = [
     "choose_num_threads",
 ]
 
-MAX_THREADS_PER_PROCESSOR = 8  # of OpenMP's default; so many already only wait for each other
+# Threads per processor in OpenMP's default from which one per processor is taken instead: threads
+# beyond the processors only wait for each other. Chosen by hand.
+MAX_THREADS_PER_PROCESSOR = 8
 _threads_are_checked = False
 
 
 def check_environment() -> None:
-    """Check the instruction set and the number of threads, before the first kernel is made.
+    """Check the instruction set and the number of threads; called before the first kernel.
 
     Raises
     ------
     BackendUnavailableError
-        If this processor has no such instruction set.
+        If ``BATCHKRON_ISA`` names an instruction set that this processor does not have.
     """
     checked_instruction_set()
     _limit_threads()
@@ -34,12 +36,12 @@ def check_environment() -> None:
 
 @cache
 def checked_instruction_set() -> str:
-    """Return the instruction set of the kernels, which ``BATCHKRON_ISA`` may name.
+    """Return the kernels' instruction set: ``BATCHKRON_ISA`` if set, else the processor's best.
 
     Raises
     ------
     BackendUnavailableError
-        If this processor has none of that name.
+        If this processor does not have the one that is named.
     """
     try:
         return _native.instruction_set()
@@ -48,22 +50,22 @@ def checked_instruction_set() -> str:
 
 
 def checked_num_threads() -> int:
-    """Return how many threads the kernels may use."""
+    """Return how many threads the kernels may use, after checking OpenMP's default."""
     _limit_threads()
     return _native.get_num_threads()
 
 
 def choose_num_threads(count: int) -> None:
-    """Set how many threads the kernels may use, whatever the environment says."""
+    """Set how many threads the kernels may use; this overrides the environment."""
     global _threads_are_checked
     _threads_are_checked = True
     _native.set_num_threads(count)
 
 
 def _limit_threads() -> None:
-    """Take one thread per processor where OpenMP's default is far too many, and warn once.
+    """Reduce a far too large OpenMP default to one thread per processor, and warn once.
 
-    Where the system refuses a thread, OpenMP ends the process.
+    Otherwise OpenMP would end the process as soon as the system refuses to start a thread.
     """
     global _threads_are_checked
     if _threads_are_checked:
@@ -83,7 +85,7 @@ def _limit_threads() -> None:
 
 
 def _num_processors() -> int:
-    """Return how many processors this process may use."""
+    """Return how many processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""How long the core's idle threads wait in a loop before they leave their processor."""
+"""How long the core's idle OpenMP threads spin before they sleep."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# How often libgomp's waiting threads poll before they sleep: 3000 times take some 50 µs.
+# The environment variable of libgomp for the number of polls before a waiting thread sleeps;
+# 3000 polls take about 50 µs.
 _SPIN_VARIABLE, _SPIN_COUNT = "GOMP_SPINCOUNT", "3000"
-# If the user has set one of these (or one with a suffix for devices), nothing is changed.
+# If the user has set one of these variables (or one with a device suffix), nothing is changed.
 _USER_VARIABLES = (_SPIN_VARIABLE, "OMP_WAIT_POLICY")
 
 
 @contextmanager
 def short_openmp_spin() -> Iterator[None]:
-    """Make an OpenMP library that is loaded in this context wait briefly.
+    """Make an OpenMP library that is loaded inside this context spin only briefly.
 
-    Its threads would else spin for milliseconds after each product, on processors that other
-    libraries' threads want: SciPy's ``cg`` with an operator of ours, whose inner products OpenBLAS
-    spreads over threads, took six times as long. What the environment says already counts, and
-    nothing is left in it.
+    By default its threads spin for milliseconds after each product, on processors that threads of
+    other libraries need: SciPy's ``cg`` with a batchkron operator took six times as long, because
+    its inner products run on OpenBLAS's threads. Settings of the user take precedence, and the
+    environment is restored at the end.
     """
     if any(value and name.startswith(_USER_VARIABLES) for name, value in os.environ.items()):
         yield
