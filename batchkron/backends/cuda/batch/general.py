@@ -1,4 +1,4 @@
-"""Batch lists of any shape, each product between two buffers."""
+"""Batch lists of any shape; results between a product's steps are kept in buffers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from batchkron.backends.cuda.steps import STEP, Step, has_fixed_steps
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The sizes of a batch list, and how its results are added."""
+    """The sizes of a batch list; ``owner``: each output is summed by one group of threads."""
 
     steps: tuple[Step, ...]
     dtype: np.dtype[Any]
@@ -48,7 +48,7 @@ class BatchShape:
 
 
 class ListBatch:
-    """A batch list on the device, ready to run on any vectors."""
+    """A batch list on the device, which can be applied to any number of vectors."""
 
     def __init__(self, shape: BatchShape, device: int, arrays: dict[str, Any]) -> None:
         """Take the device arrays "ids", "inputs", "outputs" and "starts"."""
@@ -69,13 +69,13 @@ class ListBatch:
         self._arguments["output_size"] = shape.output_size
 
     def set_weights(self, weights: DeviceArray) -> None:
-        """Take the weights (systems or 1, products); without them all are 1."""
+        """Set the weights, shape (systems or 1, products); before, all weights are 1."""
         self._launches.clear()
         self._arguments["weights"] = weights.data.ptr
         self._arguments["weight_system"] = self.shape.products if len(weights) > 1 else 0
 
     def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Say where the matrices of each step are."""
+        """Set each step's matrices: address and strides, as in `arguments.FACTOR`."""
         self._launches.clear()
         if has_fixed_steps(self.shape.steps):
             self._arguments["steps"]["factors"] = list(factors)
@@ -88,7 +88,7 @@ class ListBatch:
         self._arguments["steps"] = (*pointers, len(self.shape.steps))
 
     def prepare(self, inner: int) -> tuple[Tiling, Any]:
-        """Return the tiling and kernel for ``inner`` vectors at once; compiled when first asked."""
+        """Return tiling and kernel for ``inner`` vectors at once, compiled on the first request."""
         if inner not in self._tilings:
             shape, limits = self.shape, device_limits(self.device)
             buffers = 3 if shape.owner else 2
@@ -125,7 +125,7 @@ class ListBatch:
             self._workspaces.pointer(workspace)
 
     def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
-        """Return how many thread blocks work on units of the list, and on slabs of vectors."""
+        """Return the grid: thread blocks along the list, and along groups of vectors."""
         units = self.shape.num_outputs if self.shape.owner else self.shape.products
         maximum = tiling.max_blocks(device_limits(self.device))
         blocks = min(-(-units // tiling.teams), maximum)
@@ -152,7 +152,7 @@ class ListBatch:
     def launch(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Do `run` for vectors at the addresses x and y, neither of them empty."""
+        """Do what `run` does, for non-empty vectors given by the addresses x and y."""
         launch, workspace = self._prepared(outer, inner)
         memory = self._workspaces.pointer(workspace)
         stream, shape = ready_stream(self.device), self.shape

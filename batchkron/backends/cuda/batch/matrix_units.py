@@ -1,7 +1,8 @@
-"""How products of a batch list of real elements are cut for matrix units of double precision.
+"""Tilings of batch lists of real elements for the float64 matrix units (tensor cores).
 
-Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batch/matrix_units.cuh``.
+Pure arithmetic on sizes, no device needed; the kernel's contract is in
+``csrc/cuda/batch/matrix_units.cuh``. Each product is evaluated by one warp, or by one warp for each
+result of a `split` mode; such a warp or group of warps is called a team.
 """
 
 from __future__ import annotations
@@ -17,44 +18,53 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveou
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
-_HALF = 8  # rows of a matrix-unit fragment; a factor has one or two of them
-# Multiply-adds of a slice, by bytes of an element: below, other kernels were faster (H200).
+_HALF = 8  # rows of a matrix-unit fragment; a factor has one or two fragments of rows
+# Smallest number of multiply-adds in one slice (last two modes of a block), by element size in
+# bytes; below it other kernels were faster (H200).
 _MIN_SLICE_MULTIPLIES = {8: 200, 4: 500}
-_MAX_LEADING_SIZE = 8  # entries of the mode that is multiplied within a lane, not by matrix units
-_MAX_SPLIT_PARTS = 4  # warps that share the results of a split mode
-_MAX_THREAD_SUMS = 32  # float64 sums of a lane, two registers each
-# Elements of a block that a lane loads at a time, over all parts of a split mode.
+# Largest size of a leading mode, which each lane multiplies with ordinary arithmetic.
+_MAX_LEADING_SIZE = 8
+_MAX_SPLIT_PARTS = 4  # largest number of warps of a team, one for each result of the split mode
+_MAX_THREAD_SUMS = 32  # float64 sums held by one lane, two registers each
+# Elements of a block that a lane loads at a time, summed over the results of a split mode.
 _MAX_CHUNK_ELEMENTS = 16
-# Warps of an output, so that a lane can have 255 registers: with 16, which leave it 128, blocks of
-# (6,4) took 1326 µs on an H200 instead of 393.
-_MAX_OUTPUT_WARPS = 8  # that share an output; chosen by hand
-_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
-_WAVES = 6  # of thread blocks, so that a partial last one matters little; chosen by hand
-_MIN_PIPELINED_PRODUCTS = 8  # of a team in a row, so that the first one's latency matters little
-_BLOCK_WARPS = 4  # of a thread block with several outputs; chosen by hand
+# Largest number of warps that share one output, so that a lane can have 255 registers. With 16
+# warps a lane has 128: blocks of (6, 4) then took 1326 µs instead of 393 (H200).
+_MAX_OUTPUT_WARPS = 8
+# Warps wanted on each multiprocessor, so that some compute while others wait; chosen by hand.
+_TARGET_WARPS = 8
+# Number of times the list should fill the device, so that a partial last wave of thread blocks
+# costs little; chosen by hand.
+_WAVES = 6
+# Products that a team should evaluate in a row, so that the latency of the first one's loads
+# matters little; chosen by hand.
+_MIN_PIPELINED_PRODUCTS = 8
+_BLOCK_WARPS = 4  # warps of a thread block that computes several outputs; chosen by hand
 
 
 @dataclass(frozen=True)
 class UnitTiling:
-    """How a kernel evaluates products on matrix units.
+    """How a kernel evaluates products F_slow X F_fast^T on matrix units.
 
     Attributes
     ----------
     steps : tuple of Step
+        Multiplies along one mode each, in the order of evaluation.
     split : int or None
-        The step along a leading mode whose results are different warps'.
+        Index of the step along the first mode if each of its results is computed by another warp.
     lanes : int or None
-        The step along the next mode, which each lane multiplies.
+        Index of the step along the next mode, which each lane does with ordinary arithmetic.
     slow, fast : tuple of int
-        Steps of the two matrices: one of up to 16, or two of 4.
+        Indices of the steps that make F_slow and F_fast: one step of size up to 16, or two of
+        size 4, whose Kronecker product is taken.
     teams_per_output : int
-        Warps, or groups of them for a split mode, that share the products of an output.
+        Teams (a warp, or a group of warps for a split mode) that share the products of an output.
     outputs : int
         Outputs of a thread block.
     chunk : int
-        Entries of the lanes' mode that are loaded at a time.
+        Entries of the `lanes` mode that are loaded at a time.
     short_ids : bool
-        Whether ids have 16 bits.
+        Whether factor ids have 16 bits.
     """
 
     steps: tuple[Step, ...]
@@ -79,17 +89,21 @@ class UnitTiling:
 
     @property
     def record_words(self) -> int:
-        """Words of 4 bytes of a product's record in the list."""
+        """Size of a product's record in the list, in words of 4 bytes."""
         return record_words(len(self.steps), self.short_ids)
 
     @property
     def size(self) -> int:
-        """Elements of a block of results."""
+        """Elements of an output block."""
         return math.prod(step.K for step in self.steps)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory of a thread block: matrices of the lanes' mode, or the sums."""
+        """Bytes of shared memory of a thread block.
+
+        They hold the matrices of the `lanes` mode, twice for each warp, and at the end the sums of
+        the teams that share an output.
+        """
         held = 0 if self.lanes is None else self.steps[self.lanes].C
         matrix = held * (held + held % 2)
         staged = self.block // WARP * 2 * matrix
@@ -98,7 +112,7 @@ class UnitTiling:
 
     @property
     def carveout(self) -> int:
-        """Percentage of the memory on chip that should be shared memory; caches use the rest."""
+        """Percentage of the on-chip memory to use as shared memory; the cache gets the rest."""
         blocks = max(1, 16 * WARP // self.block)
         return carveout(blocks, self.shared_bytes)
 
@@ -112,10 +126,10 @@ def unit_tiling(
     identities: bool,
     limits: DeviceLimits,
 ) -> UnitTiling | None:
-    """Return how products of single vectors are evaluated on matrix units, or None if they are not.
+    """Return the tiling for products of single vectors, None where matrix units are not used.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. Lists with
-    identities have other kernels: on matrix units an infinity would meet zeros.
+    ``outputs`` and ``products`` count those of all systems. Lists with identities are left to other
+    kernels: matrix units would multiply by an explicit identity, and infinity times 0 is NaN.
     """
     if identities or dtype.kind != "f":
         return None
@@ -133,12 +147,12 @@ def unit_tiling(
     if any(steps[s].C != steps[s].K or steps[s].C == 1 for s in leading):
         return None
     if warps > 1 and dtype.itemsize == 4:
-        return None  # others were faster
+        return None  # other kernels were faster
     if held > _MAX_LEADING_SIZE or warps > _MAX_SPLIT_PARTS or held * slice_sums > _MAX_THREAD_SUMS:
         return None
     teams_per_output = _teams_per_output(warps, outputs, products, limits)
     if teams_per_output * warps * outputs < _TARGET_WARPS * limits.multiprocessors:
-        return None  # others share an output between more threads
+        return None  # other kernels can share an output between more threads
     tiling = UnitTiling(
         steps=steps,
         split=split,
@@ -156,9 +170,10 @@ def unit_tiling(
 def may_use_units(
     matrices: Sequence[Step], dtype: np.dtype[np.generic], limits: DeviceLimits
 ) -> bool:
-    """Whether these matrices may be multiplied on matrix units of double precision.
+    """Whether float64 matrix units may multiply by these matrices.
 
-    Where these do no more than ordinary cores do, only in double precision, and without padding.
+    On devices whose float64 matrix units are no faster than their ordinary cores: only float64, and
+    only sizes that need no padding.
     """
     if limits.double_units or dtype == np.float32:
         return limits.double_units
@@ -166,7 +181,7 @@ def may_use_units(
 
 
 def _modes_of_matrix(steps: Sequence[Step], itemsize: int) -> int | None:
-    """Return how many of the last modes each of the two matrices takes, None if there are none."""
+    """Return how many modes each of F_slow and F_fast covers, None if units do not fit."""
     if [(step.C, step.K) for step in steps[-4:]] == [(4, 4)] * 4:
         return 2 if itemsize == 8 else None
     if len(steps) < 2:
@@ -179,18 +194,18 @@ def _modes_of_matrix(steps: Sequence[Step], itemsize: int) -> int | None:
 
 
 def _halves(step: Step) -> int:
-    """Return how many halves of a matrix the results are."""
+    """Return how many fragments of 8 rows the results of a step take."""
     return -(-step.K // _HALF)
 
 
 def _chunk(held: int, maximum: int) -> int:
-    """Return how many slices are loaded at a time: an even number of chunks, or all of them."""
+    """Return how many of ``held`` slices are loaded at a time: an even part of them, or all."""
     chunks = [held // count for count in range(2, held + 1, 2) if held % count == 0]
     return next((chunk for chunk in chunks if chunk <= max(1, maximum)), held)
 
 
 def _teams_per_output(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
-    """Return how many (groups of) warps share an output, so that the device is filled evenly."""
+    """Return how many teams of ``warps`` warps share an output, so that the device is filled."""
     wanted = _WAVES * _TARGET_WARPS * limits.multiprocessors
     maximum = min(
         _MAX_OUTPUT_WARPS // warps, products // max(1, outputs) // _MIN_PIPELINED_PRODUCTS
@@ -226,7 +241,7 @@ def unit_program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
 def unit_matrix_type(
     dtype: np.dtype[np.generic], steps: Sequence[Step], modes: Sequence[int]
 ) -> str:
-    """Return the type of a matrix of one or two modes."""
+    """Return the C++ type of F_slow or F_fast, which covers one or two modes."""
     if len(modes) == 2:
         return template_type("PairedModes", SCALARS[dtype], *modes)
     (mode,) = modes

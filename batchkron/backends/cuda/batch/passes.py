@@ -1,7 +1,8 @@
-"""The passes of a product over a block in registers: which modes go together, where elements lie.
+"""Passes over a block for products in registers: which modes a pass does, where elements lie.
 
-Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batch/registers.cuh``.
+In a pass, each thread reads some elements of the block (an item) to registers, multiplies them
+along one or several modes, and writes them back. Pure arithmetic on sizes, no device needed; the
+kernel's contract is in ``csrc/cuda/batch/registers.cuh``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from batchkron.backends.cuda.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class HeldMode:
-    """A mode that a thread holds whole: C entries ``source`` apart become K ``target`` apart."""
+    """A mode of which a thread holds all entries: it maps C entries to K results.
+
+    Entries are ``source`` elements apart in the block, results ``target`` elements.
+    """
 
     step: int
     C: int
@@ -27,7 +31,10 @@ class HeldMode:
 
 @dataclass(frozen=True, slots=True)
 class SpreadMode:
-    """A mode whose entries go to different items."""
+    """A mode of ``size`` entries that belong to different items.
+
+    They are ``source`` elements apart before the pass, ``target`` elements after it.
+    """
 
     size: int
     source: int
@@ -36,24 +43,27 @@ class SpreadMode:
 
 @dataclass(frozen=True, slots=True)
 class BatchPass:
-    """One pass over a block: the held modes of each item, and the modes that make the items."""
+    """One pass over a block: the modes inside an item, and the modes that enumerate the items."""
 
     held: tuple[HeldMode, ...]
     spread: tuple[SpreadMode, ...]
 
     @property
     def items(self) -> int:
-        """How many items there are."""
+        """Number of items of a block."""
         return math.prod(mode.size for mode in self.spread)
 
     @property
     def elements(self) -> int:
-        """The largest number of an item's elements."""
+        """Largest number of elements of an item at any time of the pass."""
         return largest_tile([(mode.C, mode.K) for mode in self.held])
 
 
 def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
-    """Return the most elements of a tile while its modes are multiplied one after another."""
+    """Return the largest size of a tile while it is multiplied mode by mode.
+
+    ``shapes`` are (C, K) of each mode: C entries become K results.
+    """
     size = largest = math.prod(C for C, _ in shapes)
     for C, K in shapes:
         size = size // C * K
@@ -62,9 +72,9 @@ def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
 
 
 def cut_steps(steps: Sequence[Step], maximum: int) -> list[list[int]]:
-    """Cut the steps into the fewest runs whose tiles have at most ``maximum`` elements.
+    """Cut the steps into the fewest passes whose items have at most ``maximum`` elements.
 
-    Of several ways the one with the smallest tiles.
+    Among cuts into equally many passes, the one with the smallest items is taken.
     """
 
     def tile(begin: int, end: int) -> int:
@@ -85,10 +95,10 @@ def cut_steps(steps: Sequence[Step], maximum: int) -> list[list[int]]:
 def plan_passes(
     steps: Sequence[Step], cuts: Sequence[Sequence[int]], itemsize: int
 ) -> tuple[tuple[BatchPass, ...], int, int]:
-    """Return the passes, and the padding of a block in shared memory.
+    """Return the passes, and (run, gap): after ``run`` elements, ``gap`` elements of padding.
 
-    Padded are blocks where each thread of the first pass reads a run of whole 16-byte words: an
-    odd number of words apart, these lie in different banks.
+    A block in shared memory is padded if each thread of the first pass reads a run of whole 16-byte
+    words: runs that are an odd number of words apart lie in different banks.
     """
     modes = len(steps)
     sizes = [0] * modes
@@ -124,7 +134,7 @@ def plan_passes(
 
 
 def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
-    """Yield the strides of a block with ``gap`` elements after each run of the modes >= border."""
+    """Yield a block's strides if ``gap`` padding elements follow each run of modes >= border."""
     run = math.prod(sizes[border:])
     for mode in range(len(sizes)):
         after = math.prod(sizes[mode + 1 :])
@@ -132,6 +142,6 @@ def _strides(sizes: Sequence[int], border: int, gap: int) -> Iterator[int]:
 
 
 def held_modes_type(held: Sequence[HeldMode]) -> str:
-    """Return the type of the modes that a thread holds."""
+    """Return the C++ type of the modes that a thread holds."""
     modes = (template_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in held)
     return template_type("HeldModes", *modes)

@@ -1,4 +1,4 @@
-"""Batch lists on the device, and batches of small multiplies as such lists."""
+"""Plans of batch lists on the device, and batched matrix multiplies expressed as such lists."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from batchkron.spec.kron import Array, BatchSpec
 
 
 class BatchPlan(FastPath):
-    """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] on one device.
+    """y[outputs[b]] += alpha * weights[b] * (A_1b ⊗ … ⊗ A_db) x[inputs[b]] on one device.
 
-    "atomic": one team of threads per product. "owner" and "auto": one per output, which adds its
-    products in the list's order.
+    With accumulation "atomic" each product has its own group of threads. With "owner" and "auto"
+    each output has one, which adds its products in a fixed order.
     """
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -50,7 +50,8 @@ class BatchPlan(FastPath):
         self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
         self._pools = _one_for_each(spec.pools, _empty_pool)
         self._weights = cupy.empty(spec.weights.shape, spec.dtype)
-        self._replaced: list[DeviceArray] = []  # graphs that were captured before still read them
+        # Arrays that are no longer used, kept because CUDA graphs captured earlier still read them.
+        self._replaced: list[DeviceArray] = []
         self._unit_weights = cupy.empty((1,), np.int32)
         shape = BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
@@ -79,7 +80,10 @@ class BatchPlan(FastPath):
             self.reserve(1, 1)
 
     def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Array]:
-        """Return the batch list in the kernels' order, -1 for factors that are identities."""
+        """Return the list with modes in the kernels' order and -1 for identity factors.
+
+        With ``owner`` it is sorted by output.
+        """
         columns = []
         for mode in self._order:
             ids = spec.factor_ids[:, mode]
@@ -95,7 +99,7 @@ class BatchPlan(FastPath):
         return lists
 
     def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
-        """Return the list as the kernel for blocks in registers takes it, where there is one."""
+        """Return the list for a kernel that holds blocks in registers, None if none fits."""
         shape = self._batch.shape
         if not shape.owner or shape.input_size * shape.output_size == 0:
             return None
@@ -105,7 +109,7 @@ class BatchPlan(FastPath):
         tiling = tiling_of_batch(shape.steps, shape.dtype, counts, ids, bounds, device)
         if tiling is None:
             return None
-        if is_tuned():  # else a process need not load what reads it
+        if is_tuned():  # imported only then, to keep the start of other processes short
             from batchkron.backends.cuda.batch.tuned import planned_tiling
 
             tiling = planned_tiling(tiling, shape, device)
@@ -117,7 +121,7 @@ class BatchPlan(FastPath):
         return RegisterBatch(tiling, shape.dtype, device, counts, arrays)
 
     def _bind(self) -> None:
-        """Tell the kernels where pools and weights are."""
+        """Pass the addresses of pools and weights to the kernels."""
         steps = self._batch.shape.steps
         pools = [self._pools[mode] for mode in self._order]
         self._batch.set_weights(self._weights)
@@ -129,8 +133,8 @@ class BatchPlan(FastPath):
             self._registers.set_values(places, self._weights)
 
     def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
-        """Allocate anew what was shared, by modes or by systems, and no longer is."""
-        homes, home = _homes(pools, self._pools), self._weights
+        """Allocate memory for values that modes or systems shared until now and no longer do."""
+        homes, home = _memory_for(pools, self._pools), self._weights
         if len(weights) not in (1, len(home)):
             home = cupy.empty(weights.shape, home.dtype)
         old, new = [*self._pools, self._weights], [*homes, home]
@@ -143,8 +147,9 @@ class BatchPlan(FastPath):
     def set_values(self, pools: Sequence[Array], weights: Array) -> None:
         """Copy new pools (systems or 1, count, P, Q) and weights (systems or 1, products).
 
-        In place, but where modes or systems shared values and now differ. The device holds a matrix
-        by columns, padded: consecutive outputs are consecutive in memory.
+        They are written in place, except where modes or systems shared values and now differ. On
+        the device each matrix is column-major (its P entries of one column are consecutive), and
+        padded.
         """
         with device_errors():
             self._make_room(pools, weights)
@@ -159,12 +164,12 @@ class BatchPlan(FastPath):
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        if self._registers is None or not (inner == 1 or self._turns()):
+        if self._registers is None or not (inner == 1 or self._transposes_vectors()):
             self._batch.reserve(outer, inner)
             return
         self._registers.prepare()
         if inner > 1:
-            self._turned(outer, inner)
+            self._transposed_workspace(outer, inner)
 
     def run(
         self,
@@ -177,16 +182,16 @@ class BatchPlan(FastPath):
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
         registers = self._registers if x.size and y.size else None
-        turns = inner > 1 and self._turns()
-        if registers is None or not (turns or (inner == 1 and x.data.ptr % WORD == 0)):
+        transposes = inner > 1 and self._transposes_vectors()
+        if registers is None or not (transposes or (inner == 1 and x.data.ptr % WORD == 0)):
             self._batch.run(x, y, outer, inner, alpha, accumulate)
             return
         check_device(self._batch.device, x, y)
         with device_errors():
-            if not turns:
+            if not transposes:
                 registers.run(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
                 return
-            source, target = self._turned(outer, inner)
+            source, target = self._transposed_workspace(outer, inner)
             source[...] = x.reshape(outer, -1, inner).transpose(2, 0, 1)
             registers.run(source.data.ptr, target.data.ptr, outer * inner, alpha, False)
             result, sums = target.transpose(1, 2, 0), y.reshape(outer, -1, inner)
@@ -195,30 +200,30 @@ class BatchPlan(FastPath):
             else:
                 sums[...] = result
 
-    def _turns(self) -> bool:
-        """Whether several vectors at once go one after another through the kernel in registers.
+    def _transposes_vectors(self) -> bool:
+        """Whether several vectors are transposed for the register kernel, which takes single ones.
 
-        It takes these turned to (inner, outer, blocks). The turning pays where the products read
-        more blocks than there are.
+        They are copied from (outer, blocks, inner) to (inner, outer, blocks). This pays where the
+        products together read more elements than one transposition of inputs and outputs moves.
         """
         shape = self._batch.shape
         blocks = shape.num_inputs * shape.input_size + shape.num_outputs * shape.output_size
         return self._registers is not None and blocks <= shape.products * shape.input_size
 
-    def _turned(self, outer: int, inner: int) -> tuple[DeviceArray, DeviceArray]:
+    def _transposed_workspace(self, outer: int, inner: int) -> tuple[DeviceArray, DeviceArray]:
         """Return workspace for vectors (inner, outer, blocks) and for their results."""
         shape, vectors = self._batch.shape, outer * inner
         given, results = (
             shape.num_inputs * shape.input_size,
             shape.num_outputs * shape.output_size,
         )
-        begin = -(-vectors * given // WORD) * WORD  # elements: the results begin at a word as well
+        begin = -(-vectors * given // WORD) * WORD  # in elements, so also a multiple of 16 bytes
         memory = self._workspaces.array(begin + vectors * results, shape.dtype)
         source = memory[: vectors * given].reshape(inner, outer, given)
         return source, memory[begin:].reshape(inner, outer, results)
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Vectors of one system are flat, (N,), or blocks (..., num_inputs, size)."""
+        """Accept a flat vector (N,) of one system, or blocks (..., num_inputs, size)."""
         shape = self._batch.shape
         given = shape.num_inputs, shape.input_size
         results = shape.num_outputs, shape.output_size
@@ -240,23 +245,26 @@ class BatchPlan(FastPath):
 def _one_for_each(
     arrays: Sequence[Array], make: Callable[[Array], DeviceArray]
 ) -> list[DeviceArray]:
-    """Return what ``make`` makes of each array; once for one that serves several modes."""
+    """Return ``make(array)`` for each array; an array that occurs several times is made once."""
     made = {id(array): array for array in arrays}
     results = {key: make(array) for key, array in made.items()}
     return [results[id(array)] for array in arrays]
 
 
 def _empty_pool(pool: Array) -> DeviceArray:
-    """Return memory for a pool (systems or 1, count, P, Q): each matrix padded to whole sectors."""
+    """Return memory for a pool (systems or 1, count, P, Q), each matrix padded to whole sectors.
+
+    A sector is 32 bytes, the smallest unit that the device reads from memory.
+    """
     systems, count, outputs, inputs = pool.shape
     pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
     return cupy.empty((systems, count, pitch), pool.dtype)
 
 
-def _homes(pools: Sequence[Array], current: Sequence[DeviceArray]) -> list[DeviceArray]:
-    """Return where new pools go: where the old ones are if they fit there, else new memory.
+def _memory_for(pools: Sequence[Array], current: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """Return the memory for new pools: that of the old ones where they fit, else new memory.
 
-    Modes that share memory go on sharing it as long as they have the same values.
+    Modes that share memory continue to share it as long as they have the same values.
     """
     chosen: list[tuple[DeviceArray, Array, DeviceArray]] = []
     homes = []
@@ -275,7 +283,7 @@ def _is_same(one: Array, other: Array) -> bool:
 
 
 def _padded(pool: Array, systems: int) -> Array:
-    """Return a pool (systems or 1, count, P, Q) as the device holds it, by columns and padded."""
+    """Return a pool (systems or 1, count, P, Q) as on the device: column-major and padded."""
     _, count, outputs, inputs = pool.shape
     pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
     module = np if isinstance(pool, np.ndarray) else cupy
@@ -286,18 +294,18 @@ def _padded(pool: Array, systems: int) -> Array:
 
 
 def _system_stride(pool: DeviceArray) -> int:
-    """Return the elements from one system of a pool to the next, 0 where all share one."""
+    """Return the elements from one system's pool to the next one's, 0 if all share one."""
     systems, count, pitch = pool.shape
     return count * pitch if systems > 1 else 0
 
 
 def _pool_factor(pool: DeviceArray, outputs: int) -> tuple[int, int, int, int, int]:
-    """Return a padded pool of matrices of so many outputs as the general kernel sees it."""
+    """Return address and strides of a padded pool, as in `arguments.FACTOR`."""
     return pool.data.ptr, _system_stride(pool), pool.shape[2], 1, outputs
 
 
 def _starts(outputs: Array, count: int) -> Array:
-    """Return where the products of each output begin in a list that is sorted by output."""
+    """Return the index of each output's first product, in a list that is sorted by output."""
     return np.searchsorted(outputs, np.arange(count + 1)).astype(np.int64)
 
 
@@ -317,8 +325,8 @@ def batched_gemm(
 ) -> None:
     """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry.
 
-    A batch list with one mode: the rows of a[i] are the slices of an input block. ``ids`` are NumPy
-    arrays.
+    Done as a batch list with one mode: a[i] is the input block, its rows are the slices that are
+    multiplied. ``ids`` are NumPy arrays.
     """
     a_ids, b_ids, c_ids = ids
     check_device(current_device(), a, b, c)

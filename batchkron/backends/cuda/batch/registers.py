@@ -1,7 +1,8 @@
-"""How a product of a batch list is cut into what threads hold in registers.
+"""Tilings of batch lists whose blocks and sums threads hold in registers.
 
-Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batch/registers.cuh``.
+A team of threads evaluates one product at a time, in passes (see `passes`); between passes the
+block is exchanged through shared memory. Pure arithmetic on sizes, no device needed; the kernel's
+contract is in ``csrc/cuda/batch/registers.cuh``.
 """
 
 from __future__ import annotations
@@ -33,28 +34,38 @@ from batchkron.backends.cuda.runtime.hardware import (
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
-MAX_SHORT_ID = 65534  # the largest factor id in 16 bits; 65535 means an identity
-_MAX_FACTOR_SIZE = 32  # rows or columns of a factor in registers
-_MAX_TEAM_THREADS = 512  # threads that share a product; chosen by hand
-# Multiply-adds of one thread, all unrolled: with so many a kernel compiles in a second or two.
+MAX_SHORT_ID = 65534  # largest factor id in a 16-bit id; 65535 means an identity
+_MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
+_MAX_TEAM_THREADS = 512  # largest number of threads that share a product; chosen by hand
+# Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
 _MAX_THREAD_MULTIPLIES = 4096
-_MAX_THREAD_BYTES = 256  # of a block in the registers of one thread; chosen by hand
-# Elements of a block that one thread may have in registers: products of small factor sizes.
+_MAX_THREAD_BYTES = 256  # bytes of a block in the registers of one thread; chosen by hand
+# Choices for the elements of a block in one thread's registers: products of small factor sizes.
 _THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
-_MAX_WASTE = 1.1  # registers of idle threads, relative to the best team size; chosen by hand
+# A team size may waste this factor more registers (of idle threads) than the best one, if it is
+# smaller; chosen by hand.
+_MAX_WASTE = 1.1
 # A product's time grows as 1 + _LATENCY_WARPS / (warps of a multiprocessor), and by the factor
 # _PARTIAL_WARP_COST where teams do not fill a warp: fitted to 1000 measured kernels (H200).
 _LATENCY_WARPS = 7
 _PARTIAL_WARP_COST = 1.3
-_REGISTER_BYTES = 4
-_MAX_USEFUL_WARPS = 20  # of a multiprocessor; more hide no more latency
-_TINY_BLOCK_BYTES = 16  # a copy of so few takes longer than one round of arithmetic
-_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
-_WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
-_WAVES = 4  # of thread blocks, so that a partial last one matters little; chosen by hand
-_MIN_PIPELINED_PRODUCTS = 8  # of a team in a row, so that the first one's latency matters little
-_SMALL_BLOCK_THREADS = 64  # of a thread block to begin with; chosen by hand
-_MAX_GROWN_BLOCK_THREADS = 256  # so that each thread may still have 255 registers
+_REGISTER_BYTES = 4  # bytes of a register
+_MAX_USEFUL_WARPS = 20  # warps of a multiprocessor; more do not hide more latency
+# Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
+# twice as large and copy three products ahead instead of two. Chosen by hand.
+_TINY_BLOCK_BYTES = 16
+# Warps wanted on each multiprocessor, so that some compute while others wait; chosen by hand.
+_TARGET_WARPS = 8
+# The same where the first-level cache gets the memory that shared memory leaves; chosen by hand.
+_WARPS_FOR_CACHE = 12
+# Number of times the list should fill the device, so that a partial last wave of thread blocks
+# costs little; chosen by hand.
+_WAVES = 4
+# Products that a team should evaluate in a row, so that the latency of the first one's loads
+# matters little; chosen by hand.
+_MIN_PIPELINED_PRODUCTS = 8
+_SMALL_BLOCK_THREADS = 64  # threads of a thread block before it is grown; chosen by hand
+_MAX_GROWN_BLOCK_THREADS = 256  # at most this many threads, so that each can have 255 registers
 
 
 @dataclass(frozen=True)
@@ -64,13 +75,15 @@ class RegisterTiling:
     Attributes
     ----------
     steps : tuple of Step
+        Multiplies along one mode each, in the order of evaluation.
     passes : tuple of BatchPass
+        The steps grouped into passes over the block.
     run, gap : int
         After each ``run`` elements of a block in shared memory there are ``gap`` of padding.
     area : int
         Elements of shared memory for a block, in whole 16-byte words.
     exchange : int
-        Elements of a second buffer; 0 if results can take the place of their inputs.
+        Elements of a second buffer; 0 if results can overwrite their inputs.
     team : int
         Threads that evaluate one product.
     teams_per_output : int
@@ -80,14 +93,15 @@ class RegisterTiling:
     block : int
         Threads of a thread block.
     stages : int
-        Products of a team that are on their way from memory at a time.
+        Products of a team that are being copied from memory at the same time.
     short_ids, identities : bool
-        Whether ids have 16 bits; whether some factors are identities.
+        Whether factor ids have 16 bits; whether some factors are identities.
     min_blocks : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers.
+        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
     itemsize : int
+        Bytes of an element.
     cached : bool
-        Whether the first-level cache should have what shared memory does not need.
+        Whether the first-level cache should get the memory that shared memory does not need.
     """
 
     steps: tuple[Step, ...]
@@ -109,12 +123,12 @@ class RegisterTiling:
 
     @property
     def group(self) -> int:
-        """Threads that copy together: a warp, or one larger team."""
+        """Threads that copy products together: a warp, or one team that is larger."""
         return 32 if self.team <= 32 else self.block
 
     @property
     def products(self) -> int:
-        """Products that a group evaluates at a time."""
+        """Products that such a group evaluates at the same time."""
         return self.group // self.team
 
     @property
@@ -124,7 +138,7 @@ class RegisterTiling:
 
     @property
     def outputs(self) -> int:
-        """Outputs that a cluster of thread blocks computes at a time."""
+        """Outputs that a cluster of thread blocks computes at the same time."""
         return self.teams // self.teams_per_output
 
     @property
@@ -140,7 +154,7 @@ class RegisterTiling:
 
     @cached_property
     def pitch(self) -> int:
-        """Bytes of shared memory of one product, so that teams of a warp use different banks."""
+        """Bytes of shared memory of one product, padded to give teams of a warp other banks."""
         matrices = sum(matrix_bytes(step.C * step.K, self.itemsize) for step in self.steps)
         words = (self.area * self.itemsize + matrices) // 16
         offset, period = (self.team, 2 * self.team) if self.team in (1, 2, 4) else (0, 1)
@@ -148,12 +162,12 @@ class RegisterTiling:
 
     @property
     def record_words(self) -> int:
-        """Words of 4 bytes of a product's record in the list."""
+        """Size of a product's record in the list, in words of 4 bytes."""
         return record_words(len(self.steps), self.short_ids)
 
     @property
     def carveout(self) -> int:
-        """Percentage of the memory on chip that should be shared memory, -1 for no preference."""
+        """Percentage of the on-chip memory to use as shared memory, -1 for no preference."""
         if not self.cached:
             return -1
         blocks = -(-_WARPS_FOR_CACHE * 32 // self.block)
@@ -170,18 +184,24 @@ class RegisterTiling:
 
 
 def matrix_bytes(elements: int, itemsize: int) -> int:
-    """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
+    """Return the bytes of a matrix or block in shared memory, a multiple of 16."""
     return round_up(elements * itemsize, 16)
 
 
 def matrix_pitch(elements: int, itemsize: int) -> int:
-    """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
+    """Return the bytes from one matrix of a pool to the next, in whole sectors of 32 bytes.
+
+    Small matrices of up to 16 bytes are not padded further.
+    """
     size = matrix_bytes(elements, itemsize)
     return size if size <= 16 else round_up(size, 32)
 
 
 def record_words(steps: int, short_ids: bool) -> int:
-    """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
+    """Return the 4-byte words of a list record: the input block and the factor ids.
+
+    Records are padded to 8 bytes or to a multiple of 16, the sizes of the kernel's copies.
+    """
     size = 4 + steps * (2 if short_ids else 4)
     return 2 if size <= 8 else round_up(size, 16) // 4
 
@@ -196,10 +216,10 @@ def register_tiling(
     limits: DeviceLimits,
     held: int | None = None,
 ) -> RegisterTiling | None:
-    """Return how products of single vectors are evaluated in registers, or None if they are not.
+    """Return the tiling for products of single vectors, None where registers do not suffice.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems. A thread holds
-    up to ``held`` elements of a block, by default as many as cost least.
+    ``outputs`` and ``products`` count those of all systems. A thread holds up to ``held`` elements
+    of a block, by default the number with the least estimated cost.
     """
     if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
         return None
@@ -213,7 +233,8 @@ def register_tiling(
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
-    shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
+    # Bytes by which a block may begin inside its first 16-byte word.
+    shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16
     area = (matrix_bytes(padded, itemsize) + shift) // itemsize
     tiny = _input_size(steps) * itemsize <= _TINY_BLOCK_BYTES
     tiling = RegisterTiling(
@@ -255,9 +276,9 @@ def _input_size(steps: Sequence[Step]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Cutting:
-    """Which steps a thread does at once, and how many threads share a product.
+    """Steps cut into passes, and the number of threads that share a product (``team``).
 
-    ``shapes`` are the items of each pass, and elements of an item.
+    ``shapes`` has for each pass the number of items and the elements of an item.
     """
 
     steps: tuple[Step, ...]
@@ -268,7 +289,7 @@ class _Cutting:
 
     @property
     def resident(self) -> int:
-        """Threads whose registers fit in a multiprocessor."""
+        """Estimated number of threads whose registers fit in a multiprocessor."""
         held = max(-(-items // self.team) * elements for items, elements in self.shapes)
         registers = min(
             MAX_THREAD_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES)
@@ -276,7 +297,7 @@ class _Cutting:
         return REGISTER_FILE // registers
 
     def cost(self) -> float:
-        """Return about how long products take, in no unit."""
+        """Return an estimate proportional to the time of a product, to compare cuttings by."""
         threads = round_up(self.team, 32)
         products = threads // self.team
         matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
@@ -285,7 +306,7 @@ class _Cutting:
         warps = max(1, min(_MAX_USEFUL_WARPS, fitting))
         slots = sum(-(-items // self.team) * self.team * held for items, held in self.shapes)
         uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _PARTIAL_WARP_COST
-        barriers = 1e3 if self.team > 32 else 1.0  # of a whole thread block: a last resort
+        barriers = 1e3 if self.team > 32 else 1.0  # block-wide barriers: only if nothing else fits
         return (
             slots
             * threads
@@ -297,12 +318,12 @@ class _Cutting:
 
 
 def thread_element_counts(itemsize: int) -> tuple[int, ...]:
-    """Return how many elements of a block a thread may hold."""
+    """Return the numbers of elements of a block that a thread may hold."""
     return tuple(size for size in _THREAD_ELEMENTS if size * itemsize <= _MAX_THREAD_BYTES)
 
 
 def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
-    """Return the cutting of least cost, of equal ones that with the fewest threads."""
+    """Return the cutting of least estimated cost; the first found among equals, None if none."""
     found: list[_Cutting] = []
     for maximum in reversed(held):
         cuts = cut_steps(steps, maximum)
@@ -314,7 +335,7 @@ def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -
 
 
 def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
-    """Return the items of a pass, and the elements of an item."""
+    """Return the number of items of a pass, and the elements of an item."""
     first = steps[cut[0]]
     size = first.L * first.C * first.R
     elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
@@ -322,7 +343,7 @@ def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
 
 
 def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
-    """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
+    """Return the smallest team that holds a block and wastes at most `_MAX_WASTE` of the least."""
     multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
 
     def waste(team: int) -> float:
@@ -344,12 +365,12 @@ def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int
 
 
 def _target_teams(tiling: RegisterTiling, limits: DeviceLimits) -> int:
-    """Return how many teams fill the device."""
+    """Return the number of teams that fill the device with `_TARGET_WARPS`."""
     return limits.multiprocessors * _TARGET_WARPS * 32 // tiling.team
 
 
 def output_team_counts(tiling: RegisterTiling) -> list[int]:
-    """Return how many teams of a thread block may share an output."""
+    """Return the possible numbers of teams of a thread block that share an output."""
     return [
         teams_per_output
         for teams_per_output in range(1, tiling.teams + 1)
@@ -363,9 +384,9 @@ def _teams_per_output(
 ) -> int:
     """Return how many teams share an output.
 
-    So many that the device is filled several times over, and that a warp reads the list in whole
-    sectors, as long as each team has some products to pipeline. Where that does not fill the device
-    even once, as many as do.
+    Enough to fill the device `_WAVES` times and to let a warp read the list in whole sectors, as
+    long as each team keeps `_MIN_PIPELINED_PRODUCTS` products. If that does not fill the device
+    once, then as many as fill it.
     """
     mean = max(1, products // max(1, outputs))
     fill = _target_teams(tiling, limits)
@@ -382,8 +403,8 @@ def _teams_per_output(
 def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits) -> int:
     """Return how many thread blocks share an output.
 
-    As many as find a place on the device at once, as long as more than half of the teams have a
-    product.
+    As many as can be resident on the device at the same time, as long as more than half of the
+    teams have a product.
     """
     blocks = -(-outputs // tiling.outputs)
     maximum = min(limits.cluster, limits.multiprocessors // blocks)
@@ -436,7 +457,7 @@ def _batch_pass(one: BatchPass) -> str:
 
 @cache
 def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return RegisterBatchArguments for products of ``modes`` factors."""
+    """Return the layout of the C++ struct RegisterBatchArguments for ``modes`` factors."""
     pointers = pointer_fields("x", "y", "list", "starts", "weights", "unit_weights")
     pool = np.dtype([*pointer_fields("data"), *size_fields("system")])
     sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")

@@ -1,6 +1,7 @@
-"""The ways to work on a batch list in registers that tuning chooses from.
+"""The search space of autotuning for batch lists in registers.
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed. "The rule" is the tiling that is used without tuning,
+`registers.register_tiling`; a choice's fields are called knobs.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import Step
 from batchkron.backends.cuda.tuning.search import Kernel
 
-_BLOCKS = (32, 64, 128, 256)
-_STAGES = (2, 3, 4)
-# How many knobs of the best choice so far are changed in each round of the search.
+_BLOCKS = (32, 64, 128, 256)  # threads of a thread block that are tried; chosen by hand
+_STAGES = (2, 3, 4)  # products copied ahead that are tried; chosen by hand
+# How many knobs of the best choice so far are changed in each round of the search; chosen by hand.
 _CHANGED_KNOBS = (1, 2, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchChoice:
-    """How a list is worked on.
+    """The values of all knobs for one list.
 
     Attributes
     ----------
     held : int
-        Elements of a block that a thread may hold, 0 for what the rule takes.
+        Elements of a block that a thread may hold, 0 for the rule's number.
     block, stages, teams_per_output : int
-        Threads of a thread block, products of a team on their way, teams that share an output.
+        Threads of a thread block, products that a team copies ahead, teams that share an output.
     cached : int
-        1 if the first-level cache should have what shared memory does not need, else 0.
+        1 if the first-level cache should get the memory that shared memory does not need, else 0.
     """
 
     held: int
@@ -54,7 +55,7 @@ class BatchChoice:
 
 @dataclass(frozen=True, slots=True)
 class BatchCase:
-    """A batch list on a device: the numbers of outputs and products are those of all systems."""
+    """A batch list on a device; ``outputs`` and ``products`` count those of all systems."""
 
     steps: tuple[Step, ...]
     dtype: np.dtype[np.generic]
@@ -65,7 +66,7 @@ class BatchCase:
     limits: DeviceLimits
 
     def by_the_rule(self, held: int = 0) -> RegisterTiling | None:
-        """Return the rule's tiling where a thread holds so many elements; None if there is none."""
+        """Return the rule's tiling if a thread holds up to ``held`` elements, None if none fits."""
         return register_tiling(
             self.steps,
             self.dtype.itemsize,
@@ -79,7 +80,7 @@ class BatchCase:
 
 
 def batch_choice(held: int, tiling: RegisterTiling) -> BatchChoice:
-    """Return the choice that a tiling is."""
+    """Return the choice of knobs that gives a tiling."""
     return BatchChoice(
         held, tiling.block, tiling.stages, tiling.teams_per_output, int(tiling.cached)
     )
@@ -106,25 +107,25 @@ def chosen_tiling(choice: BatchChoice, case: BatchCase) -> RegisterTiling | None
 
 
 def written_batch_choice(choice: BatchChoice) -> list[int]:
-    """Return a choice as plain data."""
+    """Return a choice as a list of numbers, for the store."""
     return list(astuple(choice))
 
 
 def read_batch_choice(data: Any) -> BatchChoice | None:
-    """Return what `written_batch_choice` wrote, None for anything else."""
+    """Return the choice that `written_batch_choice` wrote, None for other data."""
     if not isinstance(data, list) or len(data) != len(fields(BatchChoice)):
         return None
     return BatchChoice(*data) if all(type(number) is int for number in data) else None
 
 
 class BatchSpace:
-    """All choices for a batch list, in the order in which they are worth a try."""
+    """All choices for a batch list, the most promising ones first."""
 
     def __init__(self, case: BatchCase, rule: RegisterTiling) -> None:
         self.case, self.rule = case, batch_choice(0, rule)
 
     def kernels(self, choice: BatchChoice) -> tuple[Kernel, ...] | None:
-        """Return what a choice is compiled to, None if it cannot run."""
+        """Return the kernels of a choice, None if it cannot run."""
         tiling = chosen_tiling(choice, self.case)
         if tiling is None:
             return None
@@ -133,9 +134,10 @@ class BatchSpace:
         return (Kernel(program, tiling.block, tiling.min_blocks, *room),)
 
     def steps(self) -> Iterator[Callable[[BatchChoice], Iterable[BatchChoice]]]:
-        """Yield functions from the best choice so far to others that may be better.
+        """Yield functions that map the best choice so far to candidates near it.
 
-        First what a thread holds, with the rule's knobs for it, then these, few changes first.
+        The first one varies ``held``, with the rule's values of the other knobs; the others vary
+        those, few of them first.
         """
         yield self._other_held
         for changes in _CHANGED_KNOBS:

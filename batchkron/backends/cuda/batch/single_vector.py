@@ -1,4 +1,4 @@
-"""Batch lists of single vectors whose blocks fit in registers."""
+"""Batch lists whose blocks fit in registers, applied to one vector at a time."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ from batchkron.spec.kron import Array
 
 AnyTiling = RegisterTiling | SliceTiling | UnitTiling | UnitSliceTiling
 
-WORD = 16  # bytes that the kernel copies at a time; x must begin at a multiple
-_MAX_COUNT = 2**31 - 16  # inputs, and products of an output, that the kernel counts in 32 bits
+WORD = 16  # bytes that the kernel copies at a time; the address of x must be a multiple
+# Largest number of inputs, and of products of one output: the kernel counts them in 32 bits.
+_MAX_COUNT = 2**31 - 16
 
 
 class RegisterBatch:
-    """A batch list, sorted by output, on the device: its own records, and the pools of others."""
+    """A batch list on the device, sorted by output.
+
+    It owns the list's records; pools and weights belong to the caller.
+    """
 
     def __init__(
         self,
@@ -73,25 +77,25 @@ class RegisterBatch:
 
     @property
     def tiling(self) -> AnyTiling:
-        """How the list is cut."""
+        """The tiling: how the kernel's work is divided among threads."""
         return self._tiling
 
     def cut_as(self, tiling: RegisterTiling, kernel: Any = None) -> RegisterBatch:
-        """Return the same list and values, cut in another way; the kernel if it is compiled."""
+        """Return the same list and values with another tiling, and its kernel if compiled."""
         other = copy(self)
         other._tiling, other._kernel, other._launches = tiling, kernel, BoundedCache()
         other._arguments = self._arguments.copy()
         return other
 
     def set_values(self, pools: list[tuple[int, int]], weights: DeviceArray) -> None:
-        """Take address and stride of each pool, and the weights (systems or 1, products)."""
+        """Set address and system stride of each pool, and the weights (systems or 1, products)."""
         self._launches.clear()
         self._arguments["pools"] = pools
         self._arguments["weights"] = weights.data.ptr
         self._arguments["weight_system"] = self._products if len(weights) > 1 else 0
 
     def prepare(self) -> Any:
-        """Return the kernel; it is compiled when first asked for."""
+        """Return the kernel, compiled on the first request."""
         if self._kernel is None:
             kernel = load_kernel(self._program(), self._device)
             with device_errors():
@@ -140,10 +144,11 @@ def tiling_of_batch(
     starts: Array,
     device: int,
 ) -> AnyTiling | None:
-    """Return how a batch list runs in registers, or None where it does not.
+    """Return the tiling of a batch list in registers, None where it has to run otherwise.
 
-    ``ids`` are those of the kernel's steps (products, steps), -1 for identities; the products of
-    output o are ``starts[o]`` to ``starts[o + 1]``.
+    ``counts`` are systems, products, inputs and outputs. ``ids`` are the factor ids of the kernel's
+    steps, (products, steps), -1 for identities; the products of output o are ``starts[o]`` to
+    ``starts[o + 1] - 1``.
     """
     systems, products, num_inputs, num_outputs = counts
     if 0 in (products, num_outputs) or max(num_inputs, products) > _MAX_COUNT:
@@ -161,9 +166,10 @@ def tiling_of_batch(
 
 
 def list_records(ids: Array, inputs: Array, starts: Array, tiling: AnyTiling) -> DeviceArray:
-    """Return the records of a list: each an input and the ids of its matrices, all ones for -1.
+    """Return the records of a list: each has an input block and the ids of its matrices.
 
-    Those of a `SliceTiling` with slots have -1 for the input where an output has fewer products.
+    An identity's id has all bits set. A `SliceTiling` with slots has equally many records for each
+    output; those without a product have the input -1.
     """
     products, steps = ids.shape
     records = np.zeros((products, record_words(steps, tiling.short_ids)), np.int32)

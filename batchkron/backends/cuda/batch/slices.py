@@ -1,7 +1,10 @@
-"""How products of a batch list are cut into slices that threads hold, without shared memory.
+"""Tilings of batch lists in which each thread holds a slice of a block, without shared memory.
 
-Pure arithmetic on sizes, without any device: the kernel's contract is in
-``csrc/cuda/batch/slices.cuh``.
+Along one mode, the split mode, each entry of a block is the slice of another thread. The thread
+multiplies it along the other modes and adds it to its own copy of the sums; the copies are added up
+once per output. Large slices are divided further: the entries of some modes (exchanged modes) are
+different threads' as well, which exchange them by shuffles. Pure arithmetic on sizes, no device
+needed; the kernel's contract is in ``csrc/cuda/batch/slices.cuh``.
 """
 
 from __future__ import annotations
@@ -18,26 +21,32 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveou
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
-_MAX_WHOLE_MODE = 8  # rows or columns of a factor that one thread multiplies by as a whole
-# Multiply-adds of one thread, all unrolled: with so many a kernel compiles in a second or two.
+# Registers below are those of one thread, 4 bytes each. Where no source is given, the number was
+# chosen by hand.
+_MAX_WHOLE_MODE = 8  # largest mode size that one thread multiplies as a whole, or exchanges
+# Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
 _MAX_THREAD_MULTIPLIES = 2048
-_MAX_DATA_REGISTERS = 200  # of a thread for blocks and sums; the other 55 are for the rest
-_BATCH_REGISTERS = 32  # of a thread for values that it loads at a time
-_MAX_LOAD_BATCH = 4  # products whose blocks are loaded at a time; chosen by hand
-_MAX_OUTPUT_WARPS = 8  # that share an output; chosen by hand
-_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
-_MAX_SLICE_REGISTERS = 32  # of a thread for a slice; beyond, blocks go through shared memory
-_LARGE_TEAM_THREADS = 16  # from which exchanges of large slices within a team are expensive
-_LARGE_TEAM_SLICE_REGISTERS = 8  # of a thread of such a team, for a slice
-_CONTIGUOUS_SLICE = 0.92  # factor of the estimated time where a slice is contiguous in memory
-_LINE = 128  # bytes of the first-level cache
-_FEW_REGISTERS = 28  # of a thread for slice and sums, up to which the target is twice the warps
-_SATURATING_WARPS = 12  # of a multiprocessor, from which outputs count as many
-_SMALL_BLOCK_WARPS = 4  # of a thread block with several outputs
-_BOUNDED_REGISTERS = 144  # of a thread, up to which `_SATURATING_WARPS` can be resident
-_MAX_MATRIX_REGISTERS = 32  # of a thread for a part of a factor
-_MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
-# Records of a padded list for each product; of a record without a product nothing else is read.
+_MAX_DATA_REGISTERS = 200  # registers for blocks and sums; addresses etc. have the other 55
+_BATCH_REGISTERS = 32  # registers for the values that are loaded ahead
+_MAX_LOAD_BATCH = 4  # largest number of products that a thread loads at a time
+_MAX_OUTPUT_WARPS = 8  # largest number of warps that share an output
+_TARGET_WARPS = 8  # warps wanted on each multiprocessor, so that some compute while others wait
+_MAX_SLICE_REGISTERS = 32  # registers for a slice; with larger ones, other kernels are used
+_LARGE_TEAM_THREADS = 16  # threads of a team from which exchanging large slices is expensive
+_LARGE_TEAM_SLICE_REGISTERS = 8  # registers for a slice in such a team
+# Factor of the estimated time if a slice is contiguous in memory; fitted like those in `_cycles`.
+_CONTIGUOUS_SLICE = 0.92
+_LINE = 128  # bytes of a line of the first-level cache
+_FEW_REGISTERS = 28  # with up to this many for slice and sums, twice `_TARGET_WARPS` are wanted
+# Warps of a multiprocessor that keep it busy; with fewer warps in all, each output gets a thread
+# block of its own.
+_SATURATING_WARPS = 12
+_SMALL_BLOCK_WARPS = 4  # warps of a thread block that computes several outputs
+_BOUNDED_REGISTERS = 144  # with up to this many, `_SATURATING_WARPS` can be resident
+_MAX_MATRIX_REGISTERS = 32  # registers for a part of a factor
+_MAX_RESIDENT_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
+# The list is padded to equally many records per output if it then has at most this many records
+# per product; a record without a product costs only its own read.
 _MAX_RECORDS_PER_PRODUCT = 4
 
 
@@ -48,14 +57,15 @@ class SliceTiling:
     Attributes
     ----------
     steps : tuple of Step
+        Multiplies along one mode each, in the order of evaluation.
     split : int
-        The step along the mode whose entries are different threads' slices.
+        Index of the step along the split mode, each of whose entries is another thread's slice.
     exchanged : tuple of int
-        Steps along the next modes whose entries are different threads', slowest first.
+        Indices of the steps along the exchanged modes, which follow the split mode in a block.
     held : tuple of HeldMode
-        The other modes, which a thread has whole.
+        The other modes, of which each thread holds all entries.
     behind : int
-        How many of these, the last ones, come after the threads' modes in a block.
+        How many of the held modes, the last ones, come after the exchanged modes in a block.
     warps : int
         Warps that share the products of an output.
     outputs : int
@@ -63,12 +73,13 @@ class SliceTiling:
     batch : int
         Products that a thread loads at a time.
     slots : int
-        Records of the list for each output, 0 where it has those of its products only.
+        Records per output of a padded list, 0 if the list has records of products only.
     short_ids, identities : bool
-        Whether ids have 16 bits; whether some factors are identities.
+        Whether factor ids have 16 bits; whether some factors are identities.
     min_blocks : int
-        Thread blocks that a multiprocessor should hold, which bounds the registers.
+        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
     itemsize : int
+        Bytes of an element.
     """
 
     steps: tuple[Step, ...]
@@ -87,7 +98,7 @@ class SliceTiling:
 
     @property
     def parts(self) -> int:
-        """Threads of one entry of the split mode."""
+        """Threads that share one entry of the split mode: one per entry of the exchanged modes."""
         return math.prod(self.steps[s].C for s in self.exchanged)
 
     @property
@@ -102,23 +113,23 @@ class SliceTiling:
 
     @property
     def slice_sizes(self) -> tuple[int, int]:
-        """Elements of a slice before and after the held modes."""
+        """Elements of a slice before and after it is multiplied along the held modes."""
         return math.prod(m.C for m in self.held), math.prod(m.K for m in self.held)
 
     @property
     def run_sizes(self) -> tuple[int, int]:
-        """Elements of a slice and of its result that lie side by side."""
+        """Contiguous elements of a slice, and of its result, in a block."""
         last = self.held[len(self.held) - self.behind :]
         return math.prod(m.C for m in last), math.prod(m.K for m in last)
 
     @property
     def record_words(self) -> int:
-        """Words of 4 bytes of a product's record in the list."""
+        """Size of a product's record in the list, in words of 4 bytes."""
         return record_words(len(self.steps), self.short_ids)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory of a thread block: the sums of its warps."""
+        """Bytes of shared memory of a thread block, for adding up the sums of its warps."""
         if self.warps == 1:
             return 0
         elements = self.steps[self.split].K * self.parts * self.slice_sizes[1]
@@ -126,7 +137,7 @@ class SliceTiling:
 
     @property
     def carveout(self) -> int:
-        """Percentage of the memory on chip that should be shared memory; caches use the rest."""
+        """Percentage of the on-chip memory to use as shared memory; the cache gets the rest."""
         blocks = _MAX_RESIDENT_THREADS // self.block
         return carveout(blocks, self.shared_bytes)
 
@@ -141,10 +152,10 @@ def slice_tiling(
     identities: bool,
     limits: DeviceLimits,
 ) -> SliceTiling | None:
-    """Return how products of single vectors are evaluated in slices, or None if they are not.
+    """Return the tiling for products of single vectors, None where slices do not fit.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems; ``maximum``
-    products has the output that has the most.
+    ``outputs`` and ``products`` count those of all systems; ``maximum`` is the largest number of
+    products of one output.
     """
     if len(steps) > MAX_FIXED_MODES:
         return None
@@ -188,7 +199,7 @@ def slice_tiling(
 
 @dataclass(frozen=True)
 class _Cut:
-    """Which modes are threads' and which a thread has whole: `SliceTiling` has the names."""
+    """A choice of split, exchanged and held modes; the names are those of `SliceTiling`."""
 
     steps: tuple[Step, ...]
     split: int
@@ -198,7 +209,7 @@ class _Cut:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """C and K of the held modes."""
+        """(C, K) of each held mode, which maps C entries to K."""
         return [(self.steps[s].C, self.steps[s].K) for s in self.held]
 
     @property
@@ -208,37 +219,37 @@ class _Cut:
 
     @property
     def run(self) -> int:
-        """Elements of a slice that lie side by side."""
+        """Contiguous elements of a slice in a block."""
         return math.prod(C for C, _ in self.shapes[len(self.held) - self.behind :])
 
     @property
     def team(self) -> int:
-        """Threads of a product."""
+        """Threads that evaluate one product."""
         return math.prod(self.steps[s].C for s in (self.split, *self.exchanged))
 
     @property
     def sums(self) -> int:
-        """Elements of the output that a thread adds to."""
+        """Sums that a thread holds."""
         return self.steps[self.split].K * self.sizes[1]
 
     @property
     def loaded(self) -> int:
-        """Elements that a thread loads for a product, but those of exchanged modes' matrices."""
+        """Elements that a thread loads per product, without the exchanged modes' matrices."""
         return self.sizes[0] + sum(C * K for C, K in self.shapes) + self.steps[self.split].K
 
     def registers(self, itemsize: int) -> int:
-        """Those of a thread for its slice, before and after a mode, and its sums."""
+        """Return the registers for a slice, before and after a multiply, and for the sums."""
         exchanged = sum(self.steps[s].C for s in self.exchanged)
         return (2 * largest_tile(self.shapes) + self.sums + exchanged) * itemsize // 4
 
     def matrix_registers(self, itemsize: int) -> int:
-        """Those for a held mode's matrix."""
+        """Return the registers for a held mode's matrix."""
         largest = max((C * K for C, K in self.shapes), default=0)
         return min(_MAX_MATRIX_REGISTERS, largest * itemsize // 4)
 
     @property
     def multiplies(self) -> int:
-        """Multiply-adds of a thread, but those of exchanged modes."""
+        """Multiply-adds of a thread per product, without those along exchanged modes."""
         total, size = self.sums, self.sizes[0]
         for C, K in self.shapes:
             total += size * K
@@ -247,7 +258,7 @@ class _Cut:
 
 
 def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
-    """Yield all choices of neighbouring modes as threads', the first of them split."""
+    """Yield all cuts: a split mode, followed by any number of exchanged modes."""
     for first in range(len(modes)):
         for stop in range(first + 1, len(modes) + 1):
             exchanged = tuple(modes[first + 1 : stop])
@@ -258,7 +269,7 @@ def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
 
 
 def _fits(cut: _Cut, itemsize: int) -> bool:
-    """Whether a thread has registers for its slices and sums, and not too much to multiply."""
+    """Whether slice and sums fit in a thread's registers, and its multiplies can be unrolled."""
     words = itemsize // 4
     maximum = (
         _LARGE_TEAM_SLICE_REGISTERS if cut.team >= _LARGE_TEAM_THREADS else _MAX_SLICE_REGISTERS
@@ -272,7 +283,7 @@ def _fits(cut: _Cut, itemsize: int) -> bool:
 
 
 def _cycles(cut: _Cut, itemsize: int) -> float:
-    """Return what a product costs a multiprocessor of an H200, by estimate.
+    """Return an estimate of the cycles that a product costs a multiprocessor of an H200.
 
     Loads cost the lines of the first-level cache that they ask for, a product's lanes together, and
     each round of products what a warp waits. The weights are fitted: docs/results/gpu-history.md.
@@ -294,7 +305,7 @@ def _cycles(cut: _Cut, itemsize: int) -> float:
 
 
 def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
-    """Return the lines that all loads of a block ask for, in the mean over its places in memory."""
+    """Return the cache lines that all loads of a block touch, averaged over its alignments."""
     size, block = cut.run * itemsize, cut.sizes[0] * cut.team * itemsize
     places = np.arange(0, _LINE, math.gcd(block, _LINE))[:, None, None, None]
     rows = np.arange(0, block, cut.team * size)[:, None, None]
@@ -304,7 +315,7 @@ def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
 
 
 def _word_bytes(count: int, itemsize: int) -> int:
-    """Return how many bytes of so many neighbouring elements a thread loads at a time."""
+    """Return the bytes of one load of ``count`` contiguous elements: 16, or what divides them."""
     return math.gcd(16, count * itemsize)
 
 

@@ -1,4 +1,7 @@
-"""How a batch list runs in registers on a device: as tuning has found, or by the rule."""
+"""Tilings of batch lists in registers from the store of tuning results, and their search.
+
+"The rule" is the tiling that is used without tuning.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ from batchkron.backends.cuda.tuning.tuning import Tuning
 
 
 def batch_key(case: BatchCase, num_inputs: int, device: str) -> str:
-    """Return what a batch list is found by in the store."""
+    """Return the key of a batch list in the store."""
     flags = f"short ids {case.short_ids}, identities {case.identities}"
     return f"{device}; list {batch_words(case, num_inputs)}; {flags}; {tuned_version()}"
 
 
 def batch_words(case: BatchCase, num_inputs: int) -> str:
-    """Return a batch list in words, sizes in the order of the steps."""
+    """Return a description of a batch list, with sizes in the order of the steps."""
     sizes = [f"{step.K}" if step.C == step.K else f"{step.K}x{step.C}" for step in case.steps]
     same = len(sizes) > 1 and len(set(sizes)) == 1
     factors = f"{sizes[0]}^{len(sizes)}" if same else ",".join(sizes)
@@ -55,7 +58,10 @@ def _case(tiling: RegisterTiling, shape: BatchShape, device: int) -> BatchCase:
 
 
 def planned_tiling(rule: AnyTiling, shape: BatchShape, device: int) -> AnyTiling:
-    """Return how a list runs: as tuning has found, or by the rule, as all but registers do."""
+    """Return the tuned tiling if the store has one, else the rule's.
+
+    Only `RegisterTiling` is tuned; other tilings are always the rule's.
+    """
     if not isinstance(rule, RegisterTiling):
         return rule
     case = _case(rule, shape, device)
@@ -67,9 +73,10 @@ def planned_tiling(rule: AnyTiling, shape: BatchShape, device: int) -> AnyTiling
 def tuned_batch(
     registers: RegisterBatch, shape: BatchShape, device: int, tuning: Tuning
 ) -> RegisterBatch:
-    """Return a list as it runs after a search, unless that was done before.
+    """Return a list with the tiling that a search, now or earlier, has found.
 
-    It is measured on its own matrices and weights. All but registers are as the rule cuts them.
+    Candidates are measured with the list's own matrices and weights. Lists whose rule is not a
+    `RegisterTiling` are returned unchanged.
     """
     if not isinstance(registers.tiling, RegisterTiling):
         return registers

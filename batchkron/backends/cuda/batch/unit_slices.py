@@ -1,6 +1,6 @@
-"""How products of a batch list of real elements are cut where warps share one on matrix units.
+"""Tilings of batch lists on float64 matrix units where all warps of a thread block share a product.
 
-Pure arithmetic on sizes, without any device: the kernel's contract is in
+For three large modes. Pure arithmetic on sizes, no device needed; the kernel's contract is in
 ``csrc/cuda/batch/unit_slices.cuh``.
 """
 
@@ -18,8 +18,9 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveou
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
-_LEADING_SIZES = (8, 12, 16)  # entries that the first mode may have
-_OTHER_SIZES = (12, 16)  # entries that the other modes may have
+_LEADING_SIZES = (8, 12, 16)  # supported sizes of the first mode
+_OTHER_SIZES = (12, 16)  # supported sizes of the second and third mode
+# Bytes of a float64 sum; and of an asynchronous copy, by which each row of a matrix is padded.
 _SUM_BYTES, _COPY_BYTES = 8, 16
 
 
@@ -30,15 +31,17 @@ class UnitSliceTiling:
     Attributes
     ----------
     steps : tuple of Step
+        Multiplies along one mode each, in the order of evaluation.
     leading, slow, fast : int
-        Steps along the first mode, the second, the third.
+        Indices of the steps along the first, second and third mode.
     warps : int
-        Of a thread block, which makes one output.
+        Warps of a thread block, which computes one output.
     blocks : int
         Thread blocks that share a multiprocessor.
     short_ids : bool
-        Whether ids have 16 bits.
+        Whether factor ids have 16 bits.
     itemsize : int
+        Bytes of an element.
     """
 
     steps: tuple[Step, ...]
@@ -62,12 +65,15 @@ class UnitSliceTiling:
 
     @property
     def record_words(self) -> int:
-        """Words of 4 bytes of a product's record in the list."""
+        """Size of a product's record in the list, in words of 4 bytes."""
         return record_words(len(self.steps), self.short_ids)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory of a thread block: two products' slices, three's matrices."""
+        """Bytes of shared memory of a thread block: slices of 2 products, matrices of 3.
+
+        Several products are in flight, so that the copies of one overlap the work on another.
+        """
         sizes = [self.steps[s].C for s in (self.leading, self.slow, self.fast)]
         slices = sizes[0] * (math.prod(sizes[1:]) + 4)
         matrices = sum(n * (n * self.itemsize + _COPY_BYTES) for n in sizes)
@@ -75,7 +81,7 @@ class UnitSliceTiling:
 
     @property
     def carveout(self) -> int:
-        """Percentage of the memory on chip that should be shared memory; caches use the rest."""
+        """Percentage of the on-chip memory to use as shared memory; the cache gets the rest."""
         return carveout(self.blocks, self.shared_bytes)
 
 
@@ -87,10 +93,10 @@ def unit_slice_tiling(
     identities: bool,
     limits: DeviceLimits,
 ) -> UnitSliceTiling | None:
-    """Return how products of single vectors share matrix units, or None if they do not.
+    """Return the tiling for products of single vectors, None where this kernel does not fit.
 
-    ``outputs`` is the number of the whole call, with all systems. Lists with identities have other
-    kernels: on matrix units an infinity would meet zeros.
+    ``outputs`` counts those of all systems. Lists with identities are left to other kernels: matrix
+    units would multiply by an explicit identity, and infinity times 0 is NaN.
     """
     if identities or dtype.kind != "f" or len(steps) != 3 or outputs < limits.multiprocessors:
         return None
@@ -112,9 +118,9 @@ def unit_slice_tiling(
 
 
 def _share(sizes: Sequence[int], itemsize: int) -> tuple[int, int]:
-    """Return warps of a thread block and thread blocks of a multiprocessor.
+    """Return (warps of a thread block, thread blocks of a multiprocessor).
 
-    As was fastest on an H200 for blocks of 1152 to 4096 elements.
+    These were fastest on an H200 for blocks of 1152 to 4096 elements.
     """
     elements = math.prod(sizes)
     if elements >= 4096:
@@ -125,7 +131,7 @@ def _share(sizes: Sequence[int], itemsize: int) -> tuple[int, int]:
 
 
 def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> Program:
-    """Return the kernel of a batch list whose products warps share on matrix units."""
+    """Return the kernel of a batch list whose products are shared by warps on matrix units."""
     elements = (step.C * step.K for step in tiling.steps)
     return Program(
         "cuda/batch/unit_slices.cuh",
