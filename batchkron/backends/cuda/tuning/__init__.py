@@ -1,1 +1,1 @@
-"""Autotuning: trials of kernels on a device, and where their results are stored."""
+"""Autotuning: trials of kernels on a device, and the store of their results."""

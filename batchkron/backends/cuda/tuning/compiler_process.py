@@ -1,7 +1,7 @@
-"""The process that compiles kernels for a search, one after another.
+"""Program of a process that compiles kernels for a search, one after another.
 
-NVRTC compiles one kernel at a time in a process. Requests come on standard input until that is
-closed, which also happens when the process that started this one dies. No device is used.
+NVRTC compiles only one kernel at a time in a process. Requests arrive on standard input until it is
+closed, which also happens when the parent process dies. No device is used.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 
 
 def main() -> None:
-    """Answer each pair of a program and its options with the kernel, or with what went wrong."""
+    """Read pairs of program and options; answer each with the kernel or with an error text."""
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing else is to be read as an answer
+    os.dup2(2, 1)  # other output goes to standard error, so that it is not read as an answer
     while True:
         try:
             program, options = pickle.load(incoming)

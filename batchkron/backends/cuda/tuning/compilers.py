@@ -1,4 +1,4 @@
-"""Several processes that compile kernels, beside the one that measures them."""
+"""A pool of processes that compile kernels while the calling process measures them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.search import RejectedError
 
 _MODULE = "batchkron.backends.cuda.tuning.compiler_process"
-_MAX_PROCESSES = 16  # compiler processes at a time; chosen by hand
-_MAX_COMPILE_SECONDS = 30.0  # for one kernel; those of a plan compile in a second or two
+_MAX_PROCESSES = 16  # largest number of compiler processes; chosen by hand
+# Time limit for one kernel, in seconds; usual ones compile in a second or two. Chosen by hand.
+_MAX_COMPILE_SECONDS = 30.0
 
 
 class Compilers:
-    """Compiles kernels in processes of their own, which end with the ``with`` block."""
+    """Compiles kernels in separate processes, which end with the ``with`` block."""
 
     def __init__(self, options: Sequence[str], processes: int | None = None) -> None:
         self.processes = default_processes() if processes is None else processes
@@ -51,7 +52,7 @@ class Compilers:
             _end(process)
 
     def submit(self, program: Program) -> Future[CompiledKernel]:
-        """Begin to compile a kernel; its result may raise RejectedError."""
+        """Begin to compile a kernel; the future raises RejectedError if that fails."""
         return self._threads.submit(self._compile, program)
 
     def _compile(self, program: Program) -> CompiledKernel:
@@ -84,8 +85,8 @@ class Compilers:
             raise RejectedError("the search is over")
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
         try:
-            # a fresh program: a context of the device does not survive a fork; and a group of its
-            # own, because Ctrl-C is for the process that searches
+            # A new program, because a CUDA context does not survive a fork; and a process group of
+            # its own, because Ctrl-C should reach only the process that searches.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", _MODULE],
                 stdin=subprocess.PIPE,
@@ -101,7 +102,7 @@ class Compilers:
 
 
 def default_processes() -> int:
-    """Return as many as there are processors for this process, at most 16."""
+    """Return the number of processors that this process may use, at most `_MAX_PROCESSES`."""
     count = os.cpu_count() or 1
     with suppress(AttributeError):
         count = len(os.sched_getaffinity(0))

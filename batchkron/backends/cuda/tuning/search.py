@@ -1,6 +1,7 @@
-"""The search for the fastest kernels of a shape, within bounds of time and number.
+"""The search for the fastest kernels of a shape, limited by time and number of candidates.
 
-Nothing here needs a device: what compiles and what measures are arguments.
+A choice is a set of values for a kernel's parameters (knobs); "the rule" is the choice that is used
+without tuning. No device is needed here: compiler and measurement are arguments.
 """
 
 from __future__ import annotations
@@ -18,25 +19,28 @@ from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.tuning import Outcome, Tuning
 
-_REGISTER_UNIT = 8  # registers of a thread are handed out in eights
-_MIN_GAIN = 1.01  # speedup over the rule from which a choice is kept; less is noise
-_MAX_REASONS = 20  # failures whose text is kept; chosen by hand
-_MAX_COMPILED_KERNELS = 256  # whose machine code a search keeps in memory; chosen by hand
-_CONFIRMATIONS = 3  # measurements of the rule and of the best, in turn, at the end; chosen by hand
+_REGISTER_UNIT = 8  # the hardware allocates a thread's registers in multiples of 8
+# Speedup over the rule from which a choice is preferred; less is noise. Chosen by hand.
+_MIN_GAIN = 1.01
+_MAX_REASONS = 20  # number of failures whose text is kept; chosen by hand
+_MAX_COMPILED_KERNELS = 256  # kernels whose code a search keeps in memory; chosen by hand
+# Number of times the rule and the best choice are measured in turn at the end; chosen by hand.
+_CONFIRMATIONS = 3
 
 Choice = TypeVar("Choice", bound=Hashable)
 
 
 class RejectedError(RuntimeError):
-    """A candidate cannot be launched, or gives a wrong result; the text says what was found."""
+    """A candidate cannot be compiled or launched, or gives a wrong result; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel to compile, and what it needs.
+    """A kernel to compile, and the resources that it needs.
 
-    ``threads`` of a thread block, ``blocks`` of these that a multiprocessor should hold, and the
-    percentage of the memory on chip that should be shared memory, -1 for any.
+    ``threads`` and ``shared_bytes`` are those of a thread block; a multiprocessor should hold
+    ``blocks`` thread blocks. ``carveout`` is the percentage of on-chip memory to use as shared
+    memory, -1 for no preference.
     """
 
     program: Program
@@ -46,40 +50,40 @@ class Kernel:
     carveout: int = -1
 
     def fits(self, limits: DeviceLimits) -> bool:
-        """Whether a multiprocessor has the memory and the threads, whatever the registers."""
+        """Whether shared memory and threads suffice; registers are known after compiling only."""
         return 0 < self.threads <= MAX_BLOCK_THREADS and self.shared_bytes <= limits.shared_bytes
 
 
 class Space(Protocol[Choice]):
-    """What there is to choose from."""
+    """The choices for one shape; ``rule`` is the one that is used without tuning."""
 
     rule: Choice
 
     def kernels(self, choice: Choice) -> tuple[Kernel, ...] | None:
-        """Return what a choice is compiled to, None if it cannot run."""
+        """Return the kernels of a choice, None if it cannot run."""
 
     def steps(self) -> Iterable[Callable[[Choice], Iterable[Choice]]]:
-        """Return functions from the best choice so far to others that may be better."""
+        """Return functions that map the best choice so far to the next candidates."""
 
 
 class Compiler(Protocol):
-    """What compiles kernels beside the search."""
+    """A compiler that works in the background while the search measures."""
 
     @property
     def processes(self) -> int:
-        """How many kernels are compiled at a time."""
+        """Number of kernels that are compiled at the same time."""
 
     def submit(self, program: Program) -> Future[CompiledKernel]:
         """Begin to compile a kernel."""
 
 
-# From a choice, its kernels, and the best time so far, to µs; a choice that will not beat that need
-# not be measured well.
+# Maps a choice, its compiled kernels and the best time so far to the choice's time, both in µs. A
+# choice that is clearly slower need not be measured precisely.
 Measure = Callable[[Choice, dict[Program, CompiledKernel], float], float]
 
 
 class Search(Generic[Choice]):
-    """One search: the best choice of a space, and counts of what was looked at."""
+    """One search: it finds the fastest choice of a space and counts the candidates."""
 
     def __init__(
         self,
@@ -93,18 +97,18 @@ class Search(Generic[Choice]):
         self._space, self._compiler, self._measure = space, compiler, measure
         self._limits, self._tuning, self._shape = limits, tuning, shape
         self._began = time.monotonic()
-        self._choices: set[Choice] = set()  # that were looked at, and their kernels
-        self._seen: set[tuple[Kernel, ...]] = set()
+        self._choices: set[Choice] = set()  # the candidates so far
+        self._seen: set[tuple[Kernel, ...]] = set()  # their kernels; several may have the same
         self._compiling: dict[Program, Future[CompiledKernel]] = {}
         self._ahead: deque[tuple[Choice, tuple[Kernel, ...]]] = deque()
-        self._stack = 0  # bytes of a thread in the rule's kernels
+        self._stack = 0  # bytes of a thread's stack in the rule's kernels
         self._counts = {"tried": 0, "pruned": 0, "failed": 0}
         self._reasons: list[str] = []
         self._rule_time = self._time = float("inf")
         self.best = space.rule
 
     def run(self) -> Outcome:
-        """Look at the candidates within the bounds.
+        """Try candidates until all are tried or a limit is reached.
 
         Raises
         ------
@@ -138,13 +142,13 @@ class Search(Generic[Choice]):
         )
 
     def best_kernels(self) -> dict[Program, CompiledKernel]:
-        """Return the code of the best choice."""
+        """Return the compiled kernels of the best choice."""
         return self._compiled(self._space.kernels(self.best) or (), None)
 
     def _confirm(self, by_rule: dict[Program, CompiledKernel]) -> None:
-        """Measure the rule's kernels and the best again, in turn, for their least times.
+        """Measure the rule and the best choice again, in turn, and take the smallest times.
 
-        The best of many is partly the luckiest of many.
+        The smallest of many noisy times is biased towards small ones.
         """
         compiled = self.best_kernels()
         rule_times, times = [], []
@@ -157,9 +161,9 @@ class Search(Generic[Choice]):
         return self._tuning.seconds - (time.monotonic() - self._began)
 
     def _improve(self, choices: Iterable[Choice]) -> bool:
-        """Measure choices, some compiled while those before them are measured.
+        """Measure choices; later ones are compiled while earlier ones are measured.
 
-        Return False if there was no time for all.
+        Return False if a limit was reached before all were measured.
         """
         for choice in choices:
             if choice in self._choices:
@@ -175,7 +179,7 @@ class Search(Generic[Choice]):
         return self._left() > 0
 
     def _begin(self, choice: Choice) -> None:
-        """Begin to compile a choice, if it was not looked at before and may run."""
+        """Begin to compile a choice if it can run and its kernels were not tried before."""
         kernels = self._space.kernels(choice)
         if kernels in self._seen:
             return
@@ -195,12 +199,12 @@ class Search(Generic[Choice]):
     def _compiled(
         self, kernels: tuple[Kernel, ...], seconds: float | None
     ) -> dict[Program, CompiledKernel]:
-        """Wait for kernels, for so long each."""
+        """Return compiled kernels; wait up to ``seconds`` for each."""
         futures = {kernel.program: self._submit(kernel.program) for kernel in kernels}
         return {program: future.result(seconds) for program, future in futures.items()}
 
     def _drain(self, leave: int) -> None:
-        """Measure those at the front of the queue until it is short, or time is over."""
+        """Measure queued candidates until ``leave`` are left, or the time limit is reached."""
         while len(self._ahead) > leave and self._left() > 0:
             self._measure_candidate(*self._ahead.popleft())
         if self._left() <= 0:
@@ -209,14 +213,14 @@ class Search(Generic[Choice]):
             self._forget()
 
     def _forget(self) -> None:
-        """Drop the code of kernels that are not needed any more."""
+        """Drop the code of kernels that are no longer needed."""
         needed = [kernels for _, kernels in self._ahead]
         needed += [self._space.kernels(one) or () for one in (self._space.rule, self.best)]
         programs = {kernel.program for kernels in needed for kernel in kernels}
         self._compiling = {p: code for p, code in self._compiling.items() if p in programs}
 
     def _measure_candidate(self, choice: Choice, kernels: tuple[Kernel, ...]) -> None:
-        """Wait for a choice's kernels, and measure it unless they spill."""
+        """Wait for a choice's kernels; measure them unless they spill more than the rule's."""
         try:
             compiled = self._compiled(kernels, max(0.0, self._left()))
             if not all(self._can_run(one, compiled[one.program].code) for one in kernels):
@@ -224,7 +228,7 @@ class Search(Generic[Choice]):
                 return
             measured = self._measure(choice, compiled, self._time)
         except (TimeoutError, CancelledError):
-            return  # the search's time is over
+            return  # the time limit of the search is reached
         except RejectedError as error:
             self._count("failed")
             if len(self._reasons) < _MAX_REASONS:
@@ -235,7 +239,7 @@ class Search(Generic[Choice]):
         self._count("tried")
 
     def _can_run(self, kernel: Kernel, code: bytes) -> bool:
-        """Whether the registers fit in a multiprocessor, with no more spilled than by the rule."""
+        """Whether registers fit in a multiprocessor, and the stack is no larger than the rule's."""
         found = resources(code)
         if found is None:
             return True

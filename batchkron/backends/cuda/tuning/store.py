@@ -1,9 +1,9 @@
-"""What tuning has found, in one small file: the kernels' knobs of each device, shape and dtype.
+"""The store of tuning results: one file with the fastest parameters per device, shape and dtype.
 
-The file lies in the folder of compiled kernels, which is this user's alone, and is opened with the
-same care. A file that somebody else owns or may write to, and an entry that is damaged, of another
-version, or made for other device templates, is as good as none: a plan then goes by the rule. What
-an entry says is checked against the device before anything is compiled from it.
+The file lies in the cache folder of compiled kernels, which only this user may write to, and is
+opened with the same checks. It is ignored if somebody else owns it or may write to it. An entry is
+ignored if it is damaged, of another version, or made for other kernel templates; the plan is then
+built by the rule, as without tuning. Entries are checked against the device's limits before use.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from batchkron.backends.cuda.runtime.program import device_sources
 
 _FORMAT = "batchkron-tuning"
 _FORMAT_VERSION = 1
-_LOCK = "tuning.lock"
-_MAX_ENTRIES = 4096  # shapes in a store; the latest are kept; chosen by hand
-_MAX_FILE_BYTES = 8 << 20  # of a store that is read; chosen by hand
-_LOCK_SECONDS = 10.0  # a writer holds the lock for milliseconds; one that was stopped, for ever
-_NUMBERS = ("rule_microseconds", "microseconds")
+_LOCK = "tuning.lock"  # file that writers lock
+_MAX_ENTRIES = 4096  # largest number of entries; the latest are kept; chosen by hand
+_MAX_FILE_BYTES = 8 << 20  # larger files are not read; chosen by hand
+# Time to wait for the lock, in seconds: a writer holds it for milliseconds, but a suspended one
+# holds it for ever. Chosen by hand.
+_LOCK_SECONDS = 10.0
+_NUMBERS = ("rule_microseconds", "microseconds")  # fields of an entry that are times in µs
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was found for a shape: plain data that names the choice, and the times in µs."""
+    """The result for a shape: the choice as plain data; times of the rule and the choice in µs."""
 
     choice: Any
     rule_microseconds: float
@@ -45,12 +47,12 @@ class Entry:
 
 
 def kept_entry(key: str) -> Entry | None:
-    """Return what was found for a shape, None if nothing was, or nothing that holds here.
+    """Return the stored result for a shape, None if there is none for the current templates.
 
     Parameters
     ----------
     key : str
-        Device, shape, dtype and batchkron's version in words.
+        Text of device, shape, dtype and batchkron's version.
     """
     try:
         private_folder(create=False)
@@ -63,14 +65,14 @@ def kept_entry(key: str) -> Entry | None:
 
 
 def keep_entry(key: str, entry: Entry) -> None:
-    """Write what was found for a shape; entries of other writers stay.
+    """Store the result for a shape; entries that other processes wrote meanwhile remain.
 
     Raises
     ------
     OSError
-        If the file cannot be written; PermissionError if the folder is not this user's alone.
+        If the file cannot be written; PermissionError if others may write to the folder.
     RuntimeError
-        If the user has no home.
+        If the user's home folder is unknown.
     """
     with _locked(private_folder()):
         entries = dict(_read(tuning_path()))
@@ -88,7 +90,7 @@ def keep_entry(key: str, entry: Entry) -> None:
 
 @lru_cache(maxsize=1)
 def templates_hash() -> str:
-    """Return a hash of the text of all device templates."""
+    """Return a hash of the text of all kernel templates."""
     digest = hashlib.sha256()
     for name, text in sorted(device_sources().items()):
         for part in (name, text):
@@ -105,7 +107,7 @@ def tuned_version() -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other writers out; where there is no lock to be had, the last one wins."""
+    """Lock the store against other writers; if that is not possible, the last writer wins."""
     with ExitStack() as stack:
         with suppress(OSError):
             descriptor = open_private(folder / _LOCK, os.O_RDWR | os.O_CREAT)
@@ -115,12 +117,12 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> None:
-    """Wait for a lock, but not for ever.
+    """Take the lock, waiting up to `_LOCK_SECONDS`.
 
     Raises
     ------
     OSError
-        If the file system has no locks, or somebody does not let go of it.
+        If the file system has no locks, or another process holds it for longer.
     """
     end = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -134,12 +136,12 @@ def _lock(descriptor: int) -> None:
 
 @lru_cache(maxsize=2)
 def _entries_of(path: str, *state: int) -> dict[str, Any]:
-    """Return the entries of the file in one state of it, read once."""
+    """Return the file's entries, cached as long as ``state`` (from os.stat) is the same."""
     return _read(Path(path))
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return all entries as they were written, the oldest first; none if the file is not sound."""
+    """Return all entries as written, the oldest first; an empty dict if the file is not valid."""
     try:
         document = json.loads(read_private(path, _MAX_FILE_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -157,7 +159,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _entry(data: Any) -> Entry | None:
-    """Return an entry that holds for these templates."""
+    """Return a written entry, None if it is damaged or made for other templates."""
     if not isinstance(data, dict) or data.get("templates") != templates_hash():
         return None
     times = [data.get(name) for name in _NUMBERS]

@@ -1,4 +1,4 @@
-"""Candidates of a search on the device: right or rejected, and how long they take."""
+"""Trials on the device: checks whether a candidate's result is right, and measures its time."""
 
 from __future__ import annotations
 
@@ -27,35 +27,44 @@ from batchkron.backends.cuda.tuning.tuning import Outcome, Tuning
 from batchkron.errors import BackendUnavailableError, ContextLostError
 from batchkron.spec.kron import Array
 
-Apply = Callable[[int, int], None]  # from the address of x to that of y
+Apply = Callable[[int, int], None]  # a product, called with the addresses of x and y
 
-_CACHE_BYTES = 240 << 20  # inputs and outputs of all pairs: more than any device's cache
-_TINY_BYTES = 1 << 20  # of vectors that stay in the cache between calls, so that one pair will do
-_MAX_BUFFER_SETS = 8  # pairs of vectors that are used in turn; chosen by hand
-_REPLAY_MICROSECONDS = 4000  # that one replay of a graph should take; chosen by hand
-_MAX_ROUNDS = 100  # over all pairs of vectors in one graph; chosen by hand
-_REPLAYS = 5  # of a graph, of which the fastest counts; chosen by hand
-_MAX_SLOWDOWN = 1.3  # times the best time, beyond which a candidate is not measured further
-_FIRST_CALL_NOISE = 50  # microseconds that the first timed call may be off by
-_TOLERANCE = 1000  # units of rounding, of the largest result
-_COMPARED_ELEMENTS = 1 << 24  # elements that are compared at a time
-_PERIOD = 1_000_003  # random numbers repeat after so many; no size of a tile divides it
+# The pairs (x, y) of vectors that are used in turn have this many bytes together, more than any
+# device's cache, so that a call does not find its x there.
+_CACHE_BYTES = 240 << 20
+# Vectors of up to this many bytes stay in the cache in real use, too: one pair is enough.
+_TINY_BYTES = 1 << 20
+# Numbers below were chosen by hand.
+_MAX_BUFFER_SETS = 8  # largest number of pairs of vectors
+_REPLAY_MICROSECONDS = 4000  # µs that one replay of a CUDA graph should take
+_MAX_ROUNDS = 100  # largest number of rounds over all pairs of vectors in one graph
+_REPLAYS = 5  # replays of a graph, whose median time is taken
+# A candidate is measured no further if its first call takes longer than this factor times the best
+# time, plus the noise of a first call in µs.
+_MAX_SLOWDOWN = 1.3
+_FIRST_CALL_NOISE = 50
+_TOLERANCE = 1000  # allowed difference in units of rounding, relative to the largest result
+_COMPARED_ELEMENTS = 1 << 24  # elements that are compared at a time, to save memory
+# Random numbers repeat after this many elements, a prime: no tile size divides it.
+_PERIOD = 1_000_003
 
-_searching = threading.Lock()  # times are those of one kernel at a time
+_searching = threading.Lock()  # one search at a time: a second one would disturb the times
 
 
 class Trial:
-    """Vectors that candidates are applied to, and the result of the first one."""
+    """Vectors to which candidates are applied, and the first candidate's result to compare with."""
 
     def __init__(
         self, inputs: int, outputs: int, dtype: np.dtype[Any], rounding: float | None = None
     ) -> None:
-        """Take the elements of x and of y, and the unit of rounding, by default the dtype's.
+        """Allocate vectors of ``inputs`` and ``outputs`` elements.
+
+        ``rounding`` is the unit of rounding of a product, by default the dtype's.
 
         Raises
         ------
         MemoryError
-            If the device has not enough memory for another two vectors like these.
+            If the device does not have enough memory for further vectors of these sizes.
         """
         moved = (inputs + outputs) * dtype.itemsize
         count = max(1, min(_MAX_BUFFER_SETS, _CACHE_BYTES // moved)) if moved > _TINY_BYTES else 1
@@ -69,9 +78,9 @@ class Trial:
         cupy.cuda.Device().synchronize()
 
     def measure(self, prepare: Callable[[], Apply], best: float) -> float:
-        """Return the µs of a call of what ``prepare`` makes.
+        """Return the time in µs of a call of the product that ``prepare`` returns.
 
-        Only those of a first call where that takes much longer than ``best``.
+        If the first call takes much longer than ``best`` µs, its time is returned at once.
 
         Raises
         ------
@@ -88,7 +97,7 @@ class Trial:
             return self._replayed(apply, calls)
 
     def _check(self, apply: Apply) -> None:
-        """Compare a result with the first one; the output is poisoned before."""
+        """Compare the result with the first candidate's; y is filled with NaN before the call."""
         x, y = self._pairs[-1]
         y.fill(np.nan)
         apply(x.data.ptr, y.data.ptr)
@@ -102,13 +111,13 @@ class Trial:
             piece = slice(begin, begin + _COMPARED_ELEMENTS)
             expected = self._expected[piece]
             one = float(cupy.abs(y[piece] - expected).max())
-            error = one if not one <= error else error  # NaN stays
+            error = one if not one <= error else error  # unlike max, keeps a NaN
             scale = max(scale, float(cupy.abs(expected).max()))
         if not error <= _TOLERANCE * self._rounding * scale:
             raise RejectedError(f"wrong result, error {error:.1e} at values up to {scale:.1e}")
 
     def _replayed(self, apply: Apply, calls: Sequence[tuple[int, int]]) -> float:
-        """Return the median over replays of a graph of all calls in turn."""
+        """Return the time of a call in µs: the median over replays of a graph of all calls."""
 
         def once() -> None:
             for call in calls:
@@ -127,7 +136,7 @@ class Trial:
         return statistics.median(times) / (rounds * len(calls))
 
     def _elapsed(self, work: Callable[[], object]) -> float:
-        """Return the µs on the device between events around ``work``."""
+        """Return the device time of ``work`` in µs, measured by CUDA events."""
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
         start.record(self._stream)
         work()
@@ -138,7 +147,7 @@ class Trial:
 
 @contextmanager
 def _rejections() -> Iterator[None]:
-    """Reject a candidate for errors that leave the device as it was."""
+    """Turn errors after which the device still works into RejectedError."""
     try:
         yield
     except (RejectedError, ContextLostError, BackendUnavailableError):
@@ -148,7 +157,7 @@ def _rejections() -> Iterator[None]:
 
 
 def random_values(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0) -> Array:
-    """Return standard normal numbers on the host, complex ones for complex dtypes."""
+    """Return standard normal numbers on the host; for complex dtypes both parts are random."""
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(shape)
     if dtype.kind == "c":
@@ -166,7 +175,7 @@ def _random_vector(elements: int, dtype: np.dtype[Any], seed: int) -> DeviceArra
 
 
 def is_searched(key: str, shape: str, tuning: Tuning) -> bool:
-    """Whether an earlier search has found something, which is then noted as known."""
+    """Whether the store has a result of an earlier search; if so, add it to the outcomes."""
     entry = None if tuning.again else kept_entry(key)
     if entry is None:
         return False
@@ -184,16 +193,16 @@ def search_and_keep(
     device: int,
     tuning: Tuning,
 ) -> None:
-    """Search a space, and keep what is found, with its kernels.
+    """Search a space; store the result, and its compiled kernels in the cache.
 
     Raises
     ------
     RejectedError
         If the rule's own kernels do not work.
     OSError
-        If nothing can be kept.
+        If the result cannot be stored.
     """
-    private_folder()  # refuses before the work
+    private_folder()  # raises before any work if nothing can be stored
     with _searching, Compilers(options_for(device)) as compilers:
         search = Search(space, compilers, measure, device_limits(device), tuning, shape)
         outcome = search.run()

@@ -1,4 +1,7 @@
-"""Which plans for a device are tuned when they are built, and what comes of it."""
+"""Settings of tuning for plans that are built in a context, and its outcomes.
+
+"The rule" is the choice of kernels without tuning.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +13,33 @@ from typing import Any
 
 import numpy as np
 
-DEFAULT_SECONDS = 120.0  # limit of the search for one shape; chosen by hand
-DEFAULT_CANDIDATES = 10_000  # limit of the search for one shape; chosen by hand
+DEFAULT_SECONDS = 120.0  # time limit of the search for one shape, in seconds; chosen by hand
+DEFAULT_CANDIDATES = 10_000  # limit of candidates for one shape; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found for a shape.
+    """The outcome of tuning for one shape.
 
     Attributes
     ----------
     shape : str
-        The shape in words.
+        Description of the shape.
     rule_microseconds, microseconds : float
-        Of the rule's kernels, and of the best: the same where nothing was faster.
+        Time of the rule's kernels, and of the fastest: equal if nothing was faster.
     tried, pruned, failed : int
-        Candidates that were measured; that were left out for what they need; that did not compile,
-        could not be launched or gave wrong results.
+        Candidates that were measured; that were left out because they need too many resources;
+        that did not compile, could not be launched or gave wrong results.
     seconds : float
-        That the search took.
+        Duration of the search.
     reasons : tuple of str
         Why candidates failed; the first twenty.
     is_complete : bool
-        Whether all candidates were looked at, within the bounds of time and number.
+        Whether all candidates were tried before a limit of time or number was reached.
     was_known : bool
-        Whether it was found by an earlier search.
+        Whether an earlier search had found it.
     choice : object
-        What the store has of it: a list of the knobs.
+        The choice as it is stored: a list of the kernel's parameters.
     """
 
     shape: str
@@ -53,26 +56,26 @@ class Outcome:
 
     @property
     def gain(self) -> float:
-        """The rule's time over the best."""
+        """Speedup: the rule's time divided by the best time."""
         return self.rule_microseconds / self.microseconds
 
 
 @dataclass(slots=True)
 class Tuning:
-    """How plans are tuned, and what came of it.
+    """How plans are tuned, and the outcomes.
 
     Attributes
     ----------
     seconds : float
-        A search of one shape ends after so long.
+        Time limit of the search for one shape.
     candidates : int
-        And after so many candidates.
+        Limit of the number of candidates for one shape.
     again : bool
-        Search also where an earlier search has found something.
+        Search also shapes for which an earlier search has stored a result.
     progress : callable
         Called as ``progress(shape, looked_at, gain)`` after each candidate.
     outcomes : list of Outcome
-        Of all shapes, in the order of their plans.
+        The outcomes of all shapes, in the order in which their plans were built.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -86,17 +89,17 @@ _wanted: ContextVar[Tuning | None] = ContextVar("tuning", default=None)
 
 
 def wanted_tuning() -> Tuning | None:
-    """Return how the plans of this context are to be tuned; None: by the rule and the store."""
+    """Return how plans of this context are to be tuned, None to use the rule and the store only."""
     return _wanted.get()
 
 
 def tuning_for(tune: object) -> Tuning | None:
-    """Return what the argument ``tune`` of a public function asks for.
+    """Return the tuning that the argument ``tune`` of a public function asks for.
 
     Raises
     ------
     TypeError
-        If it is no bool.
+        If it is not a bool.
     """
     if not isinstance(tune, (bool, np.bool_)):
         raise TypeError(f"tune is {tune!r}; expected a bool")
@@ -105,7 +108,7 @@ def tuning_for(tune: object) -> Tuning | None:
 
 @contextmanager
 def tuned_plans(tuning: Tuning | None) -> Iterator[Tuning | None]:
-    """Tune the plans for a device that are built in a ``with`` block; None changes nothing."""
+    """Tune the device plans that are built in a ``with`` block; None changes nothing."""
     token = _wanted.set(tuning or _wanted.get())
     try:
         yield tuning
