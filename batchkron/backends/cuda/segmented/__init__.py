@@ -1,1 +1,1 @@
-"""Sums over the edges of a graph, and sweeps over sparse grids, on a device."""
+"""Sums over the edges of a graph, and sweeps over sparse grids, on a CUDA device."""

@@ -1,6 +1,7 @@
-"""Lists of sweeps in levels: all vectors of a level are made by one launch.
+"""Lists of sweeps divided into levels: one launch computes all vectors of a level.
 
-Pure arithmetic, without any device.
+A sweep multiplies a vector by a 1-D operator along one mode and adds the result to another vector.
+Pure arithmetic, no device needed.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ __all__ = ["SweepLevels", "sweep_levels"]
 
 @dataclass(frozen=True, slots=True)
 class SweepLevels:
-    """A list of sweeps as launches, one after another.
+    """A list of sweeps as one launch per level.
 
     Attributes
     ----------
     modes : tuple of SegmentMode
-        The distinct multiplies.
+        The distinct mode multiplies.
     tables : tuple of EdgeTable
-        One for each level. Blocks are numbered x's, then those of the scratch memory, as children;
-        y's, then those of the scratch memory, as targets.
+        One for each level. Children are numbered through x's blocks, then the scratch memory's;
+        targets through y's blocks, then the scratch memory's.
     scratch : int
-        Blocks of the scratch memory.
+        Blocks of the scratch memory, which holds intermediate vectors.
     places : tuple of int
-        Of each part's matrices the mode.
+        For each part of the list, in order, the index in ``modes`` of its matrices' mode.
     """
 
     modes: tuple[SegmentMode, ...]
@@ -48,7 +49,7 @@ class SweepLevels:
     places: tuple[int, ...]
 
     def laid_out(self, matrices: Sequence[Array]) -> Array:
-        """Return all parts' matrices as the kernel reads them."""
+        """Return the matrices of all parts in one array with the kernel's layout."""
         return np.concatenate(
             [
                 laid_out_matrices(self.modes[mode], array)
@@ -59,25 +60,28 @@ class SweepLevels:
 
 @dataclass
 class _Made:
-    """A vector, the parts it is made of with their matrices' first words, and when it lives."""
+    """A vector of the list: the sweeps into it, and from which level to which it is needed.
+
+    ``parts`` are triples: the sweep, the index of its mode, the first 16-byte word of its matrices.
+    """
 
     blocks: int
-    parts: list[tuple[SweepPart, int, int]] = field(default_factory=list)  # part, mode, word
-    level: int = 0  # that makes it
-    last: int = 0  # that reads it
-    start: int = 0  # in the scratch memory
+    parts: list[tuple[SweepPart, int, int]] = field(default_factory=list)
+    level: int = 0  # level that computes it
+    last: int = 0  # last level that reads it
+    start: int = 0  # its first block in the scratch memory
 
 
 def sweep_levels(sweeps: SweepList) -> SweepLevels:
-    """Cut a list of sweeps in levels: a vector comes after all that it is made of.
+    """Divide a list of sweeps into levels: a vector's level is above those of its sources.
 
-    All sweeps into a vector are one sum, whichever step they belong to. There are no more levels
-    than a term has modes. Vectors that are not needed at the same time share memory.
+    All sweeps into a vector, of whichever step, are done as one sum. There are at most as many
+    levels as a term has modes. Vectors that are not needed at the same time share memory.
 
     Raises
     ------
     ValueError
-        If blocks cannot be numbered in 32 bits.
+        If there are too many blocks for 32-bit numbers.
     """
     shapes = [_shape(sweeps.sizes, mode) for mode in range(len(sweeps.sizes))]
     used = {shapes[part.mode] for step in sweeps.steps for part in step.parts}
@@ -109,7 +113,7 @@ def _shape(sizes: Sequence[int], mode: int) -> SegmentMode:
 
 
 def _share_memory(vectors: Sequence[_Made]) -> int:
-    """Place vectors where none lies that is needed at the same time; return the blocks in all."""
+    """Set each vector's start so that none overlap that are needed together; return the total."""
     placed: list[_Made] = []
     for made in sorted(vectors, key=lambda one: one.level):
         start = 0
@@ -125,7 +129,7 @@ def _share_memory(vectors: Sequence[_Made]) -> int:
 def _table(
     vectors: Sequence[_Made], level: int, modes: Sequence[SegmentMode], itemsize: int
 ) -> EdgeTable:
-    """Return the edges into all vectors of a level."""
+    """Return the edges into all vectors that a level computes."""
     inputs, outputs = vectors[0].blocks, vectors[1].blocks
     made, lists = [], []
     for number, vector in enumerate(vectors):

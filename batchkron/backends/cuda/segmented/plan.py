@@ -1,4 +1,8 @@
-"""Mode multiplies summed over lists of edges: one such sum, and sweeps along fibres."""
+"""Plans of mode multiplies that are summed over lists of edges, on one device.
+
+An edge (node, child, matrix) adds the matrix times block ``child`` of the input, along one mode, to
+block ``node`` of the output. Sweeps over sparse grids are such sums too, one for each level.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +52,15 @@ from batchkron.spec.kron import Array
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
 
-_SCRATCH_BYTES = 1 << 30  # of several vectors; one takes what it needs
+# Limit of the scratch memory in bytes when several vectors share a launch; a single vector takes
+# what it needs. Chosen by hand.
+_SCRATCH_BYTES = 1 << 30
 
 
 class EdgeSums:
-    """Sums over tables of edges, a launch for each, on one device.
+    """Sums over tables of edges, one launch for each table, on one device.
 
-    Blocks that a table makes are y's, or in the scratch memory and read by later ones.
+    The blocks that a table computes are y's, or lie in the scratch memory for later tables.
     """
 
     def __init__(
@@ -64,7 +70,10 @@ class EdgeSums:
         blocks: tuple[int, int, int],
         matrices: Array,
     ) -> None:
-        """Take (inputs, outputs, blocks of the scratch memory), and matrices as laid out."""
+        """Take ``blocks`` = (inputs, outputs, blocks of scratch memory), and matrices.
+
+        The matrices have the kernel's layout, see `tiling.laid_out_matrices`.
+        """
         self.device = current_device()
         self._modes = modes
         self._dtype = matrices.dtype
@@ -83,7 +92,7 @@ class EdgeSums:
             self._arrays(number, staged)
 
     def set_values(self, matrices: Array) -> None:
-        """Copy new matrices, as laid out."""
+        """Copy new matrices with the kernel's layout."""
         upload([matrices], [self._matrices])
 
     def reserve(self, outer: int, inner: int) -> None:
@@ -98,7 +107,7 @@ class EdgeSums:
         return self._blocks[2] * self.output_size * inner * self._dtype.itemsize
 
     def _at_once(self, outer: int, inner: int) -> int:
-        """Return how many of the outer vectors share a launch."""
+        """Return how many of the outer vectors share a launch, so that scratch memory suffices."""
         return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
 
     def _staged_tiling(self, outer: int) -> StagedTiling | None:
@@ -117,14 +126,14 @@ class EdgeSums:
         return segment_tiling(self._modes, self._dtype.itemsize, self._nodes, outer, inner, limits)
 
     def _arrays(self, number: int, staged: StagedTiling | None) -> dict[str, DeviceArray]:
-        """Return a table as the kernel takes it, copied to the device when it is first needed.
+        """Return a table as the kernel takes it, copied to the device on the first request.
 
-        That is at once for single vectors. Threads may ask for it at the same time.
+        For single vectors the constructor requests it. Several threads may request it at once.
 
         Raises
         ------
         RuntimeError
-            If it has to be copied while a graph is captured.
+            If it has to be copied while a CUDA graph is captured.
         """
         key = number, staged is not None
         arrays = self._on_device.get(key)
@@ -141,8 +150,8 @@ class EdgeSums:
                 loads = staged_loads(table, staged.bundles)
                 given |= {"starts": loads.starts, "edges": loads.loads}
             arrays = {name: cupy.asarray(array) for name, array in given.items()}
-            stream.synchronize()  # any stream may use what was copied
-            arrays = self._on_device.setdefault(key, arrays)  # one for all threads' launches
+            stream.synchronize()  # afterwards any stream may use the copies
+            arrays = self._on_device.setdefault(key, arrays)  # the first thread's, for all threads
         return arrays
 
     def _prepared(self, outer: int, inner: int) -> list[Launch]:
@@ -195,7 +204,7 @@ class EdgeSums:
     def launch(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Map vectors at the address x to alpha A x at y, neither of them empty."""
+        """Map non-empty vectors at the address x to alpha A x at the address y."""
         count = self._at_once(outer, inner)
         memory = self._workspaces.pointer(count * self._scratch_bytes(inner))
         stream, scalars = ready_stream(self.device), self._scalars(alpha, accumulate)
@@ -215,13 +224,13 @@ def _program(dtype: np.dtype[Any], tiling: SegmentTiling | StagedTiling) -> Prog
 
 
 def _clear(y: DeviceArray, accumulate: bool) -> None:
-    """Write, or add, zeros."""
+    """Set y to zero, unless results are added to it."""
     if not accumulate:
         y.data.memset_async(0, y.nbytes)
 
 
 class SegmentedPlan:
-    """y[node] += alpha sum_e A_e ._mode x[child_e], or overwritten, on one device."""
+    """y[node] = or += alpha Σ_e A_e ×_mode x[child_e], over the node's edges e, on one device."""
 
     def __init__(self, spec: SegmentedSpec) -> None:
         _, outputs, inputs = spec.matrices.shape
@@ -241,7 +250,7 @@ class SegmentedPlan:
         return laid_out_matrices(self._mode, matrices)
 
     def set_values(self, matrices: Array) -> None:
-        """Copy new matrices (count, P, Q) in place, after all work that was begun before."""
+        """Copy new matrices (count, P, Q) in place, after all earlier work has ended."""
         if self._sums is not None:
             self._sums.set_values(self._laid_out(matrices))
 
@@ -256,7 +265,7 @@ class SegmentedPlan:
 
 
 class SweepPlan(FastPath):
-    """A list of sweeps on one device: a launch for each level of vectors."""
+    """A list of sweeps on one device, with one launch for each level of vectors."""
 
     def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
         device = current_device()
@@ -265,7 +274,7 @@ class SweepPlan(FastPath):
         self._shape = sweeps.vectors[0].blocks, sweeps.block_size
         self._sums: EdgeSums | None = None
         levels = sweep_levels(sweeps)
-        self._levels = replace(levels, tables=())  # the sums have them
+        self._levels = replace(levels, tables=())  # without the tables, which EdgeSums holds
         if levels.tables:
             counts = self._shape[0], sweeps.vectors[1].blocks, levels.scratch
             values = levels.laid_out(matrices)
@@ -273,7 +282,7 @@ class SweepPlan(FastPath):
             self.reserve(1, 1)
 
     def set_values(self, matrices: Sequence[Array]) -> None:
-        """Copy new matrices (count, n, n), one array per part, after all work begun before."""
+        """Copy new matrices (count, n, n), one array per part, after all earlier work has ended."""
         if self._sums is not None:
             self._sums.set_values(self._levels.laid_out(matrices))
 
@@ -300,7 +309,7 @@ class SweepPlan(FastPath):
                 self._sums.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Vectors are flat, (N,), or blocks (..., blocks, elements)."""
+        """Accept a flat vector (N,), or blocks (..., blocks, elements)."""
         sums, shape = self._sums, self._shape
         fits = x.shape == out.shape and (x.shape[-2:] == shape or x.shape == (math.prod(shape),))
         if sums is None or not fits or x.dtype != self._dtype:

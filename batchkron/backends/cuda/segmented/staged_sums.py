@@ -1,6 +1,8 @@
-"""How sums over edges are cut where children are staged in shared memory, and their loads.
+"""Tilings of sums over edges whose input blocks (children) are staged in shared memory.
 
-Pure arithmetic, without any device: ``csrc/cuda/segmented/staged.cuh`` has the kernel's contract.
+A team of threads computes one output block (a node). It loads each child once for a bundle of
+neighbouring modes and multiplies it along all of them. Pure arithmetic, no device needed; the
+kernel's contract is in ``csrc/cuda/segmented/staged.cuh``.
 """
 
 from __future__ import annotations
@@ -31,28 +33,34 @@ __all__ = [
     "staged_tiling",
 ]
 
+# Numbers below were chosen by hand where no source is given.
 _LINE = 128  # bytes of a cache line
-_MAX_BUNDLE_MODES = 3
-MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES  # a load's 32-bit number has a bit for each mode
-_SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
-_MIN_BLOCK_ELEMENTS = 300  # of a block from which children are staged in shared memory
-_SUM_REGISTERS = 72  # of a thread for its sums
-_THREADS = 64  # of a thread block
-_MAX_BLOCK_THREADS = 128  # the same, where all nodes have a thread block on the device at a time
-_MANY_SUM_REGISTERS = 41  # of a thread for sums, from which it needs 168 in all
-# Threads of a multiprocessor, by registers of a thread.
+_MAX_BUNDLE_MODES = 3  # modes of a bundle, as in the kernel
+# Largest number of children: a load has 32 bits for the child's number and a bit per mode.
+MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES
+_SIZES = (3, 5, 7)  # supported mode sizes; with even ones, bundles would begin in the same banks
+_MIN_BLOCK_ELEMENTS = 300  # elements of a block from which children are staged in shared memory
+_SUM_REGISTERS = 72  # registers of a thread for its sums, 4 bytes each
+_THREADS = 64  # threads of a thread block
+_MAX_BLOCK_THREADS = 128  # the same if all nodes fit on the device at the same time
+# From this many registers for sums on, a thread needs 168 registers in all.
+_MANY_SUM_REGISTERS = 41
+# Threads resident on a multiprocessor, by registers of a thread (65536 registers in all).
 _RESIDENT_THREADS = {168: 384, 128: 512, 102: 640}
-_SLOTS = 2
-# With fewer nodes, all teams of a thread block share one.
+_SLOTS = 2  # children of a team in shared memory: one is multiplied while the other is copied
+# With fewer nodes per multiprocessor, all teams of a thread block share one node.
 _MIN_NODES_PER_MULTIPROCESSOR = 16
-# Edges of a node from which it is shared so, too: this number, and this multiple of the mean.
+# A node is also shared like that if it has at least this many edges, and this multiple of the mean.
 _LONG_NODE_EDGES = 16
 _LONG_NODE_RATIO = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ModeBundle:
-    """Neighbouring modes of ``n`` entries of a block (L, n^modes, R), ``items`` a thread."""
+    """``modes`` neighbouring modes of size ``n``, of a block seen as (L, n^modes, R).
+
+    A thread has up to ``items`` of the L R parts of n^modes elements.
+    """
 
     n: int
     modes: int
@@ -62,22 +70,22 @@ class ModeBundle:
 
     @property
     def size(self) -> int:
-        """Elements of a bundle."""
+        """Elements of one part, n^modes."""
         return int(self.n**self.modes)
 
 
 @dataclass(frozen=True)
 class StagedTiling:
-    """How one kernel makes nodes, those of one vector at a time.
+    """How one kernel computes nodes, for one vector at a time.
 
     Attributes
     ----------
     bundles : tuple of ModeBundle
-        The last modes first.
+        Bundles of modes, the last modes first.
     team : int
-        Threads that make a node.
+        Threads that compute a node.
     teams : int
-        Of a thread block.
+        Teams of a thread block.
     slots : int
         Children of a team that are in shared memory.
     blocks : int
@@ -85,8 +93,9 @@ class StagedTiling:
     column : int
         Elements from one column of a matrix to the next.
     between : bool
-        Whether children may be in the scratch memory.
+        Whether children may lie in the scratch memory, which holds intermediate vectors.
     itemsize : int
+        Bytes of an element.
     """
 
     bundles: tuple[ModeBundle, ...]
@@ -98,8 +107,8 @@ class StagedTiling:
     between: bool
     itemsize: int
 
-    width: ClassVar[int] = 1  # columns that a team takes at a time
-    pieces: ClassVar[int] = 1  # thread blocks that share a node along z
+    width: ClassVar[int] = 1  # vectors that a team computes at a time
+    pieces: ClassVar[int] = 1  # thread blocks that share a node, along the grid's third axis
 
     @property
     def block(self) -> int:
@@ -109,7 +118,11 @@ class StagedTiling:
     def nodes_by_team_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
-        """Return how many nodes have a whole thread block each, first of a list, and all blocks."""
+        """Return how many nodes each number of teams shares, and the number of thread blocks.
+
+        The first entry of the list counts nodes with a whole thread block each; the other entries
+        are 0: all other nodes have one team.
+        """
         nodes, first = len(table.targets), 0
         if (
             self.teams > 1
@@ -129,7 +142,7 @@ class StagedTiling:
 
 
 def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize: int) -> int:
-    """Return the shared memory of a team: its sums, barriers, and slots, in whole lines."""
+    """Return a team's bytes of shared memory: sums, barriers and slots, each in whole lines."""
     block = math.prod(bundle.size for bundle in bundles) * itemsize
     matrix = _rounded(bundles[0].n * column * itemsize, 16)
     slot = _rounded(block, _LINE) + _LINE + _rounded(_MAX_BUNDLE_MODES * matrix, _LINE)
@@ -143,9 +156,9 @@ def _rounded(value: int, unit: int) -> int:
 def staged_tiling(
     modes: Sequence[SegmentMode], itemsize: int, nodes: int, between: bool, limits: DeviceLimits
 ) -> StagedTiling | None:
-    """Return how a kernel makes ``nodes`` nodes, None where children are not to be staged.
+    """Return the tiling for ``nodes`` nodes, None where children should not be staged.
 
-    All modes of a block have to be there, in their order, with square matrices of one size.
+    ``modes`` must be all modes of a block, in order, with square matrices of one size.
     """
     n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
     is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
@@ -183,7 +196,7 @@ def staged_tiling(
 
 
 def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
-    """Return how many threads should share a multiprocessor: their registers hold the sums."""
+    """Return how many threads should share a multiprocessor, given the registers of their sums."""
     sums = max(bundle.items * bundle.size for bundle in bundles) * itemsize // 4
     has_one = all(bundle.items == 1 for bundle in bundles)
     return _RESIDENT_THREADS[168 if sums >= _MANY_SUM_REGISTERS else 102 if has_one else 128]
@@ -194,7 +207,7 @@ def _items(bundle: ModeBundle, team: int) -> int:
 
 
 def _bundles(n: int, modes: int, maximum: int) -> Iterator[tuple[ModeBundle, ...]]:
-    """Yield all cuts of the modes in bundles, the last modes first."""
+    """Yield all ways to divide the modes into two or more bundles, the last modes first."""
 
     def cut(left: int) -> Iterator[tuple[int, ...]]:
         if left == 0:
@@ -215,7 +228,10 @@ def _bundles(n: int, modes: int, maximum: int) -> Iterator[tuple[ModeBundle, ...
 
 
 def _work(bundles: Sequence[ModeBundle], team: int) -> float:
-    """Return what a node costs, in elements a thread reads, counting those of idle threads."""
+    """Return an estimated cost of a node: elements read, including by idle threads.
+
+    The weight of a bundle, 0.25, was chosen by hand.
+    """
     modes = sum(b.modes for b in bundles)
     size = math.prod(b.size for b in bundles)
     reads = sum(b.modes * team * _items(b, team) * b.size for b in bundles) / modes
@@ -224,15 +240,16 @@ def _work(bundles: Sequence[ModeBundle], team: int) -> float:
 
 @dataclass(frozen=True)
 class StagedLoads:
-    """Children with the matrices of a bundle's modes, as one launch takes them.
+    """The loads of one launch: each is a child with its matrices for the modes of a bundle.
 
     Attributes
     ----------
     starts : ndarray of int64, (nodes * bundles + 1,)
-        Loads of node i and bundle g: ``starts[i * bundles + g]`` to the next start.
+        Loads of node i and bundle g: ``starts[i * bundles + g]`` to
+        ``starts[i * bundles + g + 1] - 1``.
     loads : ndarray of int32, (loads, 4)
-        A child, below whose number three bits say what modes have a matrix; where the matrix of
-        each mode begins, -1 for none.
+        First ``8 * child + bits``, where bit m says whether mode m of the bundle has a matrix;
+        then the first 16-byte word of each mode's matrix, -1 for none.
     """
 
     starts: NDArray[np.int64]
@@ -240,7 +257,7 @@ class StagedLoads:
 
 
 def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads:
-    """Gather the edges of a table, whose modes are all of a block's, by node, bundle and child."""
+    """Gather the edges of a table by node, bundle and child; its modes are all of a block's."""
     counts = [b.modes for b in bundles]
     modes = sum(counts)
     bundle_of, place_of = np.empty(modes, np.int64), np.empty(modes, np.int64)
@@ -253,12 +270,12 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
     parts = np.arange(nodes)[:, None] * len(counts) + bundle_of
     part = np.repeat(parts.ravel(), edges_of)
     place = np.repeat(np.tile(place_of, nodes), edges_of)
-    child = part * MAX_CHILDREN + edges[:, 0]  # of a part
-    order = np.argsort(child, kind="stable")  # places of a child are in order already
+    child = part * MAX_CHILDREN + edges[:, 0]  # sorts by part first, then by child
+    order = np.argsort(child, kind="stable")  # keeps the order of modes for each child
     part, place, edges, child = part[order], place[order], edges[order], child[order]
     same_load = child[1:] == child[:-1]
     again = np.concatenate([[False], same_load & (place[1:] == place[:-1])])
-    if again.any():  # edges that differ in their matrix alone
+    if again.any():  # edges that differ in their matrix only: these need loads of their own
         numbers = np.arange(len(again))
         again = numbers - np.maximum.accumulate(np.where(again, 0, numbers))
         order = np.lexsort((again, child))
@@ -279,7 +296,7 @@ def staged_loads(table: EdgeTable, bundles: Sequence[ModeBundle]) -> StagedLoads
 
 
 def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Program:
-    """Return the kernel of such sums whose blocks are staged in shared memory."""
+    """Return the kernel of sums over edges whose children are staged in shared memory."""
     numbers = tiling.team, tiling.teams, tiling.slots, tiling.blocks, tiling.column
     cut = template_type("StagedCut", *numbers, flag(tiling.between))
     bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)

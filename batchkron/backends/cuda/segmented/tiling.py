@@ -1,6 +1,7 @@
-"""How sums of mode multiplies over lists of edges are cut for a device, and their tables.
+"""Tilings of mode multiplies that are summed over lists of edges, and tables of the edges.
 
-Pure arithmetic, without any device: ``csrc/cuda/segmented/general.cuh`` has the kernel's contract.
+An edge adds a matrix times an input block (child), along one mode, to an output block (node). Pure
+arithmetic, no device needed; the kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
 """
 
 from __future__ import annotations
@@ -40,28 +41,33 @@ __all__ = [
 
 _Ids: TypeAlias = NDArray[np.int64]
 
-WORD = 16  # bytes; matrices begin at multiples
-NUM_TEAM_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams
-MAX_BLOCKS = 2**31 - 1  # of the inputs, or of the outputs: edges number them in 32 bits
-_RESULT_REGISTERS = 20  # of a thread, for its sums
-_MAX_ITEMS = 4  # fibres of a thread at a time; chosen by hand
-_MAX_SUBWARP_ITEMS = 2  # the same of teams smaller than a warp, so that they read whole sectors
-_MAX_TEAM_THREADS = 512  # threads that share a node; chosen by hand
-_THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
-_SHARED_TARGET = 48 << 10  # of a thread block
-_MAX_NODE_EDGES = 2**31 - 1 - 512  # teams that share a node count up to 512 beyond its last edge
-_SHARING_BLOCK_THREADS = 256  # of a thread block whose teams may share nodes
-_MIN_SORTED_EDGES = 8  # nodes with up to so many edges are one class and keep their order
-_MAX_TEAM_EDGES = 32  # of a node for each of the teams that share it; chosen by hand
-_COLUMNS_BYTES = 160  # of an edge that a thread has in registers, as in the kernel
-_MAX_LARGE_TEAMS = 8  # of a thread block, which read the same blocks through the first-level cache
+WORD = 16  # bytes; the addresses of matrices are multiples
+NUM_TEAM_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams, as in the kernel
+MAX_BLOCKS = 2**31 - 1  # largest number of input or output blocks: edges have 32-bit numbers
+# Numbers below were chosen by hand where no source is given.
+_RESULT_REGISTERS = 20  # registers of a thread for its sums, 4 bytes each
+_MAX_ITEMS = 4  # largest number of fibres that a thread multiplies at a time
+_MAX_SUBWARP_ITEMS = 2  # the same for teams smaller than a warp, so that they read whole sectors
+_MAX_TEAM_THREADS = 512  # largest number of threads that compute a node together
+_THREADS_PER_MULTIPROCESSOR = 1024  # wanted threads; with fewer it often waits for memory
+_SHARED_TARGET = 48 << 10  # bytes of shared memory that a thread block should not exceed
+# Largest number of edges of a node: teams that share it count up to 512 beyond its last edge.
+_MAX_NODE_EDGES = 2**31 - 1 - 512
+_SHARING_BLOCK_THREADS = 256  # threads of a thread block whose teams may share nodes
+_MIN_SORTED_EDGES = 8  # nodes with up to this many edges are one class and keep their order
+_MAX_TEAM_EDGES = 32  # largest number of a node's edges for each team that shares the node
+_COLUMNS_BYTES = 160  # bytes of columns that a thread has in registers, as in the kernel
+# Largest number of teams above a warp in a thread block; they read the same blocks through the
+# first-level cache.
+_MAX_LARGE_TEAMS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentMode:
-    """A multiply (L, C, R) -> (L, K, R) of a block.
+    """A multiply along one mode of a block, (L, C, R) -> (L, K, R).
 
-    A thread has ``items`` pairs of L × R at a time, and ``tile`` of the K results of each.
+    A thread has ``items`` of the L R fibres at a time, and computes ``tile`` of the K results of
+    each.
     """
 
     L: int
@@ -74,21 +80,22 @@ class SegmentMode:
 
 @dataclass(frozen=True)
 class SegmentTiling:
-    """How one kernel makes nodes.
+    """How one kernel computes nodes.
 
     Attributes
     ----------
     modes : tuple of SegmentMode
-        All map blocks of one size to blocks of one size.
+        The mode multiplies; all have the same size of input and of output blocks.
     team : int
-        Threads that make a node.
+        Threads that compute a node.
     teams : int
-        Of a thread block.
+        Teams of a thread block.
     width : int
-        Columns of the innermost axis that a team takes at a time.
+        Vectors (columns of the innermost axis) that a team computes at a time.
     in_shared : bool
-        Whether sums are in shared memory between modes.
+        Whether sums are kept in shared memory from one mode to the next.
     itemsize : int
+        Bytes of an element.
     """
 
     modes: tuple[SegmentMode, ...]
@@ -117,9 +124,10 @@ class SegmentTiling:
     def nodes_by_team_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
-        """Return how many nodes each number of teams shares, most first, and the thread blocks.
+        """Return how many nodes are shared by 16, 8, 4, 2 and 1 teams, and the thread blocks.
 
-        A team has one edge of each node, or more until all teams are on the device at a time.
+        A team has one edge of its node, or as many more as let all teams fit on the device at the
+        same time, up to `_MAX_TEAM_EDGES`.
         """
         maximum = min(self.teams, 1 << NUM_TEAM_COUNTS - 1)
         teams = limits.multiprocessors * self._resident // self.team
@@ -140,13 +148,13 @@ class SegmentTiling:
 
     @property
     def _resident(self) -> int:
-        """Estimated threads of a multiprocessor that leave it a quarter of its registers."""
+        """Estimated threads that need three quarters of a multiprocessor's registers."""
         held = max(_held_bytes(mode, self.itemsize) for mode in self.modes) // 4
         return min(_THREADS_PER_MULTIPROCESSOR, 3 * REGISTER_FILE // 4 // (32 + 5 * held // 4))
 
     @property
     def pieces(self) -> int:
-        """How many thread blocks can share the only mode's multiply of large blocks."""
+        """Thread blocks that can share a large block, if there is one mode only; else 1."""
         if self.in_shared or len(self.modes) > 1:
             return 1
         (mode,) = self.modes
@@ -154,7 +162,7 @@ class SegmentTiling:
 
 
 def result_tile(outputs: int, itemsize: int) -> int:
-    """Return how many results of a fibre a thread has at a time: all, or tiles of 8 or 4."""
+    """Return how many results of a fibre a thread computes at a time: all, or 8 or 4 of them."""
     maximum = 4 if itemsize == 16 else 8
     if outputs <= maximum:
         return outputs
@@ -169,7 +177,7 @@ def segment_tiling(
     inner: int,
     limits: DeviceLimits,
 ) -> SegmentTiling:
-    """Return how a kernel makes ``nodes`` nodes of each of ``slabs`` sets of ``inner`` columns.
+    """Return the tiling for ``nodes`` nodes of each of ``slabs`` sets of ``inner`` vectors.
 
     A thread has as many results as its registers hold, unless there would be too few threads.
     """
@@ -198,7 +206,7 @@ def segment_tiling(
     in_shared = size <= (limits.shared_bytes if len(cut) > 1 else _SHARED_TARGET)
     max_threads = (
         MAX_BLOCK_THREADS if width == 1 and itemsize <= 8 else MAX_BLOCK_THREADS // 2
-    )  # registers
+    )  # larger ones leave a thread too few registers
     teams = _teams(team, max_threads, nodes * slabs, limits)
     while teams > 1 and teams * size > _SHARED_TARGET:
         teams //= 2
@@ -206,7 +214,7 @@ def segment_tiling(
 
 
 def _teams(team: int, max_threads: int, nodes: int, limits: DeviceLimits) -> int:
-    """Return the teams of a thread block: up to eight large ones if all processors have work."""
+    """Return the teams of a thread block: several large ones only if that fills the device."""
     if team <= WARP:
         return _SHARING_BLOCK_THREADS // team
     teams = max(1, min(_MAX_LARGE_TEAMS, max_threads // team))
@@ -216,7 +224,7 @@ def _teams(team: int, max_threads: int, nodes: int, limits: DeviceLimits) -> int
 
 
 def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
-    """Return how many columns go together: those of a sector at least, if there are so many."""
+    """Return how many vectors are computed together: at least a 32-byte sector, if possible."""
     if inner == 1:
         return 1
     size = mode.L * max(mode.C, mode.K) * mode.R * itemsize
@@ -227,7 +235,7 @@ def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
 
 
 def column_pitch(mode: SegmentMode, itemsize: int) -> int:
-    """Return the elements from one column of a matrix to the next."""
+    """Return the distance between columns of a matrix in the kernel's layout, in elements."""
     tile = result_tile(mode.K, itemsize)
     if tile < mode.K:
         return -(-mode.K // tile) * tile
@@ -237,7 +245,7 @@ def column_pitch(mode: SegmentMode, itemsize: int) -> int:
 
 
 def _held_bytes(mode: SegmentMode, itemsize: int) -> int:
-    """Return what a thread has in registers: sums, and the columns that are there at a time."""
+    """Return the bytes that a thread has in registers: sums and some columns of a matrix."""
     width = column_pitch(mode, itemsize) if mode.tile == mode.K else mode.tile
     column = (width + mode.items) * itemsize
     columns = min(mode.C, max(1, _COLUMNS_BYTES // column))
@@ -245,12 +253,15 @@ def _held_bytes(mode: SegmentMode, itemsize: int) -> int:
 
 
 def matrix_words(mode: SegmentMode, itemsize: int) -> int:
-    """Return the words that a matrix of a mode takes."""
+    """Return the 16-byte words that a matrix of a mode takes in the kernel's layout."""
     return -(-mode.C * column_pitch(mode, itemsize) * itemsize // WORD)
 
 
 def laid_out_matrices(mode: SegmentMode, matrices: Array) -> Array:
-    """Return matrices (count, K, C) as the kernel reads them, of whole words each."""
+    """Return matrices (count, K, C) in the kernel's layout: column-major, columns padded.
+
+    Each matrix takes a whole number of 16-byte words.
+    """
     count, itemsize = len(matrices), matrices.itemsize
     pitch = column_pitch(mode, itemsize)
     result = np.zeros((count, matrix_words(mode, itemsize) * WORD // itemsize), matrices.dtype)
@@ -260,20 +271,20 @@ def laid_out_matrices(mode: SegmentMode, matrices: Array) -> Array:
 
 
 class EdgeList(NamedTuple):
-    """Edges of one mode into the blocks of one vector.
+    """The edges along one mode into the blocks of one vector.
 
     Attributes
     ----------
     mode : int
-        Number of a `SegmentMode`.
+        Index of a `SegmentMode`.
     target : int
         The vector's first block.
     starts : ndarray of int64, (blocks + 1,)
         Block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
     children : ndarray of int64, (edges,)
-        Blocks that are multiplied.
+        The input block of each edge.
     words : ndarray of int64, (edges,)
-        Where the matrices begin.
+        The first 16-byte word of each edge's matrix.
     """
 
     mode: int
@@ -283,13 +294,16 @@ class EdgeList(NamedTuple):
     words: _Ids
 
     def outputs(self) -> _Ids:
-        """Return the block that each edge adds to."""
+        """Return the output block of each edge."""
         counts = np.diff(self.starts)
         return np.repeat(np.arange(self.target, self.target + len(counts)), counts)
 
 
 class NodeClass(NamedTuple):
-    """So many nodes have up to so many edges, a power of two."""
+    """A class of nodes of similar length: ``nodes`` of them have up to ``edges`` edges.
+
+    ``edges`` is a power of two.
+    """
 
     edges: int
     nodes: int
@@ -302,14 +316,14 @@ class EdgeTable:
     Attributes
     ----------
     targets : ndarray of int32, (nodes,)
-        By their classes, and in order within these: neighbours have edges to the same blocks, and
-        are made by one thread block.
+        The nodes' output blocks, sorted by class. Within a class the original order is kept, in
+        which neighbours read the same blocks; one thread block computes them.
     starts : ndarray of int64, (nodes * modes + 1,)
         Edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``.
     edges : ndarray of int32, (edges, 2)
-        Child and matrix of each.
+        Input block and first word of the matrix of each edge.
     classes : tuple of NodeClass
-        Those of the most edges first.
+        The classes of nodes, those with the most edges first.
     """
 
     targets: NDArray[np.int32]
@@ -321,21 +335,21 @@ class EdgeTable:
 def edge_table(
     vectors: Sequence[tuple[int, int]], lists: Sequence[EdgeList], modes: int
 ) -> EdgeTable:
-    """Gather edges by node and mode, those of one node and mode in the order of the lists.
+    """Gather edges by node and mode; edges of the same node and mode keep the order of the lists.
 
     Parameters
     ----------
     vectors : sequence of (int, int)
-        First block and number of blocks of each vector that is made.
+        First block and number of blocks of each vector that is computed.
     lists : sequence of EdgeList
-        All edges into these.
+        All edges into these vectors.
     modes : int
-        How many modes there are.
+        Number of modes.
 
     Raises
     ------
     ValueError
-        If blocks or matrices cannot be numbered in 32 bits.
+        If there are too many blocks, or matrices are too large, for 32-bit numbers.
     """
     blocks = np.sort(np.concatenate([np.arange(a, a + n) for a, n in vectors]))
     numbers = [np.concatenate(part) for part in zip(*map(_columns, lists), strict=True)]
@@ -385,7 +399,7 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
 
 @cache
 def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return SegmentedArguments."""
+    """Return the layout of the C++ struct SegmentedArguments."""
     pointers = pointer_fields("x", "y", "scratch", "starts", "edges", "targets", "matrices")
     sizes = size_fields("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
     nodes_by_team_count = "nodes_by_team_count", np.int64, (NUM_TEAM_COUNTS,)
