@@ -1,1 +1,1 @@
-"""Products with diagonal matrices."""
+"""Products with diagonal matrices on a CUDA device."""

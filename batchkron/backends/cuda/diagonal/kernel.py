@@ -19,6 +19,6 @@ def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) 
 
 @cache
 def diagonal_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return DiagonalArguments."""
+    """Return the layout of the C++ struct DiagonalArguments."""
     sizes = size_fields("count", "period", "inner", "scaled", "accumulate")
     return np.dtype([*pointer_fields("x", "y", "d"), *sizes, ("alpha", dtype)], align=True)

@@ -1,4 +1,4 @@
-"""Products with diagonal matrices."""
+"""Products with diagonal matrices, planned for one device."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch
 
-_THREADS = 256
-_BLOCKS_PER_PROCESSOR = 8
+_THREADS = 256  # threads of a thread block; chosen by hand
+_BLOCKS_PER_PROCESSOR = 8  # most thread blocks per multiprocessor; chosen by hand
 
 
 class DiagonalProduct(FastPath):
@@ -36,7 +36,7 @@ class DiagonalProduct(FastPath):
         return flags.tobytes() + np.array([alpha], self._entries.dtype).tobytes()
 
     def _launch(self, count: int, inner: int) -> Launch:
-        """Return the kernel for ``count`` elements, of which ``inner`` share an entry."""
+        """Return the launch for ``count`` elements; ``inner`` neighbours share an entry of d."""
         known = self._launches.get((count, inner))
         if known is None:
             d = self._entries
@@ -60,7 +60,7 @@ class DiagonalProduct(FastPath):
         alpha: complex,
         accumulate: bool,
     ) -> None:
-        """Map x (outer, N, inner) to alpha d x, added to y or overwriting it."""
+        """Map x (outer, N, inner) to alpha diag(d) x, added to y or overwriting it."""
         check_device(self._device, x, y, self._entries)
         if x.size:
             with device_errors():

@@ -1,1 +1,1 @@
-"""The explicit Kronecker product on a device."""
+"""The explicit Kronecker product A_1 ⊗ … ⊗ A_d as a matrix, on a CUDA device."""

@@ -1,4 +1,8 @@
-"""Explicit Kronecker products."""
+"""Explicit Kronecker products: the launches that write A_1 ⊗ … ⊗ A_d as a matrix.
+
+The kernels write words of 16 bytes; a launch therefore depends on the address of the result modulo
+16, but on no other address.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +44,13 @@ from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
-_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are kept; chosen by hand
-_MAX_KEPT_BYTES = 64 << 20  # of workspace kept between calls; larger calls allocate; chosen by hand
-_ADDRESSES = 3  # of the matrices and of the result
+_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are cached; chosen by hand
+# Workspace kept between calls, in bytes; calls that need more allocate it anew. Chosen by hand.
+_MAX_KEPT_BYTES = 64 << 20
+_ADDRESSES = 3  # number of addresses that a launch takes: a, b and the result
 
-# Of all products: no object stands for one, and a graph may be replayed until the process ends.
+# One for all products and for the whole process: `kron` is a function, so no object could own the
+# workspace that a captured CUDA graph continues to use.
 _workspaces = Workspaces()
 
 
@@ -76,9 +82,9 @@ def _checked_kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArra
 def _fast_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
     """Return the product of plain matrices, in ``out`` unless that is None; else return None.
 
-    Plain are two matrices or more on the current device, C-contiguous, of one dtype that has
-    kernels, none of them empty, and an ``out`` that fits and overlaps none of them. Shapes, strides
-    and dtypes decide it, but for places, and are remembered.
+    It applies to two or more non-empty, C-contiguous CuPy matrices of one supported dtype on the
+    current device, and an ``out`` of the right layout that overlaps none of them. Plans are cached
+    by shapes, strides and dtypes; devices and addresses are checked in every call.
     """
     array = cupy.ndarray
     try:
@@ -167,7 +173,7 @@ class _FastProduct:
         self._chains: dict[int, _Chain] = {}
 
     def fits(self, addresses: Sequence[int], out: DeviceArray) -> bool:
-        """Whether the product of matrices at these addresses can be written to an array."""
+        """Whether ``out`` has the result's layout and device, and overlaps no matrix."""
         layout = out.shape, out.strides, out.dtype
         memory = out.data
         if layout != (self.shape, self._strides, self.dtype) or memory.device_id != self._device:
@@ -194,7 +200,7 @@ _products: dict[tuple[Any, ...], _FastProduct] = {}  # by what `_fast_kron` look
 def _learn(
     layouts: tuple[Any, ...], factors: Sequence[DeviceArray], device: int
 ) -> _FastProduct | None:
-    """Return the product of matrices of these layouts, remembered; None where one is not plain."""
+    """Return and cache the product for these layouts, None if the fast path does not apply."""
     plain = len(factors) > 1 and all(
         factor.ndim == 2
         and factor.size > 0
@@ -213,13 +219,13 @@ def _learn(
 class _Chain:
     """The launches that write the product of two or more matrices.
 
-    Results between lie in the workspace of the stream. Threads may share a chain.
+    Intermediate products lie in the workspace of the stream. Threads may share a chain.
     """
 
     def __init__(
         self, matrices: Sequence[DeviceMatrix], out: int, dtype: np.dtype[Any], device: int
     ) -> None:
-        """Take the place in a word where the result begins, as an address."""
+        """Plan for these layouts; ``out`` is the address of the result modulo 16."""
         shapes = [(matrix.rows, matrix.columns) for matrix in matrices]
         steps, self._bytes = explicit_steps(shapes, dtype.itemsize)
         known, launches = list(matrices), []
@@ -248,12 +254,14 @@ class _Chain:
 
 
 def _workspace(size: int) -> tuple[int, Any]:
-    """Return the address of memory for the current stream, and what owns it until a call ends.
+    """Return the address of workspace for the current stream, and its owner if not kept.
+
+    The caller holds the owner until its launches are queued.
 
     Raises
     ------
     RuntimeError
-        If the stream captures a graph and no earlier call has left it as much.
+        If the stream captures a CUDA graph and earlier calls did not allocate enough.
     """
     if size > _MAX_KEPT_BYTES:
         if cupy.cuda.get_current_stream().is_capturing():
@@ -294,7 +302,7 @@ def write_product(
 def _chain(
     matrices: tuple[DeviceMatrix, ...], out: int, dtype: np.dtype[Any], device: int
 ) -> _Chain:
-    """Return the launches for matrices of these layouts, and where in a word the result begins."""
+    """Return the launches for these layouts; ``out`` is the result's address modulo 16."""
     return _Chain(matrices, out, dtype, device)
 
 
@@ -307,9 +315,9 @@ def _launch(
     device: int,
     knobs: ExplicitKnobs | None,
 ) -> Launch:
-    """Return the launch for two matrices of these layouts; a call brings three addresses.
+    """Return the launch that writes a ⊗ b; ``out`` is the result's address modulo 16.
 
-    Where in a word the result begins is all that matters of addresses.
+    A call of it takes the addresses of a, b and the result.
     """
     cut = explicit_cut(a, b, out, dtype, device_limits(device), knobs)
     if isinstance(cut, SegmentCut):
@@ -327,7 +335,7 @@ def _launch(
 
 
 def _layout(matrix: DeviceArray) -> DeviceMatrix:
-    """Return a matrix of any strides without its address."""
+    """Return shape and strides of a matrix, with address 0."""
     _, _, _, row, column = matrix_factor(matrix)
     rows, columns = matrix.shape
     return DeviceMatrix(0, rows, columns, row, column)

@@ -1,10 +1,11 @@
-"""How an explicit product is cut for a device.
+"""Tilings of the explicit product a ⊗ b.
 
-Into bands of rows, which hold the same entries of b in the same places, or, where these are few,
-into segments: rows of b times entries of a.
+The result is divided into bands: groups of rows of a with all their rows of b. An element has the
+same entry of b in every band, so a thread computes it once and goes down the bands. Where there are
+few bands, the result may be divided into segments instead: one row of b times one entry of a.
 
-Pure arithmetic on sizes, without any device: the kernels' contracts are in
-``csrc/cuda``.
+A word is 16 bytes of the result, which a thread writes at once. Pure arithmetic on sizes, no device
+needed; the kernels' contracts are in ``csrc/cuda/explicit``.
 """
 
 from __future__ import annotations
@@ -21,22 +22,27 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_field
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
-WORD_BYTES = 16
-RESULT_BYTES = 256  # results between begin at multiples, as memory of CuPy does
-_MIN_BAND_CHUNKS = 8  # of a band, so that few threads of its last thread block are idle
-# Thread blocks of a multiprocessor from which a thread takes more than one batch of bands.
+WORD_BYTES = 16  # bytes that a thread writes at once
+RESULT_BYTES = 256  # alignment of intermediate results in bytes, the same as CuPy's of arrays
+# Numbers below were chosen by hand where no source is given.
+# Smallest number of chunks (words of one thread block) of a band, so that few threads of the last
+# thread block are idle.
+_MIN_BAND_CHUNKS = 8
+# A thread takes more than one batch of bands once there are this many thread blocks on each
+# multiprocessor.
 _BLOCKS_PER_MULTIPROCESSOR = 16
-_MIN_BANDS = 8  # of a slice; with fewer, other cuts of the work are tried
-_MIN_SEGMENT_BYTES = 512  # of a row of b, from which the kernel of segments is taken
-_MAX_SEGMENT_ENTRIES = 64  # of a, looped over while a row of b is in registers
-_SEGMENT_THREADS = (128, 64, 256)
+_MIN_BANDS = 8  # bands of a slice; with fewer, other tilings are tried
+_MIN_SEGMENT_BYTES = 512  # bytes of a row of b from which segments are used
+_MAX_SEGMENT_ENTRIES = 64  # largest number of entries of a for which segments are used
+_SEGMENT_THREADS = (128, 64, 256)  # threads of a thread block of segments, preferred first
+# Divisor n is passed as (2^32 - 1) // n: the kernel divides by multiplying.
 _RECIPROCAL = 2**32 - 1
-_MAX_OFFSET = 2**31 - 1
+_MAX_OFFSET = 2**31 - 1  # largest offset in elements that a 32-bit integer holds
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMatrix:
-    """A matrix of any strides on the device, strides in elements."""
+    """A matrix on the device: address, shape, and the strides of rows and columns in elements."""
 
     data: int
     rows: int
@@ -46,30 +52,30 @@ class DeviceMatrix:
 
     @property
     def reach(self) -> int:
-        """The largest offset of an element, of either sign."""
+        """Largest absolute offset of an element, in elements."""
         return (self.rows - 1) * abs(self.row) + (self.columns - 1) * abs(self.column)
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitKnobs:
-    """What decides how fast the kernel is, and not what it computes.
+    """Parameters that change a kernel's speed, but not its result.
 
     Attributes
     ----------
     threads : int
-        Of a thread block.
+        Threads of a thread block.
     words : int
-        That a thread holds.
+        Words of each band that a thread computes.
     batch : int
-        Bands that a thread reads before it writes them.
+        Bands for which a thread reads entries of a before it writes the first one.
     repeats : int
-        Most bands that a thread goes down.
+        Largest number of bands that a thread computes.
     entries : int
-        Most entries of a that a thread goes through in segments.
+        With segments, the largest number of entries of a that a thread loops over.
     streaming : bool
-        Whether results are stored as those that are not read again soon.
+        Whether results are written by streaming stores, which do not displace cached data.
     segments : bool, optional
-        Whether the result is cut into segments; by default where that is faster.
+        Whether the result is divided into segments; by default where that is faster.
     """
 
     threads: int = 256
@@ -82,16 +88,16 @@ class ExplicitKnobs:
 
     @property
     def chunk(self) -> int:
-        """Words of a thread block."""
+        """Words of a band that one thread block computes."""
         return self.threads * self.words
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitKernel:
-    """What a specialisation of the kernel is compiled for.
+    """The template arguments of the kernel of bands.
 
-    ``elements`` make a word that is aligned to ``bytes``; each is multiplied by one of ``entries``
-    of a. Offsets are of 32 bits where they are not ``wide``.
+    A word has ``elements`` elements and is aligned to ``bytes``; its elements are multiplied by up
+    to ``entries`` different entries of a. Offsets have 64 bits if ``wide``, else 32.
     """
 
     elements: int
@@ -106,23 +112,25 @@ class ExplicitKernel:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitCut:
-    """The work of a kernel: ``slices`` of out, bands of each, words of each band.
+    """The work of the kernel of bands: slices of the result, bands of a slice, words of a band.
 
     Attributes
     ----------
     kernel : ExplicitKernel
+        The kernel's template arguments.
     a, b : DeviceMatrix
-        Of the first slice.
+        The matrices of the first slice.
     slices : int
+        Number of slices: 1, or the rows of the result if each row is a slice.
     b_slices, a_slice, b_slice : int
         The matrices of slice z begin ``z // b_slices * a_slice`` and ``z % b_slices * b_slice``
         elements after those of the first one.
     band : int
         Rows of a in a band.
     words : int
-        Of a band that is not cut off.
+        Words of a complete band.
     whole, rest : int
-        Bands of a slice, and elements of the one that is cut off.
+        Complete bands of a slice, and elements of the incomplete one after them.
     repeats, groups : int
         Bands of a thread block, and thread blocks for all bands of a slice.
     """
@@ -143,42 +151,42 @@ class ExplicitCut:
 
     @property
     def a_band(self) -> int:
-        """Elements from a band of a to the next one."""
+        """Offset from one band of a to the next, in elements."""
         return self.band * self.a.row
 
     @property
     def out_band(self) -> int:
-        """Elements from a band of out to the next one."""
+        """Offset from one band of the result to the next, in elements."""
         return self.words * self.kernel.elements
 
     @property
     def over_columns(self) -> int:
-        """Multiplier in place of a division by the columns of out."""
+        """Factor by which the kernel divides by the result's number of columns."""
         return _RECIPROCAL // (self.a.columns * self.b.columns)
 
     @property
     def over_b_rows(self) -> int:
-        """Multiplier in place of a division by the rows of b."""
+        """Factor by which the kernel divides by the number of rows of b."""
         return _RECIPROCAL // self.b.rows
 
     @property
     def over_b_columns(self) -> int:
-        """Multiplier in place of a division by the columns of b."""
+        """Factor by which the kernel divides by the number of columns of b."""
         return _RECIPROCAL // self.b.columns
 
     @property
     def total(self) -> int:
-        """Elements of out in a slice."""
+        """Elements of the result in a slice."""
         return self.whole * self.out_band + self.rest
 
     @property
     def parts(self) -> int:
-        """Groups of bands of all slices."""
+        """Groups of bands, of all slices together."""
         return self.slices * self.groups
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Thread blocks across a band, and down the bands and slices."""
+        """Thread blocks along a band, and along groups of bands of all slices."""
         used = self.words if self.whole else -(-self.rest // self.kernel.elements)
         chunk = self.kernel.threads * self.kernel.words
         return -(-used // chunk), min(self.parts, MAX_GRID_YZ)
@@ -186,7 +194,7 @@ class ExplicitCut:
 
 @dataclass(frozen=True, slots=True)
 class SegmentKernel:
-    """What a specialisation of the kernel of segments is compiled for."""
+    """The template arguments of the kernel of segments, as in `ExplicitKernel`."""
 
     elements: int
     bytes: int
@@ -198,8 +206,8 @@ class SegmentKernel:
 class SegmentCut:
     """The work of the kernel of segments.
 
-    A row of b is held by ``chunks`` thread blocks, which go through ``entries`` of a; ``groups``
-    of them go through all.
+    ``chunks`` thread blocks together hold a row of b in registers and multiply it by ``entries``
+    entries of a, one after another; ``groups`` such sets of thread blocks cover all entries.
     """
 
     kernel: SegmentKernel
@@ -223,12 +231,15 @@ def explicit_cut(
     limits: DeviceLimits,
     knobs: ExplicitKnobs | None = None,
 ) -> ExplicitCut | SegmentCut:
-    """Return how a ⊗ b is written to the address ``out``; neither matrix is empty.
+    """Return the tiling for a ⊗ b, written to the address ``out``; neither matrix is empty.
 
-    A thread that goes down few bands computes as many places as it writes words. Then rows of b
-    are held while all of a is gone through, if a is small and rows are long and no whole words:
-    they begin elsewhere in a word each time. Where a has many columns, each row of the result is a
-    slice: that of a row of a as a column, and of a row of b.
+    With few bands, computing where an element comes from costs as much as writing it. Two other
+    tilings are then considered:
+
+    - segments, if a is small and the rows of b are long but no whole number of words, so that they
+      begin at a different place of a word each time;
+    - one slice for each row of the result, which is the product of a row of a, taken as a column,
+      and a row of b, if a has many columns.
     """
     knobs = ExplicitKnobs() if knobs is None else knobs
     whole = _cut(a, b, out, dtype, limits, knobs)
@@ -258,9 +269,9 @@ def explicit_cut(
 
 
 def _word(out: int, dtype: np.dtype[np.generic]) -> tuple[int, int]:
-    """Return the elements of a word, and its alignment.
+    """Return the elements of a word, and its alignment in bytes.
 
-    Complex numbers may begin between their own multiples: then a word is one of them.
+    Complex arrays may be aligned to half their element size only; then a word is one element.
     """
     if out % dtype.itemsize == 0:
         return WORD_BYTES // dtype.itemsize, WORD_BYTES
@@ -275,7 +286,7 @@ def _segment_cut(
     limits: DeviceLimits,
     knobs: ExplicitKnobs,
 ) -> SegmentCut:
-    """Return the cut into segments."""
+    """Return the tiling by segments."""
     elements, alignment = _word(out, dtype)
     words = -(-(b.columns + elements - 1) // elements)
     threads = min(_SEGMENT_THREADS, key=lambda count: -(-words // count) * count)
@@ -296,7 +307,10 @@ def _cut(
     knobs: ExplicitKnobs,
     slices: tuple[int, int, int, int] = (1, 1, 0, 0),
 ) -> ExplicitCut:
-    """Return the cut of one product, or of one slice of several."""
+    """Return the tiling by bands of a product, or of each of several slices.
+
+    ``slices`` are the attributes slices, b_slices, a_slice and b_slice of `ExplicitCut`.
+    """
     size = dtype.itemsize
     elements, alignment = _word(out, dtype)
     block = b.rows * a.columns * b.columns  # elements of a row of a
@@ -332,7 +346,7 @@ def _cut(
 
 
 def _entries(elements: int, columns: int, width: int, out: int, size: int, slices: int) -> int:
-    """Return by how many entries of a the elements of a word are multiplied at most."""
+    """Return the largest number of entries of a that the elements of one word need."""
     begins = slices == 1 or columns % elements == 0  # all slices begin at the same place of a word
     if elements == 1 or (width % elements == 0 and begins and out % WORD_BYTES == 0):
         return 1
@@ -342,7 +356,7 @@ def _entries(elements: int, columns: int, width: int, out: int, size: int, slice
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return where to split factors of these sizes so that both parts' products are small."""
+    """Return the index at which to split factors so that the products of both parts are small."""
     return min(
         range(1, len(sizes)),
         key=lambda split: math.prod(sizes[:split]) + math.prod(sizes[split:]),
@@ -351,10 +365,11 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitStep:
-    """A product of two matrices: factors, or results of earlier steps.
+    """A product of two matrices, each a factor or the result of an earlier step.
 
-    ``left`` and ``right`` count the factors, then the results. The result (rows, columns) begins
-    ``offset`` bytes after the workspace does, but for that of the last step.
+    ``left`` and ``right`` are indices into the list of factors followed by the steps' results. The
+    result (rows, columns) begins ``offset`` bytes into the workspace; the last step writes to the
+    output instead.
     """
 
     left: int
@@ -367,15 +382,15 @@ class ExplicitStep:
 def explicit_steps(
     shapes: Sequence[tuple[int, int]], itemsize: int
 ) -> tuple[tuple[ExplicitStep, ...], int]:
-    """Return the products of two that write that of all factors, and bytes of workspace.
+    """Return the products of two matrices that make the product of all, and bytes of workspace.
 
-    All but the last one are small: factors are split where both parts are.
+    Factors are split so that both parts are small; only the last product is as large as the result.
     """
     steps: list[ExplicitStep] = []
     end = 0
 
     def product(first: int, last: int) -> tuple[int, tuple[int, int]]:
-        """Append the steps for some factors; return the result's number and shape."""
+        """Append the steps for factors first to last; return the result's index and shape."""
         nonlocal end
         if last - first == 1:
             return first, shapes[first]
@@ -417,7 +432,7 @@ _PRODUCT = [*pointer_fields("a_data", "b_data", "out"), ("a", _LAYOUT), ("b", _L
 
 @cache
 def explicit_arguments() -> np.dtype[Any]:
-    """Return ExplicitKronArguments."""
+    """Return the layout of the C++ struct ExplicitKronArguments."""
     sizes = size_fields("b_slices", "a_slice", "b_slice", "total", "words", "a_band", "out_band")
     sizes += size_fields("whole", "rest", "repeats", "groups", "parts")
     reciprocals = [(f"over_{name}", "u4") for name in ("columns", "b_rows", "b_columns")]
@@ -426,5 +441,5 @@ def explicit_arguments() -> np.dtype[Any]:
 
 @cache
 def segments_arguments() -> np.dtype[Any]:
-    """Return ExplicitSegmentsArguments."""
+    """Return the layout of the C++ struct ExplicitSegmentsArguments."""
     return np.dtype([*_PRODUCT, *size_fields("chunks", "entries", "groups")])

@@ -1,1 +1,1 @@
-"""Kronecker sums and their systems on a device."""
+"""Kronecker sums of many small systems on a CUDA device."""

@@ -1,4 +1,4 @@
-"""Kronecker sums of many systems on the device, in one launch."""
+"""Kronecker sums of many systems on a device, applied by one launch."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import Array
 
-_MAX_GRID_X = 2**31 - 1
+_MAX_GRID_X = 2**31 - 1  # thread blocks along the first axis of a grid, a limit of CUDA
 
 
 class SumPlan(FastPath):
     """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s on one device.
 
-    A thread block has a system's vector in shared memory; systems that do not fit there, or are
-    tiny, are products of a batch list.
+    A thread block holds a system's vector in shared memory. Systems that do not fit there, or are
+    tiny, are evaluated as a batch list instead.
 
     Attributes
     ----------
     tiling : SumTiling or None
-        None for a batch list.
+        None if a batch list is used.
     factors : ndarray of ``sum_factors``
-        Where the matrices are; they stay there.
+        Addresses and strides of the matrices, which do not change.
     """
 
     def __init__(self, factors: Sequence[Array]) -> None:
@@ -73,7 +73,7 @@ class SumPlan(FastPath):
             self._kernel = load_kernel(sum_program(self.dtype, self.tiling), device)
 
     def _columns(self, factors: Sequence[Array]) -> list[Array]:
-        """Return the factors (systems or 1, n, n), column by column."""
+        """Return the factors as (systems or 1, n, n) arrays in column-major order."""
         arrays = []
         for factor in factors:
             matrices, n = factor.swapaxes(-1, -2), factor.shape[-1]
@@ -115,7 +115,7 @@ class SumPlan(FastPath):
     def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Do `run` for vectors at the addresses x and y, neither of them empty."""
+        """Do what `run` does, for non-empty vectors given by the addresses x and y."""
         launch = self._launches.get((outer, inner)) or self._prepared(outer, inner)
         launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
 

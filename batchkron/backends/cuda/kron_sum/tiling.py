@@ -1,4 +1,4 @@
-"""How Kronecker sums of many small systems are cut for a device. Nothing here needs a device."""
+"""Tilings of Kronecker sums of many small systems. Pure arithmetic on sizes, no device needed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_field
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 
-_MAX_MODES = 12
-_MIN_ELEMENTS = 32  # of a system; fewer leave most of a warp idle, and batch lists are faster
-_MAX_BLOCK_THREADS = 512  # chosen by hand
-_MAX_THREAD_ELEMENTS = 16  # in registers of a thread
-_DEFAULT_THREAD_ELEMENTS = 4  # in registers of a thread; chosen by hand
+_MAX_MODES = 12  # largest number of factors; chosen by hand
+# Smallest vector of a system, in elements; fewer leave most of a warp idle, and batch lists are
+# faster.
+_MIN_ELEMENTS = 32
+_MAX_BLOCK_THREADS = 512  # threads of a thread block; chosen by hand
+_MAX_THREAD_ELEMENTS = 16  # elements of a vector in the registers of a thread; chosen by hand
+_DEFAULT_THREAD_ELEMENTS = 4  # elements of a vector that a thread should hold; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
 class SumTiling:
-    """A thread block for each vector: the sizes of its modes, its threads, elements of a thread."""
+    """One thread block per vector: mode sizes, threads, and elements ``held`` by each thread."""
 
     sizes: tuple[int, ...]
     threads: int
@@ -36,10 +38,10 @@ class SumTiling:
 
 
 def sum_tiling(sizes: Sequence[int], itemsize: int, limits: DeviceLimits) -> SumTiling | None:
-    """Return how vectors of these sizes are cut; None where they do not fit in a thread block.
+    """Return the tiling for vectors of these mode sizes, None if they do not fit a thread block.
 
-    A thread that has whole fibres of the first mode reads that mode's matrix as constants of a
-    warp; else it has about four elements.
+    If possible, a thread holds whole fibres of the first mode: all threads of a warp then read the
+    same entries of that mode's matrix. Otherwise it holds `_DEFAULT_THREAD_ELEMENTS` elements.
     """
     size, fibres = math.prod(sizes), math.prod(sizes[1:])
     if len(sizes) > _MAX_MODES or size < _MIN_ELEMENTS:
@@ -57,7 +59,7 @@ def _warps(size: int, held: int) -> int:
 
 
 def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
-    """Return how a thread block applies the Kronecker sum of a system."""
+    """Return the C++ type that applies a system's Kronecker sum with one thread block."""
     return template_type("SystemSum", SCALARS[dtype], tiling.threads, *tiling.sizes)
 
 
@@ -71,13 +73,13 @@ def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
 
 @cache
 def sum_factors(modes: int) -> np.dtype[Any]:
-    """Return SumFactors of ``modes`` modes."""
+    """Return the layout of the C++ struct SumFactors for ``modes`` modes."""
     return np.dtype([("data", "u8", (modes,)), ("system", "i8", (modes,))])
 
 
 @cache
 def sum_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return SumArguments of ``modes`` modes."""
+    """Return the layout of the C++ struct SumArguments for ``modes`` modes."""
     factors = ("factors", sum_factors(modes))
     sizes = size_fields("systems", "inner", "accumulate")
     return np.dtype([*pointer_fields("x", "y"), factors, *sizes, ("alpha", dtype)], align=True)

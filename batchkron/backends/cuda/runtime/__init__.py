@@ -1,1 +1,1 @@
-"""What all kernels share: devices, programs, launches, the cache of compiled kernels."""
+"""Parts shared by all CUDA kernels: devices, compilation, launches, cache of compiled kernels."""

@@ -1,4 +1,8 @@
-"""What a thread of a compiled kernel takes, read from its machine code without any device."""
+"""Registers and stack of a compiled kernel, read from its machine code (a cubin, an ELF file).
+
+No device is needed. NVIDIA does not document the format; the names below are those that
+``cuobjdump -elf`` prints.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,16 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_REGISTERS = 0x2F  # attributes of the ELF section .nv.info: EIATTR_REGCOUNT,
-_STACK = 0x12  # EIATTR_MIN_STACK_SIZE
-_SIZED_FORMAT = 4  # EIFMT_SVAL: the attribute's values follow it
+_REGISTERS = 0x2F  # attribute EIATTR_REGCOUNT of the ELF section .nv.info
+_STACK = 0x12  # attribute EIATTR_MIN_STACK_SIZE of the same section
+_SIZED_FORMAT = 4  # EIFMT_SVAL: the size of the attribute's values, then the values follow it
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Registers and bytes of stack of a thread.
+    """Registers of a thread, and bytes of its stack.
 
-    On the stack are registers that were spilled, and arrays whose indices the compiler cannot tell.
+    The stack holds spilled registers, and arrays whose indices are not known at compile time.
     """
 
     registers: int
@@ -23,10 +27,10 @@ class Resources:
 
 
 def resources(code: bytes) -> Resources | None:
-    """Return what a cubin's only kernel takes, None where the code does not tell.
+    """Return the resources of a cubin's only kernel, None if the cubin does not have them.
 
     Section ``.nv.info`` is a list of attributes: format, name, and for format 4 the size of the
-    values that follow, here the number of a function and its value.
+    values that follow, which are here the index of a function and the attribute's value.
     """
     try:
         found = dict(_attributes(code))
@@ -38,7 +42,7 @@ def resources(code: bytes) -> Resources | None:
 
 
 def _attributes(code: bytes) -> Iterator[tuple[int, int]]:
-    """Yield name and value of all attributes of functions."""
+    """Yield name and value of each attribute of a function."""
     for section, position, size in _sections(code):
         if section != ".nv.info":
             continue

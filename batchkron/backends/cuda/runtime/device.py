@@ -1,4 +1,4 @@
-"""The device as CuPy offers it: errors, kernels, workspace. The only importer of CuPy."""
+"""Access to CUDA devices through CuPy: limits, kernels, workspace. The only importer of CuPy."""
 
 from __future__ import annotations
 
@@ -61,18 +61,22 @@ __all__ = [
     "upload",
 ]
 
-DeviceArray = Any  # cupy.ndarray, of which CuPy has no types
-_PORTABLE_CLUSTER_BLOCKS = 8  # thread blocks of a cluster that any device with clusters allows
-_MIN_CLUSTER_CAPABILITY = 90  # compute capability times ten
-_MIN_EARLY_LAUNCH_CAPABILITY = 90  # from which a kernel may begin before the one before it ends
-_MIN_EARLY_LAUNCH_DRIVER = 12_030  # the CUDA version whose graphs capture such launches: 12.3
-# Compute capabilities (times ten) with float64 matrix units as fast as float32 arithmetic.
+DeviceArray = Any  # a cupy.ndarray; CuPy has no type hints
+# Compute capabilities are given times ten, as in sm_90.
+# Largest cluster, in thread blocks, of every device with clusters (CUDA C++ programming guide).
+_PORTABLE_CLUSTER_BLOCKS = 8
+_MIN_CLUSTER_CAPABILITY = 90  # compute capability from which devices have clusters
+# Compute capability from which a kernel can be launched before the one ahead of it ends
+# (programmatic dependent launch), and the CUDA version, 12.3, whose graphs capture such launches.
+_MIN_EARLY_LAUNCH_CAPABILITY = 90
+_MIN_EARLY_LAUNCH_DRIVER = 12_030
+# Compute capabilities whose float64 matrix units are as fast as float32 arithmetic.
 _FAST_FLOAT64_CAPABILITIES = (80, 90)
 
 
 @cache
 def device_limits(device: int) -> DeviceLimits:
-    """Return what a device offers."""
+    """Return the limits of a device."""
     capability = int(cupy.cuda.Device(device).compute_capability)
     return DeviceLimits(
         runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
@@ -84,9 +88,10 @@ def device_limits(device: int) -> DeviceLimits:
 
 @cache
 def can_launch_early(device: int) -> bool:
-    """Return whether a kernel may be sent to a device before those ahead of it have ended.
+    """Return whether kernels can be launched before those ahead of them on the stream have ended.
 
-    Such a kernel waits by itself. It takes a driver that captures this in graphs, too.
+    This is CUDA's programmatic dependent launch: the kernel itself waits for the earlier ones. The
+    driver must also be able to capture such launches in CUDA graphs.
     """
     capability = int(cupy.cuda.Device(device).compute_capability)
     is_new = runtime.driverGetVersion() >= _MIN_EARLY_LAUNCH_DRIVER
@@ -99,7 +104,7 @@ def _refuse(status: int) -> None:
 
 @cache
 def driver_launch() -> tuple[int, Callable[[int], None]]:
-    """Return the address of the driver's ``cuLaunchKernelEx``, and what raises its errors."""
+    """Return the address of ``cuLaunchKernelEx``, and a function that raises its error status."""
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     address = ctypes.cast(library.cuLaunchKernelEx, ctypes.c_void_p).value
     assert address is not None
@@ -125,18 +130,21 @@ _moves = 0
 
 
 def note_move() -> None:
-    """Say that an update left arrays of an operator at other addresses than before."""
+    """Record that an update has moved arrays of an operator to other addresses."""
     global _moves
     _moves += 1
 
 
 def moves() -> int:
-    """Return a number that changes with each `note_move`: older graphs read the old arrays."""
+    """Return the number of calls of `note_move`.
+
+    CUDA graphs that were captured at a smaller number may still read the old addresses.
+    """
     return _moves
 
 
 class _Prepared(threading.local):
-    """The devices that the calling thread has a context of."""
+    """The devices for which the calling thread has a current CUDA context."""
 
     def __init__(self) -> None:
         self.devices: set[int] = set()
@@ -146,9 +154,10 @@ _prepared = _Prepared()
 
 
 def ready_stream(device: int) -> int:
-    """Return the address of the current stream of the current device, ready for launches.
+    """Return the handle of the current stream of the current device, ready for launches.
 
-    The driver launches nothing for a thread without a context; the runtime makes it one.
+    The driver cannot launch kernels from a thread without a CUDA context; the first call of the
+    runtime in a thread makes the context current there.
     """
     if device not in _prepared.devices:
         runtime.memGetInfo()
@@ -158,7 +167,7 @@ def ready_stream(device: int) -> int:
 
 
 def compile_program(program: Program, options: Sequence[str]) -> CompiledKernel:
-    """Compile one kernel by NVRTC, for the real architecture."""
+    """Compile one kernel with NVRTC to machine code of the architecture in the options."""
     sources = device_sources()
     handle = nvrtc.createProgram(
         program.source,
@@ -181,7 +190,7 @@ def compile_program(program: Program, options: Sequence[str]) -> CompiledKernel:
 
 @cache
 def _compiler() -> str:
-    """Return what is known of the compiler's version."""
+    """Return the versions of NVRTC, CuPy and NVRTC's wheel, as a part of cache keys."""
     known = ["nvrtc {}.{}".format(*nvrtc.getVersion()), f"cupy {cupy.__version__}"]
     for wheel in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
         with suppress(PackageNotFoundError):
@@ -193,9 +202,9 @@ _compiling = threading.Lock()
 
 
 def _load(program: Program, device: int) -> tuple[Any, Any]:
-    """Return the kernel as a CuPy function of one device, and its module.
+    """Return the kernel as a CuPy function on one device, and its module.
 
-    The module is new: what is constant in it belongs to the caller.
+    The module is newly loaded, so its constant memory belongs to the caller alone.
     """
     options = options_for(device)
     key = program_key(program, device_sources(), options, _compiler())
@@ -208,7 +217,10 @@ def options_for(device: int) -> tuple[str, ...]:
 
 
 def load_code(kernel: CompiledKernel, device: int) -> tuple[Any, Any]:
-    """Return machine code as a CuPy function, with all shared memory it may ask for, and module."""
+    """Return machine code as a CuPy function and its module.
+
+    The function may use as much dynamic shared memory as the device allows.
+    """
     module = cupy.cuda.function.Module()
     module.load(kernel.code)
     function = module.get_function(kernel.name)
@@ -221,14 +233,14 @@ def load_code(kernel: CompiledKernel, device: int) -> tuple[Any, Any]:
 
 
 def keep_code(program: Program, kernel: CompiledKernel, device: int) -> None:
-    """Put a program's kernel, compiled elsewhere for this device, into the cache on disk."""
+    """Put a kernel that another process compiled for this device into the cache on disk."""
     key = program_key(program, device_sources(), options_for(device), _compiler())
     cached_kernel(key, lambda: kernel)
 
 
 @cache
 def device_name(device: int) -> str:
-    """Return what times belong to: name, architecture and multiprocessors of a device."""
+    """Return name, architecture and multiprocessors of a device; measured times belong to it."""
     name = runtime.getDeviceProperties(device)["name"].decode()
     capability = cupy.cuda.Device(device).compute_capability
     return f"{name}, sm_{capability}, {device_limits(device).multiprocessors} multiprocessors"
@@ -240,13 +252,16 @@ def _loaded(program: Program, device: int) -> Any:
 
 
 def load_kernel(program: Program, device: int) -> Any:
-    """Return a program's kernel as a CuPy function, compiled and loaded when first asked for."""
+    """Return a program's kernel as a CuPy function, compiled and loaded on the first request."""
     with _compiling, device_errors():
         return _loaded(program, device)
 
 
 class ConstantKernel:
-    """A kernel with constants of its own; ``code``: it, where it is compiled already."""
+    """A kernel whose module has factors in constant memory, which no other object shares.
+
+    ``code`` is its machine code if that is compiled already.
+    """
 
     def __init__(self, program: Program, device: int, code: CompiledKernel | None = None) -> None:
         with _compiling, device_errors():
@@ -255,19 +270,19 @@ class ConstantKernel:
             self._constants = self._module.get_global_var("constant_factors")
 
     def set_constants(self, values: Array) -> None:
-        """Overwrite the constants, for any stream.
+        """Overwrite the constants; afterwards any stream may use them.
 
-        The caller has waited for all work that reads them.
+        The caller must have waited for all work that reads the old ones.
         """
         with device_errors():
             runtime.memcpy(
                 self._constants, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice
             )
-            runtime.streamSynchronize(0)  # a copy of pageable memory may return before it has ended
+            runtime.streamSynchronize(0)  # copies from pageable memory may return before they end
 
 
 def prefer_shared_memory(kernel: Any, percentage: int) -> None:
-    """Say how much of the memory on chip a kernel uses best as shared memory; -1: anything."""
+    """Set the percentage of on-chip memory that a kernel prefers as shared memory, -1 for any."""
     driver.funcSetAttribute(
         kernel.ptr, driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percentage
     )
@@ -280,12 +295,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
 
 
 def check_device(device: int, *arrays: DeviceArray) -> None:
-    """Refuse to work on a device that is not the current one, or on arrays of another.
+    """Check that ``device`` is the current device and that all arrays are on it.
 
     Raises
     ------
     TypeError
-        If one lives elsewhere.
+        If another device is the current one, or an array is on another device.
     """
     current = current_device()
     if current != device:
@@ -303,15 +318,16 @@ def check_device(device: int, *arrays: DeviceArray) -> None:
 
 
 def matrix_factor(matrix: DeviceArray) -> tuple[int, int, int, int, int]:
-    """Return a matrix of any strides as the kernels see it."""
+    """Return address and strides of a matrix, as in `arguments.FACTOR`."""
     rows, columns = (stride // matrix.itemsize for stride in matrix.strides)
     return matrix.data.ptr, 0, 0, rows, columns
 
 
 def upload(values: Sequence[Array | DeviceArray], targets: Sequence[DeviceArray]) -> None:
-    """Copy arrays to device arrays, after all work that was begun before, and wait for it.
+    """Copy ``values`` to ``targets``, between two synchronisations.
 
-    Any stream may have been reading them, and any stream may use them afterwards.
+    First all earlier work of the device ends, because any stream may read the targets; then the
+    copies end, because any stream may use them afterwards.
     """
     with device_errors():
         cupy.cuda.Device().synchronize()
@@ -325,7 +341,7 @@ def upload(values: Sequence[Array | DeviceArray], targets: Sequence[DeviceArray]
 
 
 def place(arrays: Sequence[Array]) -> tuple[DeviceArray, ...]:
-    """Return copies of host arrays on the current device, ready for any stream."""
+    """Return copies of host arrays on the current device; any stream may use them."""
     with device_errors():
         copies = tuple(cupy.asarray(array) for array in arrays)
         cupy.cuda.get_current_stream().synchronize()
@@ -333,11 +349,11 @@ def place(arrays: Sequence[Array]) -> tuple[DeviceArray, ...]:
 
 
 class Workspaces:
-    """Device memory of one operator, for each device, stream and thread.
+    """Workspace of one operator: separate device memory for each device, stream and thread.
 
-    A graph that was captured on a stream keeps the memory that it used, for as long as this object
-    lives: later eager calls on that stream get other memory. What a thread used otherwise goes
-    back to the pool when it ends.
+    Memory that a captured CUDA graph uses is reserved for the graph as long as this object lives;
+    later calls outside the graph get other memory. All other memory of a thread is freed when the
+    thread ends.
     """
 
     def __init__(self) -> None:
@@ -345,7 +361,7 @@ class Workspaces:
         self._captured: list[Any] = []
 
     def pointer(self, size: int) -> int:
-        """Return the address of ``size`` bytes for the current stream; 0 for none."""
+        """Return the address of ``size`` bytes for the current stream; 0 if size is 0."""
         return int(self._memory(size).ptr) if size else 0
 
     def array(self, elements: int, dtype: np.dtype[Any]) -> DeviceArray:
@@ -354,12 +370,12 @@ class Workspaces:
         return cupy.ndarray((elements,), dtype, memptr=memory)
 
     def _memory(self, size: int) -> Any:
-        """Return memory for the current stream, the same as long as no more is asked for.
+        """Return memory for the current stream: the same as before if that is large enough.
 
         Raises
         ------
         RuntimeError
-            If the stream captures a graph and has not got enough memory yet.
+            If the stream captures a CUDA graph and its memory so far is not large enough.
         """
         memories: dict[tuple[int, int], Any] = self._local.__dict__.setdefault("memories", {})
         stream = cupy.cuda.get_current_stream()

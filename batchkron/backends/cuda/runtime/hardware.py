@@ -1,24 +1,36 @@
-"""What the cutting of work counts with: limits of a device, and what all from sm_80 on share."""
+"""Limits of the hardware that tilings depend on: of one device, and of all devices from sm_80 on.
+
+The constants are from the table of technical specifications in the CUDA C++ programming guide.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-WARP = 32
-REGISTER_FILE = 65536  # registers of a multiprocessor
+WARP = 32  # threads of a warp
+REGISTER_FILE = 65536  # registers of a multiprocessor, 4 bytes each
 MAX_THREAD_REGISTERS = 255
 MAX_BLOCK_THREADS = 1024
 MAX_GRID_YZ = 65535  # thread blocks along the second or third axis of a grid
-MULTIPROCESSOR_SHARED_BYTES = 228 << 10  # of an H100 or H200, the largest; others have less
-_RESERVED_SHARED_BYTES = 1024  # that the driver reserves for each thread block
+# Bytes of shared memory of a multiprocessor of an H100 or H200; other devices have less.
+MULTIPROCESSOR_SHARED_BYTES = 228 << 10
+_RESERVED_SHARED_BYTES = 1024  # bytes of shared memory that CUDA reserves per thread block
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What a device offers: bytes of shared memory of a thread block, multiprocessors.
+    """Limits of one device.
 
-    And thread blocks of a cluster, 1 where there are none; whether matrix units of double precision
-    are as fast as ordinary cores in single precision.
+    Attributes
+    ----------
+    shared_bytes : int
+        Largest shared memory of a thread block, in bytes.
+    multiprocessors : int
+        Number of multiprocessors.
+    cluster : int
+        Largest number of thread blocks of a cluster, 1 if the device has no clusters.
+    double_units : bool
+        Whether the float64 matrix units are as fast as float32 arithmetic on ordinary cores.
     """
 
     shared_bytes: int
@@ -28,18 +40,18 @@ class DeviceLimits:
 
 
 def shared_bytes_for_blocks(blocks: int, limits: DeviceLimits) -> int:
-    """Return the bytes of shared memory for each of several thread blocks of a multiprocessor."""
+    """Return the bytes of shared memory of each of ``blocks`` thread blocks on a multiprocessor."""
     return (limits.shared_bytes + _RESERVED_SHARED_BYTES) // blocks - _RESERVED_SHARED_BYTES
 
 
 def resident_blocks(shared_bytes: int, limits: DeviceLimits) -> int:
-    """Return how many thread blocks with so much shared memory a multiprocessor has at once."""
+    """Return how many thread blocks with this much shared memory a multiprocessor can hold."""
     reserved = _RESERVED_SHARED_BYTES
     return (limits.shared_bytes + reserved) // (shared_bytes + reserved)
 
 
 def carveout(blocks: int, shared_bytes: int) -> int:
-    """Return the percentage of the memory on chip that such thread blocks want as shared memory."""
+    """Return the percentage of on-chip memory that ``blocks`` thread blocks use as shared."""
     return min(
         100,
         -(-100 * blocks * (shared_bytes + _RESERVED_SHARED_BYTES) // MULTIPROCESSOR_SHARED_BYTES),

@@ -1,9 +1,9 @@
-"""Compiled device kernels on disk, so that a second process need not compile them.
+"""Cache of compiled device kernels on disk, so that a second process need not compile them.
 
-Entries are found by the hash of all that decides their content, carry a hash of that content, are
-written under a temporary name and renamed, and are removed oldest first when the folder grows
-beyond its bound. A cache that cannot be used, or an entry that is not whole, only costs a
-compilation.
+An entry's name is a hash of everything that determines the compiled code; the entry contains a hash
+of the code. Entries are written under a temporary name and then renamed. If the folder exceeds
+its limit, the entries that were not used for longest are removed. If the cache cannot be used or an
+entry is damaged, the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from pathlib import Path
 
 from batchkron.backends.cuda.runtime.private_files import check_private, read_private, write_private
 
-_MAGIC = b"batchkron-kernel-1\n"
+_MAGIC = b"batchkron-kernel-1\n"  # first bytes of an entry: format and version
 _SUFFIX = ".kernel"
-_MAX_CACHE_BYTES = 256 << 20  # of compiled kernels on the disk; the oldest go; chosen by hand
+_MAX_CACHE_BYTES = 256 << 20  # limit of the folder in bytes; chosen by hand
+# Age in seconds from which a temporary file is taken for that of a process that died; chosen by
+# hand.
 _ABANDONED_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """Machine code, and the kernel's name in it."""
+    """Machine code of one kernel (a cubin), and the kernel's mangled name in it."""
 
     name: str
     code: bytes
@@ -36,7 +38,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelRecord:
-    """The keys of the kernels that were asked for: compiled, or found in the cache."""
+    """Keys of the requested kernels: those compiled, and those found in the cache."""
 
     compiled: set[str] = field(default_factory=set)
     found: set[str] = field(default_factory=set)
@@ -47,9 +49,9 @@ _records: list[KernelRecord] = []
 
 @contextmanager
 def recorded_kernels() -> Iterator[KernelRecord]:
-    """Record the kernels that are asked for in a ``with`` block, by any thread.
+    """Record the kernels that any thread requests from the cache inside a ``with`` block.
 
-    Those that the process has loaded before are not asked for again.
+    Kernels that this process has loaded before are not requested again.
     """
     record = KernelRecord()
     _records.append(record)
@@ -68,7 +70,7 @@ def _note(key: str, is_new: bool) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of the cache: ``BATCHKRON_CACHE_DIR``, or the platform's own place."""
+    """Return the cache's folder: ``BATCHKRON_CACHE_DIR``, or the platform's standard folder."""
     chosen = os.environ.get("BATCHKRON_CACHE_DIR")
     if chosen:
         return Path(chosen) / "kernels"
@@ -80,12 +82,12 @@ def cache_folder() -> Path:
 
 
 def tuning_path() -> Path:
-    """Return the file of what tuning has found, see `batchkron.backends.cuda.tuning.store`."""
+    """Return the file with the results of tuning, see `batchkron.backends.cuda.tuning.store`."""
     return cache_folder() / "tuning.json"
 
 
 def is_tuned() -> bool:
-    """Return whether tuning has found anything for this user."""
+    """Return whether this user has a file with results of tuning."""
     try:
         return _is_regular(tuning_path())
     except RuntimeError:
@@ -93,14 +95,14 @@ def is_tuned() -> bool:
 
 
 def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> CompiledKernel:
-    """Return the kernel of ``key`` from the cache, or compile it and keep it there.
+    """Return the kernel of ``key`` from the cache, or compile it and store it there.
 
     Parameters
     ----------
     key : str
-        Hash of everything that decides the result, see `program.program_key`.
+        Hash of everything that determines the compiled code, see `program.program_key`.
     compile_kernel : callable
-        Called on a miss.
+        Compiles the kernel; called only if the cache does not have it.
     """
     try:
         folder = private_folder()
@@ -119,12 +121,12 @@ def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> Com
 
 
 def is_kept(key: str) -> bool:
-    """Return whether the cache has an entry of a key."""
+    """Return whether the cache has an entry for a key."""
     return _is_regular(cache_folder() / (key + _SUFFIX))
 
 
 def _is_regular(path: Path) -> bool:
-    """Whether there is a file at a path, neither a symbolic link nor anything else."""
+    """Whether a path is a regular file, and no symbolic link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -132,20 +134,20 @@ def _is_regular(path: Path) -> bool:
 
 
 def private_folder(*, create: bool = True) -> Path:
-    """Return the folder for this user alone.
+    """Return the cache's folder after checking that only this user can write to it.
 
     Parameters
     ----------
     create : bool
-        Create it where it is missing.
+        Create it if it is missing.
 
     Raises
     ------
     OSError
-        If it cannot be made or is missing; PermissionError if another user owns it or may write to
-        it, since what lies there runs on the device.
+        If it is missing or cannot be created; PermissionError if another user owns it or may write
+        to it: code from there runs on the device.
     RuntimeError
-        If the user has no home.
+        If the user's home folder is unknown.
     """
     folder = cache_folder()
     if create:
@@ -158,7 +160,7 @@ def private_folder(*, create: bool = True) -> Path:
 
 
 def _read(path: Path) -> CompiledKernel | None:
-    """Return a whole entry and note its use; None if it is missing or damaged."""
+    """Return an entry and update its time of use; None if it is missing or damaged."""
     try:
         content = read_private(path, _MAX_CACHE_BYTES)
     except OSError:
@@ -176,7 +178,7 @@ def _read(path: Path) -> CompiledKernel | None:
 
 
 def _digest(path: Path, payload: bytes) -> bytes:
-    """Return the hash of an entry's content under its name, so that none stands for another."""
+    """Return the hash of an entry's name and content, so that a renamed entry is not accepted."""
     return hashlib.sha256(path.name.encode() + b"\0" + payload).digest()
 
 
@@ -187,9 +189,9 @@ def _write(path: Path, kernel: CompiledKernel) -> None:
 
 
 def _shrink(folder: Path, largest: int) -> None:
-    """Remove the entries that were not used for longest until the folder is small enough.
+    """Remove the entries that were not used for longest until ``largest`` bytes are left at most.
 
-    Files vanish under this function where several processes shrink the cache at once.
+    Several processes may do this at the same time, so any file may vanish meanwhile.
     """
     entries = []
     for path in folder.iterdir():

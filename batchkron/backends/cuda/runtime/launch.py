@@ -1,4 +1,4 @@
-"""Kernels with their arguments laid out, so that a call brings a few words and launches."""
+"""Prepared launches: a kernel with its grid and arguments, called with a few addresses only."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.spec.kron import Array
 
-_MAX_CACHED_CALLS = 64  # entries of a `BoundedCache`; chosen by hand
+_MAX_CACHED_CALLS = 64  # largest number of entries of a `BoundedCache`; chosen by hand
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
 class BoundedCache(dict[Key, Value]):
-    """Prepared launches of an operator by shape; emptied when it is full."""
+    """A cache of prepared launches of an operator, by shape; it is emptied when it is full."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
         if len(self) >= _MAX_CACHED_CALLS:
@@ -36,12 +36,12 @@ class BoundedCache(dict[Key, Value]):
 
 
 class Launch(DeviceLaunch):
-    """A kernel with its grid and those of its arguments that stay.
+    """A kernel with its grid and the arguments that are the same in every call.
 
-    A call brings the stream as of `ready_stream`, the addresses that the arguments begin with, and
-    the scalars that they end with, if there are any. Threads may share it. Where the device and its
-    driver can, the kernel is sent to the device while those before it on the stream end, and
-    waits there (csrc/cuda/common/launch_order.cuh).
+    A call passes the stream from `ready_stream`, the addresses with which the arguments begin, and
+    the bytes of the scalars with which they end, if there are any. Threads may share a launch. If
+    device and driver support it, the kernel is launched before those ahead of it on the stream have
+    ended, and waits on the device (csrc/cuda/common/launch_order.cuh).
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Launch(DeviceLaunch):
         addresses: int,
         scalars: str = "",
     ) -> None:
-        """Take all arguments, the number of addresses, and the name of the first scalar, if any."""
+        """Take a record of all arguments, how many addresses, and the first scalar's name."""
         content = arguments.tobytes()
         end = len(content)
         if scalars:
             end = arguments.dtype.fields[scalars][1]  # type: ignore[index]
         self.addresses = addresses
-        self._kernel = kernel  # its module stays loaded
+        self._kernel = kernel  # keeps its module loaded
         early = can_launch_early(current_device())
         x, y, z = (*grid, 1)[:3]
         sizes = x, y, z, threads, shared_bytes
@@ -68,19 +68,19 @@ class Launch(DeviceLaunch):
 
 
 class ScalarArguments:
-    """The scalars at the end of a kernel's arguments; those of alpha = 1 are kept."""
+    """The bytes of the scalars at the end of a kernel's arguments, cached for alpha = 1."""
 
     def __init__(self, pack: Callable[[complex, bool], bytes]) -> None:
         self._pack = pack
         self._of_one = {accumulate: pack(1, accumulate) for accumulate in (False, True)}
 
     def __call__(self, alpha: complex, accumulate: bool) -> bytes:
-        """Return them for results that are multiplied by alpha, and added or written."""
+        """Return the bytes for y = alpha A x, or y += alpha A x if ``accumulate``."""
         return self._of_one[accumulate] if alpha == 1 else self._pack(alpha, accumulate)
 
 
 def batch_scalars(dtype: np.dtype[Any]) -> ScalarArguments:
-    """Return the scalars of the kernels of batch lists: whether to add, and alpha."""
+    """Return the scalars of batch-list kernels: int64 ``accumulate``, then alpha in ``dtype``."""
     return ScalarArguments(
         lambda alpha, accumulate: (
             np.int64(accumulate).tobytes() + np.array([alpha], dtype).tobytes()
@@ -89,10 +89,10 @@ def batch_scalars(dtype: np.dtype[Any]) -> ScalarArguments:
 
 
 class FastPath:
-    """What can be applied to arrays that need no copy by writing addresses and launching.
+    """A linear operator with a fast path for arrays that need neither copy nor conversion.
 
-    Shapes, strides and dtypes decide whether a call fits, and what it launches: the answer is
-    remembered. Devices and addresses are looked at in each call.
+    The fast path only checks devices and addresses, and launches. Whether it applies, and what it
+    launches, is cached by shapes, strides and dtypes of a call.
     """
 
     def __init__(self, device: int) -> None:
@@ -103,13 +103,13 @@ class FastPath:
 
     @abstractmethod
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Return what maps vectors like x to such as ``out``, None where these do not fit.
+        """Return a function from vectors with x's layout to ``out``'s, None if they do not fit.
 
-        Both are contiguous and of one dtype; the function takes their addresses.
+        Both arrays are contiguous and of one dtype; the function takes their addresses.
         """
 
     def apply(self, x: Any, out: Any) -> bool:
-        """Write A x to ``out`` if both are plain arrays that fit, else return False."""
+        """Write A x to ``out`` by the fast path, or return False if it does not apply."""
         if type(x) is not cupy.ndarray or type(out) is not cupy.ndarray:
             return False
         try:

@@ -1,8 +1,8 @@
-"""Files of this user alone: opened without trusting what their path has become.
+"""Files that only this user may write to, opened so that nobody can exchange them meanwhile.
 
-What lies in the folder of kernels decides what runs on the device. So a file there is opened by a
-descriptor that follows no symbolic link and waits for nobody, and is looked at through it: it has
-to be a regular file that this user owns and nobody else may write to.
+Files in the cache of kernels determine what code runs on the device. So a file there is opened
+without following symbolic links and without blocking, and is checked through the open descriptor:
+it must be a regular file that this user owns and nobody else may write to.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ _SAFE_OPEN_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLO
 
 
 def check_private(status: os.stat_result, path: Path) -> None:
-    """Refuse a file or folder that another user owns or may write to.
+    """Check that this user owns a file or folder and nobody else may write to it.
 
     Raises
     ------
     PermissionError
+        If another user owns it or may write to it.
     """
     if sys.platform == "win32":
         return
@@ -30,13 +31,13 @@ def check_private(status: os.stat_result, path: Path) -> None:
 
 
 def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file of this user alone; return its descriptor.
+    """Open a file that only this user may write to; return its descriptor.
 
     Parameters
     ----------
     path : Path
     flags : int
-        As of `os.open`; a file that is created is readable by this user alone.
+        Flags of `os.open`; a file that is created is readable by this user only.
 
     Raises
     ------
@@ -57,12 +58,12 @@ def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_private(path: Path, largest: int) -> bytes:
-    """Return what is in a file of this user alone.
+    """Return the content of a file that only this user may write to.
 
     Raises
     ------
     OSError
-        As `open_private`, or if it has more than ``largest`` bytes.
+        As for `open_private`, or if the file has more than ``largest`` bytes.
     """
     with os.fdopen(open_private(path), "rb") as file:
         content = file.read(largest + 1)
@@ -72,14 +73,14 @@ def read_private(path: Path, largest: int) -> bytes:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file for this user alone; other processes see all of it or nothing.
+    """Write a file readable by this user only; other processes see all of it or nothing.
 
-    What was at the path, a symbolic link or a pipe as well, is replaced and not opened.
+    Whatever is at the path, even a symbolic link or a pipe, is replaced without opening it.
 
     Raises
     ------
     OSError
-        If it cannot be written; what was there before stays.
+        If it cannot be written; the old file then remains.
     """
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
         try:

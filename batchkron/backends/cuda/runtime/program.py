@@ -1,8 +1,8 @@
-"""The device templates, and what a specialisation of one is; each family says which it compiles.
+"""Programs: specialisations of the kernel templates in ``csrc``, and the keys of their cache.
 
-A program is a header of ``csrc/cuda`` and a name expression in C++; NVRTC compiles it for the exact
-shape. Headers have the names by which they include each other: their paths below ``csrc``. Nothing
-here needs a device.
+A program is a header and a C++ name expression such as ``kernel<float, 4>``; NVRTC compiles it for
+the exact shape. Headers are named by their path below ``csrc``, by which they include each other.
+No device is needed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-_FOLDERS = ("cuda", "krylov")  # of csrc, that the device's compiler reads
+_FOLDERS = ("cuda", "krylov")  # folders of csrc with headers for NVRTC
 
 SCALARS = {
     np.dtype(np.float32): "float",
@@ -29,9 +29,10 @@ SCALARS = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One kernel: the header that defines its template, and the specialisation's name.
+    """One kernel: the header that defines its template, and the specialisation's expression.
 
-    ``constants`` factors' elements of type ``scalar`` are constants of the kernel's module.
+    If ``constants`` is not 0, the kernel's module has that many factor elements of the C++ type
+    ``scalar`` in constant memory.
     """
 
     header: str
@@ -55,8 +56,8 @@ class Program:
 def _sources_folder() -> Traversable:
     """Return the folder ``csrc``.
 
-    Wheels hold what the device needs of it as ``batchkron/csrc``. An editable install leaves files
-    where they are in the source tree: ``csrc`` beside the package.
+    Wheels contain the headers for the device as ``batchkron/csrc``. With an editable install they
+    are in the source tree: ``csrc`` beside the package.
     """
     packaged = files("batchkron") / "csrc"
     return packaged if packaged.is_dir() else Path(__file__).parents[4] / "csrc"
@@ -79,7 +80,7 @@ def device_sources() -> Mapping[str, str]:
     Raises
     ------
     FileNotFoundError
-        If the installation lacks them.
+        If the installation does not contain the headers.
     """
     csrc = _sources_folder()
     folders = [name for name in _FOLDERS if (csrc / name).is_dir()]
@@ -92,7 +93,8 @@ def device_sources() -> Mapping[str, str]:
 def compile_options(compute_capability: str) -> tuple[str, ...]:
     """Return NVRTC's options for a compute capability such as "90".
 
-    Unmarked functions are the device's: NVRTC before 13.1 takes lambdas in them for the host's.
+    Functions without a marker are compiled for the device; NVRTC before 13.1 would otherwise treat
+    lambdas inside them as host functions.
     """
     return (f"-arch=sm_{compute_capability}", "-std=c++17", "-lineinfo", "-default-device")
 
@@ -100,7 +102,7 @@ def compile_options(compute_capability: str) -> tuple[str, ...]:
 def program_key(
     program: Program, sources: Mapping[str, str], options: Sequence[str], compiler: str
 ) -> str:
-    """Return a hash of all that decides what a compilation yields."""
+    """Return a hash of everything that determines the compiled code."""
     digest = hashlib.sha256()
     parts = [compiler, *options, program.source, program.expression]
     for name in sorted(sources):
@@ -112,10 +114,10 @@ def program_key(
 
 
 def flag(value: bool) -> str:
-    """Return a template argument."""
+    """Return a bool as a C++ template argument."""
     return "true" if value else "false"
 
 
 def template_type(template: str, *arguments: object) -> str:
-    """Return a specialisation of a template of the library."""
+    """Return the C++ name of a template in namespace batchkron with these arguments."""
     return f"batchkron::{template}<{', '.join(map(str, arguments))}>"
