@@ -1,4 +1,4 @@
-"""Arrays of the CPU and of CUDA devices, told apart without importing CuPy."""
+"""NumPy and CuPy arrays: which is which, checks and conversions, without importing CuPy."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from scipy.sparse import issparse
 
 from batchkron.errors import BackendUnavailableError, ContextLostError
 
-# CUDA error codes: a driver older than CuPy's CUDA (35), no device (100).
+# CUDA error codes (cudaError_t): the driver is older than CuPy's CUDA (35), no device (100).
 _NO_DEVICE_STATUSES = {35, 100}
-_OUT_OF_MEMORY_STATUS = 2  # CUDA's error code
-_MAX_COMPARED_ELEMENTS = 100_000  # elements whose addresses are compared: some milliseconds
-# After these the driver refuses all further work of the process: illegal address or instruction,
-# misaligned address, stack or assertion failure, time-out, failed launch, uncorrectable memory.
+_OUT_OF_MEMORY_STATUS = 2  # CUDA error code cudaErrorMemoryAllocation
+# Largest number of elements whose addresses are sorted to find overlaps: takes some milliseconds.
+_MAX_COMPARED_ELEMENTS = 100_000
+# CUDA error codes after which the driver refuses all further work of the process: illegal address
+# or instruction, misaligned address, stack or assertion failure, time-out, failed launch,
+# uncorrectable memory error.
 _LOST_CONTEXT_STATUSES = {214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999}
 
 
 def array_module(*operands: object) -> Any:
-    """Return CuPy if an operand is one of its arrays, else NumPy."""
+    """Return the module cupy if an operand is a CuPy array, else numpy."""
     cupy = sys.modules.get("cupy")
     if cupy is not None:
         for operand in operands:  # half the time of any(), in each call on a device
@@ -33,7 +35,7 @@ def array_module(*operands: object) -> Any:
 
 
 def is_scalar(value: object) -> bool:
-    """Whether a value is a number, also as an array without dimensions."""
+    """Whether a value is a number or an array of shape ()."""
     return bool(np.isscalar(value)) or (
         isinstance(value, array_module(value).ndarray) and getattr(value, "ndim", 1) == 0
     )
@@ -46,7 +48,7 @@ def is_masked(value: object) -> bool:
 
 
 def refuse_masked(value: object, name: str) -> None:
-    """Raise TypeError if a value is a masked array: what it hides would be computed with."""
+    """Raise TypeError if a value is a masked array: its mask would be ignored."""
     if is_masked(value):
         raise TypeError(
             f"{name} is a masked array, whose mask would be ignored; fill it first, as with "
@@ -55,19 +57,24 @@ def refuse_masked(value: object, name: str) -> None:
 
 
 def is_sparse(value: object) -> bool:
-    """Whether a value is a sparse array of SciPy, or of CuPy."""
+    """Whether a value is a sparse array or matrix of SciPy or CuPy."""
     cupyx = sys.modules.get("cupyx.scipy.sparse")
     return bool(issparse(value)) or (cupyx is not None and bool(cupyx.issparse(value)))
 
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Say so where there is no device, no memory, or where an error has cost the context.
+    """Turn CUDA errors inside a ``with`` block into batchkron's and Python's exceptions.
 
     Raises
     ------
-    BackendUnavailableError, MemoryError, ContextLostError
-        From errors of CUDA that mean this; all others pass.
+    BackendUnavailableError
+        If there is no usable device.
+    MemoryError
+        If the device has too little free memory.
+    ContextLostError
+        If an earlier kernel failed, so that the process can no longer use the device. All other
+        exceptions pass unchanged.
     """
     try:
         yield
@@ -102,7 +109,7 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
         return cast("NDArray[Any]", value)
     refuse_masked(value, name)
     if isinstance(value, module.ndarray):
-        return cast("NDArray[Any]", value)  # a string: the type is not built in every call
+        return cast("NDArray[Any]", value)  # the type as a string: building it takes time per call
     if module is not np and isinstance(value, np.ndarray):
         raise TypeError(
             f"{name} is an array on the CPU, but the other operands are on a CUDA device; copy it "
@@ -132,7 +139,7 @@ def _refuse_masked_entries(values: Sequence[object], name: str) -> None:
 
 
 def to_host(value: ArrayLike, name: str) -> NDArray[Any]:
-    """Return ``value`` as a NumPy array; a CuPy array is copied, and waited for.
+    """Return ``value`` as a NumPy array; a CuPy array is copied to the host, synchronously.
 
     Raises
     ------
@@ -144,7 +151,10 @@ def to_host(value: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def on_host_layout(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of NumPy that lies at the same addresses; it may not be looked into."""
+    """Return a NumPy array with the same addresses and strides, to compare those with others.
+
+    For a CuPy array its elements must not be accessed: the addresses are the device's.
+    """
     if isinstance(array, np.ndarray):
         return array
     interface = {**array.__cuda_array_interface__, "version": 3}
@@ -158,7 +168,7 @@ class _Layout:
 
 
 def is_aligned(array: NDArray[Any]) -> bool:
-    """Whether the elements are where the processor wants them; on a device they always are."""
+    """Whether the elements are aligned to their size; on a device they always are."""
     return not isinstance(array, np.ndarray) or bool(array.flags.aligned)
 
 
@@ -168,11 +178,11 @@ def is_plain(array: NDArray[Any]) -> bool:
 
 
 def overlaps_itself(array: NDArray[Any]) -> bool:
-    """Whether elements share memory; True if it takes too long to tell."""
+    """Whether elements of an array share memory; also True if it would take long to find out."""
     if array.ndim == 1:
         return len(array) > 1 and abs(array.strides[0]) < array.itemsize
     axes = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
-    reach = array.itemsize  # of what the axes so far make
+    reach = array.itemsize  # bytes that the axes so far span
     for stride, count in axes:
         if stride < reach:
             break

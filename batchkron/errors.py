@@ -2,12 +2,12 @@
 
 
 class BackendUnavailableError(RuntimeError):
-    """A device was asked for whose software is not installed; the text says what to install."""
+    """The software or hardware of a backend is missing; the text says what to install."""
 
 
 class ContextLostError(RuntimeError):
-    """A device failed, and with it went everything that this process held there."""
+    """A device failed: no array of this process on it can be used any more."""
 
 
 class ProblemFileError(ValueError):
-    """A file is not a sound file of batchkron's family; the text names the offending dataset."""
+    """A file is damaged or not a valid batchkron file; the text names the offending dataset."""

@@ -17,26 +17,27 @@ from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.operators.scipy_protocol import SciPyOperator
 from batchkron.spec.kron import Array, as_scalar, check_dtype, scaled_dtype
 
-_ALIGNMENT = 256  # bytes, where each of two buffers begins: kernels copy whole words, whole lines
+# Alignment of each of two buffers, in bytes: kernels copy whole 16-byte words and cache lines.
+_ALIGNMENT = 256
 
 
 class Operator(SciPyOperator["Operator"]):
     """A linear operator y = A x on flat vectors.
 
-    A `scipy.sparse.linalg.LinearOperator`, so that it goes into SciPy's functions unchanged;
-    every product is computed by batchkron, with ``out=`` where the caller brings the memory.
-    Sums, products and multiples of operators are operators again. A copy, or what comes from a
-    pickle, has values of its own, which a copy of the transpose beside it does not share.
+    It is a `scipy.sparse.linalg.LinearOperator`, so that SciPy's functions accept it. Every product
+    is computed by batchkron; with ``out=`` the result is written to the caller's memory. Sums,
+    products and multiples of operators are operators again. A copied or unpickled operator has
+    values of its own: they are not shared with a copy of its transpose.
 
     Attributes
     ----------
     shape : tuple of int, (M, N)
     dtype : numpy.dtype
-        Of the matrix entries. A product is computed in `numpy.result_type` of it and the vector's
-        dtype; for vectors of higher precision the operator keeps a second, converted copy.
+        Dtype of the matrix entries. A product is computed in `numpy.result_type` of it and the
+        vector's dtype; for vectors of higher precision the operator keeps a second, converted copy.
     batch_shape : tuple of int
-        () for one system. Otherwise the operator is many independent systems of one structure,
-        and `apply` takes vectors with these axes before the last ones.
+        () for one system. Otherwise the operator consists of many independent systems of the same
+        structure, and `apply` takes vectors with these axes before the last ones.
     """
 
     @overload
@@ -128,7 +129,7 @@ class Identity(Operator):
     Parameters
     ----------
     size : int
-        N.
+        The number of elements N.
     dtype : float32, float64, complex64 or complex128, optional
         float64 by default.
 
@@ -288,7 +289,7 @@ class SumOperator(Operator):
         return SumOperator([term.to(device) for term in self.terms])
 
     def kronecker_terms(self) -> KroneckerTerms:
-        """Return the terms of all summands; an `Identity` is one of their tensor product."""
+        """Return the terms of all summands; an `Identity` becomes one on their tensor product."""
         known = [t.kronecker_terms() for t in self.terms if not isinstance(_bare(t), Identity)]
         if not known:
             return reduce(KroneckerTerms.plus, [t.kronecker_terms() for t in self.terms])
@@ -304,8 +305,8 @@ class SumOperator(Operator):
 class ComposedOperator(Operator):
     """The operator A B; usually written as ``A @ B``.
 
-    A chain of compositions is run as one, from right to left, through two buffers that belong to
-    the operator and the calling thread, on a device also to the stream.
+    A chain of compositions is evaluated from right to left with two buffers in turn. Each thread,
+    and on a device each stream, has its own buffers.
     """
 
     def __init__(self, left: Operator, right: Operator) -> None:
@@ -317,7 +318,7 @@ class ComposedOperator(Operator):
         self._prepare([*links_of(left), *links_of(right)], (left, right))
 
     def _prepare(self, links: Sequence[Operator], args: tuple[Any, ...]) -> None:
-        """Set up the chain of operators ``links``, of shapes that fit."""
+        """Set up the composition of ``links``, whose shapes fit."""
         dtype = np.result_type(*{link.dtype for link in links})
         self.links = tuple(link.astype(dtype) for link in links)
         self.args = args
@@ -328,7 +329,7 @@ class ComposedOperator(Operator):
 
     @classmethod
     def _of(cls, links: Sequence[Operator]) -> ComposedOperator:
-        """Compose a chain of operators whose shapes fit."""
+        """Return the composition of operators whose shapes fit."""
         operator = ComposedOperator.__new__(ComposedOperator)
         operator._prepare(links, tuple(links))
         return operator
@@ -394,27 +395,27 @@ class PowerOperator(ComposedOperator):
 
 
 def _bare(operator: Operator) -> Operator:
-    """Return A of an operator c A, or else the operator."""
+    """Return A if the operator is c A, else the operator itself."""
     return operator.operator if isinstance(operator, ScaledOperator) else operator
 
 
 def _multiple(operator: Operator) -> complex:
-    """Return c of an operator c A, or else 1."""
+    """Return c if the operator is c A, else 1."""
     return operator.scalar if isinstance(operator, ScaledOperator) else 1.0
 
 
 def links_of(operator: Operator) -> list[Operator]:
-    """Return the operators that an operator is the composition of; itself if it is none."""
+    """Return the operators that a composition consists of; for others, the operator itself."""
     return list(operator.links) if isinstance(operator, ComposedOperator) else [operator]
 
 
 def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:
-    """Return the batch shape of operators that act together; one system goes with any.
+    """Return the common batch shape of operators; operators of one system fit any.
 
     Raises
     ------
     ValueError
-        If two differ.
+        If two batch shapes differ.
     """
     shapes = {operator.batch_shape for operator in operators if operator.batch_shape}
     if len(shapes) > 1:
@@ -424,12 +425,12 @@ def common_batch_shape(operators: Sequence[Operator]) -> tuple[int, ...]:
 
 
 def common_backend(operators: Sequence[Operator]) -> Backend:
-    """Return the backend of operators that act together.
+    """Return the common backend of operators.
 
     Raises
     ------
     TypeError
-        If they are on several devices.
+        If the operators are on different devices.
     """
     places = sorted({operator._place for operator in operators})
     if len(places) > 1:

@@ -1,4 +1,4 @@
-"""What an operator is: a linear map of vectors with a shape, a dtype and a place where it runs."""
+"""The base class of operators: a linear map with a shape, a dtype and a device."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ Related = TypeVar("Related", bound="OperatorBase[Any]")
 
 
 class OperatorBase(LinearOperator[Related]):
-    """A linear map y = A x of vectors along the last axis; the lowest base of `Operator`.
+    """A linear map y = A x of vectors along the last axis; the root of the class `Operator`.
 
-    A kind of operator defines `_run`. The classes above this one add, in this order, what is made
-    of an operator without arithmetic (conversions.py), SciPy's products (scipy_protocol.py), and
-    sums, multiples and compositions (algebra.py). ``Related`` is the class at the top, `Operator`:
-    what transposes, conversions and sums are.
+    Concrete operators define `_run`. Three classes derive from each other and from this one: they
+    add transposes and conversions (conversions.py), SciPy's products (scipy_protocol.py), and sums,
+    multiples and compositions (algebra.py: `Operator`). The type variable ``Related`` stands for
+    `Operator`, the type of transposes, conversions and sums.
     """
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     batch_shape: tuple[int, ...]
-    _apply_fast: Callable[[object, object], bool] | None = None  # a backend's own quick `apply`
+    # The fast path of a backend's plan: it writes A x and returns True, or returns False.
+    _apply_fast: Callable[[object, object], bool] | None = None
     args: tuple[Any, ...] = ()  # SciPy's name for the operands of a composed operator
 
     def __init__(
@@ -59,20 +60,20 @@ class OperatorBase(LinearOperator[Related]):
 
     @property
     def device(self) -> str:
-        """Where the operator's arrays and vectors are: "cpu" or "cuda"."""
+        """The device of the operator's arrays and vectors: "cpu" or "cuda"."""
         return "cuda" if self._backend.name == "cuda" else "cpu"
 
     @abstractmethod
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Map x (outer, N, inner) to alpha A x (outer, M, inner), written or added to y.
+        """Map x (outer, N, inner) to alpha A x, added to y (outer, M, inner) or overwriting it.
 
         Both arrays are contiguous and of self.dtype.
         """
 
     def _reserve(self, outer: int, inner: int) -> None:
-        """Allocate on a device what `_run` will need, before it writes anything."""
+        """Allocate workspace for `_run` on a device, so that it cannot fail after writing to y."""
 
     @abstractmethod
     def astype(self, dtype: DTypeLike) -> Related:
@@ -106,7 +107,7 @@ class OperatorBase(LinearOperator[Related]):
             return self.astype(wide)._dispatch(x, out, shape, outer, inner)
         if dtype == self.dtype:
             return self._dispatch(x, out, shape, outer, inner)
-        # a real operator on complex vectors: real and imaginary parts are an innermost axis
+        # A real operator on complex vectors: real and imaginary parts become an innermost axis.
         empty = self._backend.empty
         result = empty(shape, dtype) if out is None else check_output(out, shape, dtype, (x,))
         target = result if is_plain(result) else empty(shape, dtype)
@@ -117,7 +118,7 @@ class OperatorBase(LinearOperator[Related]):
         return result
 
     def _refuse_batch(self, name: str) -> None:
-        """Flat vectors have no axes for several systems."""
+        """Raise if the operator has several systems: flat vectors have no axes for them."""
         if self.batch_shape:
             raise ValueError(
                 f"the operator has batch_shape {self.batch_shape}, so {name} is not defined; "
@@ -133,7 +134,7 @@ class OperatorBase(LinearOperator[Related]):
             raise ValueError(f"the {name} needs a square operator; this one is {self.shape}")
 
     def _outer(self, shape: tuple[int, ...], trailing: int) -> int:
-        """Return the size of the axes before the last ``trailing``, which end in batch_shape."""
+        """Return the product of the axes before the last ``trailing``; they end in batch_shape."""
         leading = shape[: len(shape) - trailing]
         systems = len(self.batch_shape)
         if systems and leading[-systems:] != self.batch_shape:
@@ -144,7 +145,7 @@ class OperatorBase(LinearOperator[Related]):
         return math.prod(leading)
 
     def _shape_of_vectors(self) -> str:
-        """Return the shape of what `apply` takes."""
+        """Return the shape of vectors that `apply` takes, for error messages."""
         return f"(..., {', '.join(map(str, (*self.batch_shape, self.shape[1])))})"
 
     def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
@@ -176,9 +177,9 @@ class OperatorBase(LinearOperator[Related]):
         return self._dispatch(vectors, out, (*vectors.shape[:-1], rows), outer, 1)
 
     def apply_flat(self, x: Array, out: Array) -> Array:
-        """Compute out[..., :] = A x[..., :] for flat vectors: what Krylov methods ask for.
+        """Compute out[..., :] = A x[..., :] for flat vectors, as Krylov methods have them.
 
-        As `apply`, which operators on blocks define otherwise.
+        The same as `apply`, except for operators on blocks, whose `apply` takes blocks.
 
         Parameters
         ----------
@@ -193,7 +194,7 @@ class OperatorBase(LinearOperator[Related]):
         Raises
         ------
         ValueError, TypeError
-            As `matvec`.
+            As for `matvec`.
         """
         return self.apply(x, out)
 
@@ -205,9 +206,9 @@ class OperatorBase(LinearOperator[Related]):
         x : array_like, (..., N), or (..., *batch_shape, N)
             Vectors along the last axis.
         y : ndarray, (..., M)
-            Written; of the dtype that A x has.
+            Overwritten with the result; must have the dtype of A x.
         alpha : scalar
-            Scales the product; a number for this call, not part of the operator.
+            Scales the product.
 
         Returns
         -------
@@ -217,7 +218,7 @@ class OperatorBase(LinearOperator[Related]):
         Raises
         ------
         ValueError, TypeError
-            As `matvec`; also for a complex alpha where y is real.
+            As for `matvec`; also if alpha is complex and y is real.
         """
         vectors = as_array(x, "x", self._arrays)
         rows, columns = self.shape
@@ -227,7 +228,7 @@ class OperatorBase(LinearOperator[Related]):
         return self._add(vectors, y, (*vectors.shape[:-1], rows), outer, alpha)
 
     def _add(self, x: Array, y: Array, shape: tuple[int, ...], outer: int, alpha: complex) -> Array:
-        """Add alpha A x to y, of a shape, for x of (outer, N) elements."""
+        """Add alpha A x to y, which must have ``shape``; x has (outer, N) elements."""
         scale = as_scalar(alpha, "alpha")
         dtype = np.result_type(self.dtype, compute_dtype(x))
         if isinstance(scale, complex) and dtype.kind != "c":
@@ -241,9 +242,9 @@ class OperatorBase(LinearOperator[Related]):
         return y
 
     def kronecker_terms(self) -> KroneckerTerms:
-        """Return the terms Σ_t c_t A_t1 ⊗ … ⊗ A_td that the operator is made of.
+        """Return the operator as a sum of terms, Σ_t c_t A_t1 ⊗ … ⊗ A_td.
 
-        Preconditioners are built from them.
+        Preconditioners are built from the terms.
 
         Returns
         -------
@@ -261,6 +262,6 @@ class OperatorBase(LinearOperator[Related]):
         )
 
     def describe(self) -> str:
-        """Return a few lines on what the operator is and what it costs."""
+        """Return a few lines of text about the operator's structure and cost."""
         batch = f" for {self.batch_shape} systems" if self.batch_shape else ""
         return f"{type(self).__name__} {self.shape[0]}×{self.shape[1]} {self.dtype}{batch}"

@@ -41,44 +41,44 @@ from batchkron.spec.kron import (
 class BatchedKron(BlockOperator):
     """The operator y[outputs[b]] += weights[b] (A_1b ⊗ … ⊗ A_db) x[inputs[b]], A_kb from a pool.
 
-    Vectors are made of blocks: x has ``num_inputs`` of them with ΠQ elements each, y has
+    Vectors consist of blocks: x has ``num_inputs`` of them with ΠQ elements each, y has
     ``num_outputs`` with ΠP. As a linear operator it acts on flat vectors, the block index slowest.
 
     Parameters
     ----------
     pools : sequence of array_like (..., count_k, P_k, Q_k), or one such array for all modes
-        The distinct matrices of each mode, copied. Leading axes broadcast together, and with
-        those of the weights, and become ``batch_shape``: one system of this structure each.
+        The distinct matrices of each mode; they are copied. Leading axes broadcast together, and
+        with those of the weights, to ``batch_shape``: one system of this structure for each index.
     factor_ids : array_like of int, (products, modes)
         Product b uses ``pools[k][factor_ids[b, k]]``.
     inputs, outputs : array_like of int, (products,)
-        Which block a product reads, and which it adds to; both may repeat.
+        The block that each product reads, and the block that it is added to; both may repeat.
     weights : array_like, (..., products), optional
-        Scale each product; 1 by default.
+        Scalar factor of each product; 1 by default.
     num_inputs, num_outputs : int, optional
         Numbers of blocks; the largest index + 1 by default.
     accumulation : {"auto", "owner", "atomic"}
-        How products of one output are added. "owner": one thread adds them in an order of its own,
-        the same bits from run to run and for any number of threads. "atomic": one task per
-        product, added atomically in any order. "auto" never picks "atomic".
+        How products of one output are added. "owner": one thread adds them in a fixed order, so
+        that the result has the same bits from run to run and for any number of threads. "atomic":
+        one task per product, added atomically in any order. "auto" never picks "atomic".
     skip_identities : bool
         Skip the modes whose factor is exactly the identity, so that they cost nothing. `update`
-        must leave these matrices the identity; pass False if it will not.
+        must then keep these matrices the identity; pass False if it will not.
     tune : bool
         On a CUDA device, search the fastest kernel for this list when the operator is built there,
-        for up to two minutes, unless an earlier search has found it: what is found is kept for all
-        processes. Nothing on the CPU.
+        for up to two minutes, unless an earlier search has found it: the result is stored for all
+        processes of the user. No effect on the CPU.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit.
+        If shapes do not fit together.
     IndexError
-        For an index out of range; the text names the first.
+        If an index is out of range; the text names the first one.
     TypeError
-        For dtypes without kernels, indices that are not integers, or ``tune`` no bool.
+        If a dtype has no kernels, indices are not integers, or ``tune`` is not a bool.
     OverflowError
-        For 2^31 input blocks or more.
+        If there are 2^31 input blocks or more.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class BatchedKron(BlockOperator):
         skip_identities: bool = True,
         tune: bool = False,
     ) -> None:
-        tuning_for(tune)  # refuses before any work
+        tuning_for(tune)  # raises before any work
         if not hasattr(pools, "ndim"):
             pools = list(pools)
         module = module_of_batch(pools, weights)
@@ -159,7 +159,7 @@ class BatchedKron(BlockOperator):
         Parameters
         ----------
         products : sequence of sequences of array_like
-            ``products[b][k]`` is A_kb, (P_k, Q_k): one shape per mode.
+            ``products[b][k]`` is A_kb, (P_k, Q_k): the same shape for all products.
         inputs, outputs : array_like of int, (products,)
         **options
             As for the constructor.
@@ -192,17 +192,17 @@ class BatchedKron(BlockOperator):
 
     @property
     def num_products(self) -> int:
-        """The number of products in the batch list."""
+        """Number of products in the batch list."""
         return len(self._spec.inputs)
 
     @property
     def num_inputs(self) -> int:
-        """The number of input blocks."""
+        """Number of input blocks."""
         return self._spec.num_inputs
 
     @property
     def num_outputs(self) -> int:
-        """The number of output blocks."""
+        """Number of output blocks."""
         return self._spec.num_outputs
 
     def _run(
@@ -220,8 +220,8 @@ class BatchedKron(BlockOperator):
     ) -> None:
         """Replace matrices or weights by others of the same shapes, in place, without replanning.
 
-        Takes effect in .T, .H, converted and composed operators too. Not while another thread
-        applies the operator.
+        This changes .T, .H, converted and composed operators, too. It must not be called while
+        another thread applies the operator.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class BatchedKron(BlockOperator):
         Raises
         ------
         ValueError
-            If a shape differs, or a matrix that is skipped as an identity is no longer one.
+            If a shape differs, or a matrix that is skipped as an identity is not one any more.
         TypeError
             If a dtype cannot be converted to the operator's.
         """
@@ -256,7 +256,7 @@ class BatchedKron(BlockOperator):
         self._update(new_pools, new_weights, set())
 
     def _check_values(self, array: Array, trailing: tuple[int, ...], name: str) -> None:
-        """Check new values: their last axes as before, the leading ones fit for batch_shape."""
+        """Check that new values keep their last axes and that leading ones fit batch_shape."""
         leading = array.shape[: array.ndim - len(trailing)]
         fits = len(leading) <= len(self.batch_shape) and all(
             n in (1, wanted)
@@ -305,20 +305,20 @@ class BatchedKron(BlockOperator):
         return BatchedKron._from_spec(converted, self._tune)
 
     def declare_terms(self, terms: KroneckerTerms) -> None:
-        """Say which Kronecker terms on a grid the batch list was made from.
+        """Declare the Kronecker terms on a grid from which the batch list was made.
 
-        A batch list alone does not tell; `kronecker_terms` returns them from then on, here and on
-        other devices, until `update` replaces the entries.
+        They cannot be recovered from the list. `kronecker_terms` returns them from now on, here and
+        on other devices, until `update` replaces the entries.
 
         Parameters
         ----------
         terms : KroneckerTerms
-            Not compared with the batch list.
+            The terms; they are not compared with the batch list.
 
         Raises
         ------
         ValueError
-            If they are of another size.
+            If the terms have another number of unknowns.
         """
         if self.shape != (terms.unknowns,) * 2:
             raise ValueError(
@@ -327,17 +327,17 @@ class BatchedKron(BlockOperator):
         self._terms = terms
 
     def kronecker_terms(self) -> KroneckerTerms:
-        """Return the terms that `declare_terms` was told.
+        """Return the terms that were passed to `declare_terms`.
 
         Raises
         ------
         TypeError
-            If it was not, or `update` has replaced the entries since.
+            If there are none, or `update` has replaced the entries since.
         """
         return super().kronecker_terms() if self._terms is None else self._terms
 
     def diagonal(self) -> Array:
-        """Return the diagonal, (min(M, N),), from the factors' diagonals where these are square."""
+        """Return the diagonal, (min(M, N),); from the factors' diagonals if they are square."""
         spec = self._spec
         if self.batch_shape or any(pool.shape[2] != pool.shape[3] for pool in spec.pools):
             return super().diagonal()
@@ -354,20 +354,21 @@ class BatchedKron(BlockOperator):
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare compiled products with dense Kronecker products on random vectors.
 
-        One vector and several are multiplied, added to others with `accumulate`, with alpha = 1
-        and another, and multiplied by the transpose.
+        Compared are products of one vector and of several, with `apply`, with `accumulate` for
+        alpha = 1 and another value, and with the transpose.
 
         Parameters
         ----------
         samples : int, optional
-            How many output blocks to check, drawn at random; all by default.
+            Number of output blocks to check, drawn at random; all by default.
         seed : int
-            Of the random vectors and of the choice of blocks.
+            Seed of the random vectors and of the choice of blocks.
 
         Returns
         -------
         ValidationReport
-            The largest error over its bound, of which product it is, and whether it is at most 1.
+            The largest ratio of an error to its bound, the product where it occurs, and whether it
+            is at most 1.
 
         Raises
         ------
@@ -378,7 +379,7 @@ class BatchedKron(BlockOperator):
         return validate_batch(self._spec, ways, samples, seed)
 
     def describe(self) -> str:
-        """Return the batch's size, how many of its factors are identities, and its shapes."""
+        """Return a text with the list's size and shapes, and the number of identity factors."""
         spec = self._spec
         shapes = " ⊗ ".join(f"{pool.shape[2]}×{pool.shape[3]}" for pool in spec.pools)
         identities = sum(

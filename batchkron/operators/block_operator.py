@@ -1,4 +1,4 @@
-"""Operators on vectors that are made of blocks."""
+"""Operators on vectors that consist of blocks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class BlockOperator(ValuedOperator):
     As a linear operator it acts on flat vectors, the block index slowest.
     """
 
-    _input_shape: tuple[int, int]  # input blocks, elements of one
+    _input_shape: tuple[int, int]  # number of input blocks, elements of a block
     _output_shape: tuple[int, int]
 
     def _blocks(self, x: ArrayLike) -> tuple[Array, int, tuple[int, ...]]:
-        """Return x as an array after checking its axes, the size of its outer axes, A x's shape."""
+        """Check the axes of x; return it as an array, the size of its outer axes, A x's shape."""
         blocks = as_array(x, "x", self._arrays)
         if blocks.ndim < 2 or blocks.shape[-2:] != self._input_shape:
             expected = ", ".join(str(n) for n in self._input_shape)
@@ -49,7 +49,7 @@ class BlockOperator(ValuedOperator):
         Raises
         ------
         ValueError, TypeError
-            As `Operator.matvec`.
+            As for `Operator.matvec`.
         """
         plain = self._apply_fast
         if out is not None and plain is not None and getattr(x, "ndim", 0) > 1 and plain(x, out):
@@ -72,9 +72,9 @@ class BlockOperator(ValuedOperator):
         ----------
         x : array_like, (..., *batch_shape, num_inputs, ΠQ)
         y : ndarray, (..., *batch_shape, num_outputs, ΠP)
-            Written; of the dtype that A x has.
+            Overwritten with the result; must have the dtype of A x.
         alpha : scalar
-            Scales the product; a number for this call, not part of the operator.
+            Scales the product.
 
         Returns
         -------
@@ -84,7 +84,7 @@ class BlockOperator(ValuedOperator):
         Raises
         ------
         ValueError, TypeError
-            As `Operator.accumulate`.
+            As for `Operator.accumulate`.
         """
         blocks, outer, shape = self._blocks(x)
         return self._add(blocks, y, shape, outer, alpha)

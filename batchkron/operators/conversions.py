@@ -1,4 +1,4 @@
-"""What is made of an operator without arithmetic: transposes, conversions, copies on a device."""
+"""Transposes, conjugates, dtype conversions and device copies of an operator: its relatives."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ __all__ = ["ConvertibleOperator", "relatives_lock"]
 
 Related = TypeVar("Related", bound="ConvertibleOperator[Any]")
 
-relatives_lock = threading.RLock()  # building relatives is rare, and may build others
+# One lock for all operators: relatives are rarely built. Reentrant, since building one may build
+# others.
+relatives_lock = threading.RLock()
 
 
 class ConvertibleOperator(OperatorBase[Related]):
-    """An operator that has relatives: transpose, conjugate, other dtypes, other devices.
+    """An operator with relatives: transpose, conjugate, and copies in other dtypes or devices.
 
-    A relative is built when first asked for and kept. A kind of operator defines how each is built.
-    An operator is itself one of ``Related``, which mypy is not told.
+    A relative is built on the first request and then kept. Concrete operators define how each is
+    built. ``Related`` is the class `Operator`, to which every operator belongs; mypy does not know
+    that, hence the ignored return types.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class ConvertibleOperator(OperatorBase[Related]):
     def to(self, device: str) -> Related:
         """Return the operator on a device.
 
-        Updates of either take effect in both.
+        An update of one of the two operators changes both.
 
         Parameters
         ----------
@@ -51,7 +54,7 @@ class ConvertibleOperator(OperatorBase[Related]):
         Returns
         -------
         Operator
-            ``self`` if it is there already.
+            ``self`` if it is on that device already.
 
         Raises
         ------
@@ -74,18 +77,18 @@ class ConvertibleOperator(OperatorBase[Related]):
 
     @abstractmethod
     def _recipe(self) -> tuple[Callable[..., Related], tuple[Any, ...]]:
-        """Return a callable and its arguments that make this operator anew."""
+        """Return a callable and arguments that build an equal operator, for pickling."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt_on, (self.device, *self._recipe())
 
     @abstractmethod
     def _build_transpose(self) -> Related:
-        """Return the transpose, as an operator of its own."""
+        """Return the transpose as a new operator."""
 
     @abstractmethod
     def _build_conjugate(self) -> Related:
-        """Return the complex conjugate, as an operator of its own."""
+        """Return the complex conjugate as a new operator."""
 
     @abstractmethod
     def _build_as(self, dtype: np.dtype[Any]) -> Related:
@@ -93,10 +96,10 @@ class ConvertibleOperator(OperatorBase[Related]):
 
     @abstractmethod
     def _build_on(self, device: str) -> Related:
-        """Return the operator on another device; called while its backend is being built on."""
+        """Return the operator on another device; called while that is the device to build on."""
 
     def _relative(self, kind: str, dtype: np.dtype[Any] | None = None) -> Related:
-        """Return the transpose, conjugate or converted operator, built when first needed."""
+        """Return the transpose, conjugate or converted operator, built on the first request."""
         with relatives_lock:
             return self._locked_relative(kind, dtype)
 
@@ -147,16 +150,16 @@ class ConvertibleOperator(OperatorBase[Related]):
 
     @property
     def T(self) -> Related:
-        """The transpose, built when first needed."""
+        """The transpose, built on the first request."""
         return self._transpose()
 
     @property
     def H(self) -> Related:
-        """The adjoint (conjugate transpose), built when first needed."""
+        """The adjoint (conjugate transpose), built on the first request."""
         return self._adjoint()
 
 
 def _rebuilt_on(device: str, build: Callable[..., Related], arguments: tuple[Any, ...]) -> Related:
-    """Make an operator from its recipe, where the one was that the recipe is of."""
+    """Build an unpickled operator on the device of the one that was pickled."""
     with building_on(backend_on(device)):
         return build(*arguments)

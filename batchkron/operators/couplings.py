@@ -1,4 +1,8 @@
-"""The pairs of cells that a 1-D operator joins, without any grid."""
+"""The pairs of 1-D cells that a 1-D operator couples, independent of any grid.
+
+A 1-D operator consists of blocks; each maps one 1-D cell (input) to another (output). A cell's
+ancestors and neighbours on coarser levels are called coarser cells here.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,19 @@ from numpy.typing import NDArray
 
 __all__ = ["Connections", "Half", "Ids", "Part", "joined", "levels_of", "narrow"]
 
-Ids: TypeAlias = NDArray[np.int64]  # or of int32, where it is kept for long
+Ids: TypeAlias = NDArray[np.int64]  # or int32 for arrays that are stored, see `narrow`
 Part: TypeAlias = Literal["upper", "lower", "full"]
 
 
 class Half(NamedTuple):
-    """Blocks that join cells to coarser ones, sorted by the finer cell.
+    """The upper or lower part of a 1-D operator, its blocks sorted by the finer cell.
 
     Attributes
     ----------
     fine, coarse : ndarray of int64, (count,)
-        The finer 1-D cell of a block, or its input where both are of one level, and the other one.
+        The finer 1-D cell of each block, or its input if both have the same level; the other cell.
     blocks : ndarray of int64, (count,)
-        The block.
+        The index of each block.
     """
 
     fine: Ids
@@ -31,12 +35,12 @@ class Half(NamedTuple):
 
 
 class Connections:
-    """The pairs of cells that a 1-D operator joins, and their parts.
+    """The pairs of cells that a 1-D operator couples, and their upper and lower part.
 
     Parameters
     ----------
     rows, columns : ndarray of int64, (blocks,)
-        1-D index of the output and input cell of each block; not written to.
+        1-D index of the output and of the input cell of each block; they are not modified.
     """
 
     def __init__(self, rows: Ids, columns: Ids) -> None:
@@ -47,14 +51,14 @@ class Connections:
         return Connections, (self.rows, self.columns)
 
     def transpose(self) -> Connections:
-        """Return those of the transpose, the blocks in the same order."""
+        """Return the pairs of the transposed operator, with the blocks in the same order."""
         return Connections(self.columns, self.rows)
 
     def half(self, part: Part) -> Half:
-        """Return a part, "upper" or "lower", by finer cells.
+        """Return the part "upper" or "lower".
 
-        The finer cell is the input of blocks in the upper part, which do not make the level finer,
-        the output of those in the lower one, which do.
+        Blocks of the upper part map a cell to one of the same or a coarser level, so that the input
+        is the finer cell; those of the lower part map to a finer level.
         """
         if part == "upper":
             return Half(self.columns[self._upper], self.rows[self._upper], self._upper)
@@ -70,13 +74,13 @@ class Connections:
 
 
 def _order(fine: Ids, kept: NDArray[np.bool_]) -> Ids:
-    """Return the blocks of a part, sorted by the finer cell."""
+    """Return the indices of the kept blocks, sorted by their finer cell."""
     chosen = np.flatnonzero(kept)
     return narrow(chosen[np.argsort(fine[chosen], kind="stable")])
 
 
 def narrow(numbers: Ids) -> Ids:
-    """Return numbers that are kept for long in 32 bits, if they have room there."""
+    """Return numbers as int32 if they fit, to save memory in arrays that are stored."""
     if numbers.size and numbers.max() > np.iinfo(np.int32).max:
         return numbers
     return numbers.astype(np.int32)
@@ -88,7 +92,7 @@ def levels_of(cells: Ids) -> Ids:
 
 
 def joined(starts: Ids, stops: Ids) -> tuple[Ids, Ids]:
-    """All j with starts[i] ≤ j < stops[i], for every i: the i's and the j's."""
+    """Return all pairs (i, j) with starts[i] ≤ j < stops[i], as the array of i and that of j."""
     counts = stops - starts
     owners = np.repeat(np.arange(counts.size), counts)
     before = np.cumsum(counts) - counts

@@ -1,4 +1,4 @@
-"""Diagonal matrices: mass matrices, coefficients, the simplest preconditioners."""
+"""Diagonal matrices, such as mass matrices, coefficients and Jacobi preconditioners."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Diagonal(Operator):
     Parameters
     ----------
     entries : array_like, (N,) or (*batch_shape, N)
-        d; it is copied. With leading axes each of these systems has a diagonal of its own.
+        The diagonal d; it is copied. With leading axes there is one diagonal for each system.
 
     Raises
     ------
     TypeError
-        If the entries are not numbers of one of the four dtypes, integers or booleans.
+        If the entries are not float32, float64, complex64, complex128, integers or booleans.
     ValueError
-        If they have no axis.
+        If the entries are a scalar.
 
     Notes
     -----
-    Integers and booleans become float64. The operator is on the CPU, wherever the entries were;
-    ``to("cuda")`` returns it on a device, where a product is one kernel.
+    Integers and booleans become float64. The operator is on the CPU, even if the entries are a CuPy
+    array; ``to("cuda")`` returns it on a device, where a product is one kernel.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""Exact solves, determinants, eigenpairs and exponentials, factor by factor."""
+"""Direct solves, determinants, eigenpairs and exponentials of products and sums, by factors.
+
+"The sum" is the Kronecker sum A_1 ⊕ … ⊕ A_d; N = Π n_k.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,12 @@ def right_hand_side(b: ArrayLike, size: int, module: Any = np) -> Array:
 
 
 def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
-    """Return numbers as an array (S,).
+    """Return shifts as an array (S,).
 
     Raises
     ------
     ValueError
-        If they are not (S,).
+        If they do not have one axis.
     """
     numbers = np.asarray(shifts)
     if numbers.ndim != 1:
@@ -48,7 +51,7 @@ def checked_shifts(shifts: Sequence[complex] | Array) -> Array:
 
 
 def solution_dtype(factors: Sequence[Array], rhs: Array, shifts: Array) -> np.dtype[Any]:
-    """Return the dtype of a sum's shifted solutions: shifts count as Python's numbers do."""
+    """Return the dtype of solutions of shifted sums; a shift does not raise the precision."""
     kind = np.result_type(rhs.dtype, *factors)
     return np.result_type(kind, np.complex64) if shifts.dtype.kind == "c" else kind
 
@@ -68,12 +71,12 @@ def square_sizes(factors: Sequence[Array]) -> list[int]:
 
 
 def checked_time(t: object) -> complex:
-    """Return the number in exp(t A).
+    """Return the number t in exp(t A).
 
     Raises
     ------
     TypeError
-        If it is none, as where it and the vector have changed places.
+        If it is not a number, for example because t and the vector were interchanged.
     """
     if is_scalar(t):
         return as_scalar(t, "t")
@@ -85,7 +88,7 @@ def checked_time(t: object) -> complex:
 
 @contextmanager
 def _named(k: int, factor: Array) -> Iterator[None]:
-    """Say which factor LAPACK found singular."""
+    """Add the index k of the factor to LAPACK's error about a singular matrix."""
     try:
         yield
     except np.linalg.LinAlgError:
@@ -100,9 +103,9 @@ def inverses(factors: Sequence[Array]) -> list[Array]:
     Raises
     ------
     ValueError
-        If one is not square.
+        If a factor is not square.
     LinAlgError
-        If one is singular.
+        If a factor is singular.
     """
     square_sizes(factors)
     found = []
@@ -118,9 +121,9 @@ def solve_product(factors: Sequence[Array], b: ArrayLike) -> Array:
     Raises
     ------
     ValueError
-        If one is not square, or b does not fit.
+        If a factor is not square, or b does not fit.
     LinAlgError
-        If one is singular.
+        If a factor is singular.
     """
     sizes = square_sizes(factors)
     rhs = right_hand_side(b, math.prod(sizes))
@@ -150,14 +153,14 @@ def logdet_product(factors: Sequence[Array]) -> Any:
 
 
 def _logarithm(sign: Any, logarithm: Any) -> Any:
-    """Join a determinant's sign (or phase) and the logarithm of its modulus."""
+    """Return log det from the determinant's sign (or phase) and the logarithm of its modulus."""
     if np.iscomplexobj(sign):
         return logarithm + 1j * np.angle(sign)
     return np.float64(np.nan if sign < 0 else logarithm)
 
 
 def is_hermitian(matrix: Array) -> bool:
-    """Whether the matrix, or each of (..., n, n), equals its adjoint to rounding."""
+    """Whether a matrix, or every one of a stack (..., n, n), equals its adjoint up to rounding."""
     axes = (-2, -1)
     scale = np.abs(matrix).max(axis=axes, initial=0)
     difference = np.abs(matrix - matrix.conj().swapaxes(-1, -2)).max(axis=axes, initial=0)
@@ -181,7 +184,7 @@ def hermitian_eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Ar
 
 
 def eigenpairs(factors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Return eigenvalues and eigenvectors of each square factor, real where all of them are.
+    """Return eigenvalues and eigenvectors of each square factor; real if all of them are real.
 
     Raises
     ------
@@ -202,12 +205,14 @@ def apply_diagonalised(vectors: Operator, values: Array, x: ArrayLike) -> Array:
 
 
 def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
-    """Solve (T_1 ⊕ … ⊕ T_d) x = b for upper triangular T_k, two of them also quasi-triangular.
+    """Solve (T_1 ⊕ … ⊕ T_d) x = b for upper triangular T_k.
+
+    If d = 2 the T_k may also be quasi-triangular (real Schur forms).
 
     Parameters
     ----------
     triangles : sequence of ndarray, (n_k, n_k)
-        Of one kind, real or complex; Schur forms.
+        Schur forms, all real or all complex.
     b : ndarray, (Π n_k, K)
 
     Returns
@@ -216,7 +221,8 @@ def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
     """
     if len(triangles) != 2 or b.size == 0:
         return _solve_triangular(triangles, b, 0.0)
-    # LAPACK replaces what is small beside the least number, not beside the triangles
+    # LAPACK's trsyl replaces pivots near the smallest normal number by that number, even if all
+    # entries of the triangles are as small; so the triangles are scaled to size 1 first.
     unit = _power_of_two(max(float(np.abs(t).max()) for t in triangles))
     first, second = (t / t.real.dtype.type(unit) for t in triangles)
     (solve,) = scipy.linalg.get_lapack_funcs(("trsyl",), (first, second, b))
@@ -231,7 +237,7 @@ def solve_triangular_sum(triangles: Sequence[Array], b: Array) -> Array:
 
 
 def _power_of_two(size: float) -> float:
-    """Return the power of two at a positive number, 1 for others."""
+    """Return a power of two of the size of a positive number; 1 if it is not positive."""
     regular = math.isfinite(size) and size > 0
     return math.ldexp(1.0, math.frexp(size)[1] - 1) if regular else 1.0
 
@@ -251,7 +257,7 @@ def _solve_triangular(triangles: Sequence[Array], b: Array, shift: complex) -> A
 
 
 def outer_sum(values: Sequence[Array]) -> Array:
-    """Return all sums of one entry per array (..., n_k), the first array slowest: (..., Π n_k)."""
+    """Return all sums with one entry of each array (..., n_k), as (..., Π n_k), first slowest."""
     total = np.zeros(1, values[0].dtype)
     for entries in values:
         sums = total[..., :, None] + entries[..., None, :]
@@ -260,7 +266,10 @@ def outer_sum(values: Sequence[Array]) -> Array:
 
 
 def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
-    """Return below what an eigenvalue of the sum, or of each sum (...), is zero to rounding."""
+    """Return the modulus below which an eigenvalue of the shifted sum is zero up to rounding.
+
+    For factors (..., n_k, n_k) there is one such number for each sum, with shape (...).
+    """
     norms = []
     for factor in factors:
         unit = _power_of_two(float(np.abs(factor).max(initial=0.0)))
@@ -270,7 +279,7 @@ def negligible(factors: Sequence[Array], shift: complex = 0) -> Array:
 
 
 def logdet_sum(factors: Sequence[Array]) -> Any:
-    """Return log det (A_1 ⊕ … ⊕ A_d) from the sums of eigenvalues, (...) for many sums."""
+    """Return log det (A_1 ⊕ … ⊕ A_d) from the eigenvalues of the sum; (...) for many sums."""
     values = outer_sum([np.linalg.eigvals(factor) for factor in factors])
     sizes = np.abs(values)
     singular = sizes.min(axis=-1, initial=np.inf) <= negligible(factors)

@@ -42,25 +42,26 @@ class KroneckerProduct(ValuedOperator):
     Parameters
     ----------
     factors : sequence of array_like, each (P_k, Q_k) or (..., P_k, Q_k)
-        The matrices, copied; A_1 belongs to the slowest index, as in `scipy.linalg.kron`. Leading
-        axes broadcast together and become ``batch_shape``: one system each. As `batchkron.kron`
-        it also takes them one by one, or a single matrix: ``KroneckerProduct(A_1, A_2)``.
+        The matrices; they are copied. A_1 belongs to the slowest index, as in `scipy.linalg.kron`.
+        Leading axes broadcast together to ``batch_shape``: one system for each index. As with
+        `batchkron.kron`, the matrices may also be separate arguments:
+        ``KroneckerProduct(A_1, A_2)``.
     *more : array_like, each (P_k, Q_k) or (..., P_k, Q_k)
-        The other matrices, where the first one is given alone.
+        The other matrices, if the first argument is a single matrix.
     precision : {None, "tf32x3", "tf32"}
         How float32 may be multiplied on a GPU, as in `batchkron.gekmm`; .T, .H and ``to`` keep it.
     tune : bool
-        On a CUDA device, search the fastest kernels for each number of vectors when it is first
-        seen, for up to two minutes, unless an earlier search has found them: what is found is kept
-        for all processes. Nothing on the CPU.
+        On a CUDA device, search the fastest kernels for each number of vectors when it first
+        occurs, for up to two minutes, unless an earlier search has found them: the result is stored
+        for all processes of the user. No effect on the CPU.
 
     Raises
     ------
     ValueError
-        If there is no factor, one is not a matrix, leading axes do not broadcast, or for another
-        precision.
+        If there is no factor, a factor is not a matrix, leading axes do not broadcast, or the
+        precision is unknown.
     TypeError
-        For dtypes without kernels, or ``tune`` no bool.
+        If a dtype has no kernels, or ``tune`` is not a bool.
 
     Examples
     --------
@@ -126,11 +127,11 @@ class KroneckerProduct(ValuedOperator):
     def update(self, factors: Sequence[ArrayLike]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
 
-        Not while another thread applies the operator.
+        It must not be called while another thread applies the operator.
 
         Parameters
         ----------
-        factors : sequence of array_like, each of its old shape
+        factors : sequence of array_like, each of the old factor's shape
 
         Raises
         ------
@@ -150,7 +151,7 @@ class KroneckerProduct(ValuedOperator):
             self._hold(self._backend.with_factors(self._product, self.factors))
 
     def _like(self, factors: Sequence[Array]) -> KroneckerProduct:
-        """Return a product of other factors, as precise, and tuned as well."""
+        """Return a product of other factors with the same ``precision`` and ``tune``."""
         return KroneckerProduct(factors, precision=self.precision, tune=self._tune)
 
     def _build_on(self, device: str) -> KroneckerProduct:
@@ -186,7 +187,7 @@ class KroneckerProduct(ValuedOperator):
         return self._arrays.asarray(result)  # type: ignore[no-any-return]
 
     def trace(self) -> Any:
-        """Return the sum of the diagonal, from the factors' traces where these are square.
+        """Return the sum of the diagonal; from the factors' traces if they are square.
 
         Raises
         ------
@@ -278,9 +279,9 @@ class KroneckerProduct(ValuedOperator):
         Returns
         -------
         U, Vh : KroneckerProduct, (M, Π min(P_k, Q_k)) and (Π min(P_k, Q_k), N)
-            With orthonormal columns, and rows.
+            U has orthonormal columns, Vh orthonormal rows.
         s : ndarray, (Π min(P_k, Q_k),)
-            In the order of the columns of U, not sorted.
+            Singular values, in the order of the columns of U, not sorted.
         """
         self._refuse_batch("svd")
         self._refuse_device("svd")
@@ -323,10 +324,10 @@ class KroneckerProduct(ValuedOperator):
         Raises
         ------
         ValueError
-            If a factor is not Hermitian, or x does not fit; for other factors
-            `scipy.sparse.linalg.expm_multiply` takes the operator.
+            If a factor is not Hermitian, or x does not fit; for other factors pass the operator to
+            `scipy.sparse.linalg.expm_multiply`.
         TypeError
-            If t is no number.
+            If t is not a number.
         """
         self._refuse_device("expm_apply")
         t = direct.checked_time(t)
@@ -339,7 +340,7 @@ class KroneckerProduct(ValuedOperator):
         Raises
         ------
         ValueError
-            If a factor is not square, or the operator is many systems.
+            If a factor is not square, or the operator has several systems.
         """
         self._refuse_batch("kronecker_terms")
         if self._outputs != self._inputs:
@@ -347,7 +348,7 @@ class KroneckerProduct(ValuedOperator):
         return product_terms(self.factors)
 
     def describe(self) -> str:
-        """Return the factors' shapes and the work of one product."""
+        """Return a text with the factors' shapes and the work of one product."""
         shapes = " ⊗ ".join(f"{p}×{q}" for p, q in zip(self._outputs, self._inputs, strict=True))
         entries = sum(factor.size for factor in self.factors)
         precision = "" if self.precision is None else f"\n  float32 on a GPU as {self.precision}"

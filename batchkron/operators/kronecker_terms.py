@@ -1,4 +1,7 @@
-"""What preconditioners know of an operator: its terms, each a Kronecker product of 1-D matrices."""
+"""Kronecker terms: an operator as a sum of Kronecker products of 1-D matrices.
+
+Preconditioners are built from them alone, without the operator.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = ["Blocks", "Factor", "KroneckerTerm", "KroneckerTerms", "leading_part"
 
 
 class Blocks(Protocol):
-    """A 1-D operator as blocks of connected cells, such as `batchkron.problems.ModeOperator`."""
+    """A 1-D operator given by blocks that couple cells, as in `batchkron.problems.ModeOperator`."""
 
     @property
     def rows(self) -> Ids:
@@ -34,7 +37,7 @@ class Blocks(Protocol):
 
 
 Factor: TypeAlias = Any
-"""A 1-D matrix, (n, n) or as `Blocks`; None is the identity."""
+"""A 1-D matrix: an ndarray (n, n) or `Blocks`; None is the identity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class KroneckerTerm:
     Attributes
     ----------
     coefficient : scalar
-        c.
+        The scalar factor c.
     factors : tuple of (ndarray (n_k, n_k), Blocks or None)
         One per mode; None is the identity.
     """
@@ -62,18 +65,19 @@ class KroneckerTerm:
 class KroneckerTerms:
     """The operator Σ_t c_t A_t1 ⊗ … ⊗ A_td, on a tensor product or on the cells of a sparse grid.
 
-    This is all that preconditioners know of grids and operators; `Operator.kronecker_terms`
-    returns it.
+    `Operator.kronecker_terms` returns it. It is the only information about grids and operators
+    that preconditioners have.
 
     Attributes
     ----------
     sizes : tuple of int
-        Without ``cells`` the size n_k of each mode, else the functions per 1-D cell.
+        Without ``cells`` the size n_k of each mode, otherwise the basis functions per 1-D cell.
     terms : tuple of KroneckerTerm
-        Square factors of those sizes, or matrices of (1-D cells × functions) given by blocks.
+        The terms. Their factors are square matrices of those sizes or, with ``cells``, matrices
+        of all 1-D cells and their functions, given by blocks.
     cells : ndarray of int64, (num_cells, d), or None
-        The multi-indices of a grid's cells, 1-D hierarchical indices: 0 for level 0, else
-        2^(l-1) + position. None is a whole tensor product.
+        The multi-indices of a grid's cells. A 1-D index is 0 for level 0 and 2^(l-1) + position for
+        level l. None stands for a whole tensor product.
 
     Examples
     --------
@@ -95,12 +99,12 @@ class KroneckerTerms:
 
     @property
     def is_sum(self) -> bool:
-        """Whether every term acts on one mode at most: then the operator is a Kronecker sum."""
+        """Whether every term acts on at most one mode: then the operator is a Kronecker sum."""
         return all(len(term.modes) <= 1 for term in self.terms)
 
     @cached_property
     def levels(self) -> NDArray[np.int64]:
-        """The level of each cell in each mode, (num_cells, d); one row of zeros without cells."""
+        """The level of each cell in each mode, (num_cells, d); a row of zeros without cells."""
         if self.cells is None:
             return np.zeros((1, len(self.sizes)), np.int64)
         return levels_of(self.cells)
@@ -115,11 +119,11 @@ class KroneckerTerms:
         return np.result_type(*kinds)
 
     def rows(self, mode: int, level: int = 0) -> int:
-        """Return the rows of a mode's matrices up to a level."""
+        """Return the number of rows of a mode's matrices that belong to levels up to ``level``."""
         return self.sizes[mode] << level if self.cells is not None else self.sizes[mode]
 
     def factor(self, term: int, mode: int, level: int = 0) -> Array:
-        """Return the leading part, up to a level, of one factor as a dense matrix."""
+        """Return the leading part of one factor, up to ``level``, as a dense matrix."""
         rows = self.rows(mode, level)
         given = self.terms[term].factors[mode]
         return np.eye(rows) if given is None else leading_part(given, rows)
@@ -127,12 +131,12 @@ class KroneckerTerms:
     def sum_factors(self) -> list[Array]:
         """Return the A_k of a Kronecker sum A_1 ⊕ … ⊕ A_d on a whole tensor product.
 
-        Multiples of the identity are added to the first.
+        Multiples of the identity are added to A_1.
 
         Raises
         ------
         ValueError
-            If a term acts on several modes, or there are cells.
+            If a term acts on several modes, or the terms are on the cells of a grid.
         """
         if self.cells is not None or not self.is_sum:
             raise ValueError("the terms are no Kronecker sum on a whole tensor product")
@@ -155,7 +159,7 @@ class KroneckerTerms:
         Raises
         ------
         TypeError
-            If they are laid out differently.
+            If the two have different sizes or cells.
         """
         if self.cells is None or other.cells is None:
             same = self.cells is other.cells
@@ -186,12 +190,12 @@ def leading_part(factor: Array | Blocks, rows: int) -> Array:
     factor : ndarray, (n, n), or Blocks
         The matrix.
     rows : int
-        How many of both.
+        The number of rows and columns.
 
     Returns
     -------
     ndarray, (rows, rows)
-        A fresh array.
+        A new array.
     """
     if isinstance(factor, np.ndarray):
         return np.array(factor[:rows, :rows])
@@ -204,12 +208,12 @@ def leading_part(factor: Array | Blocks, rows: int) -> Array:
 
 
 def terms_of(operator: Any) -> KroneckerTerms:
-    """Return the Kronecker terms that an operator knows, or that it is.
+    """Return the argument if it is `KroneckerTerms`, else the operator's ``kronecker_terms()``.
 
     Raises
     ------
     TypeError
-        If it knows none.
+        If it has no such method.
     """
     if isinstance(operator, KroneckerTerms):
         return operator
@@ -223,13 +227,13 @@ def terms_of(operator: Any) -> KroneckerTerms:
 
 
 def product_terms(factors: Sequence[Array]) -> KroneckerTerms:
-    """Return the one term of a Kronecker product of square matrices."""
+    """Return a Kronecker product of square matrices as one term."""
     sizes = tuple(len(factor) for factor in factors)
     return KroneckerTerms(sizes, (KroneckerTerm(1.0, tuple(factors)),))
 
 
 def sum_terms(factors: Sequence[Array]) -> KroneckerTerms:
-    """Return the terms of a Kronecker sum, one per factor."""
+    """Return a Kronecker sum as terms, one per factor."""
     sizes = tuple(len(factor) for factor in factors)
     terms = []
     for mode, factor in enumerate(factors):

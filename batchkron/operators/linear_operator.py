@@ -1,4 +1,4 @@
-"""SciPy's class of linear operators; the file beside this one has its types."""
+"""SciPy's LinearOperator as a generic class; its type hints are in linear_operator.pyi."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ Vectors: TypeAlias = Array | Sequence[Any]
 
 
 class LinearOperator(scipy.sparse.linalg.LinearOperator, Generic[Related]):
-    """SciPy's class, generic in the class of what its algebra makes of operators."""
+    """SciPy's class; ``Related`` is the class of transposes, sums and products of operators."""

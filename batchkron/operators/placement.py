@@ -1,4 +1,4 @@
-"""Arrays where an operator works."""
+"""Arrays on the device of an operator."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from batchkron.spec.kron import Array
 
 
 def on_device(array: ArrayLike, device: str) -> Array:
-    """Return an array where the operators of a device take it.
+    """Return an array on a device.
 
     Parameters
     ----------
     array : array_like
-        NumPy's or CuPy's.
+        A NumPy or CuPy array, or anything that `numpy.asarray` takes.
     device : {"cpu", "cuda"}
         "cuda" is CuPy's current device.
 
     Returns
     -------
     ndarray
-        NumPy's or CuPy's; the array itself if it is there already.
+        A NumPy or CuPy array; the array itself if it is on the device already.
 
     Raises
     ------

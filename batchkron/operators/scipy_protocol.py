@@ -1,4 +1,4 @@
-"""SciPy's protocol of linear operators, and what its matrices offer besides."""
+"""SciPy's protocol of linear operators, and to_dense, diagonal and trace as matrices have them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ __all__ = ["SciPyOperator"]
 
 Related = TypeVar("Related", bound="SciPyOperator[Any]")
 
-_PANEL = 64  # columns of the identity that a generic diagonal applies the operator to at once
+# Columns of the identity to which the operator is applied at a time, to find its diagonal; chosen
+# by hand.
+_PANEL = 64
 
 
 class SciPyOperator(ConvertibleOperator[Related]):
-    """An operator with every product that `scipy.sparse.linalg.LinearOperator` has.
+    """An operator with every product of `scipy.sparse.linalg.LinearOperator`.
 
-    Each is overridden, so SciPy's own conversions and checks are never on the way.
+    All of them are overridden, so that SciPy's conversions and checks cost no time.
     """
 
     def matvec(self, x: ArrayLike, out: Array | None = None) -> Array:
@@ -43,8 +45,8 @@ class SciPyOperator(ConvertibleOperator[Related]):
         ValueError
             If shapes do not fit, or ``out`` overlaps x or itself, or is read-only.
         TypeError
-            If x is on another device, an array is masked, or ``out`` has another dtype than the
-            result.
+            If x is on another device, an array is masked, or ``out`` does not have the dtype of
+            the result.
         """
         plain = self._apply_fast
         if out is not None and plain is not None and getattr(x, "ndim", 0) == 1 and plain(x, out):
@@ -77,7 +79,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
         Raises
         ------
         ValueError, TypeError
-            As `matvec`.
+            As for `matvec`.
         """
         if issparse(X):
             raise TypeError(
@@ -111,7 +113,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
         return self.matmat(X)
 
     def _refuse_stack(self, x: object, expected: str, name: str) -> None:
-        """NumPy multiplies stacks of matrices, SciPy's operators one; `apply` takes any number."""
+        """Raise for x with more than two axes: only `apply` takes stacks of vectors."""
         shape = x.shape if hasattr(x, "shape") else np.shape(cast(ArrayLike, x))
         if len(shape) > 2:
             vectors = (self if name == "apply" else self.T)._shape_of_vectors()
@@ -150,7 +152,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
     if not TYPE_CHECKING:  # a method of this name would make it an ArrayLike to type checkers
 
         def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-            """Refuse to be taken for an array, which would be one of a single object."""
+            """Raise: NumPy would make an array with the operator as its only object."""
             raise TypeError(
                 f"a {type(self).__name__} is a linear operator, not an array; to_dense() returns "
                 f"its matrix, of shape {self.shape}"

@@ -18,27 +18,27 @@ from batchkron.spec.kron import Array, BatchSpec
 
 Ids = NDArray[np.int64]
 
-_VECTORS = 5  # at once: one beyond the four that lanes of 256 bits take
-_REAL_ALPHA, _COMPLEX_ALPHA = -0.625, -0.625 + 0.375j  # exact in float32
+_VECTORS = 5  # vectors multiplied at once: one more than the float64 lanes of a 256-bit register
+_REAL_ALPHA, _COMPLEX_ALPHA = -0.625, -0.625 + 0.375j  # values of alpha, exact in float32
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """What a validation found.
+    """The result of a validation.
 
     Attributes
     ----------
     samples : int
-        Output blocks compared.
+        Number of output blocks compared.
     products : int
-        Kronecker products formed densely for them.
+        Number of Kronecker products formed densely for them.
     max_error : float
-        Largest difference of an entry.
+        Largest absolute difference of an entry.
     max_error_over_bound : float
-        Largest difference over its own rounding bound.
+        Largest ratio of a difference to its rounding error bound.
     worst : str
-        Which product that is of: "A x", "A X", "y + A x", "y + alpha A x", "Y + alpha A X",
-        "A^T x" or "A^T X".
+        The product with the largest ratio: "A x", "A X", "y + A x", "y + alpha A x",
+        "Y + alpha A X", "A^T x" or "A^T X".
     ok : bool
         Whether every difference is within its bound.
     """
@@ -51,21 +51,21 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every difference is within its bound; never for NaN."""
+        """Whether every difference is within its bound; False if one is NaN."""
         return self.max_error_over_bound <= 1
 
 
 class Ways(NamedTuple):
-    """The ways to apply an operator, on blocks of one or several vectors, on the host.
+    """Functions that apply an operator to blocks of one or several vectors, as NumPy arrays.
 
     Attributes
     ----------
     apply : callable
-        Takes x (..., *batch_shape, num_inputs, ΠQ) to A x.
+        Maps x (..., *batch_shape, num_inputs, ΠQ) to A x.
     accumulate : callable
-        ``accumulate(x, y, alpha)`` returns y + alpha A x, and may overwrite y.
+        ``accumulate(x, y, alpha)`` returns y + alpha A x; it may overwrite y.
     transpose : callable
-        Takes w (..., *batch_shape, num_outputs, ΠP) to A^T w.
+        Maps w (..., *batch_shape, num_outputs, ΠP) to A^T w.
     """
 
     apply: Callable[[Array], Array]
@@ -74,16 +74,16 @@ class Ways(NamedTuple):
 
 
 class _Dense(NamedTuple):
-    """A x and A^T w of several vectors from dense products.
+    """A x and A^T w of several vectors, from dense products.
 
     Attributes
     ----------
     product, product_size : ndarray, (vectors, systems, rows, ΠP)
-        A x in the blocks that are compared, and the same sum of absolute values.
+        A x in the blocks that are compared; and |A| |x|, with absolute values in all sums.
     inputs : ndarray of int64
         The input blocks that products read, ascending.
     transpose, transpose_size : ndarray, (vectors, systems, len(inputs), ΠQ)
-        A^T w there, and the same sum of absolute values.
+        A^T w in these blocks; and |A^T| |w|.
     """
 
     product: Array
@@ -94,7 +94,7 @@ class _Dense(NamedTuple):
 
 
 class _Difference(NamedTuple):
-    """The largest difference of a product, and the largest over its own bound."""
+    """The largest difference of a product, and the largest ratio of a difference to its bound."""
 
     worst: str
     error: float
@@ -102,13 +102,13 @@ class _Difference(NamedTuple):
 
 
 def ways_to_apply(op: Operator, inputs: tuple[int, int], outputs: tuple[int, int]) -> Ways:
-    """Return the ways to apply an operator, which may take blocks or flat vectors.
+    """Return functions on blocks for an operator that takes blocks or flat vectors.
 
     Parameters
     ----------
     op : Operator
     inputs, outputs : tuple of int
-        Number and size of the blocks that its vectors are made of.
+        Number and size of the blocks of its vectors.
     """
     arrays = op._arrays
 
@@ -135,13 +135,13 @@ def validate_batch(
     samples: int | None,
     seed: int,
 ) -> ValidationReport:
-    """Compare an operator of a batch list with its dense products, see `validate_blocks`.
+    """Compare an operator with the dense products of its batch list, see `validate_blocks`.
 
     Parameters
     ----------
     spec : BatchSpec
     compared : Ways or callable
-        Of all output blocks.
+        The operator's functions, which return all output blocks.
     samples, seed
         As in `chosen_blocks`.
     """
@@ -157,7 +157,7 @@ def chosen_blocks(count: int, samples: int | None, seed: int) -> Ids:
     ValueError
         If ``samples`` is less than 1.
     TypeError
-        If it is no whole number.
+        If ``samples`` is not an integer.
     """
     blocks = np.arange(count)
     if samples is None:
@@ -171,7 +171,7 @@ def chosen_blocks(count: int, samples: int | None, seed: int) -> Ids:
 
 
 def _ending_in(spec: BatchSpec, rows: Ids) -> BatchSpec:
-    """Return the products of some output blocks, which are all that the list then has."""
+    """Return the list of the products of some output blocks, with these as its only outputs."""
     if len(rows) == spec.num_outputs:
         return spec
     kept = np.isin(spec.outputs, rows)
@@ -194,8 +194,8 @@ def validate_blocks(
 ) -> ValidationReport:
     """Compare output blocks of an operator on random vectors with sums of dense products.
 
-    One vector and several are multiplied, added to others with a factor, and multiplied by the
-    transpose. A callable stands for A x of one vector alone.
+    Compared are products of one vector and of several, with `apply`, with `accumulate` and with the
+    transpose; for a callable only its product A x of one vector.
 
     The bound of one entry is the textbook one of a sum of products (Higham, Accuracy and Stability
     of Numerical Algorithms, section 3.1): both sides may differ by γ Σ |w| |A_1 ⊗ … ⊗ A_d| |x|,
@@ -208,11 +208,11 @@ def validate_blocks(
         The products of the blocks that are compared.
     compared : Ways or callable
     rows : ndarray of int64
-        Which output block of the operator each one of ``spec`` is.
+        For each output block of ``spec``, its index among the operator's.
     num_outputs : int
-        Output blocks of the operator.
+        Number of output blocks of the operator.
     seed : int
-        Of the random vectors.
+        Seed of the random vectors.
     """
     rng = np.random.default_rng(seed)
     x = _random(rng, spec, spec.num_inputs, spec.input_size)
@@ -228,7 +228,7 @@ def validate_blocks(
         spec.systems * len(spec.inputs),
         float(np.max([difference.error for difference in found])),
         float(np.max(ratios)),
-        found[int(np.argmax(ratios))].worst,  # NaN comes before all numbers
+        found[int(np.argmax(ratios))].worst,  # argmax returns the first NaN, if there is one
     )
 
 
@@ -242,7 +242,7 @@ def _random(rng: np.random.Generator, spec: BatchSpec, blocks: int, size: int) -
 
 
 def _dense_products(spec: BatchSpec, x: Array, w: Array) -> _Dense:
-    """Sum up dense products, each formed once for A x and for A^T w."""
+    """Return A x and A^T w; each dense product is formed only once."""
     inputs, places = np.unique(spec.inputs, return_inverse=True)
     real = spec.dtype.type(0).real.dtype
     product = np.zeros((*x.shape[:2], spec.num_outputs, spec.output_size), spec.dtype)
@@ -300,7 +300,7 @@ def _forward(
 
 
 def _transposed(spec: BatchSpec, ways: Ways, dense: _Dense, w: Array) -> Iterator[_Difference]:
-    """Compare A^T w, which vanishes where no product reads."""
+    """Compare A^T w, which is zero in blocks that no product reads."""
     counts = np.bincount(np.searchsorted(dense.inputs, spec.inputs), minlength=len(dense.inputs))
     steps = sum(pool.shape[2] for pool in spec.pools) + len(spec.pools) + 2
     for worst, at in (("A^T x", 0), ("A^T X", slice(None))):
@@ -326,7 +326,7 @@ def _compare(
     steps: int,
     counts: Ids,
 ) -> _Difference:
-    """Compare blocks (..., blocks, size) of ``counts`` products with their bounds."""
+    """Compare blocks (..., blocks, size); block i is a sum of ``counts[i]`` products."""
     eps, smallest = np.finfo(y.dtype).eps, np.finfo(y.dtype).smallest_normal
     error = np.abs(y - expected)
     bound = 2 * eps * (steps + counts[:, None]) * size + smallest * counts[:, None]

@@ -13,15 +13,22 @@ __all__ = ["ValuedOperator"]
 
 
 class ValuedOperator(Operator):
-    """An operator whose entries can be replaced in place, together with its relatives' entries."""
+    """An operator whose entries can be replaced in place.
+
+    Its relatives (transpose, conjugate, copies in other dtypes and on other devices) are updated,
+    too.
+    """
 
     @abstractmethod
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        """Copy checked matrices (..., P_k, Q_k), one array per mode, and weights in place."""
+        """Copy checked matrices (..., P_k, Q_k), one array per mode, and weights, in place."""
 
     def _update(self, matrices: Sequence[Array], weights: Array | None, done: set[int]) -> None:
-        """Assign new values here, and their transposes, conjugates and conversions there."""
-        with relatives_lock:  # none is built from the old values meanwhile
+        """Assign new values here, and their transposes, conjugates and conversions to relatives.
+
+        ``done`` has the ids of operators that have them already.
+        """
+        with relatives_lock:  # so that no relative is built from the old values meanwhile
             done.add(id(self))
             self._assign(matrices, weights)
             for kind, relative in self._relatives.items():

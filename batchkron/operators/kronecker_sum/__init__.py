@@ -1,1 +1,1 @@
-"""A_1 ⊗ I ⊗ … + … + I ⊗ … ⊗ A_d: the operator, its factorisation, its exponential."""
+"""Kronecker sums A_1 ⊗ I ⊗ … + … + I ⊗ … ⊗ A_d: operator, factorisation, exponential."""

@@ -1,4 +1,4 @@
-"""Kronecker sums of many systems factorised once, for solves with many right-hand sides."""
+"""Factorised Kronecker sums of many systems, for solves with many right-hand sides."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ __all__ = ["BatchedSumFactorisation"]
 
 
 class BatchedSumFactorisation:
-    """A_s = A_s1 ⊕ … ⊕ A_sd of many systems s factorised; `KroneckerSum.factorise`.
+    """The factorised sums A_s = A_s1 ⊕ … ⊕ A_sd of many systems s; see `KroneckerSum.factorise`.
 
     Parameters
     ----------
     factors : sequence of ndarray, (..., n_k, n_k)
         The A_sk, of one dtype; leading axes broadcast to ``batch_shape``.
     device : {"cpu", "cuda"}
-        Where right-hand sides are.
+        Device of the right-hand sides.
 
     Attributes
     ----------
     is_hermitian : bool
-        Whether all factors of all systems are: then a solve of all systems is two Kronecker
-        products and a division. Else one system is solved after another, by Schur forms.
+        Whether all factors of all systems are Hermitian: then a solve of all systems is two
+        Kronecker products and a division. Otherwise one system is solved after another, by Schur
+        forms.
 
     Raises
     ------
     TypeError
-        If a factor is not Hermitian and the device not the CPU, where Schur forms are solved.
+        If a factor is not Hermitian and the device is not the CPU: Schur forms need the CPU.
 
     Examples
     --------
@@ -90,7 +91,7 @@ class BatchedSumFactorisation:
         return result
 
     def solve_shifted(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
-        """Solve (A_s + shift · I) x_s = b_s for many shifts, b transformed once.
+        """Solve (A_s + shift · I) x_s = b_s for many shifts; b is transformed only once.
 
         Parameters
         ----------
@@ -105,7 +106,7 @@ class BatchedSumFactorisation:
         Raises
         ------
         ValueError, numpy.linalg.LinAlgError
-            As `solve`.
+            As for `solve`.
         """
         module = self._module
         rhs = as_array(b, "b", module)
@@ -135,7 +136,7 @@ class BatchedSumFactorisation:
         return result
 
     def _refuse_singular(self, shifts: Array) -> None:
-        """Raise if an eigenvalue of a shifted system vanishes to rounding."""
+        """Raise LinAlgError if an eigenvalue of a shifted system is zero up to rounding."""
         if not self._host.size:
             return
         for shift in shifts:

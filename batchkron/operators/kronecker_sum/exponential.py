@@ -12,7 +12,7 @@ __all__ = ["SumPropagator"]
 
 
 class SumPropagator(PhiFunctions):
-    """Σ_k t^k φ_k(t A) v_k for A = A_1 ⊕ … ⊕ A_d and one t.
+    """Σ_k t^k φ_k(t A) v_k for A = A_1 ⊕ … ⊕ A_d and a fixed t.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ class SumPropagator(PhiFunctions):
     t : scalar
         The time.
     device : {"cpu", "cuda"}
-        Where the vectors are.
+        Device of the vectors.
 
     Raises
     ------
     ValueError
-        If there is no factor, one is not square, or t A is not finite.
+        If there is no factor, a factor is not square, or t A is not finite.
 
     Notes
     -----

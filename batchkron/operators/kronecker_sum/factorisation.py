@@ -1,4 +1,4 @@
-"""A Kronecker sum factorised once, for solves with many right-hand sides and shifts."""
+"""A factorised Kronecker sum, for solves with many right-hand sides and shifts."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ __all__ = ["SumFactorisation"]
 
 
 class SumFactorisation:
-    """The factors of A = A_1 ⊕ … ⊕ A_d diagonalised, or as Schur forms; `KroneckerSum.factorise`.
+    """The sum A = A_1 ⊕ … ⊕ A_d with its factors diagonalised, or as Schur forms.
+
+    See `KroneckerSum.factorise`.
 
     Parameters
     ----------
     factors : sequence of ndarray, (n_k, n_k)
         The A_k, of one dtype.
     device : {"cpu", "cuda"}
-        Where right-hand sides are.
+        Device of the right-hand sides.
 
     Attributes
     ----------
     is_hermitian : bool
-        Whether all factors are: then a solve is two Kronecker products and a division.
+        Whether all factors are Hermitian: then a solve is two Kronecker products and a division.
 
     Raises
     ------
     TypeError
-        If a factor is not Hermitian and the device not the CPU, where Schur forms are solved.
+        If a factor is not Hermitian and the device is not the CPU: Schur forms need the CPU.
 
     Examples
     --------
@@ -92,7 +94,7 @@ class SumFactorisation:
         return result
 
     def solve_shifted(self, b: ArrayLike, shifts: Sequence[complex] | Array) -> Array:
-        """Solve (A + shift · I) x = b for many shifts, b transformed once.
+        """Solve (A + shift · I) x = b for many shifts; b is transformed only once.
 
         Parameters
         ----------
@@ -107,7 +109,7 @@ class SumFactorisation:
         Raises
         ------
         ValueError, numpy.linalg.LinAlgError
-            As `solve`.
+            As for `solve`.
         """
         module = self._forward._arrays
         rhs = direct.right_hand_side(b, self._forward.shape[0], module)
@@ -133,7 +135,7 @@ class SumFactorisation:
         return self._back.matmat(direct.solve_triangular_sum(shifted, coefficients))
 
     def _refuse_singular(self, shifts: Array) -> None:
-        """Raise if an eigenvalue of a shifted sum vanishes to rounding."""
+        """Raise LinAlgError if an eigenvalue of a shifted sum is zero up to rounding."""
         if not self._host.size:
             return
         for shift in shifts:

@@ -37,18 +37,18 @@ class KroneckerSum(ValuedOperator):
     Parameters
     ----------
     factors : sequence of array_like, each (n_k, n_k) or (..., n_k, n_k)
-        The square matrices, copied; A_1 belongs to the slowest index. Leading axes broadcast
-        together and become ``batch_shape``: one system each. It also takes them one by one, or a
-        single matrix: ``KroneckerSum(A_1, A_2)``.
+        The square matrices; they are copied. A_1 belongs to the slowest index. Leading axes
+        broadcast together to ``batch_shape``: one system for each index. The matrices may also be
+        separate arguments: ``KroneckerSum(A_1, A_2)``.
     *more : array_like, each (n_k, n_k) or (..., n_k, n_k)
-        The other matrices, where the first one is given alone.
+        The other matrices, if the first argument is a single matrix.
 
     Raises
     ------
     ValueError
-        If there is no factor, one is not square, or leading axes do not broadcast.
+        If there is no factor, a factor is not square, or leading axes do not broadcast.
     TypeError
-        For dtypes without kernels.
+        If a dtype has no kernels.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class KroneckerSum(ValuedOperator):
         self._plan.run(x, y, outer, inner, alpha, accumulate)
 
     def update(self, factors: Sequence[ArrayLike]) -> None:
-        """Replace the factors by others of the same shapes; as `KroneckerProduct.update`."""
+        """Replace the factors by others of the same shapes; see `KroneckerProduct.update`."""
         self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
@@ -157,8 +157,8 @@ class KroneckerSum(ValuedOperator):
         Returns
         -------
         SumFactorisation, or BatchedSumFactorisation of many systems
-            With ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, on the operator's device
-            where all factors are Hermitian.
+            It has ``solve(b, shift)`` and ``solve_shifted(b, shifts)``, and works on the operator's
+            device.
 
         Raises
         ------
@@ -176,15 +176,15 @@ class KroneckerSum(ValuedOperator):
         return SumFactorisation(self.factors, self.device)
 
     def eig(self) -> tuple[Array, KroneckerProduct]:
-        """Return eigenvalues and eigenvectors, A V = V diag(values), of factors that have them.
+        """Return eigenvalues and eigenvectors, A V = V diag(values), of diagonalisable factors.
 
         Returns
         -------
         values : ndarray, (*batch_shape, N)
             In the order of the columns of ``vectors``, not sorted.
         vectors : KroneckerProduct
-            Its condition is the product of the factors'; for factors far from normal use
-            `factorise`.
+            Its condition number is the product of the factors' ones; for factors that are far from
+            normal use `factorise`.
         """
         self._refuse_device("eig")
         values, vectors = direct.eigenpairs(self.factors)
@@ -196,7 +196,7 @@ class KroneckerSum(ValuedOperator):
         Parameters
         ----------
         vectors : sequence of ndarray, (N,), or None
-            v_0, v_1, …; None is zero. On the operator's device.
+            v_0, v_1, … on the operator's device; None stands for zero.
         t : scalar
 
         Returns
@@ -210,7 +210,7 @@ class KroneckerSum(ValuedOperator):
 
         Notes
         -----
-        See `SumPropagator` (kronecker_sum/exponential.py), which is for many vectors and one t.
+        `SumPropagator` (kronecker_sum/exponential.py) is faster for many vectors and the same t.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class KroneckerSum(ValuedOperator):
         return direct.outer_sum(values), KroneckerProduct(vectors)
 
     def expm_apply(self, x: ArrayLike, t: complex = 1.0) -> Array:
-        """Compute exp(t A) x, exactly the product of the factors' exponentials.
+        """Compute exp(t A) x by the Kronecker product of the factors' exponentials.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class KroneckerSum(ValuedOperator):
         ValueError
             If x does not fit.
         TypeError
-            If t is no number.
+            If t is not a number.
         """
         self._refuse_device("expm_apply")
         t = direct.checked_time(t)
@@ -279,5 +279,5 @@ class KroneckerSum(ValuedOperator):
         return sum_terms(self.factors)
 
     def describe(self) -> str:
-        """Return the factors' sizes."""
+        """Return a text with the factors' sizes."""
         return f"{super().describe()}: " + " ⊕ ".join(f"{n}×{n}" for n in self._sizes)

@@ -1,4 +1,4 @@
-"""Σ_k t^k φ_k(t A) v_k for a Kronecker sum A that is there as an operator."""
+"""The φ-functions Σ_k t^k φ_k(t A) v_k of a Kronecker sum A that is given as an operator."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from batchkron.spec.kron import Array, compute_dtype
 
 __all__ = ["PhiFunctions"]
 
-_TAYLOR_NORM = 0.5  # of t A up to which a Taylor series is used
-_TAYLOR_TERMS = 16  # 0.5¹⁶ / 17! is below rounding
+_TAYLOR_NORM = 0.5  # a Taylor series is used up to this 1-norm of t A; larger ones are halved
+_TAYLOR_TERMS = 16  # terms of the series: the last one, 0.5¹⁶ / 17!, is below rounding
 
 
 class PhiFunctions:
-    """Σ_k t^k φ_k(t A) v_k for a Kronecker sum A = A_1 ⊕ … ⊕ A_d and one t.
+    """Σ_k t^k φ_k(t A) v_k for a Kronecker sum A = A_1 ⊕ … ⊕ A_d and a fixed t.
 
     Parameters
     ----------
     operator : Operator
-        A.
+        The operator A.
     factors : sequence of ndarray, (n_k, n_k)
         The A_k, on the CPU.
     t : scalar
         The time.
     device : {"cpu", "cuda"}
-        Where the vectors are.
+        Device of the vectors.
 
     Raises
     ------
@@ -41,12 +41,13 @@ class PhiFunctions:
 
     Notes
     -----
-    exp(tA) is the Kronecker product of the exp(t A_k). φ_0 = exp, φ_(k+1)(z) = (φ_k(z) - 1/k!) / z
-    by the Taylor series at t / 2^s, where ‖t A‖ / 2^s ≤ ½, then s doublings,
+    exp(tA) is the Kronecker product of the exp(t A_k). φ_0 = exp and φ_(k+1)(z) =
+    (φ_k(z) - 1/k!) / z are evaluated by the Taylor series at t / 2^s, where ‖t A‖ / 2^s ≤ ½, then
+    by s doublings,
 
         φ_j(2z) v = 2^(-j) [exp(z) φ_j(z) v + Σ_(i=1…j) φ_i(z) v / (j - i)!],
 
-    which never divide by A. This costs s Kronecker products for each vector and function, and holds
+    which never divide by A. This costs s Kronecker products for each vector and function and stores
     s (n_1² + … + n_d²) numbers. Source: M. Hochbruck, A. Ostermann, Exponential integrators, Acta
     Numerica 19 (2010), section 2; the doubling is that of B. Skaflestad, W. M. Wright, Appl. Numer.
     Math. 59 (2009).
@@ -74,7 +75,7 @@ class PhiFunctions:
         Parameters
         ----------
         vectors : sequence of ndarray, (N,), or None
-            v_0, v_1, …; None is zero.
+            v_0, v_1, …; None stands for zero.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The cells beside a grid that sweeps may pass through."""
+"""Added cells: cells outside a grid that the vectors between sweeps may need."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from batchkron.operators.sparse_grid.spec import BlockMatrix
 
 __all__ = ["extended"]
 
-# Cells that sweeps may add to a grid: the first number, or the second times its cells if larger.
+# Largest number of added cells: the first number, or the second one times the grid's cells if that
+# is larger; chosen by hand.
 _MAX_ADDED_CELLS = 1 << 22
 _MAX_ADDED_PER_CELL = 8
-_PORTION = 1 << 20  # joined cells that are looked at in one go
-_MAX_LABEL = 1 << 62
+_PORTION = 1 << 20  # cells that are handled at a time, to limit memory; chosen by hand
+_MAX_LABEL = 1 << 62  # labels of cells stay below, so that they do not overflow 64 bits
 
 
 def extended(
@@ -27,36 +28,36 @@ def extended(
     matrices: Sequence[BlockMatrix],
     known: Mapping[int, Profiles],
 ) -> Cells:
-    """Return the grid's cells followed by those that sweeps of terms may pass through beside.
+    """Return the grid's cells, followed by the cells outside it that sweeps may need.
 
     Parameters
     ----------
     grid : Cells
         The operator's cells.
     words : sequence of Word
-        Order of the terms' sweeps.
+        The order of each term's sweeps.
     matrices : sequence of BlockMatrix
         The 1-D operators.
     known : mapping of int to Profiles
-        As of `Cells`, for the result.
+        Profiles that are known already, as in `Cells`, for the result.
 
     Returns
     -------
     Cells
-        The grid itself if nothing is missing. There may be cells that no sweep needs in the end:
-        whether the unsplit modes join what the split ones lead to is not looked at.
+        The grid itself if no cell is missing. Some added cells may turn out not to be needed: it
+        is not checked whether the unsplit modes couple the cells that the split modes reach.
 
     Raises
     ------
     ValueError
-        If there are too many.
+        If too many cells would be added.
 
     Notes
     -----
-    A cell in the middle has some indices of the input cell that it comes from, and all others of
-    the output cell that it leads to. So the cells that inputs lead to are kept where an output
-    has their indices along all modes that are done, and the other way round. Without that, a few
-    cells of fine levels in many modes would lead to all their ancestors.
+    An intermediate cell has some indices of an input cell, and all others of an output cell. So a
+    cell that is reached from an input is kept only if some output has the same indices along all
+    modes that are applied already, and the other way round. Without this test, a few cells of fine
+    levels in many modes would add all their ancestors.
     """
     lacking = [word for word in words if word.missing]
     if not lacking:
@@ -69,13 +70,16 @@ def extended(
 
 
 class _Growth:
-    """Collects cells beside a grid; a cell is given by the ranks of its indices among the grid's.
+    """Collects added cells of a grid.
+
+    In each mode a cell's 1-D index is represented by its rank among the grid's distinct indices.
 
     Parameters
     ----------
     cells : ndarray of int64, (num_cells, modes)
-        The grid's.
+        The grid's cells.
     matrices : sequence of BlockMatrix
+        The 1-D operators.
     """
 
     def __init__(self, cells: Ids, matrices: Sequence[BlockMatrix]) -> None:
@@ -88,18 +92,18 @@ class _Growth:
         self._max_cells = max(_MAX_ADDED_CELLS, _MAX_ADDED_PER_CELL * len(cells))
 
     def added(self) -> Ids:
-        """Return the cells that were collected, (count, modes)."""
+        """Return the added cells, (count, modes), as 1-D indices."""
         columns = zip(self._indices, self._added.T, strict=True)
         return np.stack([indices[ranks] for indices, ranks in columns], axis=1)
 
     def follow(self, word: Word) -> None:
-        """Collect the cells that one term's sweeps may pass through."""
+        """Collect the cells that the sweeps of one term may need."""
         acting = {mode for mode, number in (*word.split, word.full) if self._joins(mode, number)}
         done = [mode for mode in range(len(self._indices)) if mode not in acting]
         self._follow(word, 0, self._grid, self._grid, done)
 
     def _joins(self, mode: int, number: int) -> bool:
-        """Whether an operator joins different ones of the grid's indices."""
+        """Whether a 1-D operator couples different indices that occur in the grid."""
         if number < 0:
             return False
         connections, indices = self._matrices[number].connections, self._indices[mode]
@@ -108,10 +112,10 @@ class _Growth:
         return bool((np.isin(rows[apart], indices) & np.isin(columns[apart], indices)).any())
 
     def _follow(self, word: Word, place: int, given: Ids, wanted: Ids, done: list[int]) -> None:
-        """Go through the split modes from a place on.
+        """Apply the split modes from position ``place`` on, and collect the cells that are reached.
 
-        Both sets of cells agree along the modes that are done: for each one of either there is
-        one of the other.
+        For every cell in ``given`` there is one in ``wanted`` with the same indices along the modes
+        in ``done``, and the other way round.
         """
         if place == len(word.split):
             return
@@ -129,7 +133,10 @@ class _Growth:
                 self._follow(word, place + 1, *both, done)
 
     def _coarser(self, mode: int, number: int, half: Part) -> tuple[Ids, Ids]:
-        """Return of each rank where its coarser ones begin, and these one after another."""
+        """Return the coarser ranks to which an operator couples each rank.
+
+        The result is (starts, ranks): those of rank i are ``ranks[starts[i] : starts[i + 1]]``.
+        """
         key = (mode, number, half)
         if key not in self._coarser_ones:
             indices = self._indices[mode]
@@ -143,7 +150,7 @@ class _Growth:
     def _reached(
         self, word: Word, coarser: tuple[Ids, Ids], begin: Ids, end: Ids, done: list[int]
     ) -> Ids:
-        """Return the cells that a half joins cells to, where others agree with them."""
+        """Return the cells that ``begin`` is coupled to and that agree with a cell of ``end``."""
         mode, (starts, coarse) = done[-1], coarser
         first, stop = starts[begin[:, mode]], starts[begin[:, mode] + 1]
         reached = begin[:0]
@@ -157,7 +164,7 @@ class _Growth:
         return reached
 
     def _add(self, word: Word, cells: Ids) -> None:
-        """Collect those of some cells that the grid has not."""
+        """Add the cells that are not in the grid."""
         everywhere = range(len(self._indices))
         beside = cells[~self._agree(cells, self._grid, everywhere)]
         if len(beside):
@@ -173,21 +180,21 @@ class _Growth:
             )
 
     def _agree(self, cells: Ids, others: Ids, modes: Sequence[int]) -> NDArray[np.bool_]:
-        """Whether one of others has a cell's indices along some modes."""
+        """Return for each cell whether one of ``others`` has the same indices along ``modes``."""
         labels = self._labels(np.concatenate((cells, others)), modes)
         return np.isin(labels[: len(cells)], labels[len(cells) :])
 
     def _distinct(self, cells: Ids) -> Ids:
-        """Return each cell once, in order."""
+        """Return the distinct cells, sorted."""
         labels = self._labels(cells, range(len(self._indices)))
         return cells[np.unique(labels, return_index=True)[1]]
 
     def _labels(self, cells: Ids, modes: Sequence[int]) -> Ids:
-        """Return numbers that are equal for cells with the same indices along some modes."""
+        """Return numbers that are equal if and only if cells have the same indices along modes."""
         labels, count = np.zeros(len(cells), dtype=np.int64), 1
         for mode in modes:
             width = len(self._indices[mode])
-            if count * width > _MAX_LABEL:  # of what is there only
+            if count * width > _MAX_LABEL:  # renumber the labels that occur, to avoid overflow
                 distinct, labels = np.unique(labels, return_inverse=True)
                 count = len(distinct)
             labels = labels * width + cells[:, mode]
@@ -196,7 +203,7 @@ class _Growth:
 
 
 def _portions(counts: Ids, maximum: int) -> Iterator[slice]:
-    """Cut a list so that the counts of each portion add up to a limit, or it is one entry."""
+    """Divide a list into portions whose counts add up to at most ``maximum``, or single entries."""
     stops = np.cumsum(counts)
     begin = 0
     while begin < len(counts):

@@ -1,7 +1,8 @@
-"""The distinct sets of cells that fibres have, and which of their cells a 1-D operator joins.
+"""Profiles of fibres: the distinct sets of 1-D cells, and the cells that a 1-D operator couples.
 
-Nothing here knows where a fibre's cells lie in a grid. Grids have few distinct sets, and a refined
-or coarsened grid has most of them still: what was found for these is kept.
+Many fibres of a grid have the same profile, and a refined or coarsened grid has most profiles of
+the old one; so the couplings are found once for each profile and kept. Where a fibre's cells lie in
+a grid does not matter here.
 """
 
 from __future__ import annotations
@@ -16,30 +17,31 @@ from batchkron.operators.couplings import Connections, Ids, Part, joined, narrow
 
 __all__ = ["Profiles", "Table"]
 
-_Key: TypeAlias = tuple[Connections, Part, bool]  # the last: whether of absent cells
+# A table's key: the operator, its part, and whether the table is of absent cells.
+_Key: TypeAlias = tuple[Connections, Part, bool]
 
 
 class Table(NamedTuple):
-    """Lists of numbers, one list for each cell of all profiles.
+    """A list of entries for each cell of all profiles.
 
     Attributes
     ----------
     starts : ndarray of int, (cells + 1,)
         Cell i has the entries ``starts[i]`` to ``starts[i + 1] - 1``.
     columns : tuple of ndarray of int, (entries,)
-        What an entry consists of.
+        The components of each entry, one array per component.
     """
 
     starts: Ids
     columns: tuple[Ids, ...]
 
     def rows(self, chosen: Ids) -> Table:
-        """Return the table of some cells, in this order."""
+        """Return the table of the chosen cells, in the order in which they are given."""
         owners, entries = joined(self.starts[chosen], self.starts[chosen + 1])
         return _table(len(chosen), owners, tuple(column[entries] for column in self.columns))
 
     def followed_by(self, other: Table) -> Table:
-        """Return this table with the cells of another one after its own."""
+        """Return this table followed by another one."""
         columns = tuple(map(np.concatenate, zip(self.columns, other.columns, strict=True)))
         starts = np.append(self.starts, other.starts[1:] + np.int64(self.starts[-1]))
         return Table(starts, columns)
@@ -55,12 +57,12 @@ class Profiles:
     bounds : ndarray of int64, (sets + 1,)
         Set i is ``cells[bounds[i]:bounds[i + 1]]``.
     known : Profiles, optional
-        Others. What has been found for sets that are among them is taken from there.
+        Profiles of another grid; the tables of sets that occur there are copied.
 
     Attributes
     ----------
     num_new : int
-        How many sets are not among the known ones.
+        Number of sets that do not occur in ``known``.
     """
 
     def __init__(self, cells: Ids, bounds: Ids, known: Profiles | None = None) -> None:
@@ -77,35 +79,36 @@ class Profiles:
         return len(self.bounds) - 1
 
     def joins(self, connections: Connections, part: Part) -> Table:
-        """Return which cells of its set each cell gets a block from.
+        """Return the input cells, within its set, that a 1-D operator couples to each output cell.
 
         Parameters
         ----------
         connections : Connections
-            Of the 1-D operator.
+            The operator's pairs of cells.
         part : {"upper", "lower", "full"}
-            Blocks that do not make the level finer, those that do, or all.
+            Blocks to the same or a coarser level, blocks to a finer level, or all blocks.
 
         Returns
         -------
         Table
-            Of each output cell, ascending: the input's place in the set, and the block.
+            For each output cell, sorted by input: the input's position in the set, and the block.
         """
         return self._table((connections, part, False))
 
     def absent(self, connections: Connections, half: Part) -> Table:
-        """Return which coarser cells a split operator joins each cell to that its set lacks.
+        """Return the coarser cells that an operator couples to each cell and its set does not have.
 
         Parameters
         ----------
         connections : Connections
+            The operator's pairs of cells.
         half : {"upper", "lower"}
-            From a cell as input the coarser outputs, or from one as output the coarser inputs.
+            "upper": coarser outputs of a cell as input; "lower": coarser inputs of it as output.
 
         Returns
         -------
         Table
-            Of each cell the coarser 1-D cells.
+            For each cell the coarser 1-D cells.
         """
         return self._table((connections, half, True))
 
@@ -115,11 +118,14 @@ class Profiles:
         return self._tables[key]
 
     def forget_others(self, wanted: Collection[Connections]) -> None:
-        """Drop the tables of all connections but these."""
+        """Drop the tables of all other operators."""
         self._tables = {key: table for key, table in self._tables.items() if key[0] in wanted}
 
     def _take(self, known: Profiles, places: Ids) -> None:
-        """Take all tables that other profiles have, and look up what these lack."""
+        """Copy all tables of other profiles, and compute their rows for sets that are new here.
+
+        ``places`` has for each set its number in ``known``, -1 if it is new.
+        """
         old = np.flatnonzero(places >= 0)
         old_cells = joined(known.bounds[places[old]], known.bounds[places[old] + 1])[1]
         own_cells = joined(self.bounds[old], self.bounds[old + 1])[1]
@@ -136,12 +142,12 @@ class Profiles:
             self._tables[key] = found.rows(order)
 
     def _some(self, chosen: Ids) -> Profiles:
-        """Return some of the sets."""
+        """Return the chosen sets as profiles."""
         starts, stops = self.bounds[chosen], self.bounds[chosen + 1]
         return Profiles(self.cells[joined(starts, stops)[1]], _starts(stops - starts))
 
     def _places_in(self, known: Profiles) -> Ids:
-        """Return of each set its number among others, -1 if it is not there."""
+        """Return for each set its number in ``known``, -1 if it does not occur there."""
         order = np.argsort(known._keys)
         rank = np.minimum(np.searchsorted(known._keys[order], self._keys), len(order) - 1)
         places = order[rank]
@@ -149,7 +155,7 @@ class Profiles:
         return places
 
     def _found(self, key: _Key) -> Table:
-        """Look up the cells that each cell is joined to."""
+        """Compute a table."""
         connections, part, of_absent = key
         found = []
         for half in ("upper", "lower"):
@@ -162,17 +168,19 @@ class Profiles:
                 outputs, inputs = ends if half == "upper" else ends[::-1]
                 found.append((outputs, inputs, blocks[here]))
         outputs, inputs, blocks = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        order = np.argsort(outputs * np.int64(len(self.cells)) + inputs)  # no pair is there twice
+        # Sort by output, then by input; no pair occurs twice.
+        order = np.argsort(outputs * np.int64(len(self.cells)) + inputs)
         outputs, inputs = outputs[order], inputs[order]
         sets = np.repeat(np.arange(len(self)), np.diff(self.bounds))
         inputs = inputs - self.bounds[sets[inputs]]
         return _table(len(self.cells), outputs, (inputs, blocks[order]))
 
     def _candidates(self, connections: Connections, part: Part) -> tuple[Ids, Ids, Ids, Ids]:
-        """For each cell and each block that joins it to a coarser one: both cells, the block.
+        """Return all pairs of a cell and a coarser cell that a block couples, with the block.
 
-        The coarser one is given as a place, -1 where its set lacks it, and as a 1-D cell. A cell
-        has few coarser ones on each level, so that there are few candidates, most of them there.
+        The result is: position of the cell; position of the coarser cell, -1 if the set does not
+        have it; the coarser 1-D cell; the block. A cell is coupled to few coarser cells on each
+        level, so there are few pairs, and most coarser cells are in the set.
         """
         fine, coarse, blocks = connections.half(part)
         first = np.searchsorted(fine, self.cells)
@@ -183,12 +191,12 @@ class Profiles:
         return anchors, self._find(sets, anchors, wanted), wanted, blocks[entries]
 
     def _find(self, sets: Ids, anchors: Ids, wanted: Ids) -> Ids:
-        """Find the cells that are the wanted ones in the anchors' sets; -1 where there is none."""
+        """Return the positions of the wanted cells in the anchors' sets, -1 if they are missing."""
         own = sets[anchors]
         place = np.minimum(self.bounds[own] + wanted, self.bounds[own + 1] - 1)
         hit = self.cells[place] == wanted
         lost = np.flatnonzero(~hit)
-        if lost.size:  # never, where sets have all cells up to a level
+        if lost.size:  # never if sets have all cells up to a level
             distinct, ranks = np.unique(self.cells, return_inverse=True)
             keys = sets * len(distinct) + ranks
             rank = np.minimum(np.searchsorted(distinct, wanted[lost]), len(distinct) - 1)
@@ -199,28 +207,28 @@ class Profiles:
 
 
 def distinct_sets(cells: Ids, bounds: Ids) -> tuple[Ids, Ids]:
-    """Return which sets are equal.
+    """Assign numbers to sets, the same number to equal ones.
 
     Parameters
     ----------
     cells, bounds : ndarray of int64
-        Sets, as of `Profiles`.
+        The sets, as in `Profiles`.
 
     Returns
     -------
     numbers : ndarray of int64, (sets,)
-        Equal ones have the same number.
+        The number of each set.
     first : ndarray of int64, (distinct,)
-        A set of each number.
+        The index of one set with each number.
     """
     _, first, numbers = np.unique(_keys(cells, bounds), return_index=True, return_inverse=True)
     wrong = np.flatnonzero(_unlike(cells, bounds, cells, bounds, first[numbers]))
-    numbers[wrong] = len(first) + np.arange(len(wrong))  # other sets of the same key
+    numbers[wrong] = len(first) + np.arange(len(wrong))  # different sets with the same hash
     return numbers, np.concatenate((first, wrong))
 
 
 def _keys(cells: Ids, bounds: Ids) -> NDArray[np.uint64]:
-    """Return a number of each set that different ones rarely share: sums of scrambled cells."""
+    """Return a hash of each set: the sum of its cells' scrambled bits."""
     if len(bounds) == 1:
         return np.zeros(0, np.uint64)
     mixed = (cells.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -232,7 +240,7 @@ def _keys(cells: Ids, bounds: Ids) -> NDArray[np.uint64]:
 def _unlike(
     cells: Ids, bounds: Ids, others: Ids, other_bounds: Ids, places: Ids
 ) -> NDArray[np.bool_]:
-    """Whether set i differs from set ``places[i]`` of others."""
+    """Return for each set i whether it differs from set ``places[i]`` of others."""
     lengths = np.diff(bounds)
     result: NDArray[np.bool_] = lengths != np.diff(other_bounds)[places]
     owners = np.repeat(np.arange(len(lengths)), lengths)
@@ -243,13 +251,13 @@ def _unlike(
 
 
 def _table(count: int, owners: Ids, columns: tuple[Ids, ...]) -> Table:
-    """Return the table of entries that are sorted by the cells that they belong to."""
+    """Return the table of entries that are sorted by their owner, the cell they belong to."""
     starts = _starts(np.bincount(owners, minlength=count))
     return Table(narrow(starts), tuple(map(narrow, columns)))
 
 
 def _starts(counts: Ids) -> Ids:
-    """Return where lists of some lengths begin, and where the last one ends."""
+    """Return the start of each list of the given length, and the end of the last one."""
     result = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=result[1:])
     return result

@@ -1,4 +1,4 @@
-"""The fibres of a set of cells, and which of their cells a 1-D operator joins."""
+"""The fibres of a set of cells, and the pairs of their cells that a 1-D operator couples."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Edges", "Fibres", "is_closed_by_level"]
 
 
 class Edges(NamedTuple):
-    """Pairs of cells that a sweep joins, sorted by output, then by the input's place in the fibre.
+    """Pairs of cells that a sweep couples, sorted by output, then by the input's 1-D index.
 
     Attributes
     ----------
     outputs, inputs : ndarray of int, (edges,)
-        Cells of the grid.
+        The cells' numbers in the grid.
     blocks : ndarray of int, (edges,)
-        Blocks of the 1-D operator.
+        The block of the 1-D operator for each pair.
     """
 
     outputs: Ids
@@ -29,19 +29,19 @@ class Edges(NamedTuple):
 
 
 class Fibres:
-    """The cells of a grid, fibre by fibre along one mode.
+    """The fibres of a grid along one mode.
 
-    A fibre holds the cells that differ in that mode's index only; its profile is the set of these
+    A fibre is a set of cells that differ in that mode's index only; its profile is the set of these
     indices.
 
     Parameters
     ----------
     cells : ndarray of int64, (num_cells, modes)
-        Distinct rows.
+        Multi-indices of the cells; rows are distinct.
     mode : int
         The mode along which fibres run.
     known : Profiles, optional
-        Of another grid along this mode: what was found for them is not looked up again.
+        Profiles of another grid along this mode, whose couplings are reused.
     """
 
     def __init__(self, cells: Ids, mode: int, known: Profiles | None = None) -> None:
@@ -60,25 +60,25 @@ class Fibres:
         self._order = narrow(order)
         fibre = np.cumsum(opens) - 1
         begins = bounds[fibre]
-        self._begins = np.empty_like(self._order)  # of the cell's fibre, in the order
+        self._begins = np.empty_like(self._order)  # per cell, where its fibre begins in the order
         self._begins[order] = begins
-        self._rows = np.empty_like(self._order)  # of the cell, among those of the profiles
+        self._rows = np.empty_like(self._order)  # per cell, its row in the profiles' tables
         self._rows[order] = lengths[numbers[fibre]] + np.arange(len(order)) - begins
 
     def edges(self, connections: Connections, part: Part) -> Edges:
-        """Return the pairs of cells of one fibre that part of a 1-D operator joins.
+        """Return the pairs of cells that a part of a 1-D operator couples along the fibres.
 
         Parameters
         ----------
         connections : Connections
             The operator's pairs of 1-D cells.
         part : {"upper", "lower", "full"}
-            Blocks that do not make the level finer, those that do, or all.
+            Blocks to the same or a coarser level, blocks to a finer level, or all blocks.
 
         Returns
         -------
         Edges
-            Pairs with both cells in the grid.
+            The pairs with both cells in the grid.
         """
         starts, (inputs, blocks) = self.profiles.joins(connections, part)
         outputs, entries = joined(starts[self._rows], starts[self._rows + 1])
@@ -86,16 +86,17 @@ class Fibres:
         return Edges(narrow(outputs), self._order[places], blocks[entries])
 
     def num_missing(self, connections: Connections, half: Part) -> int:
-        """Return how often a split sweep would lead from a cell to one that the grid lacks.
+        """Return the number of couplings to cells that the grid does not have, by a split sweep.
 
-        Cells are left out that no other sweep could go on from: those whose 1-D index no cell of
-        the grid has.
+        A missing cell is not counted if no cell of the grid has its 1-D index: no other sweep could
+        continue from it.
 
         Parameters
         ----------
         connections : Connections
+            The operator's pairs of 1-D cells.
         half : {"upper", "lower"}
-            From a cell as input the coarser outputs, or from one as output the coarser inputs.
+            "upper": coarser outputs of a cell as input; "lower": coarser inputs of it as output.
 
         Returns
         -------
@@ -107,12 +108,12 @@ class Fibres:
 
 
 def is_closed_by_level(cells: Ids) -> bool:
-    """Whether a set of cells has all cells of its levels, and all coarser levels.
+    """Whether a set of cells has all cells of its level multi-indices, and all coarser levels.
 
     Parameters
     ----------
     cells : ndarray of int64, (num_cells, modes)
-        Distinct rows.
+        Multi-indices of the cells; rows are distinct.
 
     Returns
     -------

@@ -31,14 +31,14 @@ from batchkron.spec.kron import Array, check_replacement, read_only_copies, same
 
 
 class _Known(NamedTuple):
-    """What operators of the same terms on other grids need not find again.
+    """Results that an operator of the same terms on another grid can reuse.
 
     Attributes
     ----------
     grid, hull : dict of int to Profiles
-        By mode the profiles of the fibres of its cells, and of all cells that sweeps pass through.
+        For each mode the profiles of the fibres of the grid, and of the grid with added cells.
     unions : dict
-        The connections of sums of its matrices.
+        The couplings of sums of its matrices.
     """
 
     grid: dict[int, Profiles] = {}  # noqa: RUF012
@@ -47,7 +47,7 @@ class _Known(NamedTuple):
 
 
 def _count_beside(stage: Stage, num_cells: int) -> int:
-    """Return how many cells beside the operator's the vectors between its sweeps have."""
+    """Return how many cells outside the operator's grid the vectors between its sweeps have."""
     return int(passed(stage)[num_cells:].sum())
 
 
@@ -55,57 +55,58 @@ class SparseGridOperator(BlockOperator):
     """The operator Σ_t c_t A_t1 ⊗ … ⊗ A_td, restricted to the cells of a sparse grid.
 
     It is applied mode by mode along the grid's fibres, so that its cost grows with the number of
-    cells times their levels, not with the number of coupled pairs of cells. Vectors are made of
+    cells times their levels, not with the number of coupled pairs of cells. A vector consists of
     one block of Π n_k elements per cell.
 
     Parameters
     ----------
     grid : SparseGrid, or array_like of int, (cells, modes)
-        The cells, multi-indices of 1-D hierarchical cells: 0 for level 0, else 2^(l-1) + position.
+        The cells, as multi-indices of 1-D hierarchical cells: 0 for level 0 and
+        2^(l-1) + position for level l.
     terms : sequence of sequences of (ModeOperator or None)
-        Per term one 1-D operator per mode, anything with ``rows``, ``columns`` and ``blocks``:
-        block b, n × n, takes 1-D cell ``columns[b]`` to ``rows[b]``. None is the identity and
-        costs nothing. The same object in several terms is one operator: what they begin with in
-        common is computed once. The entries are copied.
+        For each term one 1-D operator per mode: any object with ``rows``, ``columns`` and
+        ``blocks``, where block b, n × n, maps 1-D cell ``columns[b]`` to ``rows[b]``. None is the
+        identity and costs nothing. The same object in several terms is one operator: sweeps with
+        which these terms begin in common are computed once. The entries are copied.
     n : int or sequence of int
-        Functions per 1-D cell, of all modes or of each.
+        Basis functions per 1-D cell, for all modes or for each.
     coefficients : array_like, (terms,), optional
         The c_t; 1 by default.
     extend : bool
-        Where sweeps would leave the grid, whether they may pass through more cells, see Notes.
+        Whether sweeps that would leave the grid may use additional cells, see Notes.
 
     Attributes
     ----------
     num_added_cells : int
-        Cells beside the grid's that sweeps pass through, on the way from a cell of the grid to
-        another one.
+        Number of cells outside the grid that vectors between sweeps have.
     num_sweeps : int
-        Sweeps of one apply.
+        Number of sweeps of one apply.
     multiply_adds : int
         Multiply-adds of one apply to one vector.
 
     Raises
     ------
     ValueError
-        For shapes that do not fit; with ``extend=False`` if sweeps would leave the grid; if they
-        might pass through millions of cells beside it, or would be too many.
+        If shapes do not fit; with ``extend=False`` if sweeps would leave the grid; if they might
+        need millions of cells outside it; or if there would be too many sweeps.
     IndexError
-        For a cell out of range.
+        If a cell is out of range.
     TypeError
-        For dtypes without kernels, or cells that are not integers.
+        If a dtype has no kernels, or cells are not integers.
     OverflowError
         If a cell's number of functions does not fit in 64 bits.
 
     Notes
     -----
-    All modes of a term but one are split in two parts: blocks that do not make the level finer,
-    applied first, and those that do, applied last. Between them no vector leaves a grid that is
-    closed downward, if the blocks of the split modes join cells to their ancestors and descendants
-    only; nor one that has all cells of each of its level multi-indices, whatever the blocks.
-    Elsewhere (several modes with fluxes on an adaptive grid, or grids with gaps) the sweeps pass
-    through more cells, `num_added_cells`; the operator is the same. The transpose and other
-    relatives extend the grid where they have to, which an operator with ``extend=False`` may need
-    if its 1-D operators join cells of one level in one direction only.
+    The 1-D operators of all modes of a term but one are split into two parts: blocks to the same or
+    a coarser level, applied first, and blocks to a finer level, applied last. The vectors between
+    need no cells outside the grid in two cases: if the grid is closed downward and the blocks of
+    the split modes couple cells with their ancestors and descendants only; or if the grid has all
+    cells of each of its level multi-indices, for any blocks. Otherwise (several modes with fluxes
+    on an adaptive grid, or grids with gaps) the sweeps use additional cells, `num_added_cells`; the
+    operator is the same. The transpose and other relatives extend the grid if necessary. This may
+    happen even if the operator has ``extend=False``: if its 1-D operators couple cells of one level
+    in one direction only.
 
     Examples
     --------
@@ -168,27 +169,27 @@ class SparseGridOperator(BlockOperator):
     def on_grid(self, grid: Any, *, extend: bool = True) -> SparseGridOperator:
         """Return the operator of the same terms on another grid, such as a refined one.
 
-        It equals one that is built anew, bit by bit. The 1-D operators are shared, and so is what
-        was found about fibres: which cells an operator joins depends on the set of a fibre's cells
-        along its mode alone, and is looked up for those sets only that this operator's grid has
-        not (`num_new_profiles`). An `update` of either operator does not change the other one.
+        It is equal, bit by bit, to one that is built from the terms, but built faster: the 1-D
+        operators are shared, and couplings are computed only for sets of cells along fibres
+        (profiles) that this operator's grid does not have (`num_new_profiles`). An `update` of one
+        operator does not change the other.
 
         Parameters
         ----------
         grid : SparseGrid, or array_like of int, (cells, modes)
-            Its cells.
+            The cells of the other grid.
         extend : bool
-            As of the class.
+            As for the class.
 
         Returns
         -------
         SparseGridOperator
-            On the same device.
+            The operator, on the same device.
 
         Raises
         ------
         ValueError, IndexError, TypeError
-            As the class, for the grid.
+            As for the class, if the grid is not valid.
 
         Examples
         --------
@@ -216,22 +217,22 @@ class SparseGridOperator(BlockOperator):
 
     @property
     def num_inputs(self) -> int:
-        """The number of cells."""
+        """Number of cells."""
         return self._input_shape[0]
 
     @property
     def num_sweeps(self) -> int:
-        """Sweeps of one apply."""
+        """Number of sweeps of one apply."""
         return self._program.num_sweeps
 
     @property
     def num_profiles(self) -> int:
-        """Distinct sets of 1-D cells that the fibres of its sweeps consist of, over all modes."""
+        """Number of distinct sets of 1-D cells along the fibres of its sweeps, over all modes."""
         return sum(map(len, self._known.hull.values()))
 
     @property
     def num_new_profiles(self) -> int:
-        """How many of them were looked up for this operator: all, unless by `on_grid`."""
+        """Number of these sets whose couplings were computed here: all, except after `on_grid`."""
         return sum(profiles.num_new for profiles in self._known.hull.values())
 
     @property
@@ -254,14 +255,14 @@ class SparseGridOperator(BlockOperator):
     ) -> None:
         """Replace blocks or coefficients by others of the same shapes, in place.
 
-        Takes effect in .T, .H, converted and composed operators too, and in captured graphs. A
-        product that another thread is computing ends with the values that it began with; an update
-        on a device waits for all work that was begun there.
+        This changes .T, .H, converted and composed operators, too, and captured CUDA graphs. A
+        product that another thread is computing ends with the old values; an update on a device
+        waits for all earlier work there.
 
         Parameters
         ----------
         blocks : sequence of array_like, (count, n, n), optional
-            Of each distinct 1-D operator, in the order in which the terms first name them.
+            The blocks of each distinct 1-D operator, in the order of their first use in the terms.
         coefficients : array_like, (terms,), optional
 
         Raises
@@ -334,24 +335,25 @@ class SparseGridOperator(BlockOperator):
     ) -> ValidationReport:
         """Compare the sweeps with dense Kronecker products of coupled cells on random vectors.
 
-        One vector and several are multiplied, added to others with `accumulate`, with alpha = 1
-        and another, and multiplied by the transpose.
+        Compared are products of one vector and of several, with `apply`, with `accumulate` for
+        alpha = 1 and another value, and with the transpose.
 
         Parameters
         ----------
         samples : int, optional
-            How many output blocks to check, drawn at random; all by default. Each takes a look at
-            every cell of the grid.
+            Number of output blocks to check, drawn at random; all by default. The cost of each is
+            proportional to the number of cells.
         seed : int
-            Of the random vectors and of the choice of blocks.
+            Seed of the random vectors and of the choice of blocks.
         apply : Operator or callable, optional
-            What is compared in place of the sweeps: another operator that is the same matrix, or
-            another way to compute the product of one vector of blocks (cells, Π n_k) alone.
+            Compared instead of the sweeps: another operator with the same matrix, or a function
+            that computes the product with one vector of blocks (cells, Π n_k).
 
         Returns
         -------
         ValidationReport
-            The largest error over its bound, of which product it is, and whether it is at most 1.
+            The largest ratio of an error to its bound, the product where it occurs, and whether it
+            is at most 1.
 
         Raises
         ------
@@ -367,7 +369,7 @@ class SparseGridOperator(BlockOperator):
         return validate_blocks(products, chosen, rows, self._output_shape[0], seed)
 
     def describe(self) -> str:
-        """Return the grid's size, the sweeps of one apply, and what they cost."""
+        """Return a text with the grid's size, the sweeps of one apply, and their cost."""
         cells, size = self._input_shape
         edges = self._program.num_edges
         return (

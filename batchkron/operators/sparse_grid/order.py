@@ -1,4 +1,4 @@
-"""In what order sweeps apply a term's modes."""
+"""The order in which sweeps apply the modes of each term, and which mode is not split."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from batchkron.operators.sparse_grid.spec import SweepSpec
 
 __all__ = ["HALVES", "Cells", "Word", "words"]
 
-HALVES: tuple[Part, Part] = ("upper", "lower")
+HALVES: tuple[Part, Part] = ("upper", "lower")  # the parts of a split 1-D operator
 
 
 class Word(NamedTuple):
-    """The order of one term's sweeps.
+    """The order of one term's sweeps: a word whose letters are pairs (mode, matrix).
 
     Attributes
     ----------
     term : int
-        Number of the term.
+        Index of the term.
     split : tuple of (mode, matrix)
-        The modes that are split, in the order of the upper sweeps.
+        The split modes, in the order of their upper sweeps; lower sweeps have the reverse order.
     full : (mode, matrix)
-        The mode that is not; of an identity, matrix -1.
+        The mode that is not split; matrix is -1 if the term is the identity.
     missing : bool
-        Whether sweeps of the split modes may leave the grid.
+        Whether sweeps along the split modes may need cells outside the grid.
     """
 
     term: int
@@ -38,14 +38,14 @@ class Word(NamedTuple):
 
 
 class Cells:
-    """A set of cells with its fibres, made when first asked for.
+    """A set of cells with its fibres, which are built on the first request.
 
     Parameters
     ----------
     cells : ndarray of int64, (num_cells, modes)
-        Distinct rows.
+        Multi-indices of the cells; rows are distinct.
     known : mapping of int to Profiles
-        By mode the profiles of another set's fibres; what was found for them is taken over.
+        For each mode the profiles of another set's fibres, whose couplings are reused.
     """
 
     def __init__(self, cells: Ids, known: Mapping[int, Profiles]) -> None:
@@ -64,20 +64,20 @@ class Cells:
 
     @property
     def profiles(self) -> dict[int, Profiles]:
-        """By mode the profiles of the fibres that were made."""
+        """The profiles of the fibres that were built so far, for each mode."""
         return {mode: fibres.profiles for mode, fibres in self._fibres.items()}
 
     @cached_property
     def is_closed_by_level(self) -> bool:
-        """Whether split sweeps of any operator stay in the set."""
+        """Whether split sweeps of any operator need no cells outside the set."""
         return is_closed_by_level(self.cells)
 
 
 def words(spec: SweepSpec, grid: Cells) -> list[Word]:
     """Return the order of every term's sweeps.
 
-    A mode that may leave the grid if it is split is not; of several the one that lacks most cells;
-    if none may, the one of most blocks.
+    The mode that is not split is the one that would need most cells outside the grid if it were
+    split; among equal ones, the one with most blocks.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def words(spec: SweepSpec, grid: Cells) -> list[Word]:
         if not letters:
             plain.append(term)
             continue
-        if len(letters) == 1:  # nothing to split
+        if len(letters) == 1:  # a single mode is never split
             found.append(Word(term, (), letters[0], False))
             continue
         full = max(letters, key=lambda x: (lack(x), len(spec.matrices[x[1]].rows), x[0]))

@@ -1,4 +1,4 @@
-"""The sweeps of an operator as one list for a backend, and the matrices that they multiply by."""
+"""The sweeps of an operator as one list for a backend, with the matrices of each sweep."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["SweepProgram"]
 
 
 class _Share(NamedTuple):
-    """What one matrix adds to the blocks of a sweep: ``blocks[target] += c_term A[source]``."""
+    """The contribution of one matrix to a sweep: ``blocks[target] += c_term A[source]``."""
 
     matrix: int  # -1 for the identity
-    term: int  # -1 for no coefficient
+    term: int  # -1 for the coefficient 1
     source: Ids | slice
     target: Ids | slice
 
 
 class _Sum(NamedTuple):
-    """The matrices that one sweep multiplies by, Σ c_t A_t block by block."""
+    """The matrix of one sweep, Σ c_t A_t, of which ``number`` blocks of ``size`` are used."""
 
     number: int
     size: int
     shares: tuple[_Share, ...]
 
     def blocks(self, spec: SweepSpec) -> Array:
-        """Return the sum, (number, n, n); it may be one of the matrices."""
-        if len(self.shares) == 1 and self.shares[0].matrix >= 0:  # which has them all, in order
+        """Return the blocks of the sum, (number, n, n), perhaps one matrix's own array."""
+        if len(self.shares) == 1 and self.shares[0].matrix >= 0:  # all blocks are this matrix's
             return self._scaled(self.shares[0], spec)
         result = np.zeros((self.number, self.size, self.size), spec.dtype)
         for share in self.shares:
@@ -43,7 +43,7 @@ class _Sum(NamedTuple):
         return result
 
     def _scaled(self, share: _Share, spec: SweepSpec) -> Array:
-        """Return what a share adds, (entries, n, n)."""
+        """Return the blocks that a share adds, (entries, n, n)."""
         if share.matrix < 0:
             found = np.eye(self.size, dtype=spec.dtype)
         else:
@@ -52,26 +52,30 @@ class _Sum(NamedTuple):
 
 
 def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
-    """Keep those of a matrix's blocks that are used, by their place among these."""
+    """Return the share of a matrix, with those of its blocks that are used.
+
+    ``places`` are the sum's blocks to which the matrix's blocks are added, ``used`` the sum's
+    blocks that the sweep uses.
+    """
     found = np.minimum(np.searchsorted(used, places), len(used) - 1)
     source = np.flatnonzero(used[found] == places)
     return _Share(matrix, term, _range(source, len(places)), _range(found[source], len(used)))
 
 
 def _range(chosen: Ids, count: int) -> Ids | slice:
-    """Return chosen numbers, or the slice of all below a count, which needs no memory."""
+    """Return the chosen numbers; if they are all below ``count``, a slice, which saves memory."""
     is_all = len(chosen) == count and bool((np.diff(chosen) == 1).all())
     return slice(None) if is_all else narrow(chosen)
 
 
 def _ranks(numbers: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct numbers, ascending, and the place of each number among these."""
+    """Return the distinct numbers, ascending, and the rank of each number among them."""
     used = np.flatnonzero(np.bincount(numbers))
     return used, _places(used)[numbers]
 
 
 def _places(cells: Ids) -> Ids:
-    """Return a table of the places of ascending cells; of others it says nothing."""
+    """Return a table with the rank of each of the ascending cells; other entries are undefined."""
     places = narrow(np.arange(len(cells)))
     table = np.empty(cells[-1] + 1, places.dtype)
     table[cells] = places
@@ -79,7 +83,7 @@ def _places(cells: Ids) -> Ids:
 
 
 class _Vector(NamedTuple):
-    """A vector between sweeps: its number, its cells, and where its memory ends, in blocks."""
+    """A vector between sweeps: its number, its cells, and the end of its memory, in blocks."""
 
     number: int
     cells: Ids
@@ -99,13 +103,13 @@ class SweepProgram:
     Attributes
     ----------
     num_sweeps : int
-        How many sweeps a run takes.
+        Number of sweeps.
     multiply_adds : int
-        How many multiply-adds a run takes on one vector.
+        Multiply-adds for one vector.
     num_edges : int
-        How many pairs of cells the sweeps hold.
+        Number of pairs of cells that the sweeps couple.
     apply_fast : callable, optional
-        A quick `apply` of plans on a device.
+        The fast path of plans on a device.
     """
 
     def __init__(self, spec: SweepSpec, stage: Stage) -> None:
@@ -128,7 +132,7 @@ class SweepProgram:
         return [total.blocks(spec) for total in self._sums]
 
     def set_values(self, spec: SweepSpec) -> None:
-        """Take the matrices and coefficients of an operator of the same structure."""
+        """Copy the matrices and coefficients of an operator of the same structure."""
         self._plan.set_values(self._matrices(spec))
 
     def run(
@@ -138,14 +142,14 @@ class SweepProgram:
         self._plan.run(x, y, outer, inner, alpha, accumulate)
 
     def reserve(self, outer: int, inner: int) -> None:
-        """Allocate on a device what `run` will need, so that it cannot fail halfway."""
+        """Allocate workspace for `run` on a device, so that it cannot fail after writing to y."""
         self._backend.reserve(self._plan, outer, inner)
 
     def _emit(self, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool) -> None:
-        """Append a stage's steps from x to y; memory is free from `free` on.
+        """Append the steps of a stage from x to y; scratch memory is free from block `free` on.
 
-        All that is read of x itself goes into one step at the end, together with the last lower
-        part: each block of y is then written once.
+        All sweeps that read x itself go into one step at the end, together with the last lower
+        part: that step then writes each block of y only once.
         """
         lowers = [branch for branch in stage.branches if branch.part == "lower"]
         for branch in stage.branches:
@@ -163,13 +167,13 @@ class SweepProgram:
             self._append(y, adds, parts)
 
     def _lower(self, branch: Branch, x: _Vector, y: _Vector, free: int) -> SweepPart:
-        """Append what makes the vector that a lower part reads, and return that part."""
+        """Append the steps that compute the input of a lower part, and return that part."""
         between = self._between(branch.rest.made, free)
         self._emit(branch.rest, x, between, between.stop, False)
         return self._part(branch.sweep, between, y)
 
     def _between(self, cells: Array, free: int) -> _Vector:
-        """Return a new vector in the scratch memory that has the marked cells."""
+        """Return a new vector in the scratch memory, with the marked cells."""
         chosen = np.flatnonzero(cells)
         self._vectors.append(SweepVector(free, len(chosen)))
         return _Vector(len(self._vectors) - 1, chosen, free + len(chosen))

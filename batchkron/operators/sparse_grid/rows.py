@@ -1,4 +1,4 @@
-"""Rows and the diagonal of an operator on a sparse grid, from its definition."""
+"""Rows and the diagonal of an operator on a sparse grid, from its definition without sweeps."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ __all__ = ["diagonal", "rows_as_products"]
 
 
 class _Indices(NamedTuple):
-    """The distinct 1-D indices of cells along a mode, ascending, and of each cell the rank."""
+    """The distinct 1-D indices along a mode, ascending, and the rank of each cell's index."""
 
     distinct: Ids
     ranks: Ids
 
 
 def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
-    """Return the Kronecker products that the output blocks of some cells are sums of.
+    """Return the Kronecker products whose sums are the output blocks of the given cells.
 
     Parameters
     ----------
     spec : SweepSpec
         The operator.
     rows : ndarray of int64
-        Output cells; the list's output blocks are these.
+        Output cells; they are the output blocks of the list.
 
     Returns
     -------
     BatchSpec
     """
-    starts = np.cumsum([0, *[len(matrix.rows) for matrix in spec.matrices]])  # last: the identity
+    # Where each matrix's blocks begin in the pool; the last entry is the identity's.
+    starts = np.cumsum([0, *[len(matrix.rows) for matrix in spec.matrices]])
     along = [_Indices(*np.unique(column, return_inverse=True)) for column in spec.cells.T]
     found: list[tuple[Ids, Ids, int, int]] = []  # factor ids, inputs, output, term
     for place, row in enumerate(spec.cells[rows]):
@@ -66,9 +67,9 @@ def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
 
 
 def _pool(spec: SweepSpec, mode: int) -> Array:
-    """Return all blocks one after another, (1, count, n, n), then the identity.
+    """Return a pool of all matrices' blocks and the identity, (1, count, n, n).
 
-    Those of another size are never asked for along this mode, and are zero.
+    Blocks of another size are zero: no term uses them along this mode.
     """
     size = spec.sizes[mode]
     fit = [
@@ -81,9 +82,9 @@ def _pool(spec: SweepSpec, mode: int) -> Array:
 
 
 def _blocks_of(spec: SweepSpec, number: int, row: int, along: _Indices, inputs: Ids) -> Ids:
-    """Return which block takes each input cell's index to a row; -1 where there is none.
+    """Return for each input cell the block that maps its index to ``row``, -1 if there is none.
 
-    The table has an entry for each index that occurs: the finest ones are up to 2^52.
+    The lookup table has entries only for indices that occur, since indices may be up to 2^52.
     """
     distinct, ranks = along
     if number < 0:
@@ -97,7 +98,7 @@ def _blocks_of(spec: SweepSpec, number: int, row: int, along: _Indices, inputs: 
 
 
 def diagonal(spec: SweepSpec) -> Array:
-    """Return the diagonal of an operator, (cells, elements)."""
+    """Return the diagonal of an operator, (cells, elements of a block)."""
     result = np.zeros((len(spec.cells), spec.block_size), spec.dtype)
     for scale, modes in zip(spec.coefficients, spec.terms, strict=True):
         entries = np.full((len(spec.cells), 1), scale, spec.dtype)

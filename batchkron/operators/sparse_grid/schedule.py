@@ -1,4 +1,7 @@
-"""The sweeps of a sum of terms: common beginnings once, each only where it is needed."""
+"""The sweeps of a sum of terms: those with which terms begin in common are done only once.
+
+Each sweep is restricted to the cells that are needed.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +19,39 @@ from batchkron.operators.sparse_grid.spec import SweepSpec
 
 __all__ = ["Branch", "Pattern", "Stage", "Unions", "needed_sweeps", "passed"]
 
-Letter: TypeAlias = tuple[int, int]  # mode, matrix
-Mask: TypeAlias = NDArray[np.bool_]  # of the set of cells
+Letter: TypeAlias = tuple[int, int]  # (mode, matrix), see `order.Word`
+Mask: TypeAlias = NDArray[np.bool_]  # one entry per cell
 
-# Bytes of the masks of all stages, a limit of their number: terms of six modes have less than 200.
+# Limit of the bytes of all stages' masks, and so of the number of stages: terms of six modes have
+# fewer than 200 stages. Chosen by hand.
 _MAX_MASK_BYTES = 1 << 32
 
 
 class _Union(NamedTuple):
-    """The connections of a sum of matrices, and the place of each one's blocks in the sum."""
+    """The couplings of a sum of matrices, and for each matrix the sum's block of its blocks."""
 
-    diagonal: Ids  # cells of the identity, if it is one of the matrices
+    diagonal: Ids  # 1-D cells of the identity, if it is one of the matrices
     connections: Connections
     places: tuple[Ids, ...]
 
 
-# by the mode and the numbers of the matrices
+# Unions of matrices by (mode, numbers of the matrices).
 Unions: TypeAlias = dict[tuple[int, tuple[int, ...]], _Union]
 
 
 class Pattern(NamedTuple):
-    """The sum of c_term A_matrix along one mode, as joined cells.
+    """A sweep: the sum of c_term A_matrix along one mode, as pairs of coupled cells.
 
     Attributes
     ----------
     mode : int
+        The mode.
     edges : Edges
-        Pairs of cells; their blocks are those of the sum.
+        Pairs of coupled cells; their blocks are those of the sum.
     pairs : tuple of (matrix, term)
-        What is summed; matrix -1 is the identity, term -1 the coefficient 1.
+        The summands; matrix -1 is the identity, term -1 the coefficient 1.
     places : tuple of ndarray of int
-        Per pair the block of the sum that each of the matrix's blocks is added to.
+        For each pair, the block of the sum to which each of the matrix's blocks is added.
     """
 
     mode: int
@@ -55,7 +60,7 @@ class Pattern(NamedTuple):
     places: tuple[Ids, ...]
 
     def where(self, kept: Mask) -> Pattern:
-        """Return the pattern with some of its edges."""
+        """Return the pattern with the kept edges only."""
         if kept.all():
             return self
         return self._replace(edges=Edges(*(part[kept] for part in self.edges)))
@@ -63,16 +68,16 @@ class Pattern(NamedTuple):
 
 @dataclass
 class Stage:
-    """What is done with one vector to make another: sweeps, and branches of a split mode.
+    """The work that computes one vector from another: the sum of sweeps and branches.
 
     Attributes
     ----------
     sweeps : list of Pattern
-        Of modes that are not split; their results are added up.
+        Sweeps along modes that are not split.
     branches : list of Branch
-        Their results are added, too.
+        Upper and lower parts of split modes, each with the stage of the remaining modes.
     needed, made : ndarray of bool, (cells,)
-        Cells that are read of the one vector, and that are written of the other.
+        Cells of the input vector that are read, and of the output vector that are written.
     """
 
     needed: Mask
@@ -82,7 +87,7 @@ class Stage:
 
 
 class Branch(NamedTuple):
-    """One part of a split mode: upper before the other modes, or lower after them."""
+    """A part of a split mode: the upper sweep before the modes in ``rest``, the lower after."""
 
     part: Part
     sweep: Pattern
@@ -91,7 +96,11 @@ class Branch(NamedTuple):
 
 @dataclass
 class _Node:
-    """The terms that begin alike: those that end here, and those that go on."""
+    """A node of the tree of terms: terms that share the split modes on the path from the root.
+
+    ``sweeps`` are those of terms without further split modes; ``children`` are the upper and lower
+    sweep of the next split mode, with the node of the terms that continue with it.
+    """
 
     sweeps: list[Pattern] = field(default_factory=list)
     children: list[tuple[Pattern, Pattern, _Node]] = field(default_factory=list)
@@ -100,7 +109,7 @@ class _Node:
 def needed_sweeps(
     spec: SweepSpec, words: Sequence[Word], hull: Cells, num_cells: int, unions: Unions
 ) -> Stage:
-    """Return the sweeps that the sum of an operator's terms needs.
+    """Return the sweeps for the sum of an operator's terms.
 
     Parameters
     ----------
@@ -109,28 +118,28 @@ def needed_sweeps(
     words : sequence of Word
         The terms and the order of their sweeps.
     hull : Cells
-        Cells in which all sweeps can stay; the operator's come first.
+        All cells that sweeps may need; the operator's cells come first.
     num_cells : int
-        How many cells the operator has.
+        Number of cells of the operator.
     unions : dict
-        Sums of the operator's matrices that are known already; more are added.
+        Known sums of the operator's matrices; new ones are added.
 
     Returns
     -------
     Stage
-        From the operator's cells to themselves.
+        The work from the operator's cells to themselves.
 
     Raises
     ------
     ValueError
-        If there are too many.
+        If there are too many sweeps.
 
     Notes
     -----
-    With U the upper and L the lower part of the split mode in front, f(x) = g(U x) + L g(x), where
-    g does the same with the modes behind, and the last one is not split. Terms that begin alike
-    have one f. L reads cells that have finer ones in their fibre, so that the second g is
-    computed on these alone, a grid of one level less; and so on.
+    Let U be the upper and L the lower part of the first split mode. Then f(x) = g(U x) + L g(x),
+    where g applies the remaining modes in the same way; the last one is not split. Terms that begin
+    with the same split modes share these sweeps. L reads only cells that have finer ones in their
+    fibre, so the second g is computed on these cells alone, a grid of one level less; and so on.
     """
     tree = _Builder(spec, hull, unions).node([(word.split, word) for word in words])
     inside = np.arange(len(hull)) < num_cells
@@ -138,7 +147,7 @@ def needed_sweeps(
 
 
 def passed(stage: Stage) -> Mask:
-    """Return which cells the vectors between a stage's sweeps have."""
+    """Return a mask of all cells that the vectors between a stage's sweeps have."""
     cells = np.zeros_like(stage.needed)
     for branch in stage.branches:
         cells |= branch.rest.needed if branch.part == "upper" else branch.rest.made
@@ -147,7 +156,7 @@ def passed(stage: Stage) -> Mask:
 
 
 class _Builder:
-    """Makes each pattern once."""
+    """Builds the tree of terms; equal patterns are built only once."""
 
     def __init__(self, spec: SweepSpec, hull: Cells, unions: Unions) -> None:
         self._spec = spec
@@ -156,7 +165,7 @@ class _Builder:
         self._found: dict[tuple[int, Part, tuple[int, ...]], Edges] = {}
 
     def node(self, items: Sequence[tuple[tuple[Letter, ...], Word]]) -> _Node:
-        """Build the tree of the words' rests."""
+        """Return the node for pairs of remaining split modes and the word they belong to."""
         node = _Node()
         last: dict[int, list[Word]] = {}
         first: dict[Letter, list[tuple[tuple[Letter, ...], Word]]] = {}
@@ -194,7 +203,7 @@ class _Builder:
 
 
 def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
-    """Return the distinct pairs of all parts, and the place of each part's pairs among these."""
+    """Return the distinct pairs of cells of all parts, and the index of each part's pairs."""
     if len(parts) == 1:
         return _Union(diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),))
     rows = np.concatenate([part.rows for part in parts])
@@ -211,15 +220,15 @@ def _union(diagonal: Ids, parts: Sequence[Connections]) -> _Union:
 
 
 class _Stages:
-    """Makes stages, up to a number of them."""
+    """Builds stages, at most ``maximum`` of them."""
 
     def __init__(self, maximum: int) -> None:
         self._left = maximum
 
     def stage(self, node: _Node, given: Mask, wanted: Mask) -> Stage:
-        """Return what makes the wanted cells of the result from the given ones of a vector.
+        """Return the stage that computes the wanted cells of a node's result from given cells.
 
-        Cells that are not given are zero; those that are not wanted are not made.
+        Cells that are not given are zero; cells that are not wanted are not computed.
         """
         self._left -= 1
         if self._left < 0:
@@ -252,7 +261,8 @@ class _Stages:
 
     def _add_lower(self, stage: Stage, sweep: Pattern, child: _Node, given: Mask) -> None:
         """Add L g(x) to a stage."""
-        if not len(sweep.edges.inputs):  # a term of many modes has no more lower parts than levels
+        # Each lower part reads a grid of one level less: this bounds their depth by the levels.
+        if not len(sweep.edges.inputs):
             return
         rest = self.stage(child, given, _marked(sweep.edges.inputs, given))
         if rest.sweeps or rest.branches:

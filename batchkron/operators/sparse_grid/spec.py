@@ -1,4 +1,4 @@
-"""What an operator on a sparse grid is asked for, validated once."""
+"""The specification of an operator on a sparse grid: cells and terms, validated once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from batchkron.spec.kron import Array, compute_dtype, read_only_copies
 
 __all__ = ["BlockMatrix", "SweepSpec", "checked_cells", "sweep_spec"]
 
-_MAX_CELLS = 1 << 52  # beyond, levels are not exact
+_MAX_CELLS = 1 << 52  # largest 1-D index: levels are computed in float64, exact up to here
 
 
 class BlockMatrix(NamedTuple):
-    """Validated blocks: ``blocks[b]`` takes cell ``columns[b]`` to cell ``rows[b]``."""
+    """A validated 1-D operator: ``blocks[b]`` maps cell ``columns[b]`` to cell ``rows[b]``."""
 
     connections: Connections
     blocks: Array
@@ -49,13 +49,13 @@ class SweepSpec:
     Attributes
     ----------
     cells : ndarray of int64, (num_cells, modes)
-        1-D hierarchical indices, rows distinct.
+        Multi-indices of hierarchical cells; rows are distinct.
     sizes : tuple of int
-        Functions per 1-D cell, per mode.
+        Basis functions per 1-D cell, for each mode.
     matrices : tuple of BlockMatrix
         The distinct 1-D operators, of dtype ``dtype``.
     terms : tuple of tuples of int
-        Per term and mode the number of a matrix, -1 for the identity.
+        For each term and mode the index of a matrix, -1 for the identity.
     coefficients : ndarray of dtype ``dtype``, (terms,)
     """
 
@@ -83,7 +83,7 @@ def sweep_spec(
     Raises
     ------
     ValueError, TypeError, IndexError
-        As `batchkron.SparseGridOperator` documents.
+        As documented for `batchkron.SparseGridOperator`.
     """
     cells = checked_cells(getattr(grid, "cells", grid))
     sizes = _checked_sizes(n, cells.shape[1])
@@ -91,7 +91,8 @@ def sweep_spec(
     matrices: list[BlockMatrix] = []
     originals: list[Blocks] = []
     numbers = []
-    # kept until the end: operators that are made while they are read have names of their own
+    # All operators are kept alive until the end: they are told apart by id, and a generator may
+    # create them one by one.
     rows = [_listed(modes, f"terms[{t}]") for t, modes in enumerate(_listed(terms, "terms"))]
     for t, modes in enumerate(rows):
         if len(modes) != len(sizes):
@@ -122,14 +123,14 @@ def sweep_spec(
 
 
 def _listed(given: Any, name: str) -> tuple[Any, ...]:
-    """Return the entries of a sequence or generator."""
+    """Return the entries of a sequence or generator as a tuple."""
     if not hasattr(given, "__iter__"):
         raise TypeError(f"{name} is a {type(given).__name__}; expected a sequence")
     return tuple(given)
 
 
 def checked_cells(given: ArrayLike) -> Ids:
-    """Return distinct multi-indices of 1-D cells."""
+    """Return cells as an int64 array of multi-indices, after checking that they are distinct."""
     cells = to_host(given, "cells")
     if cells.dtype.kind not in "iu":
         raise TypeError(f"cells have dtype {cells.dtype}; expected integers")
@@ -149,7 +150,7 @@ def checked_cells(given: ArrayLike) -> Ids:
 
 
 def _is_sorted(cells: Ids) -> bool:
-    """Whether the rows ascend, each after a different one, as in a `SparseGrid`."""
+    """Whether the rows are strictly ascending, as in a `SparseGrid`: then they are distinct."""
     step = np.diff(cells, axis=0)
     first = (step != 0).argmax(axis=1)
     return bool((step[np.arange(len(step)), first] > 0).all())
@@ -209,9 +210,9 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
 
 
 def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
-    """Return a copy; the array itself if nobody else can write to it, as to a ModeOperator's.
+    """Return a copy, or the array itself if nobody else can write to it, as for a ModeOperator.
 
-    A flag is not enough: there may be writable views of a read-only array.
+    Its read-only flag is not sufficient: there may be writable views of the same memory.
     """
     is_private = getattr(given, "holds_copies", False) is True
     if is_private and array.dtype == dtype and array.flags.c_contiguous:
