@@ -1,13 +1,14 @@
 """Runs in time: `evolve`.
 
-One call reads these modules in this order:
+A call uses these modules in this order:
 
-1. `evolve`: the function itself. `plan` lists all that is checked before anything starts:
-   `integration` (`arguments`, `time_grid`, `resume`, `provenance`), `observers` (`events`),
-   `checkpoints`, and by a few products `linearity` and `stability` (`spectrum`).
-2. `run`: the loop. It asks `step_control` for a step, tries it with `trial_steps`, asks the guards
-   (`guard`: `growth_bound`, `step_doubling`) and looks for events in it by `dense_output`.
-3. `checkpoints` is opened before the first step, told of each one, and closed after the last.
-   `history` holds the records that go with it, and `progress` shows how far the run is.
-4. `result`: what the run returns, and what its callback sees.
+1. `evolve`: the function itself. `plan` checks everything before the run starts: `integration`
+   (with `arguments`, `time_grid`, `resume`, `provenance`), `observers` (`events`), `checkpoints`,
+   and, by a few products with the operator, `linearity` and `stability` (`spectrum`).
+2. `run`: the loop. It gets the next step from `step_control`, computes it with `trial_steps`, asks
+   the guards against instability (`guard`: `growth_bound`, `step_doubling`), and looks for events
+   inside the step by `dense_output`.
+3. `checkpoints` is opened before the first step, notified of each step, and closed after the last.
+   `history` holds the records of the run, and `progress` displays how far it is.
+4. `result`: the return value of the run, and the state that its callback gets.
 """

@@ -1,4 +1,4 @@
-"""The arguments of a run, each checked by itself, and what a problem suggests in their place."""
+"""Checks of single arguments of a run, and the problem's own defaults for them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What a run chooses its steps by: ‖error‖ ≤ atol + rtol ‖u‖ in each step.
+    """Tolerances of step-size control: ‖error‖ ≤ atol + rtol ‖u‖ in each step.
 
     Parameters
     ----------
     rtol, atol : float
-        The relative and the absolute one.
+        The relative and the absolute tolerance.
     """
 
     rtol: float
@@ -41,7 +41,7 @@ class Tolerances:
 
 
 def initial_state(problem: Any) -> NDArray[Any]:
-    """Return a fresh copy of the problem's initial state.
+    """Return a new copy of the problem's initial state.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ def initial_state(problem: Any) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If one of them is missing, or the state is neither float nor complex.
+        If one of these attributes is missing, or the state is neither float nor complex.
     ValueError
-        If it is no vector, or not finite.
+        If the state is not a vector, or not finite.
     """
     if not hasattr(problem, "initial") or not callable(getattr(problem, "rhs", None)):
         raise TypeError(
@@ -85,7 +85,7 @@ def initial_state(problem: Any) -> NDArray[Any]:
 
 
 def finite_number(name: str, value: Any) -> float:
-    """Return a number as a float; raise TypeError or ValueError where it is none, or not finite."""
+    """Return a number as a float; raise TypeError if it is not one, ValueError if not finite."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} is {value!r}; expected a number.")
     if not math.isfinite(value):
@@ -94,7 +94,7 @@ def finite_number(name: str, value: Any) -> float:
 
 
 def positive_step(value: Any) -> float:
-    """Return a time step as a float; raise ValueError where it is not positive."""
+    """Return a time step as a float; raise ValueError if it is not positive."""
     dt = finite_number("dt", value)
     if dt <= 0.0:
         raise ValueError(f"dt is {dt}; expected a number > 0.")
@@ -102,12 +102,14 @@ def positive_step(value: Any) -> float:
 
 
 def as_tolerances(rtol: Any, atol: Any) -> Tolerances | None:
-    """Return the tolerances of a run, None where there are none and its steps are equal.
+    """Return the tolerances of a run, None if none is given and its steps are equal.
 
     Raises
     ------
-    TypeError, ValueError
-        If one is no number, or negative, or both are 0.
+    TypeError
+        If one is not a number.
+    ValueError
+        If one is negative or not finite, or both are 0.
     """
     if rtol is None and atol is None:
         return None
@@ -123,12 +125,12 @@ def as_tolerances(rtol: Any, atol: Any) -> Tolerances | None:
 
 
 def setting(problem: Any, value: Any, name: str) -> Any:
-    """Return the value of "method" or "dt", or the one that the problem suggests for None.
+    """Return the value of the argument "method" or "dt"; for None, the problem's default.
 
     Raises
     ------
     ValueError
-        If there is neither.
+        If the value is None and the problem has no default.
     """
     if value is not None:
         return value
@@ -143,20 +145,20 @@ def setting(problem: Any, value: Any, name: str) -> Any:
 
 
 def step_suits(problem: Any, method: str | None) -> bool:
-    """Return whether a method may take the step that the problem suggests for its own.
+    """Return whether the problem's default step suits a method other than its default one.
 
     Parameters
     ----------
     problem : TimeProblem
-        Its ``stepper`` is looked at, if it has one.
+        The defaults are in its ``stepper``, if it has one.
     method : str or None
-        The method; None is the problem's.
+        The method; None stands for the problem's default.
 
     Returns
     -------
     bool
-        False for an explicit method where the problem's is implicit. An implicit method is stable
-        with the step of an explicit one.
+        False for an explicit method if the problem's default is implicit. An implicit method is
+        stable with the step of an explicit one.
 
     Raises
     ------
@@ -170,7 +172,7 @@ def step_suits(problem: Any, method: str | None) -> bool:
 
 
 def refuse_unsuited_step(problem: Any, method: str | None) -> None:
-    """Raise ValueError where a method may not take the step that the problem suggests."""
+    """Raise ValueError if the problem's default step does not suit a method, see `step_suits`."""
     if not step_suits(problem, method):
         raise ValueError(
             f"dt is missing: the problem suggests {_suggested(problem, 'dt')} for the implicit "
@@ -180,6 +182,6 @@ def refuse_unsuited_step(problem: Any, method: str | None) -> None:
 
 
 def _suggested(problem: Any, name: str) -> Any:
-    """Return the problem's own "method" or "dt", or None."""
+    """Return the problem's default for "method" or "dt", or None."""
     settings = getattr(problem, "stepper", None)
     return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: where they go, when one is due, and what is told where one fails."""
+"""The checkpoints of a run: their file, when one is due, and what happens if writing one fails."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ __all__ = [
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint cannot be written; the run goes on, and tries again at the next one."""
+    """A checkpoint cannot be written; the run continues, and the next checkpoint is tried."""
 
 
 class CheckpointError(OSError):
-    """A run has ended, and the last of its checkpoints could not be written.
+    """A run has ended, and its last checkpoint could not be written.
 
-    The text says which checkpoint is there instead.
+    The text says which checkpoint exists instead.
 
     Attributes
     ----------
     result : Result
-        The end of the run, as `evolve` would have returned it.
+        The result that `evolve` would have returned.
     kept : bool
-        Whether an earlier checkpoint of the run is there.
+        Whether an earlier checkpoint of the run exists.
     """
 
     result: Result
@@ -59,7 +59,7 @@ class CheckpointError(OSError):
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """Where checkpoints go, and how often.
+    """The file of checkpoints, and how often they are written.
 
     Parameters
     ----------
@@ -68,7 +68,8 @@ class CheckpointFile:
     steps : int or None
         Steps from one checkpoint to the next, counted from t0.
     seconds : float or None
-        Wall-clock seconds instead. Where neither is given, one is written where the run ends.
+        Wall-clock seconds from one checkpoint to the next. If both are None, only one is written,
+        at the end of the run.
     """
 
     path: Path | None
@@ -79,7 +80,7 @@ class CheckpointFile:
 def as_checkpoint_file(
     path: str | os.PathLike[str] | None, every: Any, state: Vector
 ) -> CheckpointFile:
-    """Check where checkpoints are to go, and how often.
+    """Check the arguments for checkpoints.
 
     Parameters
     ----------
@@ -87,22 +88,22 @@ def as_checkpoint_file(
         The file; None writes nothing.
     every : int, float, timedelta or None
         An int is a number of steps; a float or a timedelta is wall-clock time (a float in
-        seconds); None writes only where the run ends.
+        seconds); None writes only at the end of the run.
     state : ndarray, shape (N,)
-        What is to be written.
+        The initial state.
 
     Returns
     -------
     CheckpointFile
-        The same, checked.
+        The checked arguments.
 
     Raises
     ------
     ValueError
-        If ``every`` is not positive, comes without a path, or the path cannot be written, a
-        file there would be lost, or a checkpoint of so many unknowns could not be read back.
+        If ``every`` is not positive or given without a path, the path cannot be written, another
+        file would be overwritten, or a checkpoint of this size could not be read back.
     TypeError
-        If ``every`` is of another kind, or the state is complex.
+        If ``every`` has another type, or the state is complex.
     """
     steps, seconds = _interval(every)
     if path is None:
@@ -121,24 +122,24 @@ def as_checkpoint_file(
 
 
 class Checkpoints:
-    """Writes the checkpoints of one run: opened before it, told of each step, closed at its end.
+    """Writes the checkpoints of one run.
 
-    A context manager around the steps: an exception that ends them leaves a checkpoint of the last
-    good state. What cannot be written, as on a full disk, does not end the run: its state is
-    safest in it.
+    It is a context manager around the steps: if an exception ends them, a checkpoint of the last
+    good state is written. A checkpoint that cannot be written, as on a full disk, does not end the
+    run, because the state would then be lost.
 
     Parameters
     ----------
     file : CheckpointFile
-        Where they go, and how often.
+        The file, and how often it is written.
     integration : Integration
-        What is integrated.
+        The problem, the method and its steps.
     u : ndarray, shape (N,)
         The state of the run, which its steps overwrite.
     control : StepControl
-        Knows which step the state is of.
+        Has the number of the step to which the state belongs.
     history : History
-        The records that go with it.
+        The records, which are written with the state.
     """
 
     def __init__(
@@ -151,9 +152,9 @@ class Checkpoints:
     ) -> None:
         self._file, self._integration = file, integration
         self._u, self._control, self._history = u, control, history
-        self._failure: OSError | None = None  # why the last one could not be written
+        self._failure: OSError | None = None  # why the last checkpoint could not be written
         self._tried_at = time.monotonic()
-        self._written: tuple[int, float] | None = None  # step and time
+        self._written: tuple[int, float] | None = None  # step and time of the last one written
         self._problem_hash = ""
         if file.path is not None:
             problem = integration.problem
@@ -170,19 +171,19 @@ class Checkpoints:
     ) -> None:
         if not isinstance(error, Exception):
             return
-        with contextlib.suppress(Exception):  # what stopped the run is the error to be seen
+        with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
             if bool(np.isfinite(self._u).all()):
                 self._write(self._u, self._control.resume_point(), is_last=True)
         if self._failure is not None:
             error.add_note(self._what_is_missing(self._failure))
 
     def after_step(self) -> None:
-        """Write a checkpoint of the step that has just been taken, if one is due.
+        """Write a checkpoint of the state after a step, if one is due.
 
         Warns
         -----
         CheckpointWarning
-            If it cannot be written, and the one before it could.
+            If it cannot be written; of several failures in a row, only at the first.
         """
         file = self._file
         if file.steps is not None:
@@ -199,14 +200,15 @@ class Checkpoints:
         self._write(u, self._control.previous_point(), is_last=True)
 
     def close(self, status: EvolveStatus) -> None:
-        """Write the state at the end of the run, unless it is lost, or that before an event is."""
+        """Write the final state, unless it is lost or the state before a terminal event was."""
         if not status.is_lost and status is not EvolveStatus.EVENT:
             self._write(self._u, self._control.resume_point(), is_last=True)
 
     def raise_failure(self, result: Result) -> None:
         """Raise `CheckpointError` if the last checkpoint of the run could not be written.
 
-        Of a run whose state is lost none was due at the end, and a warning has told of the others.
+        A run whose state is lost writes no checkpoint at its end; for earlier ones, a warning was
+        given.
 
         Parameters
         ----------
@@ -225,7 +227,7 @@ class Checkpoints:
         raise error from self._failure
 
     def _write(self, u: Vector, point: ResumePoint, *, is_last: bool = False) -> None:
-        """Write a checkpoint, unless that of its step is written; the last one warns of nothing."""
+        """Write a checkpoint unless its step has one; ``is_last`` suppresses the warning."""
         path, step = self._file.path, point.step
         if path is None or (self._written is not None and step == self._written[0]):
             return
@@ -249,12 +251,12 @@ class Checkpoints:
         self._tried_at = time.monotonic()
 
     def _what_is_missing(self, failure: OSError) -> str:
-        """Return why the last checkpoint is missing, and which one is there."""
+        """Return why the last checkpoint is missing, and which one exists."""
         return f"{_reason(failure)}. The last checkpoint of the run is missing. {self._kept}"
 
     @property
     def _kept(self) -> str:
-        """The last good checkpoint in words."""
+        """A description of the last checkpoint that was written."""
         path = self._file.path
         if self._written is None:
             if path is not None and path.exists():
@@ -276,15 +278,15 @@ def make_checkpoint(
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The problem, the method and its steps.
     u : ndarray, shape (N,)
-        The state; a copy is made only on a device or in another precision.
+        The state; it is copied only from a device or from another precision.
     point : ResumePoint
-        Which step it is of, and how the steps go on.
+        The state's step, and the step size to continue with.
     history : sequence of dict
         The records so far.
     problem_hash : str
-        See `problem_hash`.
+        The problem's identification, see `provenance.problem_hash`.
     """
     return Checkpoint(
         u=np.asarray(to_host(u, "u"), dtype=np.float64),
@@ -307,7 +309,7 @@ def _reason(error: OSError) -> str:
 
 
 def _interval(every: Any) -> tuple[int | None, float | None]:
-    """Return (steps, seconds), of which at most one is set."""
+    """Return (steps, seconds) from one checkpoint to the next; at least one of them is None."""
     if every is None:
         return None, None
     if isinstance(every, datetime.timedelta):
@@ -325,7 +327,7 @@ def _interval(every: Any) -> tuple[int | None, float | None]:
 
 
 def _check_target(path: Path) -> None:
-    """Refuse a path that could not be written at the end of a long run."""
+    """Raise ValueError if a path cannot be written: better before a long run than after it."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise ValueError(f"checkpoint is {path}, whose folder does not exist; create it first.")
@@ -339,7 +341,7 @@ def _check_target(path: Path) -> None:
 
 
 def _check_size(path: Path, unknowns: int) -> None:
-    """Refuse a state whose checkpoints could not be read back."""
+    """Raise ValueError if a checkpoint of the state would be too large to be read back."""
     fault = unreadable_state(unknowns)
     if fault is not None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The solution between the ends of a step."""
+"""Dense output: the solution between the ends of a step."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from ..protocols import TimeProblem
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.stepper import Stepper
 
-# a slope that leads further than this many times the size of the states is not resolved by dt; one
-# that is, from a state 0 under a source t^p, leads up to p times as far as the step gets
+# If dt times a slope exceeds this multiple of the states' norms, dt does not resolve the slope, and
+# the solution is interpolated linearly. Chosen by hand: a resolved slope, from state 0 under a
+# source t^p, exceeds the step's change by up to the factor p.
 _MAX_REACH = 8.0
 
 
 class StepInterpolant:
-    """u(t) for t in a step that has just been computed, before the next one.
+    """u(t) for t in the step that was computed last.
 
-    By the method's own continuous weights where its tableau has them, by a shorter step of
-    exponential methods, else by the cubic polynomial with the values and slopes f(t, u) of both
-    ends, whose error is O(dt⁴). Where a slope would lead many times further away than the states
-    are large, dt does not resolve what f does, and the line between the ends is taken.
+    It is interpolated with the method's continuous weights if its tableau has them, and computed by
+    a shorter step for exponential methods. Otherwise it is the cubic Hermite polynomial of the
+    values and slopes f(t, u) at both ends, with error O(dt⁴). If dt times a slope is many times
+    larger than the states, dt does not resolve f, and the interpolation is linear.
 
     Parameters
     ----------
     problem : TimeProblem
-        What is solved.
+        The problem.
     stepper : Stepper
-        The method that took the step.
+        The method that computes the steps.
     like : ndarray, shape (N,)
         A vector of the run.
 
     Notes
     -----
-    Storage: 3 vectors. Slopes are evaluated once a step, when first needed, where the method does
-    not know them.
+    Storage: 3 vectors. Slopes that the method does not provide are evaluated on the first request
+    in a step.
     """
 
     def __init__(self, problem: TimeProblem, stepper: Stepper, like: Vector) -> None:
@@ -48,12 +49,12 @@ class StepInterpolant:
         self._sloped = self._resolved = False
 
     def begin(self, t: float, u: Vector) -> None:
-        """Take the state that a step begins with; it is copied."""
+        """Set the state at the beginning of a step; it is copied."""
         self._t = t
         np.copyto(self._begin, u)
 
     def complete(self, t_next: float, u: Vector) -> None:
-        """Take the state that the step ends with; it is not copied."""
+        """Set the state at the end of the step; it is not copied."""
         self._t_next, self._end, self._sloped = t_next, u, False
 
     @property

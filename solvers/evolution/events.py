@@ -1,4 +1,4 @@
-"""Events: what happens where a function of time and state passes through 0 in a step."""
+"""Events: times at which a function of time and state passes through 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Event", "EventDetector", "EventRecord", "Interpolant"]
 
 
 class Interpolant(Protocol):
-    """The solution in a step."""
+    """The solution at all times of a step."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -30,33 +30,33 @@ class Interpolant(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """Something that happens where a function of time and state passes through 0.
+    """An event: it occurs when a function of time and state passes through 0.
 
     Parameters
     ----------
     function : callable
-        ``function(t, u)`` returns a number that is continuous in time; NaN is refused.
+        ``function(t, u)`` returns a number that is continuous in time, and never NaN.
     name : str
-        What records call it.
+        The event's name in records.
     terminal : bool
-        Whether the run ends there.
+        Whether the event ends the run.
     direction : {0, 1, -1}
-        1 counts where the function grows only, -1 where it falls.
+        With 1 only zeros count where the function grows, with -1 those where it falls.
 
     Raises
     ------
     ValueError
-        For another direction, or a number of times for ``terminal``.
+        If ``direction`` is another number, or ``terminal`` is not a bool but a count.
 
     Notes
     -----
-    In a step the function passes through 0 where it has another sign at the end than at the
-    beginning; one that is exactly 0 at the end of a step does so there, and not once more in the
-    next step. One that is 0 where the run begins, at t0, happens at t0 if its value at the end of
-    the first step has the direction that counts, or is 0 as well: as for
-    `scipy.integrate.solve_ivp`. So a terminal event that begins at 0 and may grow ends the run at
-    t0; with ``direction=-1`` it does not. A function that is NaN is a ValueError, after which the
-    last step's checkpoint is kept; SciPy misses such events without a word.
+    An event occurs in a step if the function has different signs at the step's ends. If it is
+    exactly 0 at the end of a step, the event occurs there, and not again in the next step. If it is
+    0 at t0, the event occurs at t0 if the value at the end of the first step has the direction that
+    counts or is 0 as well, as with `scipy.integrate.solve_ivp`. So a terminal event that begins at
+    0 and grows ends the run at t0; with ``direction=-1`` it does not. If the function returns NaN,
+    a ValueError is raised, and the last step's checkpoint is kept; SciPy would silently miss the
+    event.
 
     Examples
     --------
@@ -81,16 +81,16 @@ class Event:
 
 @dataclass(frozen=True, eq=False)
 class EventRecord:
-    """An event that has happened.
+    """An event that has occurred.
 
     Parameters
     ----------
     name : str
-        The event's.
+        The event's name.
     t : float
-        When.
+        The time of the event.
     u : ndarray, shape (N,)
-        The state then.
+        The state at that time.
     """
 
     name: str
@@ -104,12 +104,12 @@ class EventDetector:
     Parameters
     ----------
     events : Event, callable, or sequence of them
-        What to look out for.
+        The events to find.
 
     Raises
     ------
     TypeError
-        If an event is no function.
+        If an event is not a function.
     """
 
     def __init__(self, events: Sequence[Any] | Any) -> None:
@@ -119,7 +119,7 @@ class EventDetector:
         self._at_t0 = False
 
     def begin(self, t: float, u: Vector, *, first: bool) -> None:
-        """Take the state where a run begins at t0 (``first``) or goes on."""
+        """Set the state at which a run begins, at t0 if ``first``, else after a checkpoint."""
         self._at_t0 = first
         self._values = [_value(event, t, u) for event in self.events]
 
@@ -152,7 +152,7 @@ def _as_event(given: Any, number: int) -> Event:
 
 
 def _value(event: Event, t: float, u: Vector) -> float:
-    """Return the event's function, which is a number."""
+    """Return the value of the event's function, after checking that it is a number."""
     value = float(event.function(t, u))
     if math.isnan(value):
         raise ValueError(
@@ -163,13 +163,13 @@ def _value(event: Event, t: float, u: Vector) -> float:
 
 
 def _passes(before: float, after: float, direction: int) -> bool:
-    """Whether a function has passed through 0 in a step; one that began at 0 has not."""
+    """Whether a function passed through 0 in a step; a zero at its beginning does not count."""
     rises, falls = before < 0.0 <= after, before > 0.0 >= after
     return (rises and direction >= 0) or (falls and direction <= 0)
 
 
 def _root(event: Event, step: Interpolant, before: float, after: float) -> float:
-    """Return where the function is 0 in a step at whose ends it has opposite signs."""
+    """Return the time of the function's zero in a step at whose ends it has opposite signs."""
     begin, end = step.interval
     if after == 0.0:
         return end

@@ -1,4 +1,4 @@
-"""The run in time: from a problem's initial state to a last time, step by step."""
+"""`evolve`: integrate a problem in time from its initial state to a last time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def evolve(
     watch: Mapping[str, Any] | None = None,
     allow_unstable: bool = False,
 ) -> Result:
-    """Solve u' = f(t, u), u(t0) = initial, up to a time, in equal steps or in chosen ones.
+    """Solve u' = f(t, u), u(t0) = initial, up to a time, with equal or with adaptive steps.
 
     Parameters
     ----------
@@ -59,10 +59,10 @@ def evolve(
     method : str, Tableau or type, optional
         A name of `batchkron.solvers.steppers.names`, or a method of your own.
     dt : float, optional
-        The longest step: ceil((until - t0) / dt) steps are taken, shortened to land on ``until``.
-        With ``resume`` it may be left out, and must not be another one. An explicit ``method``
-        needs it where the problem suggests the step of an implicit one. With ``rtol`` or ``atol``
-        it is the first step to try.
+        The longest step: ceil((until - t0) / dt) equal steps are taken, which end exactly at
+        ``until``. With ``resume`` it may be omitted, and must not differ from the first run's. It
+        is required if ``method`` is explicit and the problem's default step is for an implicit
+        method. With ``rtol`` or ``atol`` it is the first step to try.
     solver : str, mapping or callable, optional
         For implicit methods: a name ("gmres" by default, "cg", "bicgstab"), a mapping such as
         ``{"name": "gmres", "rtol": 1e-8, "restart": 40, "maxiter": 10}``, or a function
@@ -72,36 +72,37 @@ def evolve(
     preconditioner : str, object or callable, optional
         For implicit methods: a name of `batchkron.solvers.preconditioners.names`, M ≈ (I - c A)⁻¹
         (c = dt for backward Euler, dt/2 for Crank-Nicolson, else a tableau's diagonal times dt), or
-        a function ``(A, c) -> M``, called again where c changes.
+        a function ``(A, c) -> M``, called again when c changes.
     callback : callable, optional
         Called with an `EvolveState` after each step; a truthy return stops the run.
     checkpoint : path, optional
-        The file that checkpoints go to: one where the run ends (unless the state is not finite;
-        also where the problem or the callback raises), and those of ``checkpoint_every``. One
-        that cannot be written, as on a full disk, does not end the run: it warns, and the next
-        one is tried.
+        The file of checkpoints: one is written at the end of the run (unless the state is not
+        finite; also if the problem or the callback raises), and others as ``checkpoint_every``
+        says. A checkpoint that cannot be written, as on a full disk, does not end the run: a
+        warning is given, and the next one is tried.
     checkpoint_every : int, float or timedelta, optional
         An int is a number of steps, counted from t0; a float is seconds of wall-clock time.
     resume : path or Checkpoint, optional
-        Goes on from there. ``until`` may differ from the first run's by whole steps.
+        A checkpoint from which the run continues. ``until`` may differ from the first run's by
+        whole steps.
     progress : bool
-        Show a bar on standard error, or plain lines where it is no terminal.
+        Show a bar on standard error, or plain lines if that is not a terminal.
     raise_on_failure : bool
-        Raise where the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED or UNSTABLE.
+        Raise if the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED or UNSTABLE.
     rtol, atol : float, optional
-        With one of them the steps are chosen so that the estimated error of each is
-        ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0), for methods with ``error_order``.
+        If one of them is given, the step sizes are adapted so that the estimated error of each step
+        is ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0). Requires a method with ``error_order``.
     at : sequence of float, optional
-        Times from t0 to ``until`` whose states are kept, interpolated in the steps that pass them.
+        Times from t0 to ``until`` at which the state is recorded, by interpolation inside steps.
     events : Event, function, or sequence of them
-        Functions g(t, u) whose passing through 0 is recorded, or ends the run; attributes
-        ``terminal`` and ``direction`` as for `scipy.integrate.solve_ivp`. One that is 0 at t0
-        happens there, with the direction that it then takes, as in SciPy; see `Event`.
+        Functions g(t, u) whose zeros are recorded, or end the run; attributes ``terminal`` and
+        ``direction`` as for `scipy.integrate.solve_ivp`. If g is 0 at t0, the event occurs there,
+        with the direction that g then takes, as in SciPy; see `Event`.
     watch : mapping of str to Quantity, callable or weights, optional
-        Numbers that should be conserved: measured after each step.
+        Quantities that should be conserved; they are measured after each step.
     allow_unstable : bool
-        Run an explicit method with a step that it is not stable with. By default such a step of a
-        linear problem, f(t, u) = A(t) u + s(t) with an operator, is refused.
+        Allow an explicit method to run with a step for which it is not stable. By default such a
+        step is refused for a linear problem, f(t, u) = A(t) u + s(t) with an operator.
 
     Returns
     -------
@@ -111,46 +112,52 @@ def evolve(
     Raises
     ------
     ValueError
-        If a value is wrong, a checkpoint is of another problem, dtype, method or step,
-        ``problem.check_interval(t0, until)``, where there is one, says so, an explicit method is
-        not stable with dt, or an event function returns NaN; if a checkpoint could not be read back
-        on this machine, where its memory is too small. If the method is implicit or exponential and
-        f(t, u + v) - f(t, u) is not A(t) v, tried once a run; of IMEX methods only the implicit
-        part has to be linear. Methods with ``nonlinear = True`` are not tried.
+        If a value is wrong; if a checkpoint belongs to another problem, dtype, method or step; if
+        the problem has a method ``check_interval(t0, until)`` and that raises; if an explicit
+        method is not stable with dt; if an event function returns NaN; if this machine has too
+        little memory to read a checkpoint back. Also if the method is implicit or exponential and
+        f(t, u + v) - f(t, u) is not A(t) v, which is tested once per run; for IMEX methods only the
+        implicit part has to be linear, and methods with ``nonlinear = True`` are not tested.
     TypeError
-        If an object is of the wrong kind, or ``rhs`` returns f(t, u) instead of writing it.
+        If an object has the wrong type, or ``rhs`` returns f(t, u) instead of writing it.
     ProblemFileError
-        If ``resume`` names a file that is not a sound checkpoint.
+        If ``resume`` names a file that is not a valid checkpoint.
     CheckpointError
-        An OSError: if the last checkpoint of the run could not be written. It says which one is
-        there, and holds the Result as its attribute ``result``. None is due, and so none missing,
-        at the end of a run that is NOT_FINITE or UNSTABLE.
+        An OSError: if the last checkpoint of the run could not be written. It says which one
+        exists, and its attribute ``result`` is the Result. A run that ends as NOT_FINITE or
+        UNSTABLE writes no checkpoint at its end, so this error does not occur.
     RuntimeError
         If ``raise_on_failure`` and the run failed.
 
     Warns
     -----
     CheckpointWarning
-        If a checkpoint on the way cannot be written; of several in a row, at the first.
+        If a checkpoint during the run cannot be written; of several failures in a row, only at the
+        first.
     ResumeWarning
         If a checkpoint was written with another version, thread count or instruction set. The
         warning is recorded in the history as well.
 
     Notes
     -----
-    The time of step n is t0 + n dt, from the integer n, and exactly ``until`` at the end. A step
-    is a function of (u, n) alone, so that a run resumed in the same surroundings ends bitwise
-    equal to an undisturbed one. Where the steps are chosen, a step depends on those before it
-    through its length only, which checkpoints hold: there, too, a resumed run ends bitwise equal.
+    The time of step n is t0 + n dt, computed from the integer n, and exactly ``until`` at the end.
+    A step is a function of (u, n) alone, so that a run that is resumed with the same version,
+    threads and instruction set ends bitwise equal to an uninterrupted one. With adaptive steps, a
+    step depends on earlier ones only through its length, which checkpoints contain: so these runs
+    end bitwise equal, too.
 
-    The state is checked after each step: one that is not finite ends the run and is never written.
-    So does one that no solution can have (UNSTABLE): of a linear problem, with all methods, a norm
-    beyond 10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), ω the largest eigenvalue of (A + A^H) / 2,
-    see `growth_bound`; of other problems, with explicit or IMEX methods and equal
-    steps, a step that disagrees with two of half its length, looked at every 32nd step and at the
-    last one, see `step_doubling`; so are the explicit steps of a linear problem
-    that are near or beyond the estimated largest stable one, unless ``allow_unstable``. What is
-    refused before a run is in `stability`.
+    The state is checked after each step. A state that is not finite ends the run and is never
+    written. So does a state that no solution can have (UNSTABLE):
+
+    - for linear problems, with all methods, if its norm exceeds
+      10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), where ω is the largest eigenvalue of
+      (A + A^H) / 2, see `growth_bound`;
+    - for other problems, with explicit or IMEX methods and equal steps, if a step disagrees with
+      two steps of half its length; every 32nd step and the last one are compared, see
+      `step_doubling`. The same is done for explicit steps of a linear problem that are near or
+      beyond the estimated largest stable one, unless ``allow_unstable``.
+
+    `stability` describes which steps are refused before a run.
 
     Examples
     --------

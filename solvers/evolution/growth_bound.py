@@ -1,4 +1,4 @@
-"""Whether the state of a linear problem is larger than any solution can be, seen during a run."""
+"""A guard for linear problems: the state's norm against an a-priori bound of all solutions."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ from .step_control import Step
 
 __all__ = ["GrowthBound"]
 
-_BOUND_FACTOR = 1e3  # a norm may be so many times its bound
-_SAMPLES = 9  # times at which the source is sampled since the last look, and in the last step
+# A state is unstable if its norm exceeds the bound by this factor; chosen by hand.
+_BOUND_FACTOR = 1e3
+# Number of times at which the source is sampled: since the last evaluation of the bound, and again
+# in the last step; chosen by hand.
+_SAMPLES = 9
 
 
 class GrowthBound:
     """The bound ‖u(t)‖ ≤ 10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖) of u' = A(t) u + s(t).
 
-    ω is the largest eigenvalue of (A + A^H) / 2, so that no solution exceeds a thousandth of it,
-    whatever its transients.
+    ω is the largest eigenvalue of (A + A^H) / 2. Without the factor 10³ it bounds every exact
+    solution, including transient growth.
 
     Parameters
     ----------
     problem : object
-        With ``rhs``; one without an operator has no bound.
+        The problem with ``rhs``; without an operator it has no bound.
     t : float
-        Where the run begins, or goes on.
+        The time at which the run begins or continues.
     u : ndarray, shape (N,)
-        The state there.
+        The state at that time.
 
     Notes
     -----
-    A norm below the bound that is known costs a comparison. Only beyond that the bound is looked
-    at anew: the source f(t, 0) is sampled since the last look and in the last step, the largest
-    sample standing for the integral; where that is not enough ω is estimated, by Lanczos' method
-    from a random vector and from the state itself, whose present growth is then no surprise. A
-    problem whose f is not linear after all loses its bound.
+    As long as the norm is below the bound computed last, a step costs one comparison. Otherwise the
+    bound is updated: the source f(t, 0) is sampled since the last update and in the last step, and
+    the integral is estimated by its largest value. If the norm is still beyond the bound, ω is
+    estimated by Lanczos' method, from a random vector and from the state itself, so that ω is at
+    least the state's present growth rate. If f turns out not to be linear, the bound is dropped.
     """
 
     def __init__(self, problem: Any, t: float, u: Vector) -> None:
@@ -53,10 +56,10 @@ class GrowthBound:
         self._allowed = _BOUND_FACTOR * self._size if has_operator(problem) else math.inf
 
     def before_step(self, number: int, u: Vector) -> None:
-        """Need nothing of the state before a step."""
+        """Do nothing: the bound does not depend on the state before a step."""
 
     def objection(self, step: Step, u: Vector, size: float) -> str:
-        """Return what is wrong with the state u (N,), of norm ``size``, at the end of a step."""
+        """Return a text if the state u (N,), of norm ``size``, exceeds the bound, else ""."""
         if size <= self._allowed:
             return ""
         t, t_next = step.t, step.t_next
@@ -77,7 +80,7 @@ class GrowthBound:
         )
 
     def _exceeds(self, t: float, size: float) -> bool:
-        """Set the bound of a time; return whether a norm is beyond it."""
+        """Compute the bound at a time; return whether a norm exceeds it."""
         exponent = self._rate * (t - self._begin)
         self._allowed = math.inf
         if self._size == 0.0:
@@ -87,7 +90,7 @@ class GrowthBound:
         return size > self._allowed
 
     def _largest_source(self, t: float, t_next: float, zero: Vector) -> float:
-        """Return the largest ‖f(t, 0)‖ among samples since the last look."""
+        """Return the largest ‖f(t, 0)‖ among samples since the last update."""
         times = np.concatenate(
             [np.linspace(self._sampled_until, t_next, _SAMPLES), np.linspace(t, t_next, _SAMPLES)]
         )
@@ -107,7 +110,7 @@ class GrowthBound:
         return largest if math.isfinite(largest) else math.inf
 
     def _raise_rate(self, t: float, u: Vector) -> None:
-        """Take the larger of ω and what A says at the beginning, in the middle, and now."""
+        """Raise ω to the estimates at the run's beginning, in the middle, and now, if larger."""
         varying = getattr(self._problem, "operator_at", None) is not None
         times = (self._begin, 0.5 * (self._begin + t), t) if varying else (t,)
         largest = float(array_module(u).abs(u).max())

@@ -1,4 +1,4 @@
-"""What a run asks of each step: whether its end is a state that the solution can have."""
+"""The interface of guards: checks after each step whether the run has become unstable."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["Guard"]
 
 
 class Guard(Protocol):
-    """Looks for instability in the steps of a run; `GrowthBound` and `StepDoubling` do."""
+    """Detects instability in the steps of a run; implemented by `GrowthBound`, `StepDoubling`."""
 
     def before_step(self, number: int, u: Vector) -> None:
-        """Look at the state (N,) before step ``number``, counted from 1; it is not kept."""
+        """Inspect the state (N,) before step ``number``, counted from 1; keep no reference."""
         ...
 
     def objection(self, step: Step, u: Vector, size: float) -> str:
-        """Return what is wrong with the state at the end of a step, "" if nothing is.
+        """Return why the state at the end of a step shows instability, "" if it does not.
 
         Parameters
         ----------
         step : Step
-            The step that has been taken.
+            The step that was computed.
         u : ndarray, shape (N,)
             The state at its end.
         size : float

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-_MAX_STEPS = 200  # steps recorded of a run; twice as many where it does not know their number
+# Number of steps recorded of a run; up to twice as many if the number of steps is not known in
+# advance. Chosen by hand.
+_MAX_STEPS = 200
 
 
 class History:
-    """Records of a run, JSON-able, at most about 400 of them.
+    """The records of a run, which can be written as JSON; at most about 400.
 
     Parameters
     ----------
     steps : int or None
-        Steps of the whole run; so many of them are recorded, evenly, as the bound allows. None
-        where they are not known: then the records are thinned as they come.
+        Steps of the whole run, of which about 200 are recorded at even distances. None if the
+        number is not known: then every second record is dropped whenever there are too many.
     carried : list of dict
-        Records of the run that this one continues; thinned where they are too many.
+        Records of the run that this one continues; some are dropped if there are too many.
     """
 
     def __init__(self, steps: int | None, carried: list[dict[str, Any]]) -> None:
@@ -39,13 +41,13 @@ class History:
         event : str
             "step", "resume", or the status at the end.
         step : int
-            The step's number from t0.
+            The step's number, counted from t0.
         t : float
-            Its time.
+            The time after the step.
         seconds : float
             Wall-clock seconds since this run, or its continuation, began.
         **more
-            JSON-able details.
+            Further details, which can be written as JSON.
         """
         record = {"event": event, "step": step, "t": t, "seconds": round(seconds, 6), **more}
         self.records.append(record)

@@ -1,4 +1,4 @@
-"""What is integrated in time: the problem, the method, where it starts and which steps it takes."""
+"""The integration in time: problem, method, initial state and steps, checked before the run."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from .time_grid import is_step_of, last_step_of, time_grid
 
 __all__ = ["Integration", "Resumed", "plan_integration"]
 
-_SHORT = 1e-3  # share of the interval: a guess of a first step where the run chooses it later
+# Share of the interval that is assumed for a first step that is not chosen yet; chosen by hand.
+_SHORT = 1e-3
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a run takes over from the checkpoint that it goes on from, beside the state.
+    """Data of a checkpoint, besides the state, with which a run continues.
 
     Parameters
     ----------
     history : list of dict
         The records of the run so far.
     warnings : list of str
-        What differs between here and the place where the checkpoint was written.
+        Differences in version, threads or instruction set since the checkpoint was written.
     time, last_error : float or None
-        Where steps are chosen: the time of the state, and the error of the step before, relative
-        to the tolerance.
+        For adaptive steps: the time of the state, and the error of the step before it, relative to
+        the tolerance.
     """
 
     history: list[dict[str, Any]]
@@ -54,27 +55,27 @@ class Resumed:
 
 @dataclass(frozen=True, eq=False)
 class Integration:
-    """u' = f(t, u) from the state ``u`` to the time ``until``, by a method, in given steps.
+    """The integration of u' = f(t, u) from the state ``u`` to the time ``until``.
 
     Parameters
     ----------
     problem : TimeProblem
-        What is solved.
+        The problem.
     method : type
         The stepper's class.
     t0, until, dt : float
-        The first time, the last one and the step, in the problem's unit of time; with
-        ``tolerances`` the first step to try, 0 to have it chosen.
+        The first time, the last one and the step, in the problem's unit of time. With
+        ``tolerances``, dt is the first step to try, or 0 if the run should choose it.
     last_step : int
-        Steps from t0 to until; 0 with ``tolerances``.
+        Number of steps from t0 to until; 0 with ``tolerances``.
     u : ndarray, shape (N,)
-        The state at ``first_step``; a fresh array.
+        The state at ``first_step``; a new array.
     first_step : int
-        0, or the step of the checkpoint that the run goes on from.
+        0, or the step of the checkpoint from which the run continues.
     tolerances : Tolerances or None
-        By which the run chooses its steps; None for equal ones.
+        Tolerances of adaptive steps; None for equal steps.
     resumed : Resumed or None
-        None where no checkpoint is resumed from.
+        Data of the checkpoint; None if the run does not continue one.
     """
 
     problem: TimeProblem
@@ -102,12 +103,12 @@ class Integration:
 
     @property
     def trial_dt(self) -> float:
-        """The step, or a guess of the first one where it is chosen later; never 0."""
+        """The step; for adaptive steps a guess of the first one. Never 0."""
         return self.dt or _SHORT * (self.until - self.t0) or 1.0
 
     @property
     def first_end(self) -> float:
-        """The end of the first step; a guess, not beyond ``until``, where it is chosen later."""
+        """The end of the first step; for adaptive steps a guess, not beyond ``until``."""
         if self.tolerances is None:
             return self.time(min(self.first_step + 1, self.last_step))
         length = self.until - self.begin
@@ -115,7 +116,7 @@ class Integration:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is no step to take."""
+        """Whether there is no step left to take."""
         if self.tolerances is None:
             return self.first_step >= self.last_step
         return self.begin >= self.until
@@ -131,7 +132,7 @@ def plan_integration(
     rtol: Any = None,
     atol: Any = None,
 ) -> Integration:
-    """Check what is to be integrated, and lay out its steps; f is not evaluated.
+    """Check the arguments of an integration and compute its steps; f is not evaluated.
 
     Parameters
     ----------
@@ -142,24 +143,24 @@ def plan_integration(
     method : str or None
         The stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
     dt : float or None
-        The longest step; by default the checkpoint's, else ``problem.stepper.dt``, which an
-        explicit method takes from a problem with an explicit one only.
+        The longest step; by default the checkpoint's, else ``problem.stepper.dt``. The latter is
+        not used for an explicit method if the problem's default method is implicit.
     resume : path, Checkpoint or None
-        Where to go on from.
+        The checkpoint from which the run continues.
     rtol, atol : float or None
-        With one of them the run chooses its steps by their errors, and ``dt`` is the first one.
+        If one of them is given, steps are adaptive, and ``dt`` is the first one to try.
 
     Returns
     -------
     Integration
-        What is integrated.
+        The checked integration.
 
     Raises
     ------
     ValueError
-        If a value is wrong, or the checkpoint is another run's.
+        If a value is wrong, or the checkpoint belongs to another run.
     TypeError
-        If a kind of object or a dtype is wrong.
+        If an object has the wrong type, or an array the wrong dtype.
     """
     initial = initial_state(problem)
     t0 = finite_number("problem.t0", getattr(problem, "t0", 0.0))
@@ -196,7 +197,7 @@ def _resumed(
     dt: float | None,
     tolerances: Tolerances | None,
 ) -> Integration:
-    """Return what goes on from a checkpoint, with its steps; refuse those of another run."""
+    """Return the integration that continues a checkpoint; raise if that belongs to another run."""
     stepper = get(checkpoint.method if method is None else method)
     refuse_mismatch(checkpoint, problem, initial, t0, stepper.name)
     if (tolerances is None) != (checkpoint.time is None):
@@ -241,7 +242,7 @@ def _resumed(
 
 
 def _refuse_without_estimate(stepper: type[Stepper]) -> None:
-    """Refuse tolerances with a method that cannot tell its errors."""
+    """Raise if tolerances are given for a method without an error estimate."""
     if stepper.error_order == 0:
         able = [name for name in names() if get(name).error_order]
         raise ValueError(
@@ -251,7 +252,7 @@ def _refuse_without_estimate(stepper: type[Stepper]) -> None:
 
 
 def _check_interval(problem: Any, begin: float, until: float) -> None:
-    """Have the problem's functions of time checked where it offers that."""
+    """Call the problem's ``check_interval(begin, until)``, if it has one."""
     check = getattr(problem, "check_interval", None)
     if check is not None:
         check(begin, until)

@@ -1,4 +1,4 @@
-"""Whether f(t, u) = A(t) u + s(t): tried with a vector or two where a run relies on it."""
+"""Tests whether f(t, u) = A(t) u + s(t), by one or two vectors, for methods that rely on it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ __all__ = ["is_imex", "is_linear", "product_at", "refuse_nonlinear"]
 
 Function: TypeAlias = Callable[[Vector, Vector], object]  # of (u, out)
 
-# is_linear: ‖f(u + v) - f(u) - A v‖ relative to ‖A v‖, for each type code of the state
+# Tolerance of is_linear for ‖f(u + v) - f(u) - A v‖ / ‖A v‖, by the state's dtype character; chosen
+# by hand.
 _TOLERANCE = {"f": 1e-3, "F": 1e-3, "d": 1e-6, "D": 1e-6}
 
-# refuse_nonlinear: which v it tries, and errors of f and A that are no sign of another f
-_SEED = 0  # of the random v
-_RADIAL_SHIFT = 0.7  # the v along u, beside u
-_ITERATED = 1e-6  # relative to ‖f(u)‖, of functions and operators that solve by iteration
-_EVALUATED = 1e-7  # the same where A is exact: A u of projected data is large beside the rest
-_DIFFERENCED = 1e-7  # relative to ‖A‖ ‖v‖, of operators that are quotients of differences
+# Constants of refuse_nonlinear: the vectors v, and the errors of f and A that are tolerated. All
+# were chosen by hand.
+_SEED = 0  # seed of the random v
+_RADIAL_SHIFT = 0.7  # the second v is this multiple of u
+# Error relative to ‖f‖ of functions and operators that solve systems by iteration.
+_ITERATED = 1e-6
+# The same if A is exact. It is not smaller, since A u of projected data may be much larger than
+# the other terms.
+_EVALUATED = 1e-7
+# Error relative to ‖A‖ ‖v‖ of operators that are computed by difference quotients.
+_DIFFERENCED = 1e-7
 
 
 @dataclass(frozen=True)
 class _Defect:
-    """How far f(u + v) - f(u) and A v are apart, and the norms of what they are made of.
+    """The difference of f(u + v) - f(u) and A v, and the norms of its terms.
 
     Attributes
     ----------
@@ -55,7 +61,7 @@ class _Defect:
 def _defect(
     function: Function, product: Product, u: Vector, before: Vector, v: Vector, work: Vector
 ) -> _Defect:
-    """Compare f(u + v) - f(u), f(u) being ``before``, with A v; ``work`` is overwritten."""
+    """Compare f(u + v) - f(u) with A v; ``before`` is f(u), ``work`` is overwritten."""
     after = np.full_like(u, np.nan)
     np.add(u, v, out=work)
     function(work, after)
@@ -68,12 +74,12 @@ def _defect(
 
 
 def product_at(problem: Any, t: float, like: Vector) -> Product:
-    """Return ``product(x, out)`` with A(t), as `as_product`."""
+    """Return ``product(x, out)``, which writes A(t) x into ``out``, see `as_product`."""
     return as_product(operator_of(problem, t), "problem.operator", like)
 
 
 def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
-    """Return whether f(t, u + v) - f(t, u) = A(t) v, as far as a method can tell.
+    """Return whether f(t, u + v) - f(t, u) = A(t) v, up to a tolerance.
 
     Parameters
     ----------
@@ -87,9 +93,9 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
     Returns
     -------
     bool
-        Whether both sides agree to 1e-6 (1e-3 in single precision) of ‖A v‖, beside rounding of
-        f. False for an operator without a product with vectors. True, without a look, for a
-        problem that `says_linear`.
+        Whether the sides differ by at most 1e-6 ‖A v‖ (1e-3 in single precision), apart from
+        rounding errors of f. False for an operator without a product with vectors. True, without a
+        test, for a problem that declares itself linear, see `says_linear`.
     """
     if says_linear(problem):
         return True
@@ -106,39 +112,41 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector) -> bool:
 
 
 def refuse_nonlinear(integration: Integration) -> None:
-    """Refuse a run of a linear method whose f is not linear, or has another operator.
+    """Raise if a method needs f(t, u) = A(t) u + s(t) and f is not of this form.
 
-    f(t, u + v) - f(t, u) is compared with A(t) v for a random v as large as u (with elements of
-    size 1 where u is 0), and for a multiple of u (of f where u is 0), at the end of the first step.
-    The first finds what happens where u vanishes, the second what is slow beside the fastest
-    components of A, which a random v is full of. Of IMEX methods only the implicit part has to be
-    linear, which is A_I itself: f is replaced by A_I u, and operators that are linear for certain,
-    matrices and those of batchkron, are not tried. Nothing is tried for explicit methods, those
-    that are declared ``nonlinear``, and problems whose ``is_linear`` is True and belongs to their
-    ``rhs``.
+    f(t, u + v) - f(t, u) is compared with A(t) v at the end of the first step, for two vectors v: a
+    random one with the norm of u (with elements of size 1 if u is 0), and a multiple of u (of f if
+    u is 0). The first also changes elements of u that are 0. The second is needed because fast
+    components of A dominate a random v and hide slow ones.
+
+    For IMEX methods only the implicit part A_I u has to be linear: A_I is tested in place of f,
+    except for matrices and operators of batchkron, which are linear. Nothing is tested for explicit
+    methods, for methods that are declared ``nonlinear``, and for problems whose ``is_linear`` is
+    True and belongs to their ``rhs``.
 
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The integration.
 
     Raises
     ------
     ValueError
-        If it differs by more than rounding and operators of less precision explain; the text says
-        by how much and what to take instead.
+        If the difference is larger than rounding and the precision of operators explain; the text
+        has the difference and alternatives.
     TypeError
         If the problem has no operator.
 
     Notes
     -----
-    The difference d may be ‖d‖ ≤ τ (‖f(t, u + v)‖ + ‖f(t, u)‖ + ‖A v‖) + ρ ν ‖v‖ with
-    ν = ‖A r‖ / ‖r‖ of the random vector r, τ = max(1e-6, 1000 ε) and ρ = max(1e-7, 30 ε), but
-    τ = max(1e-7, 1000 ε) and ρ = 30 ε for matrices and operators of batchkron; ε is that of the
-    state's or the operator's precision, whichever is lower. The first bound is for functions and
-    operators that solve by iteration; the second for those that are rounded or quotients of
-    differences, whose errors are relative to the fastest components of A.
-    Cost: f three times and A twice (A_I five times), and 4 vectors while it lasts.
+    A difference d is accepted if ‖d‖ ≤ τ (‖f(t, u + v)‖ + ‖f(t, u)‖ + ‖A v‖) + ρ ν ‖v‖, where
+    ν = ‖A r‖ / ‖r‖ for the random vector r, τ = max(1e-6, 1000 ε) and ρ = max(1e-7, 30 ε); for
+    matrices and operators of batchkron τ = max(1e-7, 1000 ε) and ρ = 30 ε. ε is that of the state's
+    or the operator's precision, whichever is lower. The first term allows for functions and
+    operators that solve systems by iteration; the second for rounding errors and difference
+    quotients, whose errors are relative to the fastest components of A.
+
+    Cost: three evaluations of f and two products with A (or five with A_I), and 4 vectors.
     """
     problem, method, u = integration.problem, integration.method, integration.u
     if method.nonlinear or not method.implicit or integration.is_done or u.size == 0:
@@ -167,12 +175,12 @@ def refuse_nonlinear(integration: Integration) -> None:
 def _largest_difference(
     function: Function, product: Product, u: Vector, precision: float, *, is_exact: bool
 ) -> float:
-    """Return ‖f(u + v) - f(u) - A v‖ relative to its parts where it is too large, else 0."""
+    """Return ‖f(u + v) - f(u) - A v‖ relative to its terms if it is too large, else 0."""
     before, v, work = (np.full_like(u, np.nan) for _ in range(3))
     function(u, before)
     size = norm(before)
     if not math.isfinite(size):
-        return 0.0  # the run tells of that
+        return 0.0  # the run itself will report that f is not finite
     inexact, rounded = (_EVALUATED, 0.0) if is_exact else (_ITERATED, _DIFFERENCED)
     rate = 0.0
     for is_random in (True, False):
@@ -195,7 +203,7 @@ def _largest_difference(
 
 
 def _fill_randomly(v: Vector, size: float) -> None:
-    """Write a random vector of a norm into v, or of elements of size 1 for norm 0."""
+    """Write a random vector of norm ``size`` into v; for size 0, with elements of size 1."""
     random = array_module(v).random.default_rng(_SEED)
     real = v.real.dtype
     v[...] = random.random(v.size, dtype=real)
@@ -207,7 +215,7 @@ def _fill_randomly(v: Vector, size: float) -> None:
 
 
 def _fill_along(v: Vector, u: Vector, slope: Vector) -> bool:
-    """Write a multiple of u into v, or of f(u) where u is 0; return whether there is one."""
+    """Write a multiple of u into v, or of ``slope`` if u is 0; return False if both are 0."""
     for direction in (u, slope):
         size = norm(direction)
         if size > 0.0:
@@ -217,19 +225,19 @@ def _fill_along(v: Vector, u: Vector, slope: Vector) -> bool:
 
 
 def _precision(u: Vector, operator: Any) -> float:
-    """Return ε of the state or of the operator, whichever is larger."""
+    """Return the machine epsilon of the state's or the operator's dtype, whichever is larger."""
     dtypes = [u.dtype, np.dtype(getattr(operator, "dtype", None) or u.dtype)]
     return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")
 
 
 def is_imex(method: type[Stepper]) -> bool:
-    """Return whether a method treats a part of f implicitly and the rest explicitly."""
+    """Return whether a method is IMEX: it treats a part of f implicitly, the rest explicitly."""
     tableau = getattr(method, "tableau", None)
     return tableau is not None and tableau.is_imex
 
 
 def _is_matrix(operator: Any) -> bool:
-    """Whether an operator is linear whatever it holds."""
+    """Whether an operator is a matrix or an operator of batchkron, and so certainly linear."""
     is_array = isinstance(operator, array_module(operator).ndarray)
     return is_array or is_sparse(operator) or isinstance(operator, Operator)
 

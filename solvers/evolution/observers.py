@@ -1,4 +1,4 @@
-"""What a run in time looks at on its way: samples, events and conserved quantities."""
+"""Observations during a run: samples of the state, events and conserved quantities."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Observer", "Quantity", "Watched"]
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """A number that the exact solution conserves.
+    """A quantity that the exact solution conserves.
 
     Parameters
     ----------
     measure : callable or array_like, shape (N,)
-        ``measure(t, u)``, or weights w of Σ w_i u_i.
+        A function ``measure(t, u)``, or weights w, which stand for Σ w_i u_i.
     tolerance : float
-        The run ends where it has moved by more than this from its first value.
+        The run ends as DRIFTED when the quantity differs by more than this from its first value.
 
     Raises
     ------
@@ -42,7 +42,7 @@ class Quantity:
             raise ValueError(f"tolerance is {self.tolerance!r}; expected a number >= 0")
 
     def value(self, t: float, u: Vector) -> float:
-        """Return the quantity of a state."""
+        """Return the value of the quantity for a state."""
         if callable(self.measure):
             return float(self.measure(t, u))
         return float(np.vdot(array_module(u).asarray(self.measure), u).real)
@@ -50,14 +50,14 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Watched:
-    """How a quantity has moved.
+    """The change of a quantity during a run.
 
     Parameters
     ----------
     first, last : float
-        At the beginning of the call and at its end.
+        Its values at the beginning and at the end of the call.
     drift : float
-        The largest distance from the first value at the end of any step.
+        The largest difference from the first value at the end of any step.
     """
 
     first: float
@@ -66,18 +66,18 @@ class Watched:
 
 
 class Observer:
-    """Looks at every step of a run.
+    """Records samples, events and quantities in every step of a run.
 
     Parameters
     ----------
     at : sequence of float
-        Times to keep the state of.
+        Times at which the state is recorded.
     events : sequence of Event or callable
-        What to look out for.
+        The events to find.
     watch : mapping of str to Quantity, callable or weights
-        What to measure.
+        The quantities to measure.
     interval : tuple of float
-        The first and last time of the run, or of the one that it resumes.
+        The first and last time of the run; of a resumed run, t0 and the last time.
 
     Raises
     ------
@@ -108,11 +108,11 @@ class Observer:
 
     @property
     def interpolates(self) -> bool:
-        """Whether states inside of steps may be asked for."""
+        """Whether states inside steps are needed, for samples or events."""
         return bool(self._times or self._detector.events)
 
     def begin(self, t: float, u: Vector, *, first: bool) -> None:
-        """Look at the state where a run begins (``first``) or goes on; it may be the problem's."""
+        """Inspect the state at which a run begins (``first``) or continues; do not modify it."""
         if isinstance(u, np.ndarray):
             u = u.view()
             u.flags.writeable = False
@@ -125,7 +125,7 @@ class Observer:
             self.watched[name] = Watched(value, value, 0.0)
 
     def look(self, step: Interpolant) -> EventRecord | None:
-        """Look for events and samples in a step; return the first terminal event, if any."""
+        """Find the events and samples in a step; return the first terminal event, if any."""
         end = step.interval[1]
         terminal: EventRecord | None = None
         for t, event in self._detector.find(step):
@@ -140,7 +140,7 @@ class Observer:
         return terminal
 
     def measure(self, t: float, u: Vector) -> bool:
-        """Measure all quantities of a state; return whether one has left its tolerance."""
+        """Measure all quantities of a state; return whether one exceeds its tolerance."""
         left = False
         for name, quantity in self._quantities.items():
             before = self.watched[name]

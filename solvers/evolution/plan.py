@@ -1,4 +1,4 @@
-"""What one call of `evolve` is asked for, all of it checked before anything starts."""
+"""The plan of a run: all arguments of `evolve`, checked before the run starts."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = ["Plan", "plan_run"]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A run that may start.
+    """A checked run that can start.
 
     Parameters
     ----------
     integration : Integration
-        The problem, the method, where it starts and which steps it takes.
+        The problem, the method, the initial state and the steps.
     stepper : Stepper
-        The method for this problem; of chosen steps for a first guess.
+        The method with its workspace; for adaptive steps, built for a guess of the first one.
     observer : Observer
-        The samples, events and conserved quantities to look at.
+        The samples, events and conserved quantities to record.
     checkpoint_file : CheckpointFile
-        Where checkpoints go, and how often.
+        The file of checkpoints, and how often they are written.
     callback : callable or None
         Called after each step.
     doubling : StepDoubling or None
-        What compares steps with halves, where they are not known to be stable.
+        The guard that compares steps with half steps; None if the steps are known to be stable.
     """
 
     integration: Integration
@@ -70,37 +70,37 @@ def plan_run(
     checkpoint_every: Any,
     allow_unstable: bool,
 ) -> Plan:
-    """Check all that a run is asked for, its arguments first, then f and A by a few products.
+    """Check all arguments of a run, then f and A by a few products; return the plan.
 
     Parameters
     ----------
     problem : TimeProblem
-        What is solved.
+        The problem.
     until, method, dt, resume, rtol, atol : object
-        What is integrated; this and the following are those of `evolve`.
+        The integration; these and the following arguments are those of `evolve`.
     solver, preconditioner : object
-        What systems are solved with.
+        The linear solver of implicit methods.
     at, events, watch, callback : object
-        What is looked at on the way.
+        Observations during the run.
     checkpoint, checkpoint_every : object
-        Where checkpoints go, and how often.
+        The file of checkpoints, and how often they are written.
     allow_unstable : bool
-        Not to try the step of an explicit method before the run.
+        Do not check the step of an explicit method for stability.
 
     Returns
     -------
     Plan
-        The run.
+        The checked run.
 
     Raises
     ------
     ValueError, TypeError, ProblemFileError
-        Those of `evolve`.
+        As for `evolve`.
 
     Warns
     -----
     ResumeWarning
-        If the checkpoint to go on from was written in other surroundings.
+        If the checkpoint was written with another version, thread count or instruction set.
     """
     integration = plan_integration(
         problem, until=until, method=method, dt=dt, resume=resume, rtol=rtol, atol=atol
@@ -126,7 +126,7 @@ def plan_run(
 def _stepper_factory(
     integration: Integration, solver: Any, preconditioner: Any
 ) -> Callable[[float], Stepper]:
-    """Return ``make(dt)``, which returns a new stepper of the run's method for a step."""
+    """Return a function ``make(dt)`` that returns a new stepper of the run's method."""
     problem, method = integration.problem, integration.method
     if method.implicit:
         make: Callable[..., Stepper] = method

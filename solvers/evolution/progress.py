@@ -1,4 +1,4 @@
-"""How a run shows that it moves: a bar on a terminal, plain lines elsewhere."""
+"""Progress displays of a run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
-_LINES = 10  # printed over a run where standard error is no terminal
-_MAX_MARKS = 256  # steps whose times are kept, to tell the speed of the latter half
+_LINES = 10  # number of lines printed during a run if standard error is not a terminal
+# Number of steps whose times are kept, to compute the speed of the second half of the steps so far.
+_MAX_MARKS = 256
 
 
 class Progress(Protocol):
-    """Shows the steps of a run; a context manager."""
+    """Displays the progress of a run; a context manager."""
 
     def __enter__(self) -> Progress:
         """Begin."""

@@ -1,4 +1,4 @@
-"""What identifies a problem, and what the last bits of its result depend on."""
+"""Identification of a problem, and of the environment that the last bits of a result depend on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["problem_hash", "surroundings"]
 
 
 def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
-    """Return what tells this problem from others, for a checkpoint.
+    """Return a hash that identifies a problem, for its checkpoints.
 
     Parameters
     ----------
     problem : TimeProblem
-        Its ``content_hash`` is taken where it has one.
+        If it has a ``content_hash``, that is returned.
     initial : ndarray, shape (N,)
-        Its initial state, hashed otherwise.
+        Its initial state, which is hashed otherwise.
 
     Returns
     -------
@@ -40,12 +40,12 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
 
 
 def surroundings(state: NDArray[Any]) -> dict[str, Any]:
-    """Return what the last bits of a result depend on: version, threads, instruction set.
+    """Return version, threads and instruction set, on which the last bits of a result depend.
 
     Parameters
     ----------
     state : ndarray
-        A vector of the run; for a CuPy array the instruction set is that of its device.
+        A vector of the run; for a CuPy array the instruction set is its device's architecture.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What a run in time returns, and what its callback sees."""
+"""The return value of a run in time, and the state that is passed to its callback."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class EvolveStatus(StrEnum):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the state is no solution at all, so that no checkpoint is written of it."""
+        """Whether the state is not a solution, so that no checkpoint of it is written."""
         return self in (EvolveStatus.NOT_FINITE, EvolveStatus.UNSTABLE)
 
     @property
     def advice(self) -> str:
-        """What the status means for the caller, in a sentence or two."""
+        """Text for the user: what the status means and what to do."""
         return _ADVICE[self]
 
 
@@ -78,23 +78,23 @@ _ADVICE = {
 
 @dataclass(frozen=True, eq=False)
 class EvolveState:
-    """Where a run is, for its callback.
+    """The present state of a run, passed to its callback.
 
     Parameters
     ----------
     u : ndarray, shape (N,)
-        The state, overwritten by the next step: copy what you keep. It is read-only; CuPy has no
-        such arrays, so on a device do not write to it.
+        The state. The next step overwrites it, so copy it to keep it. It is read-only; CuPy has no
+        read-only arrays, so on a device you must not write to it.
     t : float
-        Its time.
+        The time of the state.
     step : int
-        The steps done from t0.
+        Number of steps from t0.
     steps : int or None
-        Those of the whole run; None where it chooses its steps.
+        Number of steps of the whole run; None for adaptive steps.
     dt : float
-        The time step; the one to try next where the run chooses.
+        The time step; for adaptive steps the one to try next.
     last_error : float or None
-        Where the run chooses, the error of the last step, relative to the tolerance.
+        For adaptive steps, the error of the last step, relative to the tolerance.
     """
 
     u: NDArray[Any] = field(repr=False)
@@ -112,21 +112,21 @@ class Result:
     Parameters
     ----------
     u : ndarray, shape (N,)
-        The state at ``t``, a fresh array. After NOT_FINITE it may be the state that is not
-        finite, and after UNSTABLE it is the one that is too large, to look at; after
-        SOLVER_FAILED it is the last good one.
+        The state at ``t``, a new array. After NOT_FINITE it may be the state that is not finite,
+        after UNSTABLE it is the one that is too large, for inspection; after SOLVER_FAILED it is
+        the last good state.
     t : float
-        Its time: t0 + steps · dt, and exactly ``until`` when completed.
+        The time of the state: t0 + steps · dt, and exactly ``until`` when completed.
     status : EvolveStatus
         Why the run ended.
     steps : int
-        Steps from t0 to t, those before a resumed checkpoint included.
+        Number of steps from t0 to t, including those before a resumed checkpoint.
     history : list of dict
-        JSON-able records: ``event`` ("step", "resume", or the status at the end), ``step``,
-        ``t``, ``seconds``, for steps ``norm`` (‖u‖₂) and with implicit methods ``iterations`` of
-        the linear solve; at most a few hundred.
+        Records that can be written as JSON: ``event`` ("step", "resume", or the status at the
+        end), ``step``, ``t``, ``seconds``, for steps ``norm`` (‖u‖₂) and with implicit methods
+        ``iterations`` of the linear solve; at most a few hundred.
     dt : float
-        The time step; where the run chose its steps, the one that it would have tried next.
+        The time step; for adaptive steps the one that would have been tried next.
     method : str
         The stepper's name.
     seconds : float
@@ -134,15 +134,15 @@ class Result:
     message : str
         The status in words: what happened, at which step, and what to do.
     rejected : int
-        Steps of this call that were attempted and not taken.
+        Number of steps of this call that were computed and rejected.
     samples : list of (float, ndarray)
         The times of ``at`` that this call has passed, and the states there.
     events : list of EventRecord
-        What happened, in the order of time.
+        The events that occurred, in order of time.
     watched : dict of str to Watched
-        The watched quantities.
+        The change of each watched quantity.
     last_error : float or None
-        Where the run chose its steps, the error of the last one, relative to the tolerance.
+        For adaptive steps, the error of the last step, relative to the tolerance.
     """
 
     u: NDArray[Any] = field(repr=False)

@@ -1,4 +1,4 @@
-"""Whether a run may go on from a checkpoint, and what it warns of."""
+"""Resuming a run: whether a checkpoint fits, and warnings about another environment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = ["ResumeWarning", "read_checkpoint", "refuse_mismatch", "resume_warnin
 
 
 class ResumeWarning(UserWarning):
-    """A run goes on from a checkpoint that was written in other surroundings.
+    """The checkpoint was written with another version, thread count or instruction set.
 
-    The result is as accurate as ever, but may differ in its last bits from an undisturbed run.
+    The result is as accurate as ever, but may differ in its last bits from that of an
+    uninterrupted run.
     """
 
 
 def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    """Return the checkpoint that ``resume`` is or names.
+    """Return the checkpoint that is given, or that is in the file that is given.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     ValueError
         If the fields of a Checkpoint contradict each other.
     ProblemFileError
-        If the file is not a sound checkpoint.
+        If the file is not a valid checkpoint.
     """
     if isinstance(resume, Checkpoint):
         check_checkpoint(resume)
@@ -55,12 +56,12 @@ def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
 def refuse_mismatch(
     checkpoint: Checkpoint, problem: Any, initial: NDArray[Any], t0: float, method: str
 ) -> None:
-    """Raise ValueError if a checkpoint is not one of this problem, dtype and method.
+    """Raise ValueError if a checkpoint does not belong to this problem, dtype and method.
 
     Parameters
     ----------
     checkpoint : Checkpoint
-        What is resumed from.
+        The checkpoint.
     problem : TimeProblem
         The problem now.
     initial : ndarray, shape (N,)
@@ -91,12 +92,12 @@ def refuse_mismatch(
 
 
 def resume_warnings(checkpoint: Checkpoint, state: NDArray[Any]) -> list[str]:
-    """Return what differs in version, threads or instruction set since the checkpoint.
+    """Return the differences in version, threads and instruction set since the checkpoint.
 
     Parameters
     ----------
     checkpoint : Checkpoint
-        What is resumed from.
+        The checkpoint.
     state : ndarray
         A vector of this run.
 

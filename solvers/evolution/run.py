@@ -28,12 +28,12 @@ __all__ = ["Run"]
 
 
 class Run:
-    """A plan being carried out.
+    """The execution of a plan.
 
     Parameters
     ----------
     plan : Plan
-        The run.
+        The checked run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -41,7 +41,7 @@ class Run:
         resumed, u = integration.resumed, integration.u
         self._integration, self._stepper = integration, stepper
         self._observer, self._callback = plan.observer, plan.callback
-        self._shown_u = u.view()  # what the callback sees
+        self._shown_u = u.view()  # the state for the callback, read-only if NumPy's
         if isinstance(self._shown_u, np.ndarray):
             self._shown_u.flags.writeable = False
         self._control = control = step_control(integration, stepper)
@@ -52,8 +52,8 @@ class Run:
         self._guards: list[Guard] = [GrowthBound(integration.problem, control.t, u)]
         if plan.doubling is not None:
             self._guards.append(plan.doubling)
-        self._objection = ""  # a guard's, to the last step
-        self._event: EventRecord | None = None  # the terminal one
+        self._objection = ""  # a guard's text if the last step shows instability
+        self._event: EventRecord | None = None  # the terminal event, if one ended the run
         self._failed_solve: KrylovResult | None = None
         self._began = time.perf_counter()
         self._history = History(control.last_step, [] if resumed is None else resumed.history)
@@ -65,12 +65,12 @@ class Run:
         plan.observer.begin(control.t, u, first=integration.first_step == 0)
 
     def to_end(self, *, progress: bool) -> Result:
-        """Take the steps and return how they ended.
+        """Run to the end and return the result.
 
         Parameters
         ----------
         progress : bool
-            Show on standard error how far they are.
+            Show the progress on standard error.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class Run:
         return result
 
     def _march(self, show: Callable[[int, float], None]) -> EvolveStatus:
-        """Take the steps; return why they ended."""
+        """Take steps until the run ends; return why it ended."""
         control = self._control
         while not control.done:
             ended = self._take_step()
@@ -109,7 +109,7 @@ class Run:
         return EvolveStatus.COMPLETED
 
     def _take_step(self) -> EvolveStatus | None:
-        """Take one step, trying as many as the step-size control needs; return why it ends."""
+        """Take one step, with as many trials as needed; return a status if the run ends."""
         control, trial = self._control, self._trial
         step = control.next_step()
         if self._dense is not None:
@@ -128,7 +128,7 @@ class Run:
             step = control.next_step()
 
     def _give_up(self, failed: KrylovResult | None) -> EvolveStatus:
-        """Return why no step leads to a state that is finite."""
+        """Return the status of a run in which no trial step gives a finite state."""
         self._failed_solve = failed
         if failed is not None and failed.status is not Status.NOT_FINITE:
             return EvolveStatus.SOLVER_FAILED
@@ -137,30 +137,30 @@ class Run:
         refuse_unwritten(problem, self._integration.t0, initial)
         if self._control.is_adaptive:
             return EvolveStatus.STEP_TOO_SMALL
-        if failed is None:  # the state is there to be looked at
+        if failed is None:  # keep the state that is not finite, for inspection
             self._control.advance()
         return EvolveStatus.NOT_FINITE
 
     def _complete(self, step: Step, size: float) -> EvolveStatus | None:
-        """Make the end of a step the state, unless a terminal event ends the run in the step."""
+        """Accept a step, unless a terminal event ends the run inside it; return that status."""
         try:
             self._objection = self._objection_to(step, size)
             self._event = None if self._objection else self._look(step)
         except Exception:
-            self._trial.accept()  # the step is counted, and is kept
+            self._trial.accept()  # the step counts, so that its checkpoint is written
             raise
         if self._event is None:
             self._trial.accept()
             return EvolveStatus.UNSTABLE if self._objection else None
         before = self._trial.u
-        if self._trial.in_place:  # then only the interpolant still knows it
+        if self._trial.in_place:  # overwritten by the step; only the interpolant has a copy
             assert self._dense is not None
             before = self._dense.at(step.t)
         self._checkpoints.before_event(before)
         return EvolveStatus.EVENT
 
     def _objection_to(self, step: Step, size: float) -> str:
-        """Return why the end of a step is no state that the solution can have, "" if it may be."""
+        """Return the guards' text if the end of a step shows instability, else ""."""
         for guard in self._guards:
             objection = guard.objection(step, self._trial.end, size)
             if objection:
@@ -168,7 +168,7 @@ class Run:
         return ""
 
     def _look(self, step: Step) -> EventRecord | None:
-        """Look for events and samples in a step; return the terminal event that ends the run."""
+        """Find events and samples in a step; return the terminal event, if one ends the run."""
         if self._dense is None:
             return None
         self._dense.complete(step.t_next, self._trial.end)
@@ -217,7 +217,7 @@ class Run:
         )
 
     def _message(self, status: EvolveStatus, t: float) -> str:
-        """Return the status in words."""
+        """Return a text about the status: what happened, at which step, and what to do."""
         steps = self._control.last_step
         of = "" if steps is None else f" of {steps}"
         where = f"{status} at step {self._control.step}{of}, t = {t:.6g}."

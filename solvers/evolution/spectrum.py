@@ -1,4 +1,4 @@
-"""An operator's spectrum from a few products: Ritz values and the numerical abscissa."""
+"""Estimates of an operator's spectrum by a few products: Ritz values, numerical abscissa."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ __all__ = [
     "random_start",
 ]
 
-_STEPS = 20  # products; the outermost eigenvalues are then known to a few per cent
-_MIN_STEPS = 4
-_MAX_BASIS = 2 << 30  # bytes of the Krylov vectors; beyond, fewer steps are taken
-_SEED = 4988497
-_KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()  # the oldest goes first
-_MAX_KNOWN = 64  # matrices of 20 x 20 that are kept
+# Steps of Arnoldi's and Lanczos' methods; the outermost eigenvalues are then known to a few per
+# cent. Chosen by hand.
+_STEPS = 20
+_MIN_STEPS = 4  # smallest number of steps if memory is short; chosen by hand
+_MAX_BASIS = 2 << 30  # limit of the Krylov vectors in bytes, for large N fewer steps are taken
+_SEED = 4988497  # seed of the random first vector
+# Cached matrices; the oldest is removed first.
+_KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()
+_MAX_KNOWN = 64  # largest number of cached matrices (20 × 20); chosen by hand
 
 
 @dataclass(frozen=True, eq=False)
 class KrylovMatrix:
-    """What Arnoldi's method knows of an operator: H = V^H A V, V orthonormal.
+    """Properties of the matrix H = V^H A V of Arnoldi's method, V orthonormal.
 
     Parameters
     ----------
     values : ndarray, shape (m,), complex128
         The eigenvalues of H, the Ritz values.
     self_adjoint : bool
-        Whether H is Hermitian but for rounding. The Ritz values then lie between the eigenvalues
-        of A; else they may lie anywhere in its field of values.
+        Whether H is Hermitian up to rounding. The Ritz values then lie between the smallest and the
+        largest eigenvalue of A; otherwise they may lie anywhere in its field of values.
     abscissa : float
         The largest eigenvalue of (H + H^H) / 2, at most that of (A + A^H) / 2.
     size : float
         ‖H‖₂, at most ‖A‖₂.
     exact : bool
-        Whether no Ritz value lies far from what A itself amplifies: H is normal but for rounding,
-        or the whole of A.
+        Whether Ritz values can be trusted as eigenvalues of A: H is normal up to rounding, or is
+        the whole of A in another basis.
     """
 
     values: NDArray[np.complex128]
@@ -60,7 +63,7 @@ class KrylovMatrix:
 
 
 def random_start(like: Vector) -> Vector:
-    """Return a random vector of norm 1, the same for all vectors of one length and dtype."""
+    """Return a random vector of norm 1, the same for all vectors of the same length and dtype."""
     rng = np.random.default_rng(_SEED)
     start: Vector = rng.standard_normal(like.size)
     if like.dtype.kind == "c":
@@ -69,22 +72,22 @@ def random_start(like: Vector) -> Vector:
 
 
 def krylov_matrix(product: Product, start: Vector) -> KrylovMatrix | None:
-    """Return what 20 steps of Arnoldi's method tell of an operator, from `random_start`.
+    """Return the result of 20 steps of Arnoldi's method with an operator, cached.
 
-    Matrices are kept, and found again by the first product: (v, A v) and ‖A v - (v, A v) v‖ of a
-    random v tell operators apart, also one that was updated in place.
+    The cache's key is computed from the first product: (v, A v) and ‖A v - (v, A v) v‖ for the
+    random v identify an operator, even after an update in place.
 
     Parameters
     ----------
     product : callable
         ``product(x, out)`` writes A x into out.
     start : ndarray, shape (N,)
-        `random_start`.
+        The first vector, from `random_start`.
 
     Returns
     -------
     KrylovMatrix or None
-        None where a product is not finite.
+        None if a product is not finite.
     """
     return arnoldi(product, start, lambda first: (start.size, start.dtype.str, *first))
 
@@ -94,7 +97,7 @@ def arnoldi(
     start: Vector,
     key: Callable[[tuple[complex, float]], tuple[object, ...]] | None = None,
 ) -> KrylovMatrix | None:
-    """Return what Arnoldi's method tells of an operator.
+    """Return the result of Arnoldi's method with an operator.
 
     Parameters
     ----------
@@ -103,17 +106,17 @@ def arnoldi(
     start : ndarray, shape (N,)
         The first vector, of norm 1.
     key : callable, optional
-        What to keep the matrix by, from the first column of H; it is not kept by default.
+        Computes the cache's key from the first column of H; by default nothing is cached.
 
     Returns
     -------
     KrylovMatrix or None
-        None where a product is not finite.
+        None if a product is not finite.
 
     Notes
     -----
-    20 products, and as many vectors beside one, or the fewer that fit 2 GiB, but 4 at least; fewer
-    products where they leave an invariant space.
+    Cost: 20 products and 21 vectors; fewer if the vectors need more than 2 GiB, but at least 4
+    products; fewer also if an invariant subspace is found.
     """
     arrays, size = array_module(start), start.size
     maximum = min(size, _STEPS, max(_MIN_STEPS, _MAX_BASIS // max(start.nbytes, 1)))
@@ -152,7 +155,7 @@ def arnoldi(
 
 
 def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
-    """Return what H (m, m) tells; ``is_whole`` where it is all of A in another basis."""
+    """Return the properties of H (m, m); ``is_whole`` says that H is all of A in another basis."""
     size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
     symmetric = 0.5 * (matrix + matrix.conj().T)
     self_adjoint = bool(np.linalg.norm(matrix - symmetric) <= rounding * size)
@@ -174,20 +177,20 @@ def numerical_abscissa(operator: Any, start: Vector) -> float:
     Parameters
     ----------
     operator : object
-        One that `as_product` takes.
+        An operator that `as_product` takes.
     start : ndarray, shape (N,)
-        The first vector, not 0; not changed.
+        The first vector, not 0; it is not modified.
 
     Returns
     -------
     float
-        The estimate of Lanczos' method after 20 steps, which comes from below and is at least
-        Re (u, A u) / (u, u) of the first vector. For operators without an adjoint: that
-        eigenvalue of Arnoldi's H, and a twentieth of ‖H‖ more. NaN where a product is not finite.
+        The estimate of Lanczos' method after 20 steps: a lower bound, at least Re (u, A u) / (u, u)
+        of the first vector u. For operators without an adjoint, the largest eigenvalue of
+        (H + H^H) / 2 with Arnoldi's H, plus ‖H‖ / 20. NaN if a product is not finite.
 
     Notes
     -----
-    Two products with A and A^H a step, and five vectors.
+    Cost: one product with A and one with A^H per step, and five vectors.
     """
     first = start / norm(start)
     forward = as_product(operator, "problem.operator", first)

@@ -1,4 +1,4 @@
-"""Whether an explicit method is stable with a step, told before the run from a few products."""
+"""Checks before a run whether an explicit method is stable with its step, by a few products."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ __all__ = [
     "is_explicit_and_linear",
 ]
 
-_MAX_LOG_GROWTH = math.log(2.0)  # log of what a component may grow in a run beside the solution
-_MARGIN = 1.25  # longest step beside the estimate of the largest stable one; see _check_step
-_SAFE_FRACTION = 0.8  # share of the largest stable step, beyond which the run is watched
-_ROUNDING = 1e-10  # of log |R| in a step: less is no amplification
+# Log of the largest factor by which a component may grow in a run, relative to the solution; chosen
+# by hand.
+_MAX_LOG_GROWTH = math.log(2.0)
+# Longest allowed step relative to the estimated largest stable one, and the fraction of that one
+# from which the run is watched by step doubling; measured on the gallery, see _check_step.
+_MARGIN = 1.25
+_SAFE_FRACTION = 0.8
+_ROUNDING = 1e-10  # a value of log |R| per step up to this is a rounding error
 
 
 @dataclass(frozen=True)
 class UnstableStep:
-    """A step that an explicit method is not stable with.
+    """A step for which an explicit method is not stable.
 
     Parameters
     ----------
@@ -39,11 +43,11 @@ class UnstableStep:
     dt : float
         The step of the run.
     eigenvalue : complex
-        The estimated eigenvalue of A that is amplified most.
+        The estimated eigenvalue λ of A whose component is amplified most.
     growth : float
-        |R(dt λ)|, by which a step multiplies its component.
+        |R(dt λ)|, the factor by which a step multiplies that component.
     largest : float
-        The largest stable step, estimated; 0 if there is none.
+        The estimated largest stable step; 0 if there is none.
     """
 
     method: str
@@ -53,7 +57,7 @@ class UnstableStep:
     largest: float
 
     def text(self, override: str) -> str:
-        """Return an error's text; ``override`` is how the caller runs all the same."""
+        """Return an error text; ``override`` is the option with which the run is done anyway."""
         value = self.eigenvalue
         shown = f"{value.real:.4g}" if value.imag == 0.0 else f"{value:.4g}"
         grown = math.exp(min(self.dt * max(value.real, 0.0), 700.0))
@@ -74,13 +78,12 @@ def is_explicit_and_linear(integration: Integration) -> bool:
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The integration.
 
     Returns
     -------
     bool
-        False where the problem has no operator A, or one with which f is not linear, or no
-        unknowns.
+        False also if the problem has no operator A, f is not A u + s, or there are no unknowns.
     """
     if integration.tolerances is not None or integration.method.implicit:
         return False
@@ -88,11 +91,11 @@ def is_explicit_and_linear(integration: Integration) -> bool:
 
 
 def _is_linear_run(integration: Integration) -> bool:
-    """Whether a problem has an operator and f(t, u) = A(t) u + s(t), where the run begins."""
+    """Whether a problem has an operator and f(t, u) = A(t) u + s(t) at the run's beginning."""
     problem, u = integration.problem, integration.u
     if not has_operator(problem) or u.size == 0:
         return False
-    if says_linear(problem):  # a random vector would not be looked at
+    if says_linear(problem):  # saves making a random vector
         return True
     change = random_start(u)
     change *= norm(u) or 1.0
@@ -100,25 +103,25 @@ def _is_linear_run(integration: Integration) -> bool:
 
 
 def check_stability(integration: Integration, allow_unstable: bool) -> bool:
-    """Refuse a step that is known to be unstable; return whether it may turn out to be.
+    """Raise if a step is unstable; return whether the run has to be watched by `step_doubling`.
 
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The integration.
     allow_unstable : bool
-        Not to try the step of an explicit method before the run.
+        Do not check the step.
 
     Returns
     -------
     bool
-        Whether the run is to compare steps with halves now and then, see `step_doubling`: where
-        steps are equal and an explicit part of them is not known to be stable.
+        True if steps are equal and their explicit part is not known to be stable: the run then
+        compares some steps with half steps.
 
     Raises
     ------
     ValueError
-        If the step is not stable; the text names the largest one that is.
+        If the step is not stable; the text has the largest stable one.
     """
     if integration.tolerances is not None:
         return False
@@ -137,15 +140,15 @@ def check_stability(integration: Integration, allow_unstable: bool) -> bool:
 
 @dataclass(frozen=True)
 class StepCheck:
-    """What is known of a step of an explicit method before the run.
+    """The result of the check of a step before the run.
 
     Parameters
     ----------
     unstable : UnstableStep or None
-        What is wrong with it, if anything is.
+        A description if the step is unstable, else None.
     is_safe : bool
-        Whether it is below 0.8 times the largest stable step, estimated; False where nothing is
-        known. The run of another one is to be watched by step doubling.
+        Whether the step is below 0.8 times the estimated largest stable one; False if there is no
+        estimate. If False, the run is watched by step doubling.
     """
 
     unstable: UnstableStep | None
@@ -153,51 +156,51 @@ class StepCheck:
 
 
 def find_unstable_step(integration: Integration) -> UnstableStep | None:
-    """Return what is wrong with the step of an explicit run of a linear problem, if anything is.
+    """Return a description of the step of an explicit, linear run if it is unstable, else None.
 
     Parameters
     ----------
     integration : Integration
-        One that `is_explicit_and_linear`.
+        An integration for which `is_explicit_and_linear` is True.
 
     Returns
     -------
     UnstableStep or None
-        None where the step is stable, or the method has no ``stability_polynomial``.
+        None if the step is stable, or the method has no ``stability_polynomial``.
     """
     return _check_step(integration).unstable
 
 
 def _check_step(integration: Integration) -> StepCheck:
-    """Judge the step of an explicit run of a linear problem.
+    """Check the step of an explicit run of a linear problem.
 
     Parameters
     ----------
     integration : Integration
-        One that `is_explicit_and_linear`.
+        An integration for which `is_explicit_and_linear` is True.
 
     Returns
     -------
     StepCheck
-        What is known; nothing of a method without ``stability_polynomial``.
+        The result; without information for a method that has no ``stability_polynomial``.
 
     Notes
     -----
-    A component of the eigenvalue λ is multiplied by R(dt λ) in a step, R the method's polynomial,
-    and by exp(dt λ) in the solution. A step is stable if no component is amplified by more than 2
-    in the whole run, beside max(1, |exp(dt λ)|) in each step: a method's small error in the
-    amplitude of what it resolves, as forward Euler has on the imaginary axis, is no instability
-    as long as it does not add up. The λ are the Ritz values of 20 steps of Arnoldi's method, at
-    the beginning, the middle and the end of a run whose operator depends on time.
+    A step multiplies the component of the eigenvalue λ by R(dt λ), where R is the method's
+    stability polynomial; the solution multiplies it by exp(dt λ). A step is called stable if in the
+    whole run no component is amplified by more than 2, relative to max(1, |exp(dt λ)|) per step.
+    So a small error in the amplitude of components that are resolved, as forward Euler has on the
+    imaginary axis, is accepted as long as it does not add up. The λ are the Ritz values of 20 steps
+    of Arnoldi's method, at the beginning, the middle and the end of a run whose operator depends on
+    time.
 
-    The Ritz values of a self-adjoint operator lie between its eigenvalues, and those of 20 unknowns
-    or fewer are the eigenvalues, so that what exceeds the estimate is unstable. Those of another
-    operator lie in its field of values. Over the gallery's problems and methods the estimate is
-    0.8 to 1.26 times the largest step with which the powers of a step stay below 10³
-    (`forward-euler` on inflow problems: 0.5 to 2); it may be half of what the eigenvalues by
-    themselves allow. There a step is refused if it is longer than 1.25 times the estimate, and a
-    run with a shorter one is watched by `step_doubling`, from 0.8 times the
-    estimate on.
+    For a self-adjoint operator the Ritz values lie between the extreme eigenvalues, and for up to
+    20 unknowns they are the eigenvalues; then any step beyond the estimate is unstable. For other
+    operators they lie in the field of values. Over the gallery's problems and methods the estimate
+    was 0.8 to 1.26 times the largest step for which the powers of a step stay below 10³
+    (`forward-euler` on inflow problems: 0.5 to 2); it may be half the step that the eigenvalues
+    alone allow. For these operators, a step is refused if it is longer than 1.25 times the
+    estimate, and a run with a step from 0.8 times the estimate on is watched by `step_doubling`.
     """
     method, u, dt = integration.method, integration.u, integration.dt
     if integration.last_step <= integration.first_step or not method.stability_polynomial:
@@ -206,7 +209,7 @@ def _check_step(integration: Integration) -> StepCheck:
     begin, until = integration.begin, integration.until
     varying = getattr(integration.problem, "operator_at", None) is not None
     times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
-    # the products that a timed problem counts are those of the run, without these
+    # A timed problem (batchkron.cli) counts the products of the run; these must not be counted.
     problem = getattr(integration.problem, "untimed", integration.problem)
     seen = [krylov_matrix(product_at(problem, t, u), start) for t in times]
     known = [matrix for matrix in seen if matrix is not None]
@@ -233,7 +236,7 @@ def _check_step(integration: Integration) -> StepCheck:
 
 
 def _amplification(polynomial: tuple[float, ...], z: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """Return |R(z)|, infinite where it overflows."""
+    """Return |R(z)|, infinite if it overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         size = np.abs(np.polynomial.polynomial.polyval(z, polynomial))
     return np.where(np.isnan(size), np.inf, size)
@@ -242,7 +245,7 @@ def _amplification(polynomial: tuple[float, ...], z: NDArray[np.complex128]) -> 
 def _excess(
     polynomial: tuple[float, ...], dt: float, values: NDArray[np.complex128]
 ) -> NDArray[np.float64]:
-    """Return log |R(dt λ)| - max(0, Re dt λ)."""
+    """Return log |R(dt λ)| - max(0, Re dt λ), the growth per step relative to the solution."""
     with np.errstate(divide="ignore"):
         grown = np.log(_amplification(polynomial, dt * values))
     return np.asarray(grown - np.maximum(0.0, dt * values.real))
@@ -255,7 +258,7 @@ def _is_stable(excess: float, dt: float, length: float) -> bool:
 def _largest_stable(
     polynomial: tuple[float, ...], values: NDArray[np.complex128], dt: float, length: float
 ) -> float:
-    """Return the largest stable step below one that is not stable."""
+    """Return the largest stable step below ``dt``, which is not stable."""
 
     def stable(step: float) -> bool:
         return _is_stable(float(_excess(polynomial, step, values).max()), step, length)
@@ -272,6 +275,6 @@ def _largest_stable(
 
 
 def _floor(value: float) -> str:
-    """Return a number with three digits, not above it."""
+    """Return a number as text, rounded down to three digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.floor(value / unit) * unit:.3g}"

@@ -1,4 +1,4 @@
-"""Step-size control: steps of one length, or chosen by the error that they make."""
+"""Step-size control: equal steps, or steps that are adapted to their estimated errors."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from .integration import Integration
 
 __all__ = ["AdaptiveSteps", "FixedSteps", "ResumePoint", "Step", "StepControl", "step_control"]
 
-_SAFETY = 0.9  # of the step whose error would be expected at the tolerance: few are rejected
-_MIN_FACTOR, _MAX_FACTOR = 0.2, 5.0  # of a step and the next one
-_DEAD_BAND = 1.2  # growth of an implicit method's step below which it stays as it is
-_AFTER_FAILURE = 0.25  # of a step whose end is not finite, or whose solve failed: the next to try
-_MIN_STEP = 16.0  # units in the last place of the time
-_PROGRESS_PARTS = 1000  # of the interval: what a display counts where the steps are not known
+# Safety factor: the next step is this factor times the one whose error would equal the tolerance,
+# so that few steps are rejected. This and the next three were chosen by hand.
+_SAFETY = 0.9
+_MIN_FACTOR, _MAX_FACTOR = 0.2, 5.0  # limits of the ratio of a step to the one before
+# An implicit method keeps its step, and so its preconditioner, if it could grow by less than this
+# factor only.
+_DEAD_BAND = 1.2
+# Factor after a step whose end is not finite, or whose linear solve failed; chosen by hand.
+_AFTER_FAILURE = 0.25
+_MIN_STEP = 16.0  # shortest step, in units in the last place of the time; chosen by hand
+# Parts of the interval that a progress display counts if the number of steps is not known.
+_PROGRESS_PARTS = 1000
 
 
 class Step(NamedTuple):
-    """A step to take.
+    """A step in time.
 
     Attributes
     ----------
     t, t_next, dt : float
-        Its ends, and its length.
+        Its beginning, end and length.
     """
 
     t: float
@@ -38,17 +44,17 @@ class Step(NamedTuple):
 
 
 class ResumePoint(NamedTuple):
-    """Where a run can go on from a state.
+    """The data, besides the state, from which a run can be continued.
 
     Attributes
     ----------
     step : int
-        The steps from t0 to the state.
+        Number of steps from t0 to the state.
     dt : float
         The step to take next.
     time, last_error : float or None
-        Of chosen steps: the time of the state, and the error of the step before, relative to the
-        tolerance.
+        For adaptive steps: the time of the state, and the error of the step before it, relative to
+        the tolerance.
     """
 
     step: int
@@ -58,29 +64,29 @@ class ResumePoint(NamedTuple):
 
 
 class StepControl(ABC):
-    """Says which step is tried next, and whether one that was tried is taken.
+    """Chooses the step to try next, and accepts or rejects a step that was tried.
 
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The integration.
 
     Attributes
     ----------
     step : int
-        The steps taken from t0.
+        Number of accepted steps from t0.
     last_step : int or None
-        Those of the whole run; None where they are chosen.
+        Number of steps of the whole run; None for adaptive steps.
     t : float
-        The time after the steps taken.
+        The time after the accepted steps.
     dt : float
         The step to try next.
     rejected : int
-        Steps that were tried and not taken.
+        Number of rejected steps.
     last_error : float or None
-        Of chosen steps, the error of the last one, relative to the tolerance.
+        For adaptive steps, the error of the last one, relative to the tolerance.
     shown_first, shown_last : int
-        What a progress display counts from and to.
+        First and last number of a progress display.
     """
 
     is_adaptive: ClassVar[bool]
@@ -103,7 +109,7 @@ class StepControl(ABC):
     @property
     @abstractmethod
     def shown(self) -> int:
-        """How far a progress display is."""
+        """The present number of a progress display."""
 
     @property
     def is_resolved(self) -> bool:
@@ -116,40 +122,40 @@ class StepControl(ABC):
 
     @abstractmethod
     def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
-        """Return whether a step is taken, and count it; choose the one to try next.
+        """Return whether a step is accepted, and if so count it; choose the one to try next.
 
         Parameters
         ----------
         error : ndarray, shape (N,), or None
-            The estimated error of the step, where the method has one.
+            The estimated error of the step; None if the method has no estimate.
         u, end : ndarray, shape (N,)
             The states at its ends.
         """
 
     @abstractmethod
     def advance(self) -> None:
-        """Count a step that has been taken."""
+        """Count an accepted step."""
 
     @abstractmethod
     def shorten(self) -> bool:
-        """Choose a shorter step after one that failed; return False where there is none."""
+        """Choose a shorter step after a failed one; return False if there is none."""
 
     @abstractmethod
     def resume_point(self) -> ResumePoint:
-        """Return where a run can go on after the steps taken."""
+        """Return the data to continue from the state after the accepted steps."""
 
     @abstractmethod
     def previous_point(self) -> ResumePoint:
-        """Return where a run can go on from the beginning of the last step taken."""
+        """Return the data to continue from the state before the last accepted step."""
 
 
 class FixedSteps(StepControl):
-    """Steps of one length: step n ends at t0 + n dt.
+    """Equal steps: step n ends at t0 + n dt.
 
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The integration.
     """
 
     is_adaptive = False
@@ -167,7 +173,7 @@ class FixedSteps(StepControl):
 
     @property
     def shown(self) -> int:
-        """The steps taken."""
+        """Number of steps taken."""
         return self.step
 
     def next_step(self) -> Step:
@@ -175,7 +181,7 @@ class FixedSteps(StepControl):
         return Step(self.t, self._integration.time(self.step + 1), self.dt)
 
     def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
-        """Take every step."""
+        """Accept every step."""
         self.advance()
         return True
 
@@ -185,7 +191,7 @@ class FixedSteps(StepControl):
         self.t = self._integration.time(self.step)
 
     def shorten(self) -> bool:
-        """Return False: a step that failed is not tried again."""
+        """Return False: equal steps cannot be shortened."""
         return False
 
     def resume_point(self) -> ResumePoint:
@@ -198,14 +204,14 @@ class FixedSteps(StepControl):
 
 
 class AdaptiveSteps(StepControl):
-    """Steps whose estimated error is within ‖e‖ ≤ atol + rtol max(‖u‖, ‖u_next‖), no shorter.
+    """Adaptive steps, as long as the error is within ‖e‖ ≤ atol + rtol max(‖u‖, ‖u_next‖).
 
     Parameters
     ----------
     integration : Integration
-        What is integrated; its ``dt`` is the first step to try, or 0.
+        The integration; its ``dt`` is the first step to try, or 0.
     tolerances : Tolerances
-        Those of the run.
+        The tolerances of the run.
     stepper : Stepper
         The method.
 
@@ -243,7 +249,7 @@ class AdaptiveSteps(StepControl):
 
     @property
     def shown(self) -> int:
-        """The part of the interval that is done, in thousandths."""
+        """The completed part of the interval, in thousandths."""
         length = self._integration.until - self._begin
         return int(_PROGRESS_PARTS * (self.t - self._begin) / length) if length else _PROGRESS_PARTS
 
@@ -254,18 +260,18 @@ class AdaptiveSteps(StepControl):
         return self.dt > _MIN_STEP * float(np.spacing(scale))
 
     def next_step(self) -> Step:
-        """Return the step to try: ``dt``, or less to end at the last time without a tiny step."""
+        """Return the step to try: ``dt``, or less so that the last step is not tiny."""
         t, until, dt = self.t, self._integration.until, self.dt
         if t + dt * (1.0 + 1e-10) >= until:
             self._tried = Step(t, until, until - t)
         else:
-            if t + 2.0 * dt > until:  # two equal steps, and none that is tiny
+            if t + 2.0 * dt > until:  # divide the rest into two equal steps
                 dt = 0.5 * (until - t)
             self._tried = Step(t, t + dt, dt)
         return self._tried
 
     def accepts(self, error: Vector | None, u: Vector, end: Vector) -> bool:
-        """Return whether the error of a step is within the tolerance; choose the next one."""
+        """Return whether the error of a step is within the tolerance; choose the next step."""
         assert error is not None
         ratio = self._relative(error, u, end)
         if not math.isfinite(ratio):
@@ -283,7 +289,7 @@ class AdaptiveSteps(StepControl):
         self._after_rejection = False
         self.last_error = max(ratio, 1e-4)
         if tried < self.dt and factor >= 1.0:
-            factor = max(factor, self.dt / tried)  # it was shortened to end somewhere
+            factor = max(factor, self.dt / tried)  # it was shortened only to end at a given time
         if not (self._implicit and 1.0 <= factor < _DEAD_BAND):
             self.dt = tried * factor
         self.advance()
@@ -296,7 +302,7 @@ class AdaptiveSteps(StepControl):
         return size / allowed if allowed > 0.0 else (math.inf if size else 0.0)
 
     def _growth(self, ratio: float) -> float:
-        """Return what the PI controller multiplies a step by that is taken."""
+        """Return the PI controller's factor for the next step after an accepted one."""
         factor: float = (
             _SAFETY * ratio ** (-0.7 / self._order) * self.last_error ** (0.4 / self._order)
         )
@@ -309,7 +315,7 @@ class AdaptiveSteps(StepControl):
         self.t = self._tried.t_next
 
     def shorten(self) -> bool:
-        """Try a quarter of a step that failed; return whether time still resolves it."""
+        """Reduce a failed step to a quarter; return False if it is below the time's rounding."""
         self.rejected += 1
         self.dt = _AFTER_FAILURE * self._tried.dt
         self._after_rejection = True
@@ -330,11 +336,11 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
     Parameters
     ----------
     integration : Integration
-        What is integrated, at its first step.
+        The integration, at its first step.
     tolerances : Tolerances
-        Those of the run.
+        The tolerances of the run.
     order : int
-        Of the method.
+        The method's order.
 
     Returns
     -------
@@ -343,7 +349,7 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
 
     Notes
     -----
-    That of E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
+    Source: E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
     section II.4.
     """
     problem, t, u = integration.problem, integration.t0, integration.u
@@ -372,7 +378,7 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
 
 
 def step_control(integration: Integration, stepper: Stepper) -> StepControl:
-    """Return what controls the steps of an integration."""
+    """Return the step-size control of an integration: adaptive if it has tolerances."""
     if integration.tolerances is None:
         return FixedSteps(integration)
     return AdaptiveSteps(integration, integration.tolerances, stepper)

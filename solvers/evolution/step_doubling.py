@@ -1,4 +1,4 @@
-"""Whether a step of a nonlinear problem is stable, told by taking it in two halves as well."""
+"""A guard against unstable steps: some steps are compared with two steps of half the length."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ _OBJECTION = (
     "A step makes a small perturbation larger, which two steps of half its length do not: dt "
     "is beyond the stability limit."
 )
-_CHECK_INTERVAL = 32  # steps from one that is compared to the next
-_MAX_GROWTH = 2.0  # growth of a perturbation in the whole run that is no instability yet
-_MAX_DIFFERENCE = 0.1  # share of the state by which a step and its halves may be apart
-_PERTURBATION = 1e-3  # its norm beside the state's
-_GROWTH_RATIO = 1.2  # growth in a step beside that in its halves: more tells them apart
-_MAX_PARTS = 64  # that a step is divided into
+# All numbers were chosen by hand.
+_CHECK_INTERVAL = 32  # number of steps from one that is compared to the next
+_MAX_GROWTH = 2.0  # factor by which a perturbation may grow in the whole run
+# Allowed difference of a step and its two halves, relative to the state; beyond it, the growth of a
+# perturbation is compared.
+_MAX_DIFFERENCE = 0.1
+_PERTURBATION = 1e-3  # norm of the perturbation relative to the state
+# A perturbation grows more in a step than in its halves if the ratio of the factors exceeds this.
+_GROWTH_RATIO = 1.2
+_MAX_PARTS = 64  # largest number of parts into which a step is divided
 
 
 class StepDoubling:
     """Compares every 32nd step, and the last one, with two steps of half its length.
 
-    A method that treats f, or a part of it, explicitly and is not stable with its step multiplies
-    some components in each step, where two halves do not. Where the two disagree by a tenth of the
-    state, a small perturbation along the difference is carried through both: a step that makes it
-    larger, and larger than the halves do, is unstable. A step that is merely long, in a solution
-    that grows or oscillates quickly, is none.
+    If a method treats f, or a part of it, explicitly and is not stable with its step, each step
+    amplifies some components, but two half steps do not. If the two results differ by a tenth of
+    the state, a small perturbation along the difference is propagated both ways: the step is
+    unstable if it enlarges the perturbation, and more than the half steps do. A step that is only
+    inaccurate, because the solution grows or oscillates quickly, does not meet this condition.
 
     Parameters
     ----------
@@ -46,14 +50,14 @@ class StepDoubling:
 
     Notes
     -----
-    A perturbation grows too much if that growth, in each step of the run, makes it more than twice
-    as large: so does `stability` judge a step. Beyond its limit the state itself
-    may change slowly (R(z) of `rk4` is positive there), so that its change tells nothing.
+    A perturbation grows too much if the same growth in each step of the run would more than double
+    it, as in `stability`. The change of the state itself is not a criterion: beyond the stability
+    limit it may be slow (R(z) of `rk4` is positive there).
 
-    Storage: one vector, and while two steps are compared 5 and the method's own. Evaluations of f:
-    those of two steps in 32, and of six more where these disagree. Where the perturbation grows in
-    the halves too, 4, 8, … up to 64 parts of the step are taken until they agree with each other: a
-    step far beyond the limit has halves that are beyond it as well.
+    Storage: one vector, and during a comparison 5 more and the method's own. Cost: two half steps
+    for every 32nd step, and six more steps if the results disagree. If the perturbation grows in
+    the half steps, too, the step is divided into 4, 8, … up to 64 parts until two results agree:
+    half of a step far beyond the stability limit is beyond it as well.
     """
 
     def __init__(self, make: Callable[[float], Stepper], dt: float, steps: int) -> None:
@@ -62,18 +66,18 @@ class StepDoubling:
         self._before: Any = None
 
     def before_step(self, number: int, u: Vector) -> None:
-        """Keep the state before step number ``number`` (from 1 on), if that is to be compared."""
+        """Copy the state before step ``number``, counted from 1, if that step will be compared."""
         self._before = u.copy() if number % _CHECK_INTERVAL == 0 or number == self._steps else None
 
     def objection(self, step: Step, u: Vector, size: float) -> str:
-        """Return what is wrong with a step that ends with the state u (N,), if it is unstable."""
+        """Return an error text if the step that ends with the state u (N,) is unstable, else ""."""
         before, self._before = self._before, None
         if before is None or not self._is_unstable(before, step.t, step.t_next, u):
             return ""
         return _OBJECTION
 
     def _is_unstable(self, before: Vector, t: float, t_next: float, u: Vector) -> bool:
-        """Whether the step from ``before`` to u grows what its halves do not."""
+        """Whether the step from ``before`` to u amplifies a perturbation and half steps do not."""
         size = norm(u)
         with np.errstate(all="ignore"):
             halves = self._take(before, t, t_next, 2)
@@ -85,9 +89,10 @@ class StepDoubling:
     def _grows(
         self, before: Vector, u: Vector, halves: Vector, change: Vector, t: float, t_next: float
     ) -> bool:
-        """Whether a step makes a perturbation larger, and larger than two halves make it."""
+        """Whether a step enlarges a perturbation, and more than two half steps do."""
         scale = _PERTURBATION * (norm(before) or norm(u))
-        for is_last in (False, True):  # the last one is along what grows most
+        # A power iteration of two steps: the second perturbation is closer to what grows most.
+        for is_last in (False, True):
             change *= scale / norm(change)
             begin = before + change
             by_step = self._take(begin, t, t_next, 1) - u
@@ -112,7 +117,7 @@ class StepDoubling:
         growth: float,
         last: float,
     ) -> bool:
-        """Whether a perturbation grows less in 4, 8, … parts of a step, until they agree."""
+        """Whether a perturbation grows less if the step is divided into 4, 8, … parts."""
         agreed, count = 0, 4
         while count <= _MAX_PARTS and agreed < 2:
             plain = self._take(before, t, t_next, count)
@@ -124,7 +129,7 @@ class StepDoubling:
         return False
 
     def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
-        """Return the state at t_next by ``count`` equal steps; NaN where a solve fails."""
+        """Return the state at t_next after ``count`` equal steps; NaN if a linear solve fails."""
         end = u.copy()
         stepper = self._make(self._dt / count)
         times = [t + (t_next - t) * (n / count) for n in range(count)] + [t_next]

@@ -8,7 +8,8 @@ import numpy as np
 
 __all__ = ["is_step_of", "last_step_of", "time_grid"]
 
-_ROUNDING = 1e-10  # relative: a step count this close above an integer is that integer
+# If (until - t0) / dt exceeds an integer by less than this, relatively, that integer is taken.
+_ROUNDING = 1e-10
 
 
 def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
@@ -24,14 +25,14 @@ def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
     Returns
     -------
     steps : int
-        Their number, 0 if until = t0.
+        Number of steps, 0 if until = t0.
     step : float
-        (until - t0) / steps.
+        Length of a step, (until - t0) / steps.
 
     Raises
     ------
     ValueError
-        If the times cannot be told apart in float64.
+        If the steps are so short that their times would be equal in float64.
 
     Examples
     --------
@@ -51,7 +52,7 @@ def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
 
 
 def is_step_of(step: float, t0: float, until: float, dt: float) -> bool:
-    """Return whether ``dt`` is a grid's step, or the longest step that this grid was made for.
+    """Return whether ``dt`` is a grid's step, or a longest step that leads to the same grid.
 
     Parameters
     ----------
@@ -60,27 +61,27 @@ def is_step_of(step: float, t0: float, until: float, dt: float) -> bool:
     t0, until : float
         The first and the last time of the grid.
     dt : float
-        What is asked for.
+        The step to compare.
     """
     return math.isclose(dt, step, rel_tol=_ROUNDING) or time_grid(t0, until, dt)[1] == step
 
 
 def last_step_of(step: float, t0: float, until: float, done: int) -> int:
-    """Return how many steps of a resumed run's length lead from t0 to another last time.
+    """Return the number of steps of a resumed run from t0 to a last time that may have changed.
 
     Parameters
     ----------
     step : float
         The step of the checkpoint.
     t0, until : float
-        The first time, and the last one now.
+        The first time, and the new last time.
     done : int
-        The step that the checkpoint is of.
+        The checkpoint's number of steps.
 
     Raises
     ------
     ValueError
-        If no whole number of steps leads there, or fewer than are done.
+        If ``until`` is not reached by a whole number of steps, or by fewer than are done.
     """
     ratio = (until - t0) / step
     steps = round(ratio)

@@ -1,4 +1,4 @@
-"""The state of a run, and the steps that are tried from it before they are taken."""
+"""The state of a run, and trial steps from it, which are computed before they are accepted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["TrialSteps"]
 class TrialSteps:
     """A state, and a method that computes the end of a step from it.
 
-    An `EmbeddedStepper` writes the end beside the state, which it becomes by `accept`. The other
-    methods advance the state in place, so that each step of theirs is taken.
+    An `EmbeddedStepper` writes the end of a step to a second vector, which becomes the state by
+    `accept`. Other methods overwrite the state, so that all their steps are accepted.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class TrialSteps:
     Attributes
     ----------
     u : ndarray, shape (N,)
-        The state at the beginning of a step that is tried.
+        The state at the beginning of a trial step.
     end : ndarray, shape (N,)
-        That at its end; ``u`` itself where the method steps in place.
+        The state at its end; ``u`` itself if the method works in place.
     in_place : bool
-        Whether it does.
+        Whether the method overwrites the state.
     """
 
     def __init__(self, stepper: Stepper, u: Vector, *, estimates: bool) -> None:
@@ -56,14 +56,14 @@ class TrialSteps:
         Parameters
         ----------
         step : Step
-            Which one.
+            The step to try.
 
         Returns
         -------
         size : float
-            ‖end‖₂; NaN if it is not finite, or there is none.
+            ‖end‖₂; NaN if the state is not finite, or a solve failed.
         failed : KrylovResult or None
-            The linear solve that failed, if one did.
+            The failed linear solve, if there was one.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             if self._embedded is None:
@@ -74,18 +74,18 @@ class TrialSteps:
 
     @property
     def error(self) -> Vector | None:
-        """The estimated error of the step that was tried, None where the method has no estimate."""
+        """The estimated error of the last trial step, None if the method has no estimate."""
         return None if self._embedded is None else self._embedded.error
 
     def accept(self) -> None:
-        """Make the end of the step that was tried the state."""
+        """Make the end of the last trial step the state."""
         if self._embedded is not None:
             np.copyto(self.u, self.end)
             self._embedded.accept()
 
 
 def _finite_norm(u: Vector) -> float:
-    """Return ‖u‖₂, by one pass where the squares do not overflow; NaN if u is not finite."""
+    """Return ‖u‖₂, NaN if u is not finite; a single pass unless the squares overflow."""
     square = float(np.vdot(u, u).real)
     if math.isfinite(square):
         return math.sqrt(square)
