@@ -1,4 +1,4 @@
-"""Preconditioners M ≈ A⁻¹, or (I - c A)⁻¹, from the Kronecker terms of A: any solver takes them."""
+"""Preconditioners M ≈ A⁻¹ or (I - c A)⁻¹ from the Kronecker terms of A, for any solver."""
 
 from .block_jacobi import block_jacobi
 from .choice import NamedPreconditioner, make, names

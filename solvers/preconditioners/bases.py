@@ -15,12 +15,13 @@ from batchkron.operators.kronecker_terms import leading_part
 
 Matrix = NDArray[Any]
 
-_MAX_CONDITION = 1e6  # of eigenvectors; a preconditioner then has errors of 1e-10
-NEGLIGIBLE = 1e-8  # a relative defect that is rounding
+# Largest condition number of eigenvectors; rounding errors are then about 1e-10.
+_MAX_CONDITION = 1e6
+NEGLIGIBLE = 1e-8  # a relative defect up to this is regarded as rounding error; chosen by hand
 
 
 class MatrixSum:
-    """Σ_i c_i A_i of 1-D matrices, whose leading parts are made when they are asked for.
+    """Σ_i c_i A_i of 1-D matrices; its leading parts are computed on request.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class MatrixSum:
         self.parts = tuple(parts)
 
     def leading(self, rows: int) -> Matrix:
-        """Return the first rows and columns, dense and fresh."""
+        """Return the first ``rows`` rows and columns as a new dense matrix."""
         total = np.zeros((rows, rows))
         for scalar, factor in self.parts:
             total = total + scalar * leading_part(factor, rows)
@@ -46,14 +47,14 @@ class ModeBasis:
     Attributes
     ----------
     vectors, forward : ndarray, (rows, rows)
-        V and F: V⁻¹, or Vᴴ where V is a congruence.
+        V and F. F is V⁻¹, or Vᴴ for a congruence.
     values : ndarray, (matrices, rows)
-        The diagonals.
+        The diagonals of F A_f V.
     ones : ndarray, (rows,)
-        That of the identity.
+        The diagonal of F I V.
     defect : float
-        What is left beside the diagonals, relative to the matrices in the Frobenius norm; inf
-        where V is too ill-conditioned, and V is that of the Hermitian part.
+        Frobenius norm of the off-diagonal entries relative to that of the matrices. It is inf if
+        the eigenvectors were too ill-conditioned, so that V is that of the Hermitian part instead.
     """
 
     vectors: Matrix
@@ -66,7 +67,8 @@ class ModeBasis:
 class ModeBases:
     """The distinct 1-D matrices of an operator's terms, with a basis for each mode and level.
 
-    Terms that differ in one mode alone are merged first.
+    Terms that differ in one mode only are merged first. The distinct matrices of a mode are called
+    its family.
 
     Parameters
     ----------
@@ -78,10 +80,10 @@ class ModeBases:
     terms : KroneckerTerms
         The operator.
     numbers : list of list of int
-        For each merged term and mode the number of its matrix in the mode's family, -1 for the
+        For each merged term and mode the index of its matrix in the mode's family, -1 for the
         identity.
     coefficients : list
-        Of the merged terms.
+        The coefficients of the merged terms.
     """
 
     def __init__(self, terms: KroneckerTerms) -> None:
@@ -109,11 +111,11 @@ class ModeBases:
 
     @property
     def is_sum(self) -> bool:
-        """Whether every merged term acts on one mode at most."""
+        """Whether every merged term acts on at most one mode."""
         return all(sum(n >= 0 for n in numbers) <= 1 for numbers in self.numbers)
 
     def matrices(self, mode: int, level: int) -> list[Matrix]:
-        """Return the leading parts of the matrices of a mode's family, (rows, rows) each."""
+        """Return the leading parts, up to a level, of a mode's family, (rows, rows) each."""
         key = (mode, level)
         if key not in self._matrices:
             rows = self.terms.rows(mode, level)
@@ -121,7 +123,7 @@ class ModeBases:
         return self._matrices[key]
 
     def basis(self, mode: int, level: int) -> ModeBasis:
-        """Return the basis of a mode up to a level; made once, also for equal modes."""
+        """Return the basis of a mode up to a level; it is cached, and shared by equal modes."""
         key = (mode, level)
         if key not in self._bases:
             matrices = self.matrices(mode, level)
@@ -134,7 +136,7 @@ class ModeBases:
         return self._bases[key]
 
     def congruence(self, mode: int, level: int) -> ModeBasis | None:
-        """Return `congruence_basis` of a mode up to a level; made at the first call."""
+        """Return the `congruence_basis` of a mode up to a level; it is cached."""
         key = (mode, level)
         if key not in self._congruences:
             self._congruences[key] = congruence_basis(self.matrices(mode, level))
@@ -149,7 +151,7 @@ def _equal(first: Sequence[Matrix], second: Sequence[Matrix]) -> bool:
 
 
 def _merged(terms: Sequence[KroneckerTerm]) -> list[tuple[Any, list[MatrixSum | None]]]:
-    """Merge terms of one mode each, and terms that are equal in all modes but one."""
+    """Merge the terms that act on the same single mode, and those that differ in one mode only."""
     single: dict[int, list[tuple[Any, Any]]] = {}
     identity: Any = 0.0
     several: dict[Any, tuple[int, KroneckerTerm, list[tuple[Any, Any]]]] = {}
@@ -177,7 +179,7 @@ def _merged(terms: Sequence[KroneckerTerm]) -> list[tuple[Any, list[MatrixSum | 
 
 
 def _join(several: dict[Any, tuple[int, KroneckerTerm, list[Any]]], term: KroneckerTerm) -> None:
-    """Add a term to another one that differs in one mode, or as a new one."""
+    """Add a term to one that differs in one mode only, or as a new one."""
     for mode in term.modes:
         key = (mode, *(id(f) if k != mode else 0 for k, f in enumerate(term.factors)))
         if key in several:
@@ -189,20 +191,19 @@ def _join(several: dict[Any, tuple[int, KroneckerTerm, list[Any]]], term: Kronec
 
 
 def joint_basis(matrices: Sequence[Matrix], rows: int) -> ModeBasis:
-    """Return a basis in which all matrices are as diagonal as one eigenvalue problem makes them.
+    """Return a basis in which all matrices are diagonal if they commute, else approximately.
 
     Parameters
     ----------
     matrices : sequence of ndarray, (rows, rows)
-        None at all gives the identity.
+        An empty sequence gives the identity.
     rows : int
         Their size.
 
     Returns
     -------
     ModeBasis
-        From the eigenvectors of one combination of the matrices, which diagonalise all that
-        commute.
+        The eigenvectors of one linear combination of the matrices.
     """
     if not matrices:
         return trivial_basis(rows)
@@ -222,10 +223,10 @@ def joint_basis(matrices: Sequence[Matrix], rows: int) -> ModeBasis:
 
 
 def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
-    """Return V with Vᴴ A V and Vᴴ S V diagonal, of Hermitian A and a definite S of a family.
+    """Return V with Vᴴ A V and Vᴴ S V diagonal, for a Hermitian A and a definite S of a family.
 
-    Where coefficients vary, A ⊗ S' + S ⊗ A' is diagonal in such bases, though A and S do not
-    commute; the identity is replaced by its diagonal.
+    For operators with variable coefficients, A ⊗ S' + S ⊗ A' is diagonal in such bases, though A
+    and S do not commute; of Vᴴ I V only the diagonal is used.
 
     Parameters
     ----------
@@ -235,8 +236,8 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
     Returns
     -------
     ModeBasis or None
-        None if there are no two such matrices. S is the one of least condition, A the largest of
-        the others.
+        None if the family has no two such matrices. S is the definite matrix with the smallest
+        condition number, A the largest of the others.
     """
     if len(matrices) < 2 or not all(_is_hermitian(matrix) for matrix in matrices):
         return None
@@ -262,7 +263,7 @@ def congruence_basis(matrices: Sequence[Matrix]) -> ModeBasis | None:
 
 
 def trivial_basis(rows: int) -> ModeBasis:
-    """Return the identity as the basis of no matrix at all."""
+    """Return the identity as the basis of an empty family."""
     one = np.eye(rows)
     return ModeBasis(one, one, np.zeros((0, rows)), np.ones(rows), 0.0)
 
@@ -273,7 +274,7 @@ def _is_hermitian(matrix: Matrix) -> bool:
 
 
 def _eigenvectors(matrix: Matrix) -> tuple[Matrix, Matrix, bool]:
-    """Return V, V⁻¹ and whether V is only that of the Hermitian part."""
+    """Return V, V⁻¹, and whether V is that of the Hermitian part, since A's is ill-conditioned."""
     adjoint = matrix.conj().T
     if _is_hermitian(matrix):
         vectors = np.linalg.eigh(0.5 * (matrix + adjoint))[1]

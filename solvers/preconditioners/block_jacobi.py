@@ -1,4 +1,4 @@
-"""Block Jacobi: the diagonal blocks of a sparse grid's cells, each a Kronecker product."""
+"""Block Jacobi on a sparse grid: the cells' diagonal blocks, approximated by products."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ def block_jacobi(
     Parameters
     ----------
     operator : Operator or KroneckerTerms
-        A, on the cells of a grid; B is I - scale · A, or A itself.
+        The operator A, on the cells of a grid; B is I - scale · A, or A itself.
     scale : scalar, optional
-        None is for A itself.
+        The number in I - scale · A; None stands for B = A.
     dtype : dtype, optional
-        Of the vectors, float64 (complex128 for complex terms) by default.
+        Dtype of the vectors; float64 (complex128 for complex terms) by default.
     device : {"cpu", "cuda"}, optional
-        By default the operator's.
+        Device of the vectors; by default the operator's.
 
     Returns
     -------
     BatchedKron
-        One product per cell; singular blocks are left as they are.
+        One product per cell. For singular factors the identity is taken.
 
     Raises
     ------
     TypeError
-        If the operator does not know its terms.
+        If the operator does not know its Kronecker terms.
     ValueError
-        If it has no cells.
+        If its terms are not on the cells of a grid.
 
     Notes
     -----
-    Storage: d n² numbers per cell. Nothing larger than n × n is factorised, so that it can be had
-    at any level; the iterations grow with the level.
+    Storage: d n² numbers per cell. Only n × n matrices are factorised, so that it can be used at
+    any level; the number of iterations grows with the level.
 
     Examples
     --------

@@ -44,24 +44,25 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
     ----------
     name : str
         One of `names`. "auto" is "symmetric-combination" in two dimensions and "combination" in
-        more, where the 1-D matrices can be factorised, else "block-jacobi" on the cells of a grid;
-        for an operator that has none, or does not know its Kronecker terms, it is "none".
+        other dimensions, if the 1-D matrices are small enough to be factorised. If they are not, it
+        is "block-jacobi" on the cells of a grid, and "none" without cells. For an operator that
+        does not know its Kronecker terms, it is "none".
     operator : Operator or KroneckerTerms
-        A.
+        The operator A.
     scale : scalar, optional
-        None is for A itself.
+        The number in I - scale · A; None stands for A itself.
     dtype : dtype, optional
-        Of the vectors.
+        Dtype of the vectors.
 
     Returns
     -------
     object with ``shape``, ``dtype`` and ``matvec(x, out=None)``, or None
-        What every solver takes as ``M``; None for "none".
+        The argument ``M`` for any solver; None for "none".
 
     Raises
     ------
     ValueError
-        If there is none of that name, or it does not fit the operator.
+        If the name is unknown, or the preconditioner does not fit the operator.
     TypeError
         If the operator does not know its Kronecker terms.
 
@@ -84,19 +85,19 @@ def make(name: str, operator: Any, scale: Any = None, *, dtype: Any = None) -> A
 
 
 class NamedPreconditioner:
-    """A function (A, c) -> M ≈ (I - c A)⁻¹ that keeps what does not depend on c.
+    """A function (A, c) -> M ≈ (I - c A)⁻¹ that reuses whatever does not depend on c.
 
     Parameters
     ----------
     name : str
         One of `names`.
     dtype : dtype, optional
-        Of the vectors.
+        Dtype of the vectors.
 
     Raises
     ------
     ValueError
-        If there is none of that name.
+        If the name is unknown.
     """
 
     def __init__(self, name: str, dtype: Any = None) -> None:
@@ -123,7 +124,7 @@ def _check(name: Any) -> None:
 
 
 def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
-    if isinstance(operator, KroneckerTerms):  # no products, which composed parts need
+    if isinstance(operator, KroneckerTerms):  # "symmetric" would need products with the operator
         return CombinationPreconditioner(operator, scale, dtype=dtype)
     known: Callable[[], Any] | None = getattr(operator, "kronecker_terms", None)
     if known is None or getattr(operator, "batch_shape", None):
@@ -134,6 +135,6 @@ def _automatic(operator: Any, scale: Any, dtype: Any) -> Any:
         return None
     if not CombinationPreconditioner.fits(terms):
         return None if terms.cells is None else block_jacobi(operator, scale, dtype=dtype)
-    # with more modes the residuals between the parts cost more than they save
+    # With more than two modes, the residuals between the two parts cost more than they save.
     name = "symmetric-combination" if len(terms.sizes) == 2 else "combination"
     return CombinationPreconditioner(operator, scale, **_COMBINATIONS[name], dtype=dtype)

@@ -1,4 +1,4 @@
-"""The combination technique: exact solves on nested full grids, signed and summed."""
+"""The combination technique as a preconditioner: a signed sum of solves on nested full grids."""
 
 from __future__ import annotations
 
@@ -22,70 +22,72 @@ __all__ = ["CombinationPreconditioner", "Composition", "Local"]
 Composition: TypeAlias = Literal["additive", "multiplicative", "symmetric"]
 _LOCALS = ("exact", "sum", "product")
 _COMPOSITIONS = ("additive", "multiplicative", "symmetric")
-_MAX_ROWS = 4096  # of 1-D matrices, which are dense; chosen by hand
+_MAX_ROWS = 4096  # largest size of 1-D matrices, which are factorised as dense; chosen by hand
 
 
 class CombinationPreconditioner:
-    """M = Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over the full grids l that a sparse grid consists of.
+    """M = Σ_l c_l P_l (P_l* B P_l)⁻¹ P_l* over the full grids l of the combination technique.
 
     B is I - scale · A, or A itself. P_l embeds the functions up to the levels l, so that P_l* B P_l
-    is a sum of Kronecker products; on a tensor product there is one l, and M = B⁻¹ where the solve
-    there is exact.
+    is a sum of Kronecker products on a full grid. On a tensor product there is only one l, and
+    M = B⁻¹ if the solve there is exact.
 
     Parameters
     ----------
     operator : Operator or KroneckerTerms
-        A, of an operator that knows its Kronecker terms.
+        The operator A, which must know its Kronecker terms.
     scale : scalar, optional
-        The number in I - scale · A; None is for A itself.
+        The number in I - scale · A; None stands for B = A.
     local : {"exact", "sum", "product"}
-        How the full grids are solved. "exact": by diagonalising the terms' matrices, see Notes;
-        "sum": fast diagonalisation of the nearest Kronecker sum; "product": the inverse of the
-        nearest Kronecker product.
+        The solver on full grids. "exact": diagonalisation of the terms' matrices, see Notes; "sum":
+        fast diagonalisation of the nearest Kronecker sum; "product": the inverse of the nearest
+        Kronecker product.
     composition : {"additive", "multiplicative", "symmetric"}
-        "additive": M as above. The finest full grids fall into two classes by the parity of
-        their largest level; M_1 and M_2 are the sums above over the parts of the sparse grid below
-        one class. "multiplicative": M_2 is applied to the residual that M_1 leaves,
-        I - M B = (I - M_2 B) (I - M_1 B). "symmetric": and M_1 to what is left then,
+        "additive": M as above. For the others, the finest full grids are divided into two classes
+        by the parity of their largest level; M_1 and M_2 are the sums above for the part of the
+        sparse grid below each class. "multiplicative": M_2 is applied to the residual after M_1,
+        I - M B = (I - M_2 B) (I - M_1 B). "symmetric": then M_1 again,
         I - M B = (I - M_1 B) (I - M_2 B) (I - M_1 B).
     dtype : dtype, optional
-        Of the vectors, float64 (complex128 for complex terms) by default.
+        Dtype of the vectors; float64 (complex128 for complex terms) by default.
     device : {"cpu", "cuda"}, optional
-        Where the vectors are; by default the operator's.
+        Device of the vectors; by default the operator's.
 
     Attributes
     ----------
     shape : tuple of int, (N, N)
     dtype : numpy.dtype
     num_grids : int
-        Full grids with c_l ≠ 0.
+        Number of full grids with c_l ≠ 0.
 
     Raises
     ------
     TypeError
-        If the operator does not know its terms.
+        If the operator does not know its Kronecker terms.
     ValueError
-        If ``local`` or ``composition`` is unknown, the operator has no products where residuals
-        are needed, or a 1-D matrix has more than 4096 rows, too many to factorise.
+        If ``local`` or ``composition`` is unknown, the composition needs residuals and the operator
+        has no products, or a 1-D matrix has more than 4096 rows, too many to factorise.
 
     Notes
     -----
-    "exact" diagonalises the 1-D matrices of each mode jointly. If they do not commute, or are far
-    from normal, in one mode, that mode is solved by a dense inverse for each eigenvalue of the
-    others; a Kronecker sum of several such modes is solved by Schur forms (on the CPU). With yet
-    more such modes all but the worst are replaced by their diagonals.
+    "exact" diagonalises the 1-D matrices of each mode jointly. If those of one mode do not commute,
+    or are far from normal, that mode is solved by a dense inverse for each eigenvalue of the
+    others. A Kronecker sum with several such modes is solved by Schur forms (on the CPU). Otherwise
+    all such modes but the worst are replaced by their diagonals.
 
-    M belongs to the values that A has when it is made. After an ``update`` of A make it anew: the
-    other compositions multiply by A as well, whose new values do not fit the old solves.
+    M is computed from the present values of A. After an ``update`` of A, make a new one: the
+    compositions other than "additive" also multiply by A, whose new values do not fit the old
+    solves.
 
-    For A symmetric and negative semidefinite "additive" and "symmetric" are symmetric and, in all
-    cases seen, positive definite, so that ``cg`` takes them as well.
+    If A is symmetric and negative semidefinite, M with "additive" or "symmetric" is symmetric and,
+    in all cases seen, positive definite, so that it can be used with ``cg``.
 
     Storage: two dense matrices per mode and level, and one number and one index per unknown of the
-    full grids, which have about d times the sparse grid's unknowns in two dimensions; with a solved
-    mode n numbers per unknown, n its 1-D functions. One product costs two products with these
-    matrices for each full grid, those along its longest mode together with other grids.
-    "multiplicative" costs as much and a product with A, "symmetric" half as much again and two.
+    full grids, which have about d times the sparse grid's unknowns in two dimensions; with a mode
+    solved by dense inverses, n numbers per unknown, where n is the mode's number of 1-D functions.
+    Cost: two products with these matrices for each full grid; those along a grid's longest mode are
+    shared with other grids. "multiplicative" costs one product with A more, "symmetric" half as
+    much again and two products with A.
 
     Source: M. Griebel, M. Schneider, C. Zenger, A combination technique for the solution of sparse
     grid problems (1992), here as a preconditioner; the solves on full grids are those of R. E.
@@ -146,12 +148,12 @@ class CombinationPreconditioner:
         self._solve_with(scale)
 
     def shifted(self, scale: Any) -> CombinationPreconditioner:
-        """Return the preconditioner of I - scale · A for another scale, from the same bases.
+        """Return the preconditioner for another scale; the bases are reused.
 
         Parameters
         ----------
         scale : scalar
-            The number.
+            The number in I - scale · A.
 
         Returns
         -------
@@ -172,9 +174,9 @@ class CombinationPreconditioner:
         Parameters
         ----------
         x : ndarray, (N,)
-            On the preconditioner's device.
+            A vector on the preconditioner's device.
         out : ndarray, (N,), optional
-            Where the result is written; it may not overlap x.
+            Where the result is written; it must not overlap x.
 
         Returns
         -------
@@ -183,7 +185,7 @@ class CombinationPreconditioner:
         Raises
         ------
         TypeError
-            If x is complex and the preconditioner is not.
+            If x is complex and the preconditioner is real.
         """
         refuse_complex("x", x.dtype, self.dtype)
         module = array_module(x)
@@ -208,7 +210,7 @@ class CombinationPreconditioner:
         return out
 
     def _residual(self, b: NDArray[Any], x: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write b - B x into the first elements of ``out``."""
+        """Write b - B x into the first N elements of ``out``."""
         r = out[: x.size]
         as_product(self._operator, "operator", r)(x, r)
         if self._scale is None:
@@ -220,7 +222,7 @@ class CombinationPreconditioner:
 
 
 def _groups(terms: KroneckerTerms, composition: Composition) -> list[list[Subgrid]]:
-    """Return the full grids of each turn, those of the longest modes last."""
+    """Return the full grids of M, or of M_1 and of M_2, those with the longest modes last."""
     if terms.cells is None or composition == "additive":
         return [subgrids(terms)]
     groups = [subgrids(terms, tops) for tops in coloured_levels(terms.levels)]
@@ -240,7 +242,7 @@ def _longest(terms: KroneckerTerms) -> tuple[int, int]:
 
 
 def _check_rows(terms: KroneckerTerms) -> None:
-    """Refuse 1-D matrices that are too large to factorise."""
+    """Raise if a 1-D matrix is too large to factorise."""
     mode, rows = _longest(terms)
     if rows > _MAX_ROWS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Solves on some full grids of a sparse grid, signed and summed."""
+"""The signed sum of solves on some full grids of a sparse grid."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class GridInverses:
     Parameters
     ----------
     bases : ModeBases
-        Of A.
+        The bases of A's 1-D matrices.
     grids : sequence of Subgrid
         The grids and their c_l.
     local : {"exact", "sum", "product"}
-        How they are solved, see `CombinationPreconditioner`.
+        The solver on full grids, see `CombinationPreconditioner`.
     dtype : numpy.dtype
-        Of the vectors.
+        Dtype of the vectors.
     device : {"cpu", "cuda"}
-        Where they are.
+        Device of the vectors.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GridInverses:
         self._inverses: list[Any] = []
 
     def _share(self, grids: Sequence[Subgrid]) -> tuple[SharedModes | None, list[Subgrid]]:
-        """Return the inverse on the full grids whose modes can all be diagonalised, and these."""
+        """Return an inverse for all grids whose modes can all be diagonalised, and these grids."""
         if self._local != "exact" or grids[0].places is None:
             return None, []
         found = [(grid, joint_bases(self._bases, grid.levels)) for grid in grids]
@@ -91,7 +91,7 @@ class GridInverses:
         return tensor_inverse(bases, (0,) * len(grid.levels), 0.0, 1.0, *self._kind)
 
     def solve(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return B⁻¹ x, (N,), on the one grid that is the whole tensor product."""
+        """Return B⁻¹ x, (N,), if the only grid is the whole tensor product."""
         return self._inverses[0].apply(x)  # type: ignore[no-any-return]
 
     def add(self, x: NDArray[Any], target: NDArray[Any]) -> None:
@@ -100,7 +100,8 @@ class GridInverses:
         Parameters
         ----------
         x, target : ndarray, (N,) or (N + 1,)
-            With one element more, 0 in x and anything in the target, unless ``complete``.
+            The additional last element stands for unknowns that the sparse grid does not have: it
+            must be 0 in x, and in target it is overwritten. Not needed if ``complete``.
         """
         if self._shared is not None:
             self._shared.add(x, target)
@@ -109,7 +110,7 @@ class GridInverses:
             part = inverse.apply(x.take(places))
             if grid.coefficient != 1:
                 part = part * grid.coefficient
-            target[places] += part  # on one full grid no place comes twice, but the one left out
+            target[places] += part  # places are distinct, except N for unknowns outside the grid
 
 
 def _stacked(

@@ -1,4 +1,4 @@
-"""The Kronecker product, and the Kronecker sum, that is nearest to a sum of Kronecker products."""
+"""The Kronecker product, and the Kronecker sum, nearest to a sum of Kronecker products."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 __all__ = ["nearest_product", "nearest_sum"]
 
+# Alternating least squares end after this many sweeps, or when norms change by less than this
+# factor; chosen by hand.
 _SWEEPS = 200
 _SETTLED = 1e-13
 
@@ -20,19 +22,21 @@ def nearest_product(terms: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     Parameters
     ----------
     terms : sequence of ndarray, (..., terms, n_k, n_k), one per mode
-        The A_tk; coefficients belong to the first mode. Leading axes are many such sums.
+        The A_tk; coefficients are multiplied into the first mode. Leading axes stand for many such
+        sums.
 
     Returns
     -------
     list of ndarray, (..., n_k, n_k)
-        For two modes the best rank-1 approximation of the rearranged matrix; for more, a minimum
-        in each X_k with the others held, which alternating least squares from identities finds.
+        For two modes the best rank-1 approximation of the rearranged matrix. For more modes a
+        minimum with respect to each single X_k, found by alternating least squares that start from
+        identities.
 
     Notes
     -----
     Source: C. F. Van Loan, N. Pitsianis, Approximation with Kronecker products, in: Linear Algebra
-    for Large Scale and Real-Time Applications, Kluwer (1993). The sum's terms are never multiplied
-    out: X_k = Σ_t A_tk Π_{j≠k} ⟨X_j, A_tj⟩ / ‖X_j‖².
+    for Large Scale and Real-Time Applications, Kluwer (1993). The Kronecker products are never
+    formed: X_k = Σ_t A_tk Π_{j≠k} ⟨X_j, A_tj⟩ / ‖X_j‖².
 
     Examples
     --------
@@ -70,13 +74,13 @@ def nearest_sum(terms: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     Parameters
     ----------
     terms : sequence of ndarray, (..., terms, n_k, n_k), one per mode
-        The A_tk; coefficients belong to the first mode.
+        The A_tk; coefficients are multiplied into the first mode.
 
     Returns
     -------
     list of ndarray, (..., n_k, n_k)
-        The partial traces over all other modes, divided by these modes' sizes, the mean of the
-        diagonal shared out evenly: the orthogonal projection.
+        The orthogonal projection: partial traces over all other modes, divided by these modes'
+        sizes, with the mean of the diagonal distributed evenly over the K_k.
 
     Examples
     --------
@@ -107,13 +111,13 @@ def _inner(x: NDArray[Any], mode: NDArray[Any]) -> NDArray[Any]:
 
 
 def _square(x: NDArray[Any]) -> NDArray[Any]:
-    """Return ‖X‖², at least the smallest positive number."""
+    """Return ‖X‖², but at least the smallest positive number, so that it can be divided by."""
     least = np.finfo(np.float64).tiny
     return np.asarray(np.maximum((np.abs(x) ** 2).sum(axis=(-2, -1)), least))
 
 
 def _balanced(found: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Scale the factors to equal norms, the product unchanged."""
+    """Return the factors scaled to equal norms; their product is unchanged."""
     norms = [np.sqrt(_square(x)) for x in found]
     common = np.prod(norms, axis=0) ** (1.0 / len(found))
     return [x * (common / norm)[..., None, None] for x, norm in zip(found, norms, strict=True)]

@@ -1,9 +1,10 @@
-"""Inverses on many full grids at once, each grid's longest mode transformed together with others.
+"""Inverses on many full grids at once, which share the products along their longest modes.
 
 A full grid of a sparse grid is long in one mode and short in the others. Along its longest mode it
-consists of fibres, which grids of the same longest mode and level have in common: a coarser one has
-some of the fibres of a finer one. So the products with the large matrices are done once for all of
-them, also for several modes whose matrices are equal; what remains for each grid is small.
+consists of fibres. Grids with the same longest mode and level form a section; a coarser one has
+some of the fibres of a finer one. So the products with the large matrices are done once per
+section. Sections of several modes with equal matrices form a bundle and are also done together. The
+remaining work of each grid is small.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ class SharedModes:
     Parameters
     ----------
     grids : sequence of Subgrid
-        The grids, with places.
+        The grids; their ``places`` must not be None.
     bases : sequence of sequence of ModeBasis
-        For each grid the basis of each mode; equal bases are one object.
+        For each grid the basis of each mode; equal bases are the same object.
     dtype : numpy.dtype
-        Of the vectors.
+        Dtype of the vectors.
     device : {"cpu", "cuda"}
-        Where they are.
+        Device of the vectors.
 
     Notes
     -----
-    Storage: the bases once, and a number and an index for each unknown of the grids.
+    Storage: each basis once, and a number and an index for each unknown of the grids.
     """
 
     def __init__(
@@ -57,20 +58,20 @@ class SharedModes:
         self._runs: list[_Run] = []
 
     def with_diagonals(self, diagonals: Sequence[Vector]) -> SharedModes:
-        """Return the inverse for D_l, (unknowns,) for each grid, last mode fastest."""
+        """Return the inverse for given D_l, one (unknowns,) array per grid, last mode fastest."""
         other = copy(self)
         other._runs = [_Run(own, diagonals, self._dtype, self._device) for own in self._bundles]
         return other
 
     def add(self, x: Vector, target: Vector) -> None:
-        """Add the product with x to ``target``, both as `GridInverses.add` takes them."""
+        """Add the product with x to ``target``; both are as for `GridInverses.add`."""
         for run in self._runs:
             run.add(x, target)
 
 
 @dataclass(frozen=True, eq=False)
 class _Member:
-    """A grid with its longest mode moved to the end: fibres, one in each row."""
+    """A grid with its longest mode moved to the end, so that each row is a fibre."""
 
     number: int
     mode: int
@@ -90,12 +91,12 @@ class _Member:
         return cls(number, mode, grid.coefficient, shape, places, bases[mode], short)
 
     def arranged(self, diagonal: Vector) -> Vector:
-        """Return a vector of the grid with one fibre in each row."""
+        """Return a vector of the grid as a matrix with one fibre per row."""
         return np.moveaxis(diagonal.reshape(self.shape), self.mode, -1).reshape(self.places.shape)
 
 
 def _bundled(grids: Sequence[Subgrid], bases: Sequence[Bases]) -> list[list[list[_Member]]]:
-    """Return sections, those of one bundle together: the grids of one longest mode and level."""
+    """Return the bundles, each a list of sections; a section is a list of grids."""
     sections: dict[tuple[int, int], list[_Member]] = {}
     for number, (grid, found) in enumerate(zip(grids, bases, strict=True)):
         member = _Member.of(number, grid, found)
@@ -109,15 +110,16 @@ def _bundled(grids: Sequence[Subgrid], bases: Sequence[Bases]) -> list[list[list
 
 
 class _Bundle:
-    """Sections that have all their bases in common: the k-th grids of all are done as one.
+    """Sections with the same bases: the k-th grids of all sections are handled together.
 
     Attributes
     ----------
     sections : list of list of _Member
+        The sections' grids.
     rows : list of (slice or ndarray of int)
-        For the k-th grids, which of the bundle's fibres are theirs.
+        For each k, the bundle's fibres that belong to the k-th grids.
     places : ndarray of int64, (fibres, sections, n)
-        Where the unknowns of the fibres are.
+        The position of each unknown of the fibres in the sparse grid's vector.
     """
 
     def __init__(self, sections: list[list[_Member]]) -> None:
@@ -128,13 +130,13 @@ class _Bundle:
 
 
 def _fibres(section: list[_Member]) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return the fibres of a section's grids, and which of them each grid has."""
+    """Return the fibres of a section, and for each of its grids the fibres that belong to it."""
     shapes = [tuple(len(basis.ones) for basis in member.short) for member in section]
     widest = tuple(map(max, zip(*shapes, strict=True)))
     numbers = np.arange(math.prod(widest)).reshape(widest)
     keys = [numbers[tuple(map(slice, shape))].ravel() for shape in shapes]
     known, first = np.unique(np.concatenate(keys), return_index=True)
-    order = np.argsort(first)  # as they appear, so that a coarser grid's mostly come first
+    order = np.argsort(first)  # in order of appearance: those of coarser grids mostly come first
     place = np.argsort(order)
     rows: list[Any] = []
     for key in keys:
@@ -146,7 +148,7 @@ def _fibres(section: list[_Member]) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 class _Piece:
-    """The k-th grids of a bundle's sections: the short modes, and the diagonals."""
+    """The k-th grids of a bundle's sections: matrices of the short modes, and diagonals."""
 
     def __init__(
         self,
@@ -165,9 +167,9 @@ class _Piece:
         self._scale = on_device(stacked.astype(kind), place)
 
     def add(self, y: Vector, z: Vector | None) -> Vector:
-        """Add the grids' part of V D⁻¹ F y, the short modes' alone, to z; return z.
+        """Add the grids' V D⁻¹ F y to z and return z; V and F of the short modes only.
 
-        Without z all fibres must be the grids' own: the part itself is returned.
+        If z is None, the grids must have all fibres; then V D⁻¹ F y itself is returned.
         """
         part = y[self._rows]
         if self._forward is not None:
@@ -186,7 +188,7 @@ def _product(factors: list[Vector], kind: Any, place: str) -> Any:
 
 
 class _Run:
-    """A bundle with its matrices and diagonals."""
+    """A bundle with its matrices and diagonals, ready to be applied."""
 
     def __init__(
         self, bundle: _Bundle, diagonals: Sequence[Vector], dtype: Any, place: str
@@ -224,4 +226,4 @@ class _Run:
         w = self._back.apply(z.reshape(shape))
         w = w.real if self._real else w
         for k, places in enumerate(self._sections):
-            target[places] += w[:, k]  # a place comes once in a section, but the one left out
+            target[places] += w[:, k]  # distinct, except N for unknowns outside the sparse grid

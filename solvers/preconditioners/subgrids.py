@@ -1,4 +1,4 @@
-"""The full grids that a sparse grid is combined from, and where their unknowns are."""
+"""The full grids of the combination technique, and the positions of their unknowns."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ class Subgrid:
     levels : tuple of int
         The finest level of each mode.
     coefficient : int
-        What its solution is multiplied by.
+        The factor of its solution.
     places : ndarray of int64, (unknowns,), or None
-        Where the unknowns of its tensor product, last mode fastest, are in the grid's vector; the
-        vector's length for those that the grid lacks. None where it is the whole vector in order.
+        The position in the sparse grid's vector of each unknown of the full grid, last mode
+        fastest; the vector's length for unknowns that the sparse grid does not have. None if the
+        full grid is the whole vector, in the same order.
     complete : bool
-        Whether the grid lacks none.
+        Whether the sparse grid has all unknowns of the full grid.
     """
 
     levels: tuple[int, ...]
@@ -44,12 +45,12 @@ def combination_coefficients(levels: NDArray[np.int64]) -> dict[tuple[int, ...],
     Parameters
     ----------
     levels : ndarray of int, (count, d)
-        The multi-indices; all that are below one of them count as well.
+        The multi-indices; the set consists of these and all that are below one of them.
 
     Returns
     -------
     dict
-        c_l = Σ_z (-1)^|z| [l + z in the set], z in {0, 1}^d, where that is not zero.
+        The c_l that are not zero: c_l = Σ_z (-1)^|z| [l + z in the set] over z in {0, 1}^d.
 
     Notes
     -----
@@ -94,8 +95,9 @@ def coloured_levels(levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     Returns
     -------
     list of ndarray of int, (count, d)
-        One group or two. In two dimensions neighbours, (i, j) and (i + 1, j - 1), are in different
-        ones, but for the two middle ones of an odd sum; grids with equal longest modes are in one.
+        One group or two. In two dimensions the neighbours (i, j) and (i + 1, j - 1) are in
+        different groups, except the two middle ones if i + j is odd. Grids with the same largest
+        level are in the same group.
 
     Examples
     --------
@@ -116,14 +118,14 @@ def coloured_levels(levels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def subgrids(terms: KroneckerTerms, tops: NDArray[np.int64] | None = None) -> list[Subgrid]:
-    """Return the full grids whose signed sum is the grid of an operator, or a part of it.
+    """Return the full grids whose signed sum is the grid of an operator, or a part of that.
 
     Parameters
     ----------
     terms : KroneckerTerms
-        The operator; without cells it is one full grid.
+        The operator; without cells there is one full grid.
     tops : ndarray of int, (count, d), optional
-        The part: all levels that are below one of these; by default all.
+        Restricts the grid to levels that are below one of these; by default all levels.
 
     Returns
     -------
@@ -152,7 +154,7 @@ def subgrids(terms: KroneckerTerms, tops: NDArray[np.int64] | None = None) -> li
 def _unknowns(
     cells: NDArray[np.int64], levels: tuple[int, ...], sizes: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Return the place of each unknown: cell and function of mode 1, then of mode 2, …."""
+    """Return the position of each unknown, in the order cell and function of mode 1, mode 2, …."""
     d = len(sizes)
     block = math.prod(sizes)
     inner = np.arange(block).reshape(sizes)

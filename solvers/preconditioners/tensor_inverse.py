@@ -26,18 +26,18 @@ Vector = NDArray[Any]
 
 
 class DiagonalInverse:
-    """V D⁻¹ F with V = V_1 ⊗ … ⊗ V_d and F = F_1 ⊗ … ⊗ F_d, on a CPU or a device.
+    """V D⁻¹ F with V = V_1 ⊗ … ⊗ V_d and F = F_1 ⊗ … ⊗ F_d, on the CPU or a device.
 
     Parameters
     ----------
     vectors, forward : sequence of ndarray, (n_k, n_k)
         The V_k and F_k.
     values : ndarray, (Π n_k,)
-        The diagonal D. Zeros, to rounding, are replaced by its mean modulus.
+        The diagonal D. Entries that are zero up to rounding are replaced by its mean modulus.
     dtype : numpy.dtype
-        Of the vectors.
+        Dtype of the vectors.
     device : {"cpu", "cuda"}
-        Where they are.
+        Device of the vectors.
     """
 
     def __init__(
@@ -64,16 +64,17 @@ class DiagonalInverse:
 
 
 class OneModeInverse:
-    """All modes but one diagonal, and one dense inverse along that mode for each of their values.
+    """An inverse with all modes but one diagonalised; along that one, dense inverses.
 
     Parameters
     ----------
     vectors, forward : sequence of ndarray, (n_k, n_k)
-        As for `DiagonalInverse`, the identity for the mode that is solved.
+        As for `DiagonalInverse`; the identity for the mode that is not diagonalised.
     blocks : ndarray, (J, n, n)
-        The matrices along the mode, J = Π n_k over the others in their order.
+        The matrices along that mode, one for each combination of the other modes' eigenvalues:
+        J = Π n_k over the other modes, in their order.
     mode : int
-        The mode.
+        The mode that is not diagonalised.
     dtype, device
         As for `DiagonalInverse`.
 
@@ -112,14 +113,14 @@ class OneModeInverse:
 
 
 class SchurInverse:
-    """The inverse of a Kronecker sum by Schur forms, on the CPU: for matrices far from normal.
+    """The inverse of a Kronecker sum by Schur forms, on the CPU, for matrices far from normal.
 
     Parameters
     ----------
     matrices : sequence of ndarray, (n_k, n_k)
-        Of the sum A_1 ⊕ … ⊕ A_d.
+        The matrices of the sum A_1 ⊕ … ⊕ A_d.
     dtype : numpy.dtype
-        Of the vectors.
+        Dtype of the vectors.
     """
 
     def __init__(self, matrices: Sequence[Vector], dtype: Any) -> None:
@@ -139,7 +140,7 @@ class SchurInverse:
 
 
 class ProductInverse:
-    """A_1⁻¹ ⊗ … ⊗ A_d⁻¹, on a CPU or a device.
+    """A_1⁻¹ ⊗ … ⊗ A_d⁻¹, on the CPU or a device.
 
     Parameters
     ----------
@@ -169,22 +170,22 @@ def tensor_inverse(
     Parameters
     ----------
     bases : ModeBases
-        Of A.
+        The bases of A's 1-D matrices.
     levels : sequence of int
-        One per mode.
+        The largest level of each mode.
     shift, scale : scalar
         The two numbers.
     dtype : numpy.dtype
-        Of the vectors.
+        Dtype of the vectors.
     device : {"cpu", "cuda"}
-        Where they are.
+        Device of the vectors.
 
     Returns
     -------
     object with ``apply(x)``
-        Exact where all modes but one have matrices that commute and can be diagonalised, or A is
-        a Kronecker sum and the device the CPU. Elsewhere the best of a few approximations, by
-        their residuals of a random vector.
+        The inverse. It is exact if the matrices of all modes, or all but one, commute and can be
+        diagonalised, or if A is a Kronecker sum and the device is the CPU. Otherwise it is the best
+        of a few approximations, judged by their residuals for a random vector.
     """
     joint = [bases.basis(mode, level) for mode, level in enumerate(levels)]
     bad = [mode for mode, basis in enumerate(joint) if basis.defect > NEGLIGIBLE]
@@ -232,13 +233,13 @@ def joint_diagonal(
 ) -> Vector:
     """Return the diagonal of shift · I + scale · A in the bases of `joint_bases`, Π n_k values.
 
-    Zeros, to rounding, are replaced by the mean modulus.
+    Entries that are zero up to rounding are replaced by the mean modulus.
     """
     return _regular(_Shifted(bases, tuple(levels), shift, scale).values(joint))
 
 
 class _Shifted:
-    """shift · I + scale · A up to some levels, and its approximate inverses."""
+    """B = shift · I + scale · A on the functions up to some levels, and approximate inverses."""
 
     def __init__(self, bases: ModeBases, levels: tuple[int, ...], shift: Any, scale: Any) -> None:
         self._bases, self._levels = bases, levels
@@ -249,12 +250,12 @@ class _Shifted:
         ]
 
     def diagonal(self, found: Sequence[ModeBasis], dtype: Any, device: str) -> DiagonalInverse:
-        """Return the inverse with every mode replaced by its diagonals."""
+        """Return the inverse with all matrices replaced by their diagonals in the bases."""
         vectors, forward = [b.vectors for b in found], [b.forward for b in found]
         return DiagonalInverse(vectors, forward, self.values(found), dtype, device)
 
     def values(self, found: Sequence[ModeBasis]) -> Vector:
-        """Return the diagonal in some bases."""
+        """Return the diagonal of B in the given bases."""
         total: Any = np.zeros(math.prod(len(basis.ones) for basis in found))
         for coefficient, numbers in self._terms:
             total = total + coefficient * _outer(found, numbers)
@@ -263,7 +264,7 @@ class _Shifted:
     def one_mode(
         self, found: Sequence[ModeBasis], mode: int, dtype: Any, device: str
     ) -> OneModeInverse:
-        """Return the inverse with one mode as it is, the others replaced by their diagonals."""
+        """Return the inverse with the matrices of one mode kept, the others made diagonal."""
         rows = len(found[mode].vectors)
         matrices = self._bases.matrices(mode, self._levels[mode])
         others = [basis for k, basis in enumerate(found) if k != mode]
@@ -277,7 +278,7 @@ class _Shifted:
         return OneModeInverse(vectors, forward, blocks, mode, dtype, device)
 
     def residual(self, inverse: TensorInverse) -> float:
-        """Return ‖v - B M v‖ / ‖v‖ for a random v."""
+        """Return ‖v - B M v‖ / ‖v‖ for a random v, M being the inverse."""
         rows = [self._bases.terms.rows(k, level) for k, level in enumerate(self._levels)]
         v = np.random.default_rng(0).standard_normal(math.prod(rows))
         x = inverse.apply(v)
@@ -293,7 +294,7 @@ class _Shifted:
 
 
 def _outer(found: Sequence[ModeBasis], numbers: Sequence[int]) -> Vector:
-    """Return the Kronecker product of one diagonal of each mode, -1 for the identity's."""
+    """Return the Kronecker product of one diagonal per mode; number -1 is the identity's."""
     chosen = [
         basis.ones if n < 0 else basis.values[n] for basis, n in zip(found, numbers, strict=True)
     ]
@@ -301,7 +302,7 @@ def _outer(found: Sequence[ModeBasis], numbers: Sequence[int]) -> Vector:
 
 
 def _sum_matrices(bases: ModeBases, levels: Sequence[int], shift: Any, scale: Any) -> list[Vector]:
-    """Return the matrices of shift · I + scale · A as a Kronecker sum, the shift in the first."""
+    """Return the factors of shift · I + scale · A as a Kronecker sum, with the shift in mode 1."""
     rows = [bases.terms.rows(mode, level) for mode, level in enumerate(levels)]
     sums: list[Any] = [np.zeros((n, n)) for n in rows]
     sums[0] = sums[0] + shift * np.eye(rows[0])
@@ -314,7 +315,7 @@ def _sum_matrices(bases: ModeBases, levels: Sequence[int], shift: Any, scale: An
 
 
 def _regular(values: Vector) -> Vector:
-    """Return the values, those that vanish to rounding replaced by the mean modulus."""
+    """Return the values, with those that are zero up to rounding replaced by the mean modulus."""
     size = np.abs(values)
     largest = float(size.max(initial=0.0))
     tiny = size <= 64 * np.finfo(np.float64).eps * largest
