@@ -1,4 +1,4 @@
-"""Krylov solvers and time steppers."""
+"""Krylov solvers, preconditioners, time steppers, and runs in time (`evolve`)."""
 
 from . import preconditioners, steppers
 from .evolution.checkpoints import CheckpointError, CheckpointWarning

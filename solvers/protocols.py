@@ -1,4 +1,4 @@
-"""What time stepping asks of a problem: structure only, so that any object may be one."""
+"""The protocol of problems for time stepping: any object with the right attributes will do."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from numpy.typing import NDArray
 class TimeProblem(Protocol):
     """u' = f(t, u) with u(t0) = initial.
 
-    The least that `evolve` takes. Implicit methods ask for ``operator``, or ``operator_at(t)``
-    where it changes in time, as well: then f(t, u) = A(t) u + s(t). IMEX methods treat
-    f_I(t, u) = A_I(t) u + s_I(t) implicitly and the rest of f, which may be nonlinear, explicitly.
-    A_I is ``implicit_operator`` or ``implicit_operator_at(t)``, by default all of A, and
-    ``implicit_source(t, out)`` writes s_I(t) into ``out``, shape (N,): the data of the boundary
-    conditions that A_I has, and what else depends on time alone and is not small beside u / dt.
-    Without it all that f itself depends on time counts as s_I, which evaluates f more often;
-    see `DiagonallyImplicit`. Optional attributes are
-    ``t0`` (0 by default), ``stepper`` (with ``method`` and ``dt``, the defaults),
-    ``content_hash`` (what a checkpoint is matched by) and ``is_linear`` (True says that f is
-    A(t) u + s(t) with the operator, and that ``source(t, out)``, if there is one, writes s(t); else
-    f is looked at where it matters. It counts where it belongs to ``rhs``: neither passed on by
-    ``__getattr__`` nor inherited by a class that writes an ``rhs`` of its own).
+    ``initial`` and ``rhs`` are sufficient for explicit methods.
+
+    Implicit methods also need ``operator``, or ``operator_at(t)`` if it depends on time; then
+    f(t, u) = A(t) u + s(t).
+
+    IMEX methods treat f_I(t, u) = A_I(t) u + s_I(t) implicitly and the rest of f, which may be
+    nonlinear, explicitly. A_I is ``implicit_operator`` or ``implicit_operator_at(t)``, by default
+    all of A. ``implicit_source(t, out)`` writes s_I(t) into ``out``, shape (N,): the data of A_I's
+    boundary conditions, and other terms that depend on time alone and are not small compared with
+    u / dt. Without it, the whole explicit dependence of f on time counts as s_I, which needs more
+    evaluations of f; see `DiagonallyImplicit`.
+
+    Optional attributes are ``t0`` (0 by default), ``stepper`` (with the defaults ``method`` and
+    ``dt``), ``content_hash`` (identifies the problem of a checkpoint) and ``is_linear``. If the
+    latter is True, f is A(t) u + s(t) with the operator, and ``source(t, out)``, if there is one,
+    writes s(t); otherwise f is tested when it matters. ``is_linear`` is ignored if it may belong to
+    another ``rhs``: if it is passed on by ``__getattr__``, or inherited by a class that defines its
+    own ``rhs``.
     """
 
     @property
     def initial(self) -> NDArray[Any]:
-        """The state at t0, shape (N,); never modified."""
+        """The state at t0, shape (N,); it is never modified."""
         ...
 
     def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> object:
@@ -38,7 +43,7 @@ class TimeProblem(Protocol):
 
 
 def refuse_unwritten(problem: Any, t: float, initial: NDArray[Any]) -> None:
-    """Raise TypeError if a right-hand side leaves ``out`` as it is.
+    """Raise TypeError if a right-hand side does not write to ``out``.
 
     Parameters
     ----------
@@ -47,12 +52,12 @@ def refuse_unwritten(problem: Any, t: float, initial: NDArray[Any]) -> None:
     t : float
         The time.
     initial : ndarray, shape (N,)
-        The state that it is evaluated for.
+        The state for which it is evaluated.
 
     Raises
     ------
     TypeError
-        If so.
+        If ``rhs`` leaves ``out`` unchanged.
     """
     for poison in (np.nan, 7.0):
         out = np.full_like(initial, poison)
@@ -72,7 +77,7 @@ def says_linear(problem: Any) -> bool:
 
 
 def known_beside_rhs(problem: Any, name: str) -> Any:
-    """Return an attribute that tells of ``rhs``, where it is known to be this problem's ``rhs``.
+    """Return an attribute that describes ``rhs``, if it certainly belongs to this problem's.
 
     Parameters
     ----------
@@ -84,9 +89,9 @@ def known_beside_rhs(problem: Any, name: str) -> Any:
     Returns
     -------
     object or None
-        The attribute where the object itself, or the class that defines ``rhs`` or one derived
-        from it, has it. None else: what ``__getattr__`` passes on tells of another object's
-        ``rhs``, and what a class inherits that writes its own ``rhs`` of the one it replaces.
+        The attribute if it is defined by the object itself, by the class that defines ``rhs``, or
+        by a class derived from that. Otherwise None: an attribute from ``__getattr__`` may describe
+        another object's ``rhs``, and an inherited one describes the ``rhs`` that was overridden.
     """
     places = [getattr(problem, "__dict__", {}), *map(vars, type(problem).__mro__)]
     for place in places:
@@ -103,7 +108,7 @@ def implicit_operator_of(problem: Any, t: float) -> Any:
     Parameters
     ----------
     problem : object
-        With ``implicit_operator_at(t)`` or ``implicit_operator``; else as for `operator_of`.
+        With ``implicit_operator_at(t)`` or ``implicit_operator``; otherwise as for `operator_of`.
     t : float
         The time.
 
@@ -125,7 +130,7 @@ def implicit_operator_of(problem: Any, t: float) -> Any:
 
 
 def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] | None:
-    """Return what writes s_I(t), the part of f that an IMEX method adds to A_I(t) u.
+    """Return the function that writes s_I(t), which an IMEX method adds to A_I(t) u.
 
     Parameters
     ----------
@@ -135,12 +140,12 @@ def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] 
     Returns
     -------
     callable or None
-        None if the problem does not tell its sources apart.
+        None if the problem has no ``implicit_source``.
 
     Raises
     ------
     TypeError
-        If it is no function.
+        If ``implicit_source`` is not a function.
     """
     source = getattr(problem, "implicit_source", None)
     if source is not None and not callable(source):

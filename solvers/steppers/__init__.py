@@ -1,4 +1,4 @@
-"""Time steppers: methods of their own, Runge-Kutta methods by tableaus, and their names."""
+"""Time steppers: single methods, Runge-Kutta methods given by tableaus, and their names."""
 
 from .backward_euler import BackwardEuler
 from .crank_nicolson import CrankNicolson

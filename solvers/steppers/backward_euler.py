@@ -23,14 +23,14 @@ class BackwardEuler(ImplicitStepper):
     dt : float
         The step.
     t0 : float
-        Where the run begins.
+        The time at which the run begins.
     solver, preconditioner : object
         See `ImplicitStepper`; M ≈ (I - dt A)⁻¹.
 
     Notes
     -----
-    Storage: 2 vectors beside u and those of the solver. L-stable: any dt damps every decaying
-    component. One evaluation of f and one solve a step.
+    Storage: 2 vectors besides u and those of the solver. L-stable: any dt damps every decaying
+    component. One evaluation of f and one solve per step.
     """
 
     name = "backward-euler"
@@ -41,7 +41,7 @@ class BackwardEuler(ImplicitStepper):
     imaginary_limit = np.inf
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
-        """Advance ``u`` in place from t to t_next; return the solve if it failed."""
+        """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
         self.problem.rhs(t_next, u, self._right_side)
         np.multiply(self._right_side, self.dt, out=self._right_side)
         return self._add_increment(u, t_next)

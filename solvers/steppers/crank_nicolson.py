@@ -23,16 +23,16 @@ class CrankNicolson(ImplicitStepper):
     dt : float
         The step.
     t0 : float
-        Where the run begins.
+        The time at which the run begins.
     solver, preconditioner : object
         See `ImplicitStepper`; M ≈ (I - dt/2 A)⁻¹.
 
     Notes
     -----
-    Storage: 2 vectors beside u and those of the solver. A-stable, not L-stable: components with
-    dt |λ| ≫ 1 decay slowly, with alternating sign, so data that do not fit the boundary
-    conditions call for a few steps of backward Euler first. Two evaluations of f and one solve a
-    step. Source: J. Crank, P. Nicolson, Proc. Camb. Phil. Soc. 43 (1947).
+    Storage: 2 vectors besides u and those of the solver. A-stable, but not L-stable: components
+    with dt |λ| ≫ 1 decay slowly, with alternating sign. If the initial data do not satisfy the
+    boundary conditions, begin with a few steps of backward Euler. Two evaluations of f and one
+    solve per step. Source: J. Crank, P. Nicolson, Proc. Camb. Phil. Soc. 43 (1947).
     """
 
     name = "crank-nicolson"
@@ -43,7 +43,7 @@ class CrankNicolson(ImplicitStepper):
     imaginary_limit = np.inf
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
-        """Advance ``u`` in place from t to t_next; return the solve if it failed."""
+        """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
         self.problem.rhs(t, u, self._right_side)
         self.problem.rhs(t_next, u, self._increment)
         np.add(self._right_side, self._increment, out=self._right_side)

@@ -1,4 +1,4 @@
-"""Diagonally implicit Runge-Kutta methods, and IMEX ones, whatever their tableau."""
+"""Diagonally implicit Runge-Kutta methods and IMEX methods, for any tableau."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ from .tableau import Tableau
 class DiagonallyImplicit(EmbeddedStepper):
     """Stages U_i = u + dt Σ_{j≤i} a_ij k_j, k_i = f(t + c_i dt, U_i), for f = A(t) u + s(t).
 
-    Each is solved for its increment: with w = u + dt Σ_{j<i} a_ij k_j and c = a_ii dt,
-    (I - c A(t_i)) δ = c f(t_i, w), k_i = δ / c. An IMEX method does so for f_I = A_I u + s_I(t) in
-    place of f, and takes the rest, f - f_I, explicitly.
+    Each stage is solved for its increment δ: with w = u + dt Σ_{j<i} a_ij k_j and c = a_ii dt,
+    (I - c A(t_i)) δ = c f(t_i, w), k_i = δ / c. An IMEX method does this with f_I = A_I u + s_I(t)
+    in place of f, and treats the rest, f - f_I, explicitly.
 
     Parameters
     ----------
     problem : TimeProblem
-        With ``operator`` or ``operator_at(t)``; IMEX methods take ``implicit_operator`` or
-        ``implicit_operator_at(t)`` for A_I where there is one, else all of A, and
-        ``implicit_source(t, out)`` for s_I.
+        With ``operator`` or ``operator_at(t)``. For IMEX methods A_I is ``implicit_operator`` or
+        ``implicit_operator_at(t)``, or all of A if there is none, and s_I is written by
+        ``implicit_source(t, out)``.
     dt : float
         The step.
     t0 : float
-        Where the run begins: what a preconditioner is built for.
+        The time at which the run begins, for which a preconditioner is built.
     solver, preconditioner : object
         See `StageSolver`.
 
     Notes
     -----
-    Storage: a vector for each stage (two with IMEX), 5 beside u (6 with an error estimate), and
+    Storage: a vector for each stage (two with IMEX), 5 besides u (6 with an error estimate), and
     those of the solver.
 
-    Without ``implicit_source`` an IMEX method takes s_I(t) = f(t, u) - A_I(t) u, u being the state
-    at the beginning of the step: then all of f's own dependence on time is implicit, as stiff data
-    must be, and the explicit part is f(t, U) - f(t, u) - A_I (U - u). That evaluates f once more in
-    each stage but the first.
+    Without ``implicit_source`` an IMEX method uses s_I(t) = f(t, u) - A_I(t) u, where u is the
+    state at the beginning of the step. Then the explicit dependence of f on time is treated
+    implicitly, as is necessary for stiff data, and the explicit part is
+    f(t, U) - f(t, u) - A_I (U - u). This needs one more evaluation of f in each stage but the
+    first.
     """
 
     implicit = True
@@ -83,12 +84,14 @@ class DiagonallyImplicit(EmbeddedStepper):
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Compute the state at t_next from ``u`` (N,) into ``out`` (N,), not u; and `error`.
+        """Compute the state at t_next from ``u`` (N,) into ``out`` (N,), and set `error`.
+
+        ``out`` must not be ``u``.
 
         Returns
         -------
         KrylovResult or None
-            The solve that failed, if one did.
+            The failed linear solve, if there was one.
         """
         tableau = self.tableau
         nodes = tableau.nodes
@@ -108,7 +111,7 @@ class DiagonallyImplicit(EmbeddedStepper):
     def _stage(
         self, i: int, t: float, scale: float, u: NDArray[Any], stage: NDArray[Any]
     ) -> KrylovResult | None:
-        """From w in ``stage`` compute the stage there, and its slopes; u begins the step."""
+        """Overwrite w in ``stage`` with stage i, and compute its slopes; u begins the step."""
         slope = self._slopes[i]
         self._slope(i, t, u, stage, slope)
         if scale != 0.0:
@@ -123,7 +126,7 @@ class DiagonallyImplicit(EmbeddedStepper):
             return None
         other = self._others[i]
         if self._source is None and i == 0 and scale == 0.0:
-            other[...] = 0.0  # the stage is u itself, where all of f is implicit
+            other[...] = 0.0  # the stage is u itself: by the choice of s_I, all of f is implicit
         else:
             self.problem.rhs(t, stage, other)
             np.subtract(other, slope, out=other)
@@ -141,13 +144,13 @@ class DiagonallyImplicit(EmbeddedStepper):
             np.add(out, self._right, out=out)
         else:
             self.problem.rhs(t, u, out)
-            if i > 0:  # the first stage begins with u itself
+            if i > 0:  # in the first stage, ``stage`` is u itself
                 np.subtract(stage, u, out=self._right)
                 self._solver.multiply(t, self._right, self._increment)
                 np.add(out, self._increment, out=out)
 
     def _sum(self, u: NDArray[Any] | None, weights: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write u + Σ_i weights[i] k_i into ``out``, both parts of k."""
+        """Write u + Σ_i weights[i] k_i into ``out``, with implicit and explicit part of k_i."""
         combine(u, weights, self._slopes, out, self._work)
         if self._others:
             self._add(weights, self._others, out)

@@ -1,4 +1,4 @@
-"""What steppers that estimate their error share: attempts that may be rejected."""
+"""Base class of steppers whose steps can be rejected, with an estimate of their error."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from .stepper import Stepper
 
 
 class EmbeddedStepper(Stepper):
-    """A stepper whose step is first attempted, with an estimate of its error, and then accepted.
+    """A stepper whose step is computed, with an error estimate, before it is accepted or not.
 
     Parameters
     ----------
     problem : TimeProblem
         With ``initial`` and ``rhs``.
     dt : float
-        The step of `step`; `attempt` brings its own.
+        The step of `step`; `attempt` takes its own.
 
     Attributes
     ----------
     estimates : bool
-        Whether attempts are to estimate their error; True until a run of equal steps unsets it.
+        Whether attempts should estimate their error; True by default, False in runs with equal
+        steps.
     error : ndarray, shape (N,), or None
-        The estimate of the last attempt, u_next minus that of the embedded method; None where the
-        method has none.
+        The estimated error of the last attempt: u_next minus the embedded method's result. None if
+        the method has no estimate.
     """
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
@@ -42,37 +43,37 @@ class EmbeddedStepper(Stepper):
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Compute the state at t_next into ``out``, and `error`.
+        """Compute the state at t_next into ``out``, and set `error`.
 
         Parameters
         ----------
         u : ndarray, shape (N,)
-            The state at t, left as it is.
+            The state at t; it is not modified.
         t, t_next, dt : float
             The times, and the step between them.
         out : ndarray, shape (N,)
-            Overwritten.
+            Overwritten with the state at t_next.
 
         Returns
         -------
         KrylovResult or None
-            The failed solve where there was one.
+            The failed linear solve, if there was one.
         """
 
     def accept(self) -> None:
-        """Take the last attempt: the next one begins at its end, and may use its last slope."""
+        """Accept the last attempt: the next one begins at its end, and may reuse its last slope."""
 
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
-        """Write the state at t + θ dt of the last attempt from ``u``, if the method can tell it.
+        """Write the state at t + θ dt inside the last attempt, if the method has dense output.
 
         Parameters
         ----------
         u : ndarray, (N,)
-            The state that the attempt began with.
+            The state at the beginning of the attempt.
         theta : float
-            From 0 to 1.
+            θ, from 0 to 1.
         out : ndarray, (N,)
-            Overwritten; not ``u``.
+            Overwritten with the state; it must not be ``u``.
 
         Returns
         -------
@@ -82,11 +83,11 @@ class EmbeddedStepper(Stepper):
         return False
 
     def end_slope(self) -> NDArray[Any] | None:
-        """Return f(t_next, u_next) of the last attempt where it is known."""
+        """Return f(t_next, u_next) of the last attempt if it is known, else None."""
         return None
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
-        """Advance ``u`` in place from t to t_next; return the solve if it failed."""
+        """Advance ``u`` in place from t to t_next; return the linear solve if it failed."""
         failed = self.attempt(u, t, t_next, self.dt, self._proposal)
         if failed is None:
             np.copyto(u, self._proposal)

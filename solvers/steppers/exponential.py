@@ -1,4 +1,4 @@
-"""Exponential integrators: exact for constant sources, for A of any stiffness."""
+"""Exponential integrators: exact for constant sources, without a limit of dt by stiffness of A."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ from .embedded import EmbeddedStepper
 
 _OPTIONS = ("name", "rtol", "dimension")
 _ENGINES = ("auto", "krylov", "kronecker")
+# Relative tolerance of the Krylov method by dtype character; chosen by hand.
 _DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
-_MAX_CACHED_PROPAGATORS = 4  # one for each dt
+_MAX_CACHED_PROPAGATORS = 4  # largest number of cached propagators, one per dt; chosen by hand
 
 
 class PhiEngine:
-    """dt φ_1(dt A) v_1 + dt² φ_2(dt A) v_2 + …, by Krylov spaces or by the factors of a sum.
+    """Computes dt φ_1(dt A) v_1 + dt² φ_2(dt A) v_2 + …, in Krylov spaces or from A's factors.
 
     Parameters
     ----------
     like : ndarray, shape (N,)
         A vector of the run.
     solver : str, mapping or None
-        "krylov", "kronecker", or "auto" (the default): by the factors where the operator is a
-        Kronecker sum on a whole tensor product, else by `KrylovPhi`, whose ``rtol`` (1e-9, or 1e-5
-        in single precision) and ``dimension`` (30) a mapping may bring.
+        "krylov" uses `KrylovPhi`; "kronecker" the factors of A, which must be a Kronecker sum on a
+        whole tensor product; "auto" (the default) the factors if A is such a sum. A mapping may
+        also contain ``rtol`` (1e-9, or 1e-5 in single precision) and ``dimension`` (30) of
+        `KrylovPhi`.
 
     Attributes
     ----------
     keeps : bool
-        Whether propagators are kept, of the steps that come again.
+        Whether propagators are cached, for steps that are repeated with the same dt.
 
     Raises
     ------
     ValueError
         If the name or an option is unknown.
     TypeError
-        If the solver is of another kind.
+        If the solver has another type.
     """
 
     def __init__(self, like: NDArray[Any], solver: Any) -> None:
@@ -75,7 +77,7 @@ class PhiEngine:
     def solve(
         self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Write Σ_k dt^k φ_k(dt A) v_k into ``out``; return what the Krylov method says of it."""
+        """Write Σ_k dt^k φ_k(dt A) v_k into ``out``; return the Krylov method's result, if any."""
         if operator is not self._of or self._factors_changed(operator):
             self._take(operator)
         if self._factors is None:
@@ -92,14 +94,14 @@ class PhiEngine:
         return None
 
     def _factors_changed(self, operator: Any) -> bool:
-        """Whether an operator was updated in place since its propagators were made."""
+        """Whether an operator was updated in place since its propagators were computed."""
         if self._factors is None:
             return False
         now = _sum_factors(operator)
         return now is None or not all(map(np.array_equal, now, self._factors))
 
     def _take(self, operator: Any) -> None:
-        """Look at an operator that is new, or has new values."""
+        """Prepare for an operator that is new, or has new values."""
         self._of, self._factors = operator, None
         self._propagators.clear()
         if self._name != "krylov":
@@ -113,7 +115,7 @@ class PhiEngine:
 
 
 def _sum_factors(operator: Any) -> list[NDArray[Any]] | None:
-    """Return the factors of a Kronecker sum, or None."""
+    """Return the factors if an operator is a Kronecker sum, else None."""
     try:
         terms = operator.kronecker_terms()
     except (AttributeError, TypeError, ValueError):
@@ -122,7 +124,7 @@ def _sum_factors(operator: Any) -> list[NDArray[Any]] | None:
 
 
 class ExponentialStepper(EmbeddedStepper):
-    """What exponential methods share.
+    """Base class of exponential methods.
 
     Parameters
     ----------
@@ -131,11 +133,11 @@ class ExponentialStepper(EmbeddedStepper):
     dt : float
         The step.
     t0 : float
-        Not used: there is no preconditioner to build.
+        Not used, since there is no preconditioner to build.
     solver : str, mapping or None
         See `PhiEngine`.
     preconditioner : None
-        There is none.
+        Must be None.
     """
 
     implicit = True
@@ -158,13 +160,13 @@ class ExponentialStepper(EmbeddedStepper):
             )
         self._slope = self._vector()
         self._engine = PhiEngine(self._slope, solver)
-        self._taken = 0.0, 0.0  # time and length of the last attempt
+        self._taken = 0.0, 0.0  # time t and step dt of the last attempt
         operator_of(problem, t0)
 
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Compute the state at t_next into ``out``, and `error`; return what failed."""
+        """Compute the state at t_next into ``out``, and set `error`; return a failed solve."""
         self._taken = t, dt
         return self._advance(u, t, t_next, dt, out)
 
@@ -172,10 +174,10 @@ class ExponentialStepper(EmbeddedStepper):
     def _advance(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Do `attempt`."""
+        """Do the method's part of `attempt`."""
 
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
-        """Write the state at t + θ dt: that of a shorter step, since no polynomial is as exact."""
+        """Write the state at t + θ dt, by a shorter step: no polynomial would be as accurate."""
         t, dt = self._taken
         before = self.estimates, self.last_solve
         self.estimates = self._engine.keeps = False
@@ -188,7 +190,7 @@ class ExponentialStepper(EmbeddedStepper):
     def _phi(
         self, operator: Any, vectors: list[NDArray[Any] | None], dt: float, out: NDArray[Any]
     ) -> KrylovResult | None:
-        """Write a combination into ``out``; return the result if it failed."""
+        """Write a combination of φ-functions into ``out``; return the result if it failed."""
         result = self._engine.solve(operator, vectors, dt, out)
         self.last_solve = result or self.last_solve
         return result if result is not None and not result.converged else None
@@ -204,7 +206,7 @@ class ExponentialEuler(ExponentialStepper):
 
     Notes
     -----
-    Storage: 3 vectors beside u and those of `KrylovPhi`. Source: M. Hochbruck, A. Ostermann,
+    Storage: 3 vectors besides u and those of `KrylovPhi`. Source: M. Hochbruck, A. Ostermann,
     Exponential integrators, Acta Numerica 19 (2010), eq. (2.9).
     """
 
@@ -233,12 +235,12 @@ class ExponentialTrapezoidal(ExponentialStepper):
 
     Notes
     -----
-    The error estimate is what a parabola through g(t), g(t + dt/2) and g(t_next) would change,
-    dt (4 φ_3(dt A) - 2 φ_2(dt A)) (g(t) - 2 g(t + dt/2) + g(t_next)): of order 2, and 0 where g is
-    linear in time. It takes a Krylov space of its own, which a run of equal steps saves. Stiff
-    sources and boundary data cost no order.
+    The error estimate is the change of the result if g is interpolated by a parabola through g(t),
+    g(t + dt/2) and g(t_next): dt (4 φ_3(dt A) - 2 φ_2(dt A)) (g(t) - 2 g(t + dt/2) + g(t_next)). It
+    has order 2 and is 0 if g is linear in time. It needs a Krylov space of its own, which runs with
+    equal steps save. Stiff sources and boundary data do not reduce the order.
 
-    Storage: 6 vectors beside u and those of `KrylovPhi`. Source: the exponential quadrature rule
+    Storage: 6 vectors besides u and those of `KrylovPhi`. Source: the exponential quadrature rule
     with nodes 0 and 1 of M. Hochbruck, A. Ostermann, Exponential integrators, Acta Numerica 19
     (2010), section 2.2.
     """

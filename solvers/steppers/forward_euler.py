@@ -24,7 +24,7 @@ class ForwardEuler(Stepper):
 
     Notes
     -----
-    Storage: 1 vector beside u. Stable for real dt λ in [-2, 0]; not on the imaginary axis.
+    Storage: 1 vector besides u. Stable for real dt λ in [-2, 0], but not on the imaginary axis.
     """
 
     name = "forward-euler"

@@ -1,4 +1,4 @@
-"""Steppers made of tableaus."""
+"""Stepper classes from tableaus."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def stepper_of(tableau: Tableau) -> type[Stepper]:
 
 
 def _rounded(limit: float) -> float:
-    """Return a limit with nine digits behind the point, not above it."""
+    """Return a stability limit, rounded down to nine decimals."""
     return math.floor(limit * 1e9 - 1.0) / 1e9 if 0.0 < limit < math.inf else limit

@@ -1,4 +1,4 @@
-"""How an implicit stepper solves (I - c A) x = b: by one of ours, or by the user's own solver."""
+"""The linear solver of an implicit stepper: a Krylov method of batchkron, or a user's function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }
 _WORKSPACE_OPTIONS: dict[str, tuple[str, ...]] = {"gmres": ("restart",), "fgmres": ("restart",)}
 _SOLVE_OPTIONS = ("rtol", "atol", "maxiter")
-# Restarting GMRES after 20 steps, the usual default, took it 3 times as many products on diffusion.
+# Defaults of each solver. Restarting GMRES after 20 steps, SciPy's default, needed three times as
+# many products for diffusion.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "gmres": {"restart": 50, "maxiter": 400},
     "fgmres": {"restart": 50, "maxiter": 400},
@@ -32,6 +33,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "minres": {"maxiter": 20_000},
     "bicgstab": {"maxiter": 20_000},
 }
+# Relative tolerance by dtype character; chosen by hand.
 _DEFAULT_RTOL = {"f": 1e-5, "F": 1e-5, "d": 1e-9, "D": 1e-9}
 
 
@@ -52,11 +54,11 @@ class ShiftedOperator:
     Parameters
     ----------
     operator : object
-        A, anything that a Krylov method takes, shape (N, N).
+        The operator A, shape (N, N): anything that a Krylov method takes.
     scale : float
-        c.
+        The number c.
     like : ndarray, shape (N,)
-        A vector such as those that it is applied to: NumPy's or CuPy's.
+        A NumPy or CuPy vector with the shape and dtype of the vectors that it is applied to.
 
     Examples
     --------
@@ -78,7 +80,7 @@ class ShiftedOperator:
         self._product(x, out)
 
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
-        """Return x - c A x, in ``out`` where that is given."""
+        """Return x - c A x, in ``out`` if that is given."""
         result = np.empty_like(x) if out is None else out
         self._product(x, result)
         result *= -self.scale
@@ -87,7 +89,7 @@ class ShiftedOperator:
 
 
 class LinearSolver:
-    """Solves systems of one size again and again, in one workspace.
+    """Solves linear systems of one size repeatedly, with one workspace.
 
     Parameters
     ----------
@@ -97,19 +99,19 @@ class LinearSolver:
         "maxiter": 10}``, or a function with SciPy's convention, ``solver(A, b, M=...) ->
         (x, info)``.
     like : ndarray, shape (N,)
-        A vector such as those that are solved for: NumPy's or CuPy's.
+        A NumPy or CuPy vector with the shape and dtype of the solutions.
 
     Raises
     ------
     ValueError
         If the name or an option is unknown.
     TypeError
-        If the solver is none of the three.
+        If the solver is not a name, a mapping or a function.
 
     Notes
     -----
     By default ``rtol`` is 1e-9 in double and 1e-5 in single precision, ``restart`` is 50 (so that
-    GMRES keeps 53 vectors), and a solve is given up after 20 000 iterations.
+    GMRES needs 53 vectors), and a solve ends without convergence after 20 000 iterations.
     """
 
     def __init__(self, solver: Any, like: Vector) -> None:
@@ -143,12 +145,12 @@ class LinearSolver:
         b : ndarray, shape (N,)
             The right-hand side.
         out : ndarray, shape (N,)
-            Overwritten.
+            Overwritten with x.
 
         Returns
         -------
         KrylovResult
-            The result, its ``x`` being ``out``.
+            The result; its ``x`` is ``out``.
         """
         if self._function is None:
             result: KrylovResult = self._workspace.solve(A, b, M=M, out=out, **self._options)
@@ -172,7 +174,7 @@ def _options_of(solver: Any) -> dict[str, Any]:
 def _by_function(
     function: Callable[..., Any], A: Any, b: Vector, M: Any, out: Vector
 ) -> KrylovResult:
-    """Call the user's solver; its ``info`` is taken at its word, unless x is not finite."""
+    """Call the user's solver; its ``info`` decides on success, unless x is not finite."""
     x, info = function(A, b, M=M)
     np.copyto(out, np.reshape(x, -1), casting="same_kind")
     if not np.isfinite(norm(out)):

@@ -1,4 +1,4 @@
-"""The conditions that the coefficients of a Runge-Kutta method of a given order fulfil."""
+"""Order conditions: equations that the coefficients of a Runge-Kutta method must satisfy."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from numpy.typing import NDArray
 
 __all__ = ["MissedCondition", "missed_condition"]
 
-MAX_CHECKED_ORDER = 8  # 200 conditions, or 1860 of a method with two matrices: milliseconds
-_TOLERANCE = 1e-7  # of a condition's two sides: coefficients with eight digits pass
+# Conditions up to this order are checked: 200 of them, or 1860 for a method with two matrices; this
+# takes milliseconds.
+MAX_CHECKED_ORDER = 8
+# Largest difference of a condition's two sides: coefficients with eight digits pass.
+_TOLERANCE = 1e-7
 
 
 class MissedCondition(NamedTuple):
-    """A condition of order that does not hold."""
+    """An order condition that does not hold."""
 
     order: int
-    """The order whose condition it is."""
+    """The order to which the condition belongs."""
     expression: str
     """Its left side, in NumPy's notation."""
     value: float
-    """What the left side is."""
+    """The value of the left side."""
     expected: Fraction
-    """What it must be."""
+    """The right side, which the value should be equal to."""
 
 
 class _Tree(NamedTuple):
-    """A rooted tree: its elementary weights at the stages, their expression, and its density."""
+    """A rooted tree: its elementary weight at each stage, the weights' expression, its density."""
 
     values: Any  # (s,)
     expression: str
@@ -42,27 +45,29 @@ def missed_condition(
     matrices: Mapping[str, NDArray[np.float64]],
     order: int,
 ) -> MissedCondition | None:
-    """Return the first condition up to an order that does not hold, of the lowest order.
+    """Return the condition of lowest order that does not hold, up to a given order.
 
     Parameters
     ----------
     weights : float64 (s,)
-        b.
+        The weights b.
     matrices : mapping of str to float64 (s, s)
-        a by name; more than one for an additive method, with the same row sums c.
+        The matrix a by its name; several matrices, with the same row sums c, for an additive
+        method.
     order : int
-        The order; conditions beyond `MAX_CHECKED_ORDER` are not looked at.
+        The order; conditions beyond `MAX_CHECKED_ORDER` are not checked.
 
     Returns
     -------
     MissedCondition or None
-        None where all hold.
+        None if all conditions hold.
 
     Notes
     -----
-    Σ_i b_i Φ_i(τ) = 1/γ(τ) for every rooted tree τ with at most `order` nodes, in additive methods
-    for every choice of a matrix on the edges between inner nodes: E. Hairer, S. P. Nørsett,
-    G. Wanner, *Solving Ordinary Differential Equations I*, theorem II.2.13 and section II.15.
+    The conditions are Σ_i b_i Φ_i(τ) = 1/γ(τ) for every rooted tree τ with at most `order` nodes;
+    for additive methods, for every choice of a matrix on each edge between inner nodes. Source:
+    E. Hairer, S. P. Nørsett, G. Wanner, *Solving Ordinary Differential Equations I*, theorem
+    II.2.13 and section II.15.
 
     Examples
     --------
@@ -90,7 +95,7 @@ def missed_condition(
 
 
 def _joined(children: tuple[_Tree, ...], size: int) -> _Tree:
-    """Return the tree whose root carries the children."""
+    """Return the tree whose root has the given children."""
     text = " * ".join(child.expression for child in children)
     return _Tree(
         np.prod([child.values for child in children], axis=0),
@@ -102,7 +107,7 @@ def _joined(children: tuple[_Tree, ...], size: int) -> _Tree:
 def _forests(
     branches: list[list[_Tree]], nodes: int, start: tuple[int, int] = (1, 0)
 ) -> Iterator[tuple[_Tree, ...]]:
-    """Yield the multisets of branches with a number of nodes, from one (size, place) on."""
+    """Yield all multisets of branches with ``nodes`` nodes in all, from (size, index) start on."""
     if nodes == 0:
         yield ()
         return

@@ -1,4 +1,4 @@
-"""The time steppers by name."""
+"""The registry of time steppers: names and classes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def get(name: Any) -> type[Stepper]:
     Raises
     ------
     ValueError
-        If there is none of that name; the text offers close ones.
+        If the name is unknown; the text suggests similar names.
 
     Examples
     --------

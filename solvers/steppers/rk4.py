@@ -28,7 +28,7 @@ class Rk4(Stepper):
 
     Notes
     -----
-    Storage: 3 vectors beside u. Stable for real dt λ in [-2.7853, 0] and imaginary |dt λ| ≤ √8.
+    Storage: 3 vectors besides u. Stable for real dt λ in [-2.7853, 0] and imaginary |dt λ| ≤ √8.
     Source: E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
     2nd ed., section II.1, table 1.2.
     """

@@ -1,4 +1,4 @@
-"""Explicit Runge-Kutta methods, whatever their tableau."""
+"""Explicit Runge-Kutta methods, for any tableau."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class RungeKutta(EmbeddedStepper):
 
     Notes
     -----
-    Storage: a vector for each stage and 2 (3 with an error estimate) beside u. A method whose last
-    stage is the next one's first evaluates f once less for each step that is accepted; at t of a
-    rejected one f is not evaluated again.
+    Storage: a vector for each stage and 2 (3 with an error estimate) besides u. If the last stage
+    is the first one of the next step (FSAL), an accepted step saves one evaluation of f. After a
+    rejected step, f is not evaluated again at the beginning of the step.
     """
 
     tableau: ClassVar[Tableau]
@@ -43,13 +43,13 @@ class RungeKutta(EmbeddedStepper):
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> KrylovResult | None:
         """Advance ``u`` in place from t to t_next; return None."""
-        self._known = None  # u may be another state than the last step's
+        self._known = None  # u may differ from the end of the last step
         return super().step(u, t, t_next)
 
     def attempt(
         self, u: NDArray[Any], t: float, t_next: float, dt: float, out: NDArray[Any]
     ) -> None:
-        """Compute the state at t_next from ``u`` (N,) into ``out`` (N,), not u; and `error`."""
+        """Compute the state at t_next from ``u`` (N,) into another array ``out``; set `error`."""
         tableau, slopes, rhs = self.tableau, self._slopes, self.problem.rhs
         nodes = tableau.nodes
         self._dt = dt
@@ -67,7 +67,7 @@ class RungeKutta(EmbeddedStepper):
         self._end = t_next
 
     def accept(self) -> None:
-        """Take the last attempt; its last slope may be the next one's first."""
+        """Accept the last attempt; its last slope may be the first one of the next step."""
         if self.tableau.first_is_last:
             self._slopes[0], self._slopes[-1] = self._slopes[-1], self._slopes[0]
             self._known = self._end
@@ -75,7 +75,7 @@ class RungeKutta(EmbeddedStepper):
             self._known = None
 
     def interpolate(self, u: NDArray[Any], theta: float, out: NDArray[Any]) -> bool:
-        """Write the state at t + θ dt by the tableau's continuous weights, if it has them."""
+        """Write the state at t + θ dt with the tableau's continuous weights, if it has them."""
         if self.tableau.dense is None:
             return False
         powers = theta ** np.arange(1, self.tableau.dense.shape[1] + 1)
@@ -83,7 +83,7 @@ class RungeKutta(EmbeddedStepper):
         return True
 
     def end_slope(self) -> NDArray[Any] | None:
-        """Return the last stage's slope where that is f at the end."""
+        """Return the last stage's slope if that is f at the end of the step, else None."""
         return self._slopes[-1] if self.tableau.first_is_last else None
 
 
@@ -94,18 +94,18 @@ def combine(
     out: NDArray[Any],
     work: NDArray[Any],
 ) -> None:
-    """Write u + Σ_i weights[i] vectors[i] into ``out``; None for u is zero.
+    """Write u + Σ_i weights[i] vectors[i] into ``out``.
 
     Parameters
     ----------
     u : ndarray, shape (N,), or None
-        It may not be ``out``.
+        The first summand, which must not be ``out``; None stands for zero.
     weights : sequence of float
-        Vectors of weight 0 are not read.
+        The factors; vectors with factor 0 are not read.
     vectors : sequence of ndarray, shape (N,)
-        At least as many.
+        At least as many vectors as factors.
     out, work : ndarray, shape (N,)
-        Overwritten.
+        Overwritten with the result, and with intermediate values.
     """
     begun = u is not None
     if u is not None:

@@ -28,7 +28,7 @@ class SspRk3(Stepper):
 
     Notes
     -----
-    Storage: 2 vectors beside u. Stable for real dt λ in [-2.5127, 0] and imaginary |dt λ| ≤ √3.
+    Storage: 2 vectors besides u. Stable for real dt λ in [-2.5127, 0] and imaginary |dt λ| ≤ √3.
     Source: C.-W. Shu, S. Osher, Efficient implementation of essentially non-oscillatory
     shock-capturing schemes, J. Comput. Phys. 77 (1988), eq. (2.18).
     """

@@ -1,4 +1,4 @@
-"""The linear solves of implicit methods: (I - c A(t)) δ = r, with a preconditioner kept for c."""
+"""The linear solves of implicit methods, (I - c A(t)) δ = r; preconditioners are reused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .linear_solver import LinearSolver, ShiftedOperator
 
 
 class StageSolver:
-    """Solves (I - c A(t)) δ = r for one problem, again and again.
+    """Solves (I - c A(t)) δ = r for one problem repeatedly.
 
     Parameters
     ----------
@@ -23,19 +23,19 @@ class StageSolver:
     like : ndarray, shape (N,)
         A vector of the run.
     scale : float
-        c, until `solve` brings another.
+        The number c for which the preconditioner is built first.
     t : float
-        A time to build the preconditioner for.
+        The time for which the preconditioner is built.
     solver : str, mapping, callable or None
         See `LinearSolver`.
     preconditioner : str, object, callable or None
-        A name of `preconditioners.names`; M ≈ (I - c A)⁻¹ as `gmres` takes it; or a function
-        ``(A, c) -> M``, called for A at ``t`` and whenever c changes.
+        A name of `preconditioners.names`; an operator M ≈ (I - c A)⁻¹ as for `gmres`; or a function
+        ``(A, c) -> M``, called with A at ``t`` and whenever c changes.
 
     Attributes
     ----------
     last : KrylovResult or None
-        The latest solve.
+        The result of the last solve.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class StageSolver:
         return self.last
 
     def _at(self, t: float, scale: float) -> None:
-        """Take A(t) and c, and a preconditioner for this c."""
+        """Set A(t) and c, and a preconditioner for this c."""
         operator = self._operator_at(t)
         changed = scale != self._shifted.scale
         if changed or operator is not self._shifted.operator:

@@ -1,4 +1,4 @@
-"""What every time stepper shares: its name and order, its workspace, and one step."""
+"""Base classes of time steppers: name and order of a method, its workspace, and one step."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class Stepper(ABC):
     Attributes
     ----------
     name : str
-        What `evolve` calls the method.
+        The method's name for `evolve`.
     order : int
-        The order of the error in dt.
+        The order of convergence in dt.
     stages : int
-        Evaluations of f in a step.
+        Number of evaluations of f in a step.
     implicit : bool
         Whether a step needs the operator A, to solve a linear system or for exp(dt A).
     nonlinear : bool
-        Whether an implicit method is for f(t, u) that is nonlinear, as those are that iterate with
-        Jacobians. False by default: `evolve` then refuses a problem whose f is not A(t) u + s(t).
+        Whether an implicit method can treat a nonlinear f(t, u), as methods that iterate with
+        Jacobians can. If False, the default, `evolve` refuses a problem whose f is not
+        A(t) u + s(t).
     error_order : int
-        Where a step estimates its error, the estimate is O(dt^(error_order + 1)); 0 elsewhere.
+        The error estimate of a step is O(dt^(error_order + 1)); 0 if the method has no estimate.
     real_limit : float
-        The largest z with a stable step for u' = λ u at dt λ = -z.
+        The largest z for which a step with dt λ = -z is stable for u' = λ u.
     imaginary_limit : float
-        The largest z with a stable step at dt λ = ± i z.
+        The largest z for which a step with dt λ = ± i z is stable.
     stability_polynomial : tuple of float
-        Of explicit methods: the coefficients of 1, z, z², … in R(z), by which a step multiplies u
-        for u' = λ u, z = dt λ. Empty where it is not known; such a method's step is not checked
-        before a run.
+        For explicit methods the coefficients of 1, z, z², … in R(z), the factor of a step for
+        u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
     last_solve : KrylovResult or None
-        The latest linear solve of an implicit method.
+        The last linear solve of an implicit method.
     """
 
     name: ClassVar[str]
@@ -74,43 +74,43 @@ class Stepper(ABC):
         Parameters
         ----------
         u : ndarray, shape (N,)
-            The state at t; the state at t_next afterwards.
+            The state at t; it is overwritten with the state at t_next.
         t, t_next : float
-            The times; t_next is passed so that no stage lies beyond it by rounding.
+            The times; t_next is passed so that no stage lies beyond it due to rounding.
 
         Returns
         -------
         KrylovResult or None
-            None after a step that was taken. The failed solve where there was one: then ``u`` is
+            None after a successful step. Otherwise the linear solve that failed; ``u`` is then
             still the state at t.
         """
 
     def _vector(self) -> NDArray[Any]:
-        """Return a vector of NaN, so that what a right-hand side does not write is seen."""
+        """Return a vector of NaN, so that elements that ``rhs`` does not write are noticed."""
         module = array_module(self.problem.initial)
         initial = module.asarray(self.problem.initial)
         return module.full(initial.shape, np.nan, initial.dtype.newbyteorder("="))  # type: ignore[no-any-return]
 
 
 class ImplicitStepper(Stepper):
-    """A method whose step solves (I - c A) δ = r for the increment δ = u_next - u.
+    """Base class of methods whose step solves (I - c A) δ = r for the increment δ = u_next - u.
 
     Parameters
     ----------
     problem : TimeProblem
-        With ``operator`` or ``operator_at(t)`` as well.
+        With ``operator`` or ``operator_at(t)`` in addition.
     dt : float
         The step.
     t0 : float
-        Where the run begins: what a preconditioner is built for.
+        The time at which the run begins, for which a preconditioner is built.
     solver, preconditioner : object
         See `StageSolver`; c = ``weight`` · dt.
 
     Notes
     -----
-    Solving for the increment, from δ = 0, keeps the error of the solve in proportion to the step:
-    its tolerance is rtol ‖r‖ with r = O(dt). And the step is a function of (u, t) alone, so that
-    a resumed run repeats an undisturbed one bit for bit.
+    Solving for the increment, from δ = 0, makes the error of the solve proportional to the step:
+    the tolerance is rtol ‖r‖ with r = O(dt). Also, the step is then a function of (u, t) alone, so
+    that a resumed run ends bitwise equal to an uninterrupted one.
     """
 
     implicit = True
@@ -138,7 +138,7 @@ class ImplicitStepper(Stepper):
         )
 
     def _add_increment(self, u: NDArray[Any], t_next: float) -> KrylovResult | None:
-        """Solve (I - c A(t_next)) δ = right side and add δ to u, unless the solve fails."""
+        """Solve (I - c A(t_next)) δ = r and add δ to u, unless the solve fails."""
         solve = self._solver.solve(t_next, self._scale, self._right_side, self._increment)
         self.last_solve = solve
         if not solve.converged:

@@ -1,4 +1,4 @@
-"""A Runge-Kutta method as data: Butcher's tableau, with what an error estimate needs."""
+"""A Runge-Kutta method as data: the Butcher tableau, with weights of an embedded method."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .order_conditions import missed_condition
 
 __all__ = ["Tableau"]
 
-_STEP = 1e-2  # of the search for the end of a stability interval
-_MAX_STABLE_INTERVAL = 40.0  # where the search along an axis ends; chosen by hand
-_ROUNDING = 1e-12
-_CONSISTENT = 1e-10
-# Defect of an order condition up to which too few digits of the coefficients are the likely cause.
+_STEP = 1e-2  # step of z in the search for the end of a stability interval; chosen by hand
+_MAX_STABLE_INTERVAL = 40.0  # largest |z| of the search along an axis; chosen by hand
+_ROUNDING = 1e-12  # |R(z)| up to 1 plus this is regarded as stable
+_CONSISTENT = 1e-10  # tolerance of equations between coefficients, such as Σ b_i = 1
+# If an order condition fails by less than this, the error text says that the coefficients probably
+# have too few digits; chosen by hand.
 _ROUNDED_COEFFICIENTS = 1e-4
 
 
@@ -31,27 +32,27 @@ class Tableau:
     Parameters
     ----------
     name : str
-        What `evolve` and its records call the method.
+        The method's name for `evolve` and its records.
     order : int
-        The order of the error in dt, which may be a float of a whole number; the coefficients must
-        have it, which is checked up to 8.
+        The order of convergence in dt (a float with an integer value is accepted). It is checked
+        that the coefficients satisfy the order conditions, up to order 8.
     weights : array_like, (s,)
-        b.
+        The weights b.
     explicit : array_like, (s, s), optional
-        Strictly lower triangular: a of f, or of its explicit part.
+        The matrix a for f, or for its explicit part; strictly lower triangular.
     implicit : array_like, (s, s), optional
-        Lower triangular: a of f = A u + s(t), or of its implicit part A_I u. The entries on the
-        diagonal that are not 0 are equal, so that all stages solve with one matrix.
+        The matrix a for f = A u + s(t), or for its implicit part A_I u; lower triangular. Diagonal
+        entries that are not 0 must be equal, so that all stages solve with the same matrix.
     embedded : array_like, (s,), optional
-        The weights of a second method, of order ``embedded_order``: the difference estimates the
-        error.
+        The weights of a second method; the difference of both results estimates the error.
     embedded_order : int
-        Its order.
+        The order of the second method.
     dense : array_like, (s, m), optional
-        Continuous weights: u(t + θ dt) = u + dt Σ_i (Σ_j dense[i, j] θ^(j + 1)) k_i. Cubic Hermite
-        interpolation by default. At θ = 1 they are the weights, and they sum to θ.
+        Continuous weights: u(t + θ dt) = u + dt Σ_i (Σ_j dense[i, j] θ^(j + 1)) k_i. At θ = 1 they
+        must be equal to the weights, and they must sum to θ. Without them, cubic Hermite
+        interpolation is used.
     source : str
-        Where the coefficients are from.
+        The publication of the coefficients.
 
     Raises
     ------
@@ -95,7 +96,7 @@ class Tableau:
         self._check()
 
     def _check(self) -> None:
-        """Check the numbers, the triangles, the diagonal and the sums."""
+        """Check that entries are finite, matrices triangular, the diagonal constant, sums right."""
         for name in ("weights", "explicit", "implicit", "embedded", "dense"):
             value = getattr(self, name)
             if value is not None and not np.isfinite(value).all():
@@ -125,7 +126,7 @@ class Tableau:
         self._check_order()
 
     def _check_order(self) -> None:
-        """Check that the coefficients have the orders that are stated."""
+        """Check that the coefficients satisfy the conditions of the stated orders."""
         for name in ("order", "embedded_order"):
             value = getattr(self, name)
             if isinstance(value, float) and value.is_integer():
@@ -161,7 +162,7 @@ class Tableau:
             self._check_dense()
 
     def _check_dense(self) -> None:
-        """Check that the continuous weights join the ends of a step."""
+        """Check that the continuous weights give the right values at both ends of a step."""
         scale = _CONSISTENT * max(1.0, float(np.abs(self.dense).sum()))
         at_end = np.abs(self.dense.sum(axis=1) - self.weights)
         if at_end.max() > scale:
@@ -179,18 +180,18 @@ class Tableau:
 
     @property
     def stages(self) -> int:
-        """s, the number of stages."""
+        """The number of stages s."""
         return len(self.weights)
 
     @property
     def nodes(self) -> NDArray[np.float64]:
-        """c, the row sums, (s,)."""
+        """The nodes c, (s,): row sums of the matrix."""
         matrix = self.explicit if self.explicit is not None else self.implicit
         return np.asarray(matrix.sum(axis=1))
 
     @property
     def is_imex(self) -> bool:
-        """Whether f is split in two parts."""
+        """Whether the method is IMEX: f is split into an explicit and an implicit part."""
         return self.explicit is not None and self.implicit is not None
 
     @property
@@ -200,7 +201,7 @@ class Tableau:
 
     @property
     def first_is_last(self) -> bool:
-        """Whether the last stage's k is the first one of the next step, for explicit methods."""
+        """Whether the last stage of an explicit method is the first of the next step (FSAL)."""
         return (
             self.implicit is None
             and self.stages > 1
@@ -208,9 +209,9 @@ class Tableau:
         )
 
     def growth(self, z: complex) -> complex:
-        """Return R(z), by which a step multiplies u for u' = λ u, z = dt λ.
+        """Return R(z), the factor of a step for u' = λ u with z = dt λ.
 
-        Of an IMEX method it is that of the implicit part.
+        For an IMEX method it is the factor of the implicit part.
         """
         matrix = self.explicit if self.implicit is None else self.implicit
         ones = np.ones(self.stages)
@@ -229,7 +230,7 @@ class Tableau:
         return tuple(coefficients)
 
     def stable_until(self, direction: complex) -> float:
-        """Return the largest x with |R(y · direction)| ≤ 1 for all 0 ≤ y ≤ x; inf if there is none.
+        """Return the largest x with |R(y · direction)| ≤ 1 for all 0 ≤ y ≤ x; inf if unbounded.
 
         Parameters
         ----------
@@ -245,7 +246,7 @@ class Tableau:
         for _ in range(60):
             middle = 0.5 * (good + bad)
             good, bad = (middle, bad) if self._is_stable(middle * direction) else (good, middle)
-        return good if good > _STEP else 0.0  # rounding makes 0 a little more
+        return good if good > _STEP else 0.0  # rounding errors can make 0 slightly larger
 
     def _is_stable(self, z: complex) -> bool:
         return abs(self.growth(z)) <= 1.0 + _ROUNDING

@@ -1,4 +1,4 @@
-"""The coefficients of the Runge-Kutta methods that have names."""
+"""The tableaus of the Runge-Kutta methods that `evolve` knows by name."""
 
 from __future__ import annotations
 
