@@ -1,4 +1,4 @@
-"""What the exit status of the command says."""
+"""The exit statuses of the command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """Exit statuses; `meaning` puts each into words."""
+    """Exit statuses, with a text for each in `meaning`; 128 + n stands for signal n."""
 
     DONE = 0
     FAILED_CHECK = 1
@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The status in words."""
+        """A text that explains the status."""
         return _MEANINGS[self]
 
 

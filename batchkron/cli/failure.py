@@ -1,4 +1,4 @@
-"""Errors as the user of the command sees them: one line and an exit status."""
+"""Errors of the command: exceptions as one line of text and an exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CommandError(click.ClickException):
     Parameters
     ----------
     message : str
-        What was expected, what came and what to do.
+        The error text: what was expected, what was given, and what to do.
     exit_code : ExitCode
         The exit status.
     """
@@ -31,17 +31,17 @@ class CommandError(click.ClickException):
 
 
 def describe(error: BaseException) -> tuple[str, ExitCode] | None:
-    """Put an exception into a line and an exit status.
+    """Return an exception's line of text and exit status.
 
     Parameters
     ----------
     error : BaseException
-        What a command raised.
+        The exception that a command raised.
 
     Returns
     -------
     tuple of (str, ExitCode), or None
-        None for what is no mistake of the user's: a defect, whose traceback is wanted.
+        None if the exception is a defect of the program, so that its traceback should be shown.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def describe(error: BaseException) -> tuple[str, ExitCode] | None:
 
 
 def describe_system_error(error: OSError) -> str:
-    """Put what the system says into a line, the file first.
+    """Return an error of the system as one line, which begins with the file's name.
 
     Parameters
     ----------
@@ -90,17 +90,17 @@ def describe_system_error(error: OSError) -> str:
 def usage_errors(
     kinds: tuple[type[Exception], ...] = (ValueError, TypeError),
 ) -> Iterator[None]:
-    """Turn what the library says about values that the user chose into errors of usage.
+    """Turn exceptions about values that the user chose into usage errors of the command.
 
     Parameters
     ----------
     kinds : tuple of type
-        The exceptions to turn.
+        The types of these exceptions.
 
     Raises
     ------
     CommandError
-        For these, other than a bad file, which passes.
+        In place of such an exception. A ProblemFileError passes unchanged.
     """
     try:
         yield

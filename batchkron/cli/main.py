@@ -44,7 +44,7 @@ _EXIT_STATUSES = "\b\nExit status:\n" + "\n".join(
 
 
 class Program(click.Group):
-    """A group that imports a command when it is called for, and ends with one line of error."""
+    """A group that imports a subcommand only when it is used, and prints errors as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order of the help text."""
@@ -70,13 +70,13 @@ class Program(click.Group):
         Parameters
         ----------
         args : sequence of str, optional
-            The words of the command line; those of this process by default.
+            The arguments of the command line; those of this process by default.
         prog_name : str, optional
-            What the program is called.
+            The program's name.
         standalone_mode : bool
-            False raises instead of printing errors, and returns instead of exiting.
+            If False, errors are raised and not printed, and the status is returned.
         **extra
-            As of `click.Command.main`.
+            Further arguments of `click.Command.main`.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class Program(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
         if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(errors="replace")  # mathematical signs on an old terminal
+            sys.stdout.reconfigure(errors="replace")  # for terminals without mathematical symbols
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning

@@ -1,4 +1,4 @@
-"""The files that a command is going to write, looked at before any work starts."""
+"""Checks of the files that a command will write, before any work starts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from pathlib import Path
 
 from batchkron.cli.failure import CommandError
 
-_MAX_NAME_BYTES = 255  # bytes, on all usual file systems
+_MAX_NAME_BYTES = 255  # longest file name in bytes, on all usual file systems
 
 __all__ = ["check_name", "check_outputs"]
 
 
 def check_name(what: str, path: Path) -> None:
-    """Refuse a path that ends without a file's name, or with one that no file can have.
+    """Check that the last part of a path is a possible file name.
 
     Parameters
     ----------
     what : str
-        What is to go there ("the result", …).
+        Description of the file for the error text ("the result", …).
     path : Path
+        The path of the file.
 
     Raises
     ------
@@ -37,22 +38,22 @@ def check_name(what: str, path: Path) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path], *, force: bool) -> None:
-    """Refuse outputs that cannot be written, or that would replace something of value.
+    """Check that outputs can be written, and do not overwrite inputs, each other or existing files.
 
     Parameters
     ----------
     outputs : mapping of str to Path
-        By what they are ("the result", …).
+        The outputs by their description ("the result", …).
     inputs : mapping of str to Path
-        By what they are; never written, with `force` neither.
+        The inputs by their description; they are never overwritten, not even with `force`.
     force : bool
         Whether existing files may be replaced.
 
     Raises
     ------
     CommandError
-        If an output is an input or another output, exists, has no folder that can be written, or
-        a name that no file can have.
+        If an output is an input or another output, exists (without ``force``), its folder cannot
+        be written, or its name is not a possible file name.
     """
     taken = dict(inputs)
     for what, path in outputs.items():

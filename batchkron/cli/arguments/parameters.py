@@ -1,4 +1,4 @@
-"""Values on the command line, checked while it is parsed: callbacks of click's options."""
+"""Callbacks of click's options, which check and convert values of the command line."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import click
 __all__ = ["checkpoint_interval", "finite_number", "level_list", "levels", "positive_number"]
 
 _INTERVAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(s|min|h)?", re.ASCII)
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}  # seconds in each unit of time
 
 
 def finite_number(
     context: click.Context, parameter: click.Parameter, value: float | None
 ) -> float | None:
-    """Return the value of an option unless it is NaN or infinite.
+    """Return the value of an option if it is finite.
 
     Raises
     ------
     click.BadParameter
-        If it is.
+        If it is NaN or infinite.
     """
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is out of range; expected a finite number.")
@@ -47,7 +47,7 @@ def positive_number(
 def levels(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> int | tuple[int, ...] | None:
-    """Return a level for all axes ("6"), or one per axis ("6,5").
+    """Return the level for all axes from a text such as "6", or one per axis from "6,5".
 
     Raises
     ------
@@ -69,7 +69,7 @@ def levels(
 def level_list(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[int, ...] | None:
-    """Return ascending levels: "3:7" for 3 to 7, or "2,4,6".
+    """Return ascending levels from a text: "3:7" stands for 3 to 7, or a list such as "2,4,6".
 
     Raises
     ------
@@ -95,7 +95,7 @@ def level_list(
 def checkpoint_interval(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> int | float | None:
-    """Return a number of steps ("500", an int), or seconds ("30s", "10min", a float).
+    """Return a number of steps (an int, from "500"), or seconds (a float, from "30s", "10min").
 
     Raises
     ------

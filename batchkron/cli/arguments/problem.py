@@ -1,4 +1,4 @@
-"""The problem that a command works on: a file, or an entry of the gallery with make's flags."""
+"""The problem argument of a command: a file, or a name of the gallery with its options."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class ProblemArgument:
-    """What a command line says about its problem.
+    """The problem that a command line names.
 
     Attributes
     ----------
     word : str
-        The argument.
+        The argument as given.
     path : Path or None
-        The file; None for an entry of the gallery.
+        The problem file; None for a problem of the gallery.
     settings : dict
-        ``level``, ``degree`` and ``grid`` of an entry of the gallery, as far as they are given.
+        ``level``, ``degree`` and ``grid`` for a problem of the gallery, if they were given.
     """
 
     word: str
@@ -46,12 +46,13 @@ class ProblemArgument:
         Parameters
         ----------
         suffix : str
-            Such as ".result.h5".
+            The suffix, such as ".result.h5".
 
         Returns
         -------
         Path
-            Beside the problem file, with its stem; for an entry of the gallery its name, here.
+            The stem of the problem file in the same folder, or the name of the problem of the
+            gallery in the current folder, with the suffix.
         """
         if self.path is None:
             return Path(self.word + suffix)
@@ -65,11 +66,11 @@ class ProblemArgument:
         Parameters
         ----------
         method : str, optional
-            The time stepper that an entry of the gallery is to choose its step for.
+            The time stepper for which a problem of the gallery chooses its step.
         device : {"cpu", "cuda"}
-            Where the problem is to run.
+            The device of the problem's arrays.
         form : {"sweep", "batch", "dense"}, optional
-            How its operator is to be applied.
+            The form of the operator.
 
         Returns
         -------
@@ -78,22 +79,23 @@ class ProblemArgument:
         Raises
         ------
         CommandError
-            If the settings do not fit the entry of the gallery, or the form not the problem.
+            If the settings do not fit the problem of the gallery, or the form does not fit the
+            problem.
         ProblemFileError, OSError
-            If the file is not sound, or cannot be read.
+            If the file is not valid, or cannot be read.
         BackendUnavailableError
             If there is no such device.
         """
         if self.path is not None:
             return _of_form(load_problem(self.path, device=device), form)
-        on_device(np.zeros(0), device)  # refuses before any work
+        on_device(np.zeros(0), device)  # raises before any work if there is no such device
         with usage_errors():
             made = gallery.make(self.word, **self.settings, method=method).to(device)
         return _of_form(made, form)
 
 
 def _of_form(problem: Problem, form: str | None) -> Problem:
-    """Return the problem with an operator of a form, if one is asked for."""
+    """Return the problem with its operator in the given form; None leaves it unchanged."""
     with usage_errors((ValueError,)):
         return problem if form is None else problem.with_form(form)
 
@@ -106,16 +108,16 @@ def chosen_problem(
     *,
     files: bool = True,
 ) -> ProblemArgument:
-    """Find out what the argument of a command names.
+    """Return the problem that the argument of a command names.
 
     Parameters
     ----------
     word : str
-        A name of the gallery, or else a path.
+        A name of the gallery, otherwise a path.
     degree, level, grid
         The values of `gallery_options`.
     files : bool
-        Whether a path is welcome.
+        Whether a path is allowed.
 
     Returns
     -------
@@ -124,7 +126,7 @@ def chosen_problem(
     Raises
     ------
     CommandError
-        If it names neither, or the options are given with a file.
+        If it is neither a name nor a file, or the options are given with a file.
     """
     given = {"degree": degree, "level": level, "grid": grid}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -143,7 +145,7 @@ def chosen_problem(
 
 
 def _unknown(word: str, files: bool) -> str:
-    """Say that a word names nothing, and what may have been meant."""
+    """Return an error text for an unknown name, with similar names."""
     close = get_close_matches(word.lower().replace("_", "-"), gallery.names(), cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     if not files:

@@ -15,14 +15,14 @@ _ROWS = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 @dataclass(frozen=True)
 class KronShape:
-    """Rows of x, and the shapes (P, Q) of the factors that x is multiplied by."""
+    """A Kron-Matmul: the rows of x, and the shapes (P, Q) of the factors."""
 
     rows: int
     factors: tuple[tuple[int, int], ...]
 
     @property
     def elements(self) -> int:
-        """Elements of x or of the result, whichever has more."""
+        """Number of elements of x or of the result, whichever is larger."""
         inputs = outputs = self.rows
         for P, Q in self.factors:
             inputs, outputs = inputs * P, outputs * Q
@@ -32,12 +32,12 @@ class KronShape:
 def kron_shapes(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[KronShape, ...]:
-    """Return shapes: rows, a colon, and factors, "1024:8^5" or "10:52x50,65x20".
+    """Return shapes from texts of rows, a colon and factors: "1024:8^5" or "10:52x50,65x20".
 
     Raises
     ------
     click.BadParameter
-        If a text is no shape.
+        If a text is not of this form.
     """
     return tuple(map(_shape, value))
 

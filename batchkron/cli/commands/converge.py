@@ -1,4 +1,4 @@
-"""`batchkron converge`: the error of a problem of the gallery on one level after another."""
+"""`batchkron converge`: the error of a problem of the gallery on several levels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from batchkron.solvers.evolution.integration import plan_integration
 
 __all__ = ["converge"]
 
-_DEFAULT_LEVELS = 4
+_DEFAULT_LEVELS = 4  # number of levels by default, up to the problem's own one
 
 
 @click.command()
@@ -118,7 +118,7 @@ def converge(
 
 
 def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -> list[Problem]:
-    """Return the problem on each level, and check that each can be run and compared."""
+    """Return the problem on each level, after checking that it can be run and has an error."""
     if name not in gallery.names() and os.path.lexists(name):
         raise CommandError(
             f"{name} is a file, whose level is fixed; expected a name of the gallery, see "
@@ -151,11 +151,11 @@ def _march(
     quiet: bool,
     allow_unstable: bool,
 ) -> None:
-    """Run level after level, as long as the runs complete."""
+    """Run the levels one after another, until one does not complete."""
     if table:
         print_line(printable(convergence.heading()))
     while problems:
-        problem = problems.pop(0)  # its operator goes with it
+        problem = problems.pop(0)  # frees each operator after its run
         show = not quiet and sys.stderr.isatty()
         run = run_level(problem, convergence.runs, stop, show=show, allow_unstable=allow_unstable)
         convergence.runs.append(run)

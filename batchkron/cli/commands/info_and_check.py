@@ -1,4 +1,4 @@
-"""`batchkron info` and `batchkron check`: what a file holds, and whether it is sound."""
+"""`batchkron info` and `batchkron check`: the content of a file, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _check_there(file: Path) -> None:
 
 
 def _load(file: Path) -> Problem | ResultFile | Checkpoint:
-    """Load the one file, of whatever kind, with distrust."""
+    """Load a file of any kind with all checks, and no other file in place of a damaged one."""
     kind = identify(file)
     if kind == "batchkron-problem":
         return load_problem(file)

@@ -23,10 +23,10 @@ _PATH = click.Path(path_type=Path)
 
 
 class RunCommand(click.Command):
-    """A command that remembers its words, to say how it can be resumed."""
+    """A command that keeps its arguments as given, for the text that says how to resume it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words before they are parsed."""
+        """Keep the arguments before they are parsed."""
         ctx.meta["batchkron.words"] = list(args)
         return super().parse_args(ctx, args)
 

@@ -30,7 +30,7 @@ __all__ = ["tune"]
 
 _DTYPES = ("float32", "float64", "complex64", "complex128")
 _HEAD = ("rule µs", "best µs", "gain", "tried", "pruned", "failed", "seconds")
-_WIDTH = 10
+_WIDTH = 10  # characters of a column
 
 
 @click.command()
@@ -109,7 +109,7 @@ def tune(
     chosen = None if problem is None else chosen_problem(problem, degree, level, grid)
     if chosen is None and (given := _given(degree=degree, level=level, grid=grid, stepper=stepper)):
         raise CommandError(f"--{given[0]} is for problems; --shape says all of a shape.")
-    backend_on(device).current_device()  # refuses before any work
+    backend_on(device).current_device()  # raises before any work if there is no device
     with usage_errors((RuntimeError,)):
         folder = private_folder()
     bar = _Bar() if sys.stderr.isatty() and not quiet else None
@@ -140,7 +140,7 @@ def _given(**options: Any) -> list[str]:
 
 
 def _check(problem: str | None, shapes: Sequence[KronShape], of_shapes: dict[str, Any]) -> None:
-    """Refuse a problem together with shapes, and neither of them."""
+    """Check that either a problem or shapes are given, and not both."""
     if (problem is None) == (not shapes):
         came = "neither came" if problem is None else "both came"
         raise CommandError(f"expected a problem or --shape, {came}; see 'batchkron tune --help'.")
@@ -149,12 +149,12 @@ def _check(problem: str | None, shapes: Sequence[KronShape], of_shapes: dict[str
 
 
 def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -> None:
-    """Build the plans of a shape: of an operator, and of a function.
+    """Build the plans for a shape, which tunes them: for an operator, and for the functions.
 
     Raises
     ------
     CommandError
-        If the device has no room for the vectors.
+        If the device has too little memory for the vectors.
     """
     chosen: Any = backend_on(device)
     inputs, outputs = zip(*shape.factors, strict=True)
@@ -171,7 +171,7 @@ def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -
 
 
 def _report(outcomes: Sequence[Outcome], folder: str, as_json: bool, quiet: bool) -> None:
-    """Print what was found, and why candidates failed."""
+    """Print the outcomes, and why candidates failed."""
     for outcome in outcomes:
         for reason in outcome.reasons:
             print_line(f"batchkron: {outcome.shape}: left out {one_line(reason)}", err=True)
@@ -202,7 +202,7 @@ def _table(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 class _Bar:
-    """Progress of a search on a terminal: candidates, and the gain so far."""
+    """A progress bar of a search: number of candidates, and the speedup so far."""
 
     def __init__(self) -> None:
         self._shape, self._bar = "", None
@@ -218,7 +218,7 @@ class _Bar:
         bar.update(looked_at - bar.n)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

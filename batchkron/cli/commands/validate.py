@@ -1,4 +1,4 @@
-"""`batchkron validate`: the batched products against dense Kronecker products."""
+"""`batchkron validate`: compare batched products with dense Kronecker products."""
 
 from __future__ import annotations
 

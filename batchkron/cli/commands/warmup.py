@@ -1,4 +1,4 @@
-"""`batchkron warmup`: the kernels that runs of a problem need, compiled beforehand."""
+"""`batchkron warmup`: compile the kernels of a problem before its runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the command prints and draws."""
+"""Output of the command: text, tables and plots."""

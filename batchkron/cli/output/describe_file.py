@@ -1,4 +1,4 @@
-"""What `batchkron info` shows of each kind of file."""
+"""The rows that `batchkron info` prints for each kind of file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def describe_file(path: Path, content: Problem | ResultFile | Checkpoint) -> Row
     Parameters
     ----------
     path : Path
-        The file, read once more for what it says about its own writing.
+        The file; it is read again for the record of how it was written.
     content : Problem, ResultFile or Checkpoint
-        What it holds.
+        The loaded content of the file.
 
     Yields
     ------
@@ -39,7 +39,7 @@ def describe_file(path: Path, content: Problem | ResultFile | Checkpoint) -> Row
     yield from _rows(content)
     yield "written", named_values(json_of(document, "provenance/file", dict))
     if isinstance(content, Problem):
-        yield "content hash", content.content_hash  # what results and checkpoints name
+        yield "content hash", content.content_hash  # the hash by which results refer to problems
     else:
         yield "content hash", str(document.attributes["content_hash"])
 

@@ -1,4 +1,4 @@
-"""What all pictures share: Matplotlib without a display, and a file written whole or not at all."""
+"""Common parts of all plots: Matplotlib without a display, and files that are never partial."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 __all__ = ["new_figure", "plain", "require_plotting", "save_figure"]
 
-_DOTS_PER_INCH = 150
+_DOTS_PER_INCH = 150  # resolution of pixel formats; chosen by hand
 
 
 def require_plotting(path: Path) -> None:
-    """Check that a picture can be drawn into a file of this name.
+    """Check that a plot can be written to a file of this name.
 
     Parameters
     ----------
     path : Path
-        The picture; its suffix says the format.
+        The file; its suffix determines the format.
 
     Raises
     ------
     BackendUnavailableError
         If Matplotlib is not installed.
     CommandError
-        If it does not write files of that suffix.
+        If Matplotlib does not support the format.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -53,9 +53,9 @@ def new_figure(width: float, height: float, title: str) -> Figure:
     Parameters
     ----------
     width, height : float
-        In inches.
+        Size in inches.
     title : str
-        The line above, as `plain` makes it.
+        The title, as returned by `plain`.
 
     Returns
     -------
@@ -76,16 +76,16 @@ def new_figure(width: float, height: float, title: str) -> Figure:
 
 
 def save_figure(path: Path, figure: Figure, *, overwrite: bool) -> None:
-    """Write a picture, whole or not at all.
+    """Write a figure to a file, completely or not at all.
 
     Parameters
     ----------
     path : Path
-        The file; its suffix says the format.
+        The file; its suffix determines the format.
     figure : matplotlib.figure.Figure
-        What is drawn.
+        The figure.
     overwrite : bool
-        Replace an existing file.
+        Whether an existing file is replaced.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def save_figure(path: Path, figure: Figure, *, overwrite: bool) -> None:
 
 
 def plain(text: str) -> str:
-    r"""Return a text that Matplotlib does not read as mathematics.
+    r"""Return a text with dollar signs escaped, which Matplotlib reads as mathematics otherwise.
 
     Examples
     --------

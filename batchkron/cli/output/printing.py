@@ -1,4 +1,4 @@
-"""Lines for a user who may have stopped reading, which is no reason to lose a run."""
+"""Printing of lines that does not end a run if the reader (pipe or terminal) is gone."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["print_line", "settle_streams"]
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a line, or nothing where its reader has gone.
+    """Print a line; do nothing if its reader is gone.
 
     Parameters
     ----------
     text : str
         The line.
     err : bool
-        Print it on standard error, where any other failure to write is passed over as well.
+        Print to standard error; any other failure to write is then ignored, too.
 
     Raises
     ------
     OSError
-        If standard output cannot be written though it has a reader: a full disk.
+        If standard output has a reader but cannot be written, for example on a full disk.
     """
     try:
         click.echo(text, err=err)
@@ -37,14 +37,17 @@ def print_line(text: str, *, err: bool = False) -> None:
 
 
 def _is_terminal_gone(error: Exception) -> bool:
-    """Whether an error of writing standard output is that of a terminal that was closed."""
+    """Whether an error of writing to standard output means that the terminal was closed."""
     if not isinstance(error, OSError) or error.errno != errno.EIO:
         return False
     return stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
 
 
 def settle_streams() -> None:
-    """Drop what can no longer be written, which would change the exit status at the very end."""
+    """Flush the output streams; discard what cannot be written.
+
+    Otherwise Python would try to flush at exit, fail, and change the exit status.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is None or stream.closed:
             continue

@@ -1,4 +1,4 @@
-"""How large a problem is, in words."""
+"""Texts about the size of a problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["added_cells", "describe_size"]
 
 
 def added_cells(problem: Problem) -> list[tuple[str, str]]:
-    """Return a row about the cells beside the grid that sweeps pass through, if there are any.
+    """Return a row about the cells outside the grid that sweeps need, if there are any.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def added_cells(problem: Problem) -> list[tuple[str, str]]:
 
 
 def describe_size(problem: Problem) -> str:
-    """Return unknowns, grid and degree of a problem, in a line.
+    """Return a line with the unknowns, grid and degree of a problem.
 
     Parameters
     ----------

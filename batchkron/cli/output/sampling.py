@@ -1,4 +1,4 @@
-"""What a picture shows: values of a state on lines and in planes, and sizes of its blocks."""
+"""Data of plots: values of a state on lines and in planes, and norms of its blocks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from batchkron.problems.grids.sparse_grid import levels_of_cells
 
 __all__ = ["Plane", "PlaneCells", "choose_plane", "plane_cells", "sample_line", "sample_plane"]
 
-_LINE_POINTS = 2000
-_PIXELS = 384
-_PROBES = 4096
+# All numbers were chosen by hand.
+_LINE_POINTS = 2000  # wanted number of points of a curve
+_PIXELS = 384  # wanted number of pixels in each direction of an image
+_PROBES = 4096  # random points at which a state is evaluated to find where it is large
+# The middle plane is not used if the state there is below this fraction of its largest value.
 _VANISHING = 1e-3
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The plane of the first two axes through a point.
+    """A plane in the direction of the first two axes.
 
     Attributes
     ----------
@@ -33,16 +35,16 @@ class Plane:
 
 @dataclass(frozen=True, eq=False)
 class PlaneCells:
-    """The cells of a grid, seen along all axes but the first two.
+    """The cells of a grid, projected to the first two axes.
 
     Attributes
     ----------
     levels : ndarray, shape (m, 2), int64
         Levels along the two axes.
     positions : ndarray, shape (m, 2), int64
-        Places among the cells of these levels, from 0.
+        Positions among the cells of these levels, from 0.
     norms : ndarray, shape (m,), float64
-        Euclidean norms of the coefficients, of all blocks that are seen at one place.
+        Euclidean norms of the coefficients of all cells with the same projection.
     """
 
     levels: NDArray[np.int64]
@@ -58,14 +60,14 @@ def sample_line(
     Parameters
     ----------
     problem : Problem
-        With one axis.
+        A problem with one axis.
     u : ndarray, shape (N,), float64
         A state.
 
     Returns
     -------
     points, values : ndarray, shape (m,), float64
-        Equally many points in each of the finest cells, none of them on an edge.
+        The same number of points in each of the finest cells, none of them on a cell's edge.
     """
     points = _inside_cells(problem.axes[0], problem.grid.levels[0], _LINE_POINTS)
     return points, problem.evaluate(u, points[:, None])
@@ -81,7 +83,7 @@ def sample_plane(problem: Problem, u: NDArray[np.float64], plane: Plane) -> NDAr
     u : ndarray, shape (N,), float64
         A state.
     plane : Plane
-        Where the other coordinates are fixed.
+        The fixed values of the other coordinates.
 
     Returns
     -------
@@ -102,7 +104,7 @@ def sample_plane(problem: Problem, u: NDArray[np.float64], plane: Plane) -> NDAr
 
 
 def choose_plane(problem: Problem, u: NDArray[np.float64]) -> Plane:
-    """Return the plane of the first two axes through the middle, or one where there is more.
+    """Return the plane of the first two axes through the middle, or one where the state is large.
 
     Parameters
     ----------
@@ -114,8 +116,8 @@ def choose_plane(problem: Problem, u: NDArray[np.float64]) -> Plane:
     Returns
     -------
     Plane
-        Where the state all but vanishes in the middle plane, that through the largest of some
-        thousand values at random places.
+        The plane through the middle of the domain. If the state nearly vanishes there, the plane
+        through the largest of 4096 values at random points.
     """
     others = problem.axes[2:]
     middle = np.array([(axis.lower + axis.upper) / 2.0 for axis in others])
@@ -133,7 +135,7 @@ def choose_plane(problem: Problem, u: NDArray[np.float64]) -> Plane:
 
 
 def plane_cells(problem: Problem, u: NDArray[np.float64]) -> PlaneCells:
-    """Return the cells of a grid as seen in the plane of the first two axes.
+    """Return the cells of a grid projected to the first two axes.
 
     Parameters
     ----------
@@ -157,7 +159,10 @@ def plane_cells(problem: Problem, u: NDArray[np.float64]) -> PlaneCells:
 
 
 def _inside_cells(axis: Axis, level: int, wanted: int) -> NDArray[np.float64]:
-    """Return the midpoints of equal parts of an axis, whole numbers of them in a finest cell."""
+    """Return the midpoints of about ``wanted`` equal parts of an axis.
+
+    Each of the finest cells has a whole number of them, unless there are more cells than that.
+    """
     cells = 1 << level
     count = wanted if cells > wanted else cells * (wanted // cells)
     return axis.lower + axis.length * (np.arange(count) + 0.5) / count

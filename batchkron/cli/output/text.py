@@ -1,4 +1,4 @@
-"""What the command prints: lines without control characters, tables, and numbers."""
+"""Formatting of printed text: lines without control characters, tables, and numbers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["finite", "number", "one_line", "plural", "printable", "table"]
 
 
 def printable(text: str) -> str:
-    r"""Return a text with all characters that could steer a terminal escaped.
+    r"""Return a text with all control characters escaped, which could control a terminal.
 
     Parameters
     ----------
     text : str
-        Perhaps from a file that nobody vouches for.
+        A text, perhaps from a file that cannot be trusted.
 
     Returns
     -------
     str
-        Line feeds are kept.
+        The text; line feeds are kept.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def one_line(text: str) -> str:
     Returns
     -------
     str
-        Its lines, joined by blanks.
+        The lines joined by spaces.
     """
     return printable(" ".join(text.split()))
 
@@ -84,17 +84,17 @@ def plural(count: int, noun: str) -> str:
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:
-    """Lay out rows of a name and a text.
+    """Return a table of names and texts.
 
     Parameters
     ----------
     rows : iterable of (str, str)
-        A text may have several lines.
+        A name and a text for each row; a text may have several lines.
 
     Returns
     -------
     str
-        The texts begin in one column.
+        The table; all texts begin in the same column.
 
     Examples
     --------

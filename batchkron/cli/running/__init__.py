@@ -1,1 +1,1 @@
-"""A run from its options to its files."""
+"""Runs of the command: from the options to the files that are written."""

@@ -1,4 +1,4 @@
-"""A problem whose products with the operator are timed."""
+"""Timing of the products with a problem's operator."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from batchkron.problems import Problem, StepperSettings
 
 __all__ = ["KernelClock", "TimedProblem"]
 
-_MAX_PENDING_EVENTS = 1024  # timing events before their times are added up; chosen by hand
+# Number of pairs of CUDA events that are recorded before their times are added up; chosen by hand.
+_MAX_PENDING_EVENTS = 1024
 
 
 class KernelClock:
-    """The time spent inside products with the operator: wall-clock time, or that of a device.
+    """The time spent in products with the operator: wall-clock time, or time on the device.
 
     Parameters
     ----------
     like : ndarray
-        A vector of the run. For a CuPy array a product's time is that between two events on the
-        device, so that nothing waits for it.
+        A vector of the run. For a CuPy array the time is measured by CUDA events before and after a
+        product, so that the host need not wait.
 
     Attributes
     ----------
     products : int
-        Products so far.
+        Number of products so far.
     """
 
     def __init__(self, like: NDArray[Any]) -> None:
@@ -42,7 +43,7 @@ class KernelClock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count the product of a ``with`` block."""
+        """Time the product inside a ``with`` block."""
         self.products += 1
         if self._arrays is np:
             began = time.perf_counter()
@@ -59,7 +60,7 @@ class KernelClock:
 
     @property
     def seconds(self) -> float:
-        """The time so far; on a device, it is waited for."""
+        """The time so far in seconds; on a device this waits for the products to end."""
         self._add_events()
         return self._seconds
 
@@ -71,24 +72,24 @@ class KernelClock:
 
 
 class TimedProblem:
-    """What `evolve` needs of a problem, with its products A(t) u on a clock.
+    """A problem for `evolve` whose products A(t) u are timed.
 
-    The products are those of the right-hand side and those of the linear solves. Sources, the
-    stepper's vector sums and the rest of a Krylov method are not on the clock.
+    Timed are the products of the right-hand side and of linear solves; not the sources, the
+    stepper's vector sums, and the rest of a Krylov method.
 
     Parameters
     ----------
     problem : Problem
-        The problem; its results are the same bits with and without the clock.
+        The problem; timing does not change the bits of its results.
 
     Attributes
     ----------
     clock : KernelClock
-        The clock.
+        The time so far.
     is_linear : bool
-        That of the problem.
+        The problem's attribute.
     untimed : Problem
-        The problem, with which `evolve` looks at the step before the run, off the clock.
+        The problem without timing, with which `evolve` checks the step before the run.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -115,11 +116,11 @@ class TimedProblem:
 
     @property
     def content_hash(self) -> str:
-        """What a checkpoint is matched by."""
+        """The hash that identifies the problem of a checkpoint."""
         return self._problem.content_hash
 
     def assemble(self) -> None:
-        """Build the operator and all workspace, off the clock."""
+        """Build the operator and all workspace, without timing."""
         self._problem.rhs(self.t0, self.initial, np.empty_like(self.initial))
 
     def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
@@ -133,11 +134,11 @@ class TimedProblem:
         self._problem.source(t, out)
 
     def operator_at(self, t: float) -> _TimedOperator:
-        """Return A(t), timed; the same object as long as the problem's own is the same."""
+        """Return A(t) with timing; the same object as long as the problem returns the same."""
         return self._on_clock("whole", self._problem.operator_at(t))
 
     def implicit_operator_at(self, t: float) -> _TimedOperator:
-        """Return the part of A(t) that an IMEX method treats implicitly, timed."""
+        """Return the part of A(t) that an IMEX method treats implicitly, with timing."""
         return self._on_clock("implicit", self._problem.implicit_operator_at(t))
 
     def implicit_source(self, t: float, out: NDArray[np.float64]) -> None:
@@ -151,7 +152,7 @@ class TimedProblem:
 
 
 class _TimedOperator:
-    """An operator whose `matvec` is on a clock."""
+    """An operator whose `matvec` is timed."""
 
     def __init__(self, operator: Operator, clock: KernelClock) -> None:
         self.operator = operator
@@ -169,5 +170,5 @@ class _TimedOperator:
             return self.operator.matvec(x, out=out)
 
     def rmatvec(self, x: NDArray[np.float64]) -> NDArray[Any]:
-        """Return A^T x, off the clock: no step takes it."""
+        """Return A^T x without timing: steps do not use it."""
         return self.operator.rmatvec(x)

@@ -1,4 +1,4 @@
-"""How the error of a problem falls with the level: a run on each, and what they say together."""
+"""Convergence of a problem with the level: a run on each level, and the observed orders."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class LevelRun:
     level : int
         Finest level of every axis.
     cells, unknowns, steps : int
-        How large the run was.
+        Cells of the grid, unknowns, and time steps.
     dt, seconds : float
-        Its time step, and the wall-clock time of its steps.
+        The time step, and the wall-clock time of the steps.
     status : EvolveStatus
-        How it ended; other than COMPLETED the errors are None.
+        Why the run ended; if it is not COMPLETED, the errors are None.
     message : str
-        The same in words.
+        A text about the status.
     l2_error, relative_error : float or None
-        Against the exact solution.
+        The L2 error against the exact solution, and relative to that.
     projection_error : float or None
-        The L2 error of the exact solution's projection on the grid: no state has a smaller one.
+        The L2 error of the exact solution's projection on the grid, the smallest possible error.
     order : float or None
-        log2 of the quotient of the last level's L2 error and this one's, per level.
+        Observed order: log2 of the ratio of the previous run's L2 error to this one's, per level.
     """
 
     level: int
@@ -78,14 +78,14 @@ class LevelRun:
 
 @dataclass
 class Convergence:
-    """What runs on ascending levels say together.
+    """The runs of a problem on ascending levels.
 
     Parameters
     ----------
     problem : Problem
-        One of them: what all have in common.
+        The problem on one of the levels.
     runs : list of LevelRun
-        Those done so far.
+        The runs so far.
     """
 
     problem: Problem
@@ -93,12 +93,12 @@ class Convergence:
 
     @property
     def expected_order(self) -> int:
-        """The power of the cell width that the L2 error falls with, degree + 1."""
+        """The expected order of the L2 error in the cell width, degree + 1."""
         return self.problem.degree + 1
 
     @property
     def status(self) -> EvolveStatus:
-        """How the last run ended."""
+        """Why the last run ended."""
         return self.runs[-1].status
 
     def heading(self) -> str:
@@ -110,12 +110,12 @@ class Convergence:
         )
 
     def describe(self) -> str:
-        """Return what was run, in some words."""
+        """Return a short description of the problem."""
         problem = self.problem
         return f"{problem.name}, {problem.grid.kind} grid, degree {problem.degree}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return all as JSON data; what is unknown or not finite is None."""
+        """Return all data for JSON; None for values that are unknown or not finite."""
         problem = self.problem
         runs = [{**asdict(run), "status": str(run.status)} for run in self.runs]
         for run in runs:
@@ -148,15 +148,15 @@ def run_level(
     Parameters
     ----------
     problem : Problem
-        With an exact solution.
+        A problem with an exact solution.
     before : sequence of LevelRun
-        The runs on lower levels, for the order.
+        The runs on lower levels, to compute the order.
     stop : StopOnSignal
-        Ends the run.
+        Stops the run after a signal.
     show : bool
-        Draw a bar on standard error while it runs.
+        Show a progress bar on standard error.
     allow_unstable : bool
-        Run with a step that an explicit method is not stable with.
+        Allow a step for which an explicit method is not stable.
 
     Returns
     -------
@@ -165,11 +165,11 @@ def run_level(
     Raises
     ------
     CommandError
-        If the step is not stable, and that is not allowed.
+        If the step is not stable, and ``allow_unstable`` is False.
     """
     until = problem.stepper.until
     integration = plan_integration(problem, until=until)
-    # the operator is assembled off the clock
+    # The first product assembles the operator, which should not count as time of the steps.
     problem.rhs(problem.t0, problem.initial, np.empty_like(problem.initial))
     if not allow_unstable:
         refuse_unstable_step(integration)

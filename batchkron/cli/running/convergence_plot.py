@@ -1,4 +1,4 @@
-"""The picture of `batchkron converge --plot`: the error against level and against unknowns."""
+"""The plot of `batchkron converge --plot`: the error over the level and over the unknowns."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ __all__ = ["draw_convergence"]
 
 
 def draw_convergence(convergence: Convergence) -> Figure:
-    """Draw the L2 error, that of the projection and the expected slope.
+    """Draw the L2 error, the projection's error and the expected slope.
 
     Parameters
     ----------
     convergence : Convergence
-        With errors that are known, on one level or more.
+        Runs with at least one known error.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Left over the level, right over the unknowns. The slope goes through the finest error.
+        Left: over the level; right: over the unknowns. The slope passes through the error on the
+        finest level.
     """
     runs = convergence.runs
     levels = np.array([run.level for run in runs])
@@ -72,18 +73,18 @@ def draw_convergence(convergence: Convergence) -> Figure:
 
 
 def _values(errors: list[float | None]) -> NDArray[np.float64]:
-    """Return errors as numbers, NaN where they are unknown: it is not drawn."""
+    """Return errors as an array, NaN if unknown, which Matplotlib does not draw."""
     return np.array([np.nan if error is None else error for error in errors])
 
 
 def _limits(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
-    """Return the ends of a logarithmic axis around values, None where there is nothing to draw."""
+    """Return the limits of a logarithmic axis for the values, None if there are none to draw."""
     drawn = values[values > 0.0]
     return (drawn.min() / 2.0, drawn.max() * 2.0) if drawn.size else (None, None)
 
 
 def _write_orders(axes: Axes, convergence: Convergence) -> None:
-    """Write each observed order over the middle of its piece of the curve."""
+    """Write each observed order above the middle of its part of the curve."""
     runs = convergence.runs
     for before, run in pairwise(runs):
         if run.order is None or not before.l2_error or not run.l2_error:

@@ -1,4 +1,4 @@
-"""What is kept of a run that has no result: a checkpoint of its last good state."""
+"""The emergency checkpoint: the last good state of a run that an exception ends."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["EmergencyCheckpoint"]
 
 
 class EmergencyCheckpoint:
-    """Knows a run's last good state, and writes it as a checkpoint where an exception ends the run.
+    """Keeps a run's last good state, and writes it as a checkpoint if an exception ends the run.
 
-    A context manager. Nothing is written for what is no `Exception`, such as a second Ctrl-C, nor
-    where no step has been taken.
+    It is a context manager. Nothing is written if no step has been taken, or if the exception is
+    not an `Exception` (after a second Ctrl-C).
 
     Parameters
     ----------
     problem : Problem
-        What is run.
+        The problem.
     integration : Integration
-        How.
+        The method and its steps.
     path : Path
-        Where the checkpoint goes.
+        The file of the checkpoint.
     words : list of str
-        The words of the command line after "run".
+        The arguments of the command line after "run".
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class EmergencyCheckpoint:
             print_line(f"batchkron: kept the state after {self.advice()}", err=True)
 
     def note(self, state: EvolveState | Result, history: Sequence[Any] = ()) -> None:
-        """Take a state as the last good one; it is not copied."""
+        """Set the last good state; it is not copied."""
         step = state.steps if isinstance(state, Result) else state.step
         self._state = (state, step, list(history))
 
     def forget(self) -> None:
-        """Keep nothing from here on: there is a result, or no good state."""
+        """Forget the state, because there is a result, or no good state."""
         self._state = None
 
     def save(self) -> None:
@@ -91,7 +91,7 @@ class EmergencyCheckpoint:
         save_checkpoint(self._path, checkpoint)
 
     def advice(self) -> str:
-        """Return which the last state is, and how to go on from its checkpoint."""
+        """Return a text: the step of the last state, and how to resume from its checkpoint."""
         assert self._state is not None
         state, step, _ = self._state
         integration = self._integration
@@ -99,14 +99,14 @@ class EmergencyCheckpoint:
         return f"step {step}{of}, t = {number(state.t, 8)}; {self.resume_hint()}"
 
     def resume_hint(self) -> str:
-        """Return how to go on from the checkpoint that is there."""
+        """Return a text: how to resume from the checkpoint that was written."""
         command = ["batchkron", "run", *_without_resume(self._words)]
         command += ["--resume", str(self._path)]
         return f"go on with\n  {printable(shlex.join(command))}"
 
 
 def _without_resume(words: list[str]) -> list[str]:
-    """Return the words of a command line without the option --resume."""
+    """Return the arguments of a command line without the option --resume."""
     kept: list[str] = []
     left = iter(words)
     for word in left:

@@ -1,4 +1,4 @@
-"""A run from its options to its files: the order in which things are checked and done."""
+"""A run of the command, from its options to its files: all checks, then the steps, then files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["RunOptions", "execute"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of `batchkron run`, as far as they are not about the problem."""
+    """The options of `batchkron run` except those of the problem; see ``batchkron run --help``."""
 
     until: float | None
     dt: float | None
@@ -62,28 +62,28 @@ class RunOptions:
 
     @property
     def chooses_steps(self) -> bool:
-        """Whether steps are chosen by their errors."""
+        """Whether steps are adaptive: a tolerance is given."""
         return self.rtol is not None or self.atol is not None
 
     @property
     def keeps_checkpoints(self) -> bool:
-        """Whether checkpoints are wanted of a run that nobody stops."""
+        """Whether the user asks for checkpoints, also of a run that is not stopped."""
         return self.checkpoint is not None or self.checkpoint_every is not None
 
 
 def execute(
     chosen: ProblemArgument, options: RunOptions, words: list[str]
 ) -> tuple[RunReport, ExitCode]:
-    """Check everything, run, and write what there is to write.
+    """Check all options, run, and write the files.
 
     Parameters
     ----------
     chosen : ProblemArgument
-        What to run.
+        The problem.
     options : RunOptions
-        How.
+        The options.
     words : list of str
-        The words of the command line after "run", to say how the run can be resumed.
+        The arguments of the command line after "run", for the text that says how to resume.
 
     Returns
     -------
@@ -93,15 +93,15 @@ def execute(
     Raises
     ------
     CommandError
-        If the run cannot be done as asked, before any step.
+        If the options cannot be satisfied; raised before any step.
     ProblemFileError, OSError
-        If a file is not sound, cannot be read or cannot be written.
+        If a file is not valid, cannot be read or cannot be written.
     """
     files = _plan_files(chosen, options)
     if options.threads is not None:
         batchkron.set_num_threads(options.threads)
     resumed = None if files.resume is None else load_checkpoint(files.resume)
-    # a gallery's problem is another one with another stepper
+    # A problem of the gallery depends on the stepper, which determines its default step.
     method = resumed.method if options.stepper is None and resumed is not None else options.stepper
     problem = chosen.read(method, options.device, options.operator)
     integration = _plan(problem, options, files, resumed)
@@ -154,7 +154,7 @@ def execute(
 def _resume_hint(
     emergency: EmergencyCheckpoint, unwritten: CheckpointError | None, files: RunFiles
 ) -> str:
-    """Return where a stopped run is, and how to go on from there or from an earlier checkpoint."""
+    """Return a text: where a run was stopped, and how to resume from its last checkpoint."""
     if unwritten is None:
         return f" after {emergency.advice()}"
     is_there = unwritten.kept or files.checkpoint == files.resume
@@ -178,7 +178,7 @@ def _plan_files(chosen: ProblemArgument, options: RunOptions) -> RunFiles:
 def _plan(
     problem: Problem, options: RunOptions, files: RunFiles, resumed: Checkpoint | None
 ) -> Integration:
-    """Check the run's arguments, as `evolve` will."""
+    """Return the integration after checking its arguments in the same way as `evolve`."""
     obstacle = checkpoint_obstacle(files.checkpoint)
     if obstacle is not None:
         raise CommandError(f"checkpoints are to go to {files.checkpoint}, but {obstacle}.")
@@ -224,7 +224,7 @@ def _announce(problem: Problem, integration: Integration) -> None:
 
 
 def _steps(integration: Integration) -> str:
-    """Return how the steps are chosen, in words."""
+    """Return a text about the steps: their number, or the tolerances."""
     tolerances = integration.tolerances
     if tolerances is None:
         return f"{integration.last_step} steps of dt = {number(integration.dt)}"
@@ -240,14 +240,14 @@ def _march(
     stop: StopOnSignal,
     emergency: EmergencyCheckpoint,
 ) -> tuple[Result, CheckpointError | None]:
-    """Take the steps; return the end, and what there is to say if its checkpoint is missing."""
+    """Take the steps; return the result, and the error if its checkpoint was not written."""
 
     def after_step(state: EvolveState) -> bool:
         emergency.note(state)
         return stop(state)
 
     try:
-        # a ValueError here is about a time that a function of time does not reach
+        # A ValueError here means that a function of time is not defined at some time of the run.
         with usage_errors((ValueError,)):
             result = evolve(
                 timed,
@@ -297,7 +297,7 @@ def _write(report: RunReport, force: bool) -> None:
 
 
 def _draw(report: RunReport, force: bool) -> None:
-    """Write the picture, if there is to be one."""
+    """Write the plot, if one is wanted."""
     path = report.written.plot
     if path is not None:
         save_figure(path, draw(report), overwrite=force)

@@ -1,4 +1,4 @@
-"""The files of a run: which they are, and that they may be written, before it starts."""
+"""The files of a run: their names, and checks before the run that they can be written."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["RunFiles", "plan_files"]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Where a run reads and writes.
+    """The files that a run reads and writes.
 
     Attributes
     ----------
     result : Path
         The result file.
     checkpoint : Path
-        Where a checkpoint goes if one is written.
+        The file of checkpoints, if any are written.
     plot : Path or None
-        The picture.
+        The plot.
     resume : Path or None
-        The checkpoint to go on from.
+        The checkpoint from which the run continues.
     """
 
     result: Path
@@ -46,14 +46,14 @@ def plan_files(
     resume: Path | None,
     force: bool,
 ) -> RunFiles:
-    """Name the files of a run and check that they may be written.
+    """Return the files of a run after checking that they can be written.
 
     Parameters
     ----------
     problem : ProblemArgument
-        What names the outputs that have none.
+        The problem, from which default names of outputs are derived.
     output, checkpoint, plot, resume : Path or None
-        As given.
+        The files that were given as options.
     force : bool
         Whether existing files may be replaced.
 
@@ -64,7 +64,7 @@ def plan_files(
     Raises
     ------
     CommandError
-        If the checkpoint to resume is missing, or an output cannot or must not be written.
+        If the checkpoint to resume from is missing, or an output cannot or must not be written.
     """
     result = output or problem.beside(".result.h5")
     check_name("the result", result)

@@ -1,4 +1,4 @@
-"""What a run has to say at its end, as a table and as JSON."""
+"""The report of a run, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["RunReport", "errors_of"]
 
 @dataclass(frozen=True)
 class RunReport:
-    """The end of a run.
+    """The data of a finished run.
 
     Parameters
     ----------
     problem : Problem
-        What was run.
+        The problem.
     result : Result
-        What `evolve` returned.
+        The return value of `evolve`.
     clock : KernelClock
-        What the operator took.
+        The time of products with the operator.
     first_step : int
-        The step that this run began at.
+        The step at which this run began.
     until : float
-        Where it was to end.
+        The time at which it should end.
     l2_error, relative_error : float or None
-        Against the exact solution; None where it is not known or the error is not finite.
+        Errors against the exact solution; None if that is unknown or the error is not finite.
     written : RunFiles
-        The files.
+        The files of the run.
     checkpointed : bool
-        Whether there is a checkpoint of the end.
+        Whether there is a checkpoint of the final state.
     """
 
     problem: Problem
@@ -56,28 +56,28 @@ class RunReport:
 
     @property
     def steps_taken(self) -> int:
-        """Steps of this run, without those before the checkpoint that it went on from."""
+        """Number of steps of this run, without those before the checkpoint it continues."""
         return self.result.steps - self.first_step
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Wall-clock seconds of a step, checkpoints and progress included."""
+        """Wall-clock seconds per step, including checkpoints and progress."""
         return self.result.seconds / self.steps_taken if self.steps_taken else None
 
     @property
     def kernel_share(self) -> float | None:
-        """The part of the wall-clock time that was spent inside products with the operator."""
+        """The fraction of the wall-clock time that was spent in products with the operator."""
         if not self.steps_taken or not self.result.seconds:
             return None
         return min(self.clock.seconds / self.result.seconds, 1.0)
 
     @property
     def completed(self) -> bool:
-        """Whether the run reached its end."""
+        """Whether the run reached its last time."""
         return self.result.status is EvolveStatus.COMPLETED
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data; what is unknown or not finite is None."""
+        """Return the report for JSON; None for values that are unknown or not finite."""
         problem, result, files = self.problem, self.result, self.written
         return {
             "problem": problem.name,
@@ -139,7 +139,7 @@ class RunReport:
 
 
 def errors_of(problem: Problem, result: Result) -> tuple[float | None, float | None]:
-    """Return the L2 error and the relative one, None where they are unknown or not finite.
+    """Return the L2 error and the relative error; None if unknown or not finite.
 
     Parameters
     ----------

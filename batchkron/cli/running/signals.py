@@ -1,4 +1,4 @@
-"""How a run ends: signals, for which the step is finished first, and exit statuses."""
+"""Stopping a run by signals, after the present step, and the exit status of a run."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["StopOnSignal", "exit_code_of"]
 
 _URGENT = (signal.SIGINT, signal.SIGTERM)
 _REPEATED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""What terminals that close and batch systems send, at times twice, or before a SIGTERM."""
+"""Signals of terminals that are closed, and of batch systems; these may send them repeatedly."""
 
 
 class StopOnSignal:
-    """A callback of `evolve` that stops the run once a signal has come.
+    """A callback of `evolve` that stops the run after a signal.
 
-    The signals are SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A context manager: they are
-    caught inside it. A second SIGINT or SIGTERM acts as if it was never caught, so that a step
-    that does not end can be left. The others, once any signal has come, are ignored from the end
-    on where they would kill the process: a second one may come while it shuts down.
+    It is a context manager that catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. A second
+    SIGINT or SIGTERM has its usual effect, so that a step that does not end can be aborted. If a
+    signal was received, the other three are ignored after the ``with`` block, unless they had
+    handlers before: a second one may arrive while the process shuts down.
 
     Attributes
     ----------
     received : signal.Signals or None
-        The signal that has come first.
+        The signal that was received first.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class StopOnSignal:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopOnSignal:
-        # a signal that is ignored stays so: a shell in the background ignores Ctrl-C on purpose,
-        # and nohup ignores SIGHUP; so does one whose handler, None, is not Python's and could not
-        # be put back
+        # Ignored signals stay ignored: background shells ignore Ctrl-C on purpose, and nohup
+        # ignores SIGHUP. A handler that was not installed from Python is None; it is not replaced,
+        # because it could not be restored.
         unheard = (signal.SIG_IGN, None)
         heard = [n for n in (*_URGENT, *_REPEATED) if signal.getsignal(n) not in unheard]
         self._before = {number: signal.signal(number, self._note) for number in heard}
@@ -59,7 +59,7 @@ class StopOnSignal:
         self._restore(*_URGENT, *_REPEATED)
 
     def __call__(self, state: object) -> bool:
-        """Return whether the run is to stop."""
+        """Return whether the run should stop."""
         return self.received is not None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -68,15 +68,15 @@ class StopOnSignal:
         if self.received is not None:
             return
         self.received = signal.Signals(number)
-        # print() may be interrupted in the middle of a line of its own, which it does not allow
+        # Not print(): the signal may interrupt another print(), which is not reentrant.
         line = f"\n{self.received.name}: stopping at the end of this step\n"
-        if sys.stderr is not None:  # else 2 may be any file
-            with contextlib.suppress(OSError):  # its reader has gone
+        if sys.stderr is not None:  # otherwise descriptor 2 may be any file
+            with contextlib.suppress(OSError):  # the reader may be gone
                 os.write(2, line.encode())
 
     def _restore(self, *numbers: signal.Signals) -> None:
         for number in numbers:
-            with contextlib.suppress(KeyError):  # one that came in the middle of this was first
+            with contextlib.suppress(KeyError):  # a signal in the middle of this has restored it
                 signal.signal(number, self._before.pop(number))
 
 
@@ -86,9 +86,9 @@ def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
     Parameters
     ----------
     status : EvolveStatus
-        How it ended.
+        Why the run ended.
     stop : StopOnSignal
-        What has stopped it, if its status is STOPPED.
+        The callback that stopped it, if its status is STOPPED.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The picture that `batchkron run --plot` draws, without a display."""
+"""The plot of `batchkron run --plot`: the final state, and the cells of the grid."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-_FINEST_LEVEL = 9
-_SQUARE = 0.88
-_EDGE = 1.0
-_MIN_VISIBLE_NORM = 1e-12  # of a block relative to the largest; below it is rounding
+_FINEST_LEVEL = 9  # largest level whose cells are drawn; finer ones would be too small
+_SQUARE = 0.88  # side of the square of a pair of levels, whose distance is 1; chosen by hand
+_EDGE = 1.0  # line width of the edges of the coarsest cells, in points; chosen by hand
+# Blocks with a smaller norm, relative to the largest, are grey: they are rounding errors.
+_MIN_VISIBLE_NORM = 1e-12
 
 
 def draw(report: RunReport) -> Figure:
-    """Draw the end of a run.
+    """Draw the final state of a run.
 
     Parameters
     ----------
     report : RunReport
-        With the problem and its last state.
+        The report, with the problem and its final state.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One axis: the curve, and its difference from the exact solution where that is known.
-        More: the plane of the first two axes, and the grid's cells by level.
+        For problems with one axis the solution as a curve, and its difference from the exact
+        solution if that is known. For others the solution in a plane of the first two axes, and the
+        cells of the grid by level.
     """
     problem, u = report.problem, to_host(report.result.u, "u")
     one = len(problem.axes) == 1
@@ -73,7 +75,7 @@ def _label(problem: Problem, quantity: str) -> str:
 def _draw_line(
     figure: Figure, problem: Problem, u: NDArray[np.float64], exact: NDArray[np.float64] | None
 ) -> None:
-    """Draw a state and the exact one as curves, and their difference below."""
+    """Draw a state and the exact solution as curves, and their difference below."""
     points, values = sample_line(problem, u)
     label = _label(problem, problem.axes[0].name)
     if exact is None:
@@ -119,7 +121,7 @@ def _draw_plane(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
 
 
 def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
-    """Draw each cell in the square of its pair of levels, coloured by the size of its block."""
+    """Draw each cell in the square of its pair of levels, coloured by the norm of its block."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import LogNorm
 
@@ -159,7 +161,7 @@ def _draw_cells(axes: Axes, problem: Problem, u: NDArray[np.float64]) -> None:
 
 
 def _corners(levels: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the rectangles of cells, (m, 4, 2), each pair of levels having a square."""
+    """Return the corners of the cells' rectangles, (m, 4, 2), in squares of pairs of levels."""
     width = _SQUARE * np.ldexp(1.0, -np.maximum(levels - 1, 0))
     lower = levels - _SQUARE / 2.0 + positions * width
     turn = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])

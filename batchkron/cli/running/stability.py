@@ -1,4 +1,4 @@
-"""Steps that an explicit method is not stable with, refused before a run."""
+"""The check before a run that an explicit method is stable with its step."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["refuse_unstable_step"]
 
 
 def refuse_unstable_step(integration: Integration) -> None:
-    """Raise CommandError if a run's step is too long for its method.
+    """Raise CommandError if an explicit method is not stable with the step of a run.
 
     Parameters
     ----------
     integration : Integration
-        What is integrated.
+        The integration.
 
     Raises
     ------
     CommandError
-        If so; the text names the largest stable step.
+        If it is not stable; the text has the largest stable step.
     """
     unstable = find_unstable_step(integration) if is_explicit_and_linear(integration) else None
     if unstable is not None:

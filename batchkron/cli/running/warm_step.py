@@ -1,4 +1,4 @@
-"""A step of a problem that is taken and thrown away, so that all its plans are built."""
+"""A warm-up step: one step of a problem whose result is discarded, so that all plans are built."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from batchkron.solvers import evolve, steppers
 
 __all__ = ["take_warm_up_step"]
 
+# The linear solver of implicit methods: two products are enough to build all plans.
 _SHORT_SOLVE = {"name": "gmres", "restart": 2, "maxiter": 1}
 
 
 def take_warm_up_step(problem: Problem, method: str) -> None:
-    """Do once what a run does again and again.
+    """Take one step, which builds and compiles everything that the steps of a run need.
 
     Parameters
     ----------
     problem : Problem
-        The problem, where the runs will be.
+        The problem, on the device of the runs.
     method : str
-        Their time stepper.
+        The time stepper of the runs.
 
     Raises
     ------
     ValueError
-        If the problem cannot be run so.
+        If the problem cannot be run with this stepper.
     """
     solver = None
     if issubclass(steppers.get(method), (steppers.ImplicitStepper, steppers.DiagonallyImplicit)):
         solver = _SHORT_SOLVE
-        # Rows of one array, as a Krylov basis is, whatever the solve makes of its right side: where
-        # they begin decides which kernel takes them.
+        # The vectors of a Krylov basis are rows of one array, whose addresses have other alignments
+        # and so may need another kernel. A product of such rows builds it, even if the short solve
+        # ends before.
         basis = array_module(problem.initial).ones((2, problem.unknowns))
         problem.operator_at(problem.t0).matvec(basis[1], out=basis[0])
     dt = problem.stepper.dt
