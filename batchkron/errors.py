@@ -1,4 +1,4 @@
-"""Exception types that batchkron raises beside the built-in ones."""
+"""Exception types of batchkron, in addition to Python's built-in ones."""
 
 
 class BackendUnavailableError(RuntimeError):

@@ -1,4 +1,4 @@
-"""The command `batchkron`: make problem files, run them, look at files and check them."""
+"""The command `batchkron`: make problem files, run them, show and check files."""
 
 from batchkron.cli.main import main
 

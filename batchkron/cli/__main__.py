@@ -1,4 +1,4 @@
-"""What ``python -m batchkron.cli`` runs."""
+"""The program that ``python -m batchkron.cli`` runs."""
 
 from batchkron.cli.main import main
 

@@ -1,5 +1,5 @@
-# What `Operator` inherits from SciPy's LinearOperator. SciPy has no types: with a base class of any
-# type an operator passes for anything, ``0.5 * A`` for a float and ``A + B`` for Any.
+# Type hints of what `Operator` inherits from SciPy's LinearOperator. SciPy has none, and with a
+# base class of type Any, type checkers would accept an operator everywhere and take A + B for Any.
 from collections.abc import Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 

@@ -14,6 +14,7 @@ from .plan import plan_run
 from .result import EvolveState, EvolveStatus, Result
 from .run import Run
 
+# Statuses for which ``raise_on_failure`` raises.
 _FAILURES = (
     EvolveStatus.NOT_FINITE,
     EvolveStatus.SOLVER_FAILED,

@@ -50,29 +50,29 @@ class NoProgress:
 
 
 class RemainingTime:
-    """The time that a run has left, at the speed of the latter half of its steps so far.
+    """Estimates a run's remaining time from the speed of the second half of its steps so far.
 
-    The first half does not count: it may hold what happens once, such as filling caches. Half of
-    the steps are enough to average over what happens now and then, such as checkpoints.
+    The first half is not used because it may contain work that is done only once, such as filling
+    caches. Half of the steps are enough to average over occasional work such as checkpoints.
 
     Parameters
     ----------
     first, steps : int
-        The step that the run begins at, and the last one.
+        The step at which the run begins, and the last step.
     clock : callable
-        Returns seconds.
+        Returns the time in seconds.
     """
 
     def __init__(self, first: int, steps: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._steps, self._clock = steps, clock
         self._began = self._now = clock()
         self._step = first
-        # some hundred steps with the times of their ends, as evenly spaced as they have come
+        # Up to some hundred steps with the times at their ends, at about equal distances.
         self._marked, self._times = [first], [self._began]
         self._spacing = 1
 
     def update(self, step: int) -> None:
-        """Note that ``step`` has just been done."""
+        """Record the time at the end of ``step``."""
         self._step, self._now = step, self._clock()
         if step - self._marked[-1] < self._spacing:
             return
@@ -84,12 +84,12 @@ class RemainingTime:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the beginning to the end of the last step."""
+        """Seconds from the beginning of the run to the end of the last step."""
         return self._now - self._began
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Seconds of a step, or None before the first one."""
+        """Seconds per step, None before the end of the first one."""
         half = (self._marked[0] + self._step) / 2
         mark = bisect_right(self._marked, half) - 1
         done = self._step - self._marked[mark]
@@ -97,15 +97,15 @@ class RemainingTime:
 
     @property
     def left(self) -> float | None:
-        """Seconds that the steps to come will take, or None before the first one."""
+        """Estimated seconds of the remaining steps, None before the end of the first one."""
         speed = self.seconds_per_step
         return None if speed is None else speed * (self._steps - self._step)
 
 
 class _Stream:
-    """Standard error as long as it can be written; from its first failure on, nothing at all.
+    """Standard error; after the first failure to write, all output is discarded.
 
-    A run is not to end because the reader of its progress has gone.
+    So a run does not end because the reader of its progress is gone.
     """
 
     def __init__(self) -> None:
@@ -132,16 +132,16 @@ class _Stream:
 
 
 class ProgressBar:
-    """A bar on a terminal, with the time left.
+    """A bar on a terminal, with the remaining time.
 
     Parameters
     ----------
     first, steps : int
-        The step that the run begins at, and the last one.
+        The step at which the run begins, and the last step.
     stays : bool
-        Whether the bar is still to be seen after the run.
+        Whether the bar remains visible after the run.
     clock : callable
-        Returns seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ProgressBar:
         remaining = self._time = RemainingTime(first, steps, clock)
 
         class Bar(tqdm):  # type: ignore[misc]
-            """A bar whose speed, and so the time left, is that of `RemainingTime`."""
+            """A bar of tqdm with speed and remaining time from `RemainingTime`."""
 
             @property
             def format_dict(self) -> dict[str, Any]:
@@ -182,14 +182,14 @@ class ProgressBar:
 
 
 class ProgressLines:
-    """Ten lines over a run, for a log.
+    """Ten lines during a run, for a log file.
 
     Parameters
     ----------
     first, steps : int
-        The step that the run begins at, and the last one.
+        The step at which the run begins, and the last step.
     clock : callable
-        Returns seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class ProgressLines:
         return None
 
     def update(self, step: int, t: float) -> None:
-        """Show a line whenever another tenth of the run is done."""
+        """Print a line whenever another tenth of the run is done."""
         self._time.update(step)
         tenth = _LINES * (step - self._first) // max(self._steps - self._first, 1)
         if tenth == self._shown:
@@ -226,20 +226,20 @@ def _clock(seconds: float) -> str:
 
 
 def make_progress(shown: bool, first: int, steps: int) -> Progress:
-    """Return the display that fits standard error.
+    """Return the progress display for standard error.
 
     Parameters
     ----------
     shown : bool
-        Whether there is to be one.
+        Whether progress is displayed.
     first, steps : int
-        The step that the run begins at, and the last one.
+        The step at which the run begins, and the last step.
 
     Returns
     -------
     Progress
-        A bar on a terminal, lines elsewhere, nothing if not ``shown`` or if there is no standard
-        error. What can no longer be written is left out.
+        A bar if standard error is a terminal, lines otherwise; nothing if ``shown`` is False or
+        there is no standard error. Output that cannot be written is discarded.
     """
     if not shown or sys.stderr is None or getattr(sys.stderr, "closed", False):
         return NoProgress()

@@ -186,7 +186,7 @@ class FixedSteps(StepControl):
         return True
 
     def advance(self) -> None:
-        """Count a step that has been taken."""
+        """Count an accepted step."""
         self.step += 1
         self.t = self._integration.time(self.step)
 
@@ -195,11 +195,11 @@ class FixedSteps(StepControl):
         return False
 
     def resume_point(self) -> ResumePoint:
-        """Return where a run can go on after the steps taken."""
+        """Return the data to continue from the state after the accepted steps."""
         return ResumePoint(self.step, self.dt, None, None)
 
     def previous_point(self) -> ResumePoint:
-        """Return where a run can go on from the beginning of the last step taken."""
+        """Return the data to continue from the state before the last accepted step."""
         return ResumePoint(self.step - 1, self.dt, None, None)
 
 
@@ -310,7 +310,7 @@ class AdaptiveSteps(StepControl):
         return min(factor, 1.0) if self._after_rejection else factor
 
     def advance(self) -> None:
-        """Count a step that has been taken."""
+        """Count an accepted step."""
         self.step += 1
         self.t = self._tried.t_next
 
@@ -322,11 +322,11 @@ class AdaptiveSteps(StepControl):
         return self.is_resolved
 
     def resume_point(self) -> ResumePoint:
-        """Return where a run can go on after the steps taken."""
+        """Return the data to continue from the state after the accepted steps."""
         return ResumePoint(self.step, self.dt, self.t, self.last_error)
 
     def previous_point(self) -> ResumePoint:
-        """Return where a run can go on from the beginning of the last step taken."""
+        """Return the data to continue from the state before the last accepted step."""
         return self._previous
 
 

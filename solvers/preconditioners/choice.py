@@ -13,6 +13,7 @@ from .combination import CombinationPreconditioner
 
 __all__ = ["NamedPreconditioner", "make", "names"]
 
+# Names of combination preconditioners, with the options of `CombinationPreconditioner`.
 _COMBINATIONS: dict[str, dict[str, Any]] = {
     "symmetric-combination": {"composition": "symmetric"},
     "multiplicative-combination": {"composition": "multiplicative"},

@@ -16,8 +16,8 @@ __all__ = [
     "choose_num_threads",
 ]
 
-# Threads per processor in OpenMP's default from which one per processor is taken instead: threads
-# beyond the processors only wait for each other. Chosen by hand.
+# If OpenMP's default has more threads per processor than this, one per processor is taken instead:
+# so many threads only wait for each other. Chosen by hand.
 MAX_THREADS_PER_PROCESSOR = 8
 _threads_are_checked = False
 

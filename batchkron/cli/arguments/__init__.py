@@ -1,1 +1,1 @@
-"""Arguments of the command line: problems, shapes, paths of outputs."""
+"""Arguments of the command line: problems, shapes and paths of outputs."""

@@ -21,7 +21,7 @@ from batchkron.solvers.evolution.progress import NoProgress, Progress, ProgressB
 
 __all__ = ["Convergence", "LevelRun", "run_level"]
 
-_WIDTHS = (5, 11, 9, 12, 12, 8, 13, 10)
+_WIDTHS = (5, 11, 9, 12, 12, 8, 13, 10)  # characters of each column of the table
 _COLUMNS = ("level", "unknowns", "steps", "L2 error", "relative", "order", "projection", "seconds")
 
 

@@ -14,7 +14,7 @@ from batchkron.solvers import EvolveStatus
 
 __all__ = ["StopOnSignal", "exit_code_of"]
 
-_URGENT = (signal.SIGINT, signal.SIGTERM)
+_URGENT = (signal.SIGINT, signal.SIGTERM)  # a second one of these ends the process at once
 _REPEATED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals of terminals that are closed, and of batch systems; these may send them repeatedly."""
 

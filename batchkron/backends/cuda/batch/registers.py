@@ -297,7 +297,7 @@ class _Cutting:
         return REGISTER_FILE // registers
 
     def cost(self) -> float:
-        """Return an estimate proportional to the time of a product, to compare cuttings by."""
+        """Return an estimate proportional to a product's time, for comparing cuttings."""
         threads = round_up(self.team, 32)
         products = threads // self.team
         matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
