@@ -1,11 +1,18 @@
-// The passes of BiCGSTAB.
+// The passes of BiCGSTAB, with M from the right.
+//
+//   y = M p, v = A y                               products; without M, y is p
+//   alpha = rho / shadow* v                        BicgstabProject
+//   x += alpha y, r -= alpha v                     BicgstabFirstUpdate
+//   y = M r, t = A y                               products; without M, y is r
+//   omega = t* r / t* t                            BicgstabSmoothing
+//   x += omega y, r -= omega t                     BicgstabSecondUpdate
+//   rho' = shadow* r, beta = (rho' / rho) (alpha / omega)    BicgstabSecondUpdate
+//   p = r + beta (p - omega v)                     BicgstabDirection
 //
 // Each update of the residual adds rounding in proportion to what it adds to the residual: their sum
 // bounds how far the recursion has drifted from b - A x. Where that is more than the root of rounding
 // of the residual, and may count beside the tolerance, the true residual takes the place of the
 // recursion's, whose directions go on.
-//
-// Vectors: x, r, shadow residual, p, v = A y, t = A y, y = M p or M r.
 #pragma once
 
 #include "krylov/common.hpp"
@@ -13,27 +20,31 @@
 namespace batchkron {
 namespace BATCHKRON_PLACE {
 
+struct BicgstabVectors {
+  enum { x, r, shadow, p, v, t, y };
+};
+
+struct BicgstabPass : PassDefaults, BicgstabVectors {};
+
 namespace bicgstab {
-enum Vectors { X, R, Shadow, P, V, S, Y };
-enum Own {
-  kProduct = kOwn,
-  kStep = kOwn + 2,
-  kSmoothing = kOwn + 4,
-  kWeight = kOwn + 6,
+enum Own {  // the first four may be complex: two doubles
+  kRho = kOwn,
+  kAlpha = kOwn + 2,
+  kOmega = kOwn + 4,
+  kBeta = kOwn + 6,
   kDrift = kOwn + 8,  // in units of the recursion
 };
 constexpr double kRoundings = 10;  // of a product with A and its update, relative to what it adds
 constexpr double kShare = 0.1;     // of the tolerance
 
-// The weight of the previous direction in the next one, from the product of the new residual.
+// beta, the weight of the previous direction in the next one, from rho of the new residual.
 template <class T>
-void turn(const System<T>& system, Number<T> product) {
-  const Number<T> ratio = quotient(product, system.number(kProduct));
-  const Number<T> weight =
-      times(ratio, quotient(system.number(kStep), system.number(kSmoothing)));
-  if (system.status() == kRunning && !(is_finite(weight) && size_of(weight) > 0))
+void turn(const System<T>& system, Number<T> rho) {
+  const Number<T> ratio = quotient(rho, system.number(kRho));
+  const Number<T> beta = times(ratio, quotient(system.number(kAlpha), system.number(kOmega)));
+  if (system.status() == kRunning && !(is_finite(beta) && size_of(beta) > 0))
     system.status() = kBroken;
-  system.set(kWeight, weight);
+  system.set(kBeta, beta);
 }
 
 template <class T>
@@ -42,12 +53,11 @@ void drift(const System<T>& system, Number<T> step, double square) {
 }
 }  // namespace bicgstab
 
-// The shadow residual is the first one, and stays where the true residual replaces another.
+// rho = shadow* r. The shadow residual is the first one, and stays where the true residual replaces
+// another.
 template <class T>
-struct BicgstabBegin {
+struct BicgstabBegin : BicgstabPass {
   static constexpr int sums = 2;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
     bool replaced;
@@ -56,25 +66,23 @@ struct BicgstabBegin {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto r = at.get(bicgstab::R);
-    if (!c.replaced) at.put(bicgstab::Shadow, r);
-    at.add_product(0, at.get(bicgstab::Shadow), r);
+    const auto residual = at[r];
+    if (!c.replaced) at.put(shadow, residual);
+    at.add_product(0, at[shadow], residual);
   }
 
   static void after(const System<T>& system, const double* sums) {
-    const Number<T> product = number_at<Number<T>>(sums);
-    if (system.at(kReplaced) != 0) bicgstab::turn(system, product);
-    system.set(bicgstab::kProduct, product);
+    const Number<T> rho = number_at<Number<T>>(sums);
+    if (system.at(kReplaced) != 0) bicgstab::turn(system, rho);
+    system.set(bicgstab::kRho, rho);
     system.at(bicgstab::kDrift) = 0;
   }
 };
 
-// step = product / shadow* v
+// alpha = rho / shadow* v
 template <class T>
-struct BicgstabProject {
+struct BicgstabProject : BicgstabPass {
   static constexpr int sums = 3;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
     Real<T> unit;
@@ -83,49 +91,47 @@ struct BicgstabProject {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto v = times(c.unit, at.get(bicgstab::V));
-    at.add_product(0, at.get(bicgstab::Shadow), v);
-    at.add_square(2, v);
+    const auto image = times(c.unit, at[v]);
+    at.add_product(0, at[shadow], image);
+    at.add_square(2, image);
   }
 
   // Where v is orthogonal to the shadow residual, what a sum leaves of 0 is rounding.
   static void after(const System<T>& system, const double* sums) {
     const Number<T> projection = number_at<Number<T>>(sums);
-    const Number<T> step = quotient(system.number(bicgstab::kProduct), projection);
+    const Number<T> alpha = quotient(system.number(bicgstab::kRho), projection);
     if (!is_finite(projection) || !is_finite(sums[2]))
       system.status() = kNotFinite;
     else if (size_of(projection) <= rounding<T>() * sqrt(sums[2]) ||
-             !is_finite(step) || size_of(step) == 0)
+             !is_finite(alpha) || size_of(alpha) == 0)
       system.status() = kBroken;
-    system.set(bicgstab::kStep, step);
-    bicgstab::drift(system, step, sums[2]);
+    system.set(bicgstab::kAlpha, alpha);
+    bicgstab::drift(system, alpha, sums[2]);
   }
 };
 
-// x += step y; r -= step v. Ends the iteration only where that is enough.
+// x += alpha y, r -= alpha v; r* r. Ends the iteration only where that is enough.
 template <class T>
-struct BicgstabHalf {
+struct BicgstabFirstUpdate : BicgstabPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
-    Coefficient<T> along, step;
+    Coefficient<T> scaled_alpha, alpha;
     explicit Coefficients(const System<T>& system) {
-      const Number<T> unscaled = system.number(bicgstab::kStep);
+      const Number<T> unscaled = system.number(bicgstab::kAlpha);
       const Number<T> scaled = times(system.at(kOperator), unscaled);
-      along = coefficient<T>(times(system.at(kScale), scaled));
-      step = coefficient<T>(scaled);
+      scaled_alpha = coefficient<T>(times(system.at(kScale), scaled));
+      alpha = coefficient<T>(scaled);
     }
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto x = at.get(bicgstab::X) + times(c.along, at.get(bicgstab::Y));
-    const auto r = at.get(bicgstab::R) - times(c.step, at.get(bicgstab::V));
-    at.put(bicgstab::X, x);
-    at.put(bicgstab::R, r);
-    at.add_square(0, r);
+    const auto solution = at[x] + times(c.scaled_alpha, at[y]);
+    const auto residual = at[r] - times(c.alpha, at[v]);
+    at.put(x, solution);
+    at.put(r, residual);
+    at.add_square(0, residual);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -134,12 +140,10 @@ struct BicgstabHalf {
   }
 };
 
-// smoothing = t* r / t* t
+// omega = t* r / t* t
 template <class T>
-struct BicgstabSmoothing {
+struct BicgstabSmoothing : BicgstabPass {
   static constexpr int sums = 3;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
     Real<T> unit;
@@ -148,49 +152,46 @@ struct BicgstabSmoothing {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto t = times(c.unit, at.get(bicgstab::S));
-    at.add_product(0, t, at.get(bicgstab::R));
-    at.add_square(2, t);
+    const auto image = times(c.unit, at[t]);
+    at.add_product(0, image, at[r]);
+    at.add_square(2, image);
   }
 
   static void after(const System<T>& system, const double* sums) {
     const Number<T> product = number_at<Number<T>>(sums);
-    const Number<T> smoothing = times(1 / sums[2], product);
+    const Number<T> omega = times(1 / sums[2], product);
     if (!is_finite(product) || !is_finite(sums[2]))
       system.status() = kNotFinite;
-    else if (!is_finite(smoothing))
+    else if (!is_finite(omega))
       system.status() = kBroken;
-    system.set(bicgstab::kSmoothing, smoothing);
-    bicgstab::drift(system, smoothing, sums[2]);
+    system.set(bicgstab::kOmega, omega);
+    bicgstab::drift(system, omega, sums[2]);
   }
 };
 
-// x += smoothing y; r -= smoothing t; the weight of the previous direction in the next one.
+// x += omega y, r -= omega t; rho = shadow* r, r* r, and with rho the next beta
 template <class T>
-struct BicgstabSmooth {
+struct BicgstabSecondUpdate : BicgstabPass {
   static constexpr int sums = 3;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
-    Coefficient<T> along, step;
+    Coefficient<T> scaled_omega, omega;
     explicit Coefficients(const System<T>& system) {
-      const Number<T> scaled =
-          times(system.at(kOperator), system.number(bicgstab::kSmoothing));
-      along = coefficient<T>(times(system.at(kScale), scaled));
-      step = coefficient<T>(scaled);
+      const Number<T> scaled = times(system.at(kOperator), system.number(bicgstab::kOmega));
+      scaled_omega = coefficient<T>(times(system.at(kScale), scaled));
+      omega = coefficient<T>(scaled);
     }
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto x = at.get(bicgstab::X) + times(c.along, at.get(bicgstab::Y));
-    const auto r = at.get(bicgstab::R) - times(c.step, at.get(bicgstab::S));
-    const auto shadow = at.get(bicgstab::Shadow);
-    at.put(bicgstab::X, x);
-    at.put(bicgstab::R, r);
-    at.add_product(0, shadow, r);
-    at.add_square(2, r);
+    const auto solution = at[x] + times(c.scaled_omega, at[y]);
+    const auto residual = at[r] - times(c.omega, at[t]);
+    const auto first = at[shadow];
+    at.put(x, solution);
+    at.put(r, residual);
+    at.add_product(0, first, residual);
+    at.add_square(2, residual);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -198,40 +199,33 @@ struct BicgstabSmooth {
     system.record(norm);
     if (system.status() == kRunning && drift > sqrt(rounding<T>()) * norm &&
         drift * system.at(kScale) > bicgstab::kShare * system.at(kTolerance)) {
-      system.status() = kDrifted;  // the weight is found with the true residual
+      system.status() = kDrifted;  // beta is found with the true residual
       return;
     }
-    const Number<T> product = number_at<Number<T>>(sums);
-    bicgstab::turn(system, product);
-    system.set(bicgstab::kProduct, product);
+    const Number<T> rho = number_at<Number<T>>(sums);
+    bicgstab::turn(system, rho);
+    system.set(bicgstab::kRho, rho);
   }
 };
 
-// p = r + weight (p - smoothing v); r where the weight is 0, for then v may be anything
+// p = r + beta (p - omega v); r where beta is 0, for then v may be anything
 template <class T>
-struct BicgstabTurn {
-  static constexpr int sums = 0;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-
+struct BicgstabDirection : BicgstabPass {
   struct Coefficients {
-    Coefficient<T> weight, smoothing;
+    Coefficient<T> beta, omega;
     bool first;
     explicit Coefficients(const System<T>& system)
-        : weight(coefficient<T>(system.number(bicgstab::kWeight))),
-          smoothing(coefficient<T>(
-              times(system.at(kOperator), system.number(bicgstab::kSmoothing)))),
-          first(size_of(system.number(bicgstab::kWeight)) == 0) {}
+        : beta(coefficient<T>(system.number(bicgstab::kBeta))),
+          omega(coefficient<T>(times(system.at(kOperator), system.number(bicgstab::kOmega)))),
+          first(size_of(system.number(bicgstab::kBeta)) == 0) {}
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto turned = at.get(bicgstab::P) - times(c.smoothing, at.get(bicgstab::V));
-    const auto r = at.get(bicgstab::R);
-    at.put(bicgstab::P, c.first ? r : r + times(c.weight, turned));
+    const auto turned = at[p] - times(c.omega, at[v]);
+    const auto residual = at[r];
+    at.put(p, c.first ? residual : residual + times(c.beta, turned));
   }
-
-  static void after(const System<T>&, const double*) {}
 };
 
 }  // namespace BATCHKRON_PLACE

@@ -1,4 +1,11 @@
-// The passes of conjugate gradients. Vectors: x, r, p, q = A p, z = M r; without M z is r.
+// The passes of conjugate gradients.
+//
+//   q = A p                                    a product
+//   alpha = rho / p* q                         CgCurvature
+//   x += alpha p, r -= alpha q                 CgUpdate
+//   z = M r                                    a product; without M, z is r
+//   rho' = r* z, beta = rho' / rho             CgProduct; without M CgUpdate, which has r* r
+//   p = z + beta p                             CgDirection
 #pragma once
 
 #include "krylov/common.hpp"
@@ -6,75 +13,70 @@
 namespace batchkron {
 namespace BATCHKRON_PLACE {
 
-namespace cg {
-enum Own { kProduct = kOwn, kStep, kWeight, kLargest };
+struct CgVectors {
+  enum { x, r, p, q, z };
+};
 
-// The product z* r of the next direction, and the weight of the previous one.
+struct CgPass : PassDefaults, CgVectors {};
+
+namespace cg {
+enum Own { kRho = kOwn, kAlpha, kBeta, kLargest };
+
+// rho of the next direction, and the weight beta of the previous one.
 template <class T>
-void turn(const System<T>& system, double product) {
-  const double previous = system.at(kProduct);
-  if (!is_finite(product))
+void turn(const System<T>& system, double rho) {
+  const double previous = system.at(kRho);
+  if (!is_finite(rho))
     system.status() = kNotFinite;
-  else if (product <= 0)
-    system.status() = product < 0 ? kIndefinite : kBroken;
-  system.at(kProduct) = product;
-  system.at(kWeight) = previous > 0 ? product / previous : 0;
+  else if (rho <= 0)
+    system.status() = rho < 0 ? kIndefinite : kBroken;
+  system.at(kRho) = rho;
+  system.at(kBeta) = previous > 0 ? rho / previous : 0;
 }
 }  // namespace cg
 
+// rho = r* z
 template <class T>
-struct CgProduct {
+struct CgProduct : CgPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
 
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    at.add_real_product(0, at.get(1), at.get(4));
+    at.add_real_product(0, at[r], at[z]);
   }
 
   static void after(const System<T>& system, const double* sums) { cg::turn(system, sums[0]); }
 };
 
-// p = z + weight p
+// p = z + beta p
 template <class T>
-struct CgDirection {
-  static constexpr int sums = 0;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-
+struct CgDirection : CgPass {
   struct Coefficients {
-    Real<T> weight;
-    explicit Coefficients(const System<T>& system) : weight(Real<T>(system.at(cg::kWeight))) {}
+    Real<T> beta;
+    explicit Coefficients(const System<T>& system) : beta(Real<T>(system.at(cg::kBeta))) {}
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    at.put(2, c.weight == 0 ? at.get(4) : at.get(4) + times(c.weight, at.get(2)));
+    at.put(p, c.beta == 0 ? at[z] : at[z] + times(c.beta, at[p]));
   }
-
-  static void after(const System<T>&, const double*) {}
 };
 
-// step = z* r / p* A p. Where p* A p is rounding beside the largest that was seen, each relative to
+// alpha = rho / p* q. Where p* q is rounding beside the largest that was seen, each relative to
 // p* p, A is singular: steps would grow until x is infinite.
 template <class T>
-struct CgCurvature {
+struct CgCurvature : CgPass {
   static constexpr int sums = 2;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
 
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    const auto p = at.get(2);
-    at.add_real_product(0, p, at.get(3));
-    at.add_square(1, p);
+    const auto direction = at[p];
+    at.add_real_product(0, direction, at[q]);
+    at.add_square(1, direction);
   }
 
   static void after(const System<T>& system, const double* sums) {
-    const double curvature = sums[0], step = system.at(cg::kProduct) / curvature;
+    const double curvature = sums[0], alpha = system.at(cg::kRho) / curvature;
     if (!is_finite(curvature))
       system.status() = kNotFinite;
     else if (curvature < 0)
@@ -82,33 +84,31 @@ struct CgCurvature {
     const double relative = curvature / sums[1];
     if (relative > system.at(cg::kLargest)) system.at(cg::kLargest) = relative;
     const double minimum = 0.01 * rounding<T>() * system.at(cg::kLargest);
-    if (system.status() == kRunning && !(is_finite(step) && relative > minimum))
+    if (system.status() == kRunning && !(is_finite(alpha) && relative > minimum))
       system.status() = kBroken;
-    system.at(cg::kStep) = step;
+    system.at(cg::kAlpha) = alpha;
   }
 };
 
-// x += step p; r -= step q; its norm, which without M is the next product as well.
+// x += alpha p, r -= alpha q, with x in its own unit; r* r, which without M is the next rho as well
 template <class T>
-struct CgUpdate {
+struct CgUpdate : CgPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
-    Real<T> along, step;
+    Real<T> scaled_alpha, alpha;
     explicit Coefficients(const System<T>& system)
-        : along(Real<T>(system.at(cg::kStep) * system.at(kScale))),
-          step(Real<T>(system.at(cg::kStep))) {}
+        : scaled_alpha(Real<T>(system.at(cg::kAlpha) * system.at(kScale))),
+          alpha(Real<T>(system.at(cg::kAlpha))) {}
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto x = at.get(0) + times(c.along, at.get(2));
-    const auto r = at.get(1) - times(c.step, at.get(3));
-    at.put(0, x);
-    at.put(1, r);
-    at.add_square(0, r);
+    const auto solution = at[x] + times(c.scaled_alpha, at[p]);
+    const auto residual = at[r] - times(c.alpha, at[q]);
+    at.put(x, solution);
+    at.put(r, residual);
+    at.add_square(0, residual);
   }
 
   static void after(const System<T>& system, const double* sums) {

@@ -4,14 +4,20 @@
 // sums over them, and then, for each system, what follows from the sums for its scalars. Passes
 // are written once; NVRTC compiles them for the device (cuda/krylov/passes.cuh,
 // cuda/krylov/basis.cuh), the host's compiler for the CPU, once for each instruction set
-// (simd/krylov/passes.hpp). A pass is
+// (simd/krylov/passes.hpp). A pass has, with the defaults of PassDefaults,
 //
 //   static constexpr int sums;        how many, at most kMaxSums
 //   static constexpr bool maxima;     the sums are maxima instead
 //   static constexpr Gate gate;       the systems that it is for
 //   struct Coefficients;              made from a System once for each system
-//   each(coefficients, cursor)        the elements at a cursor, which may be several at once
+//   each(coefficients, at)            the elements at a cursor, which may be several at once: at[x]
+//                                     is what the vector x has there, at.put(x, ...) overwrites it
 //   after(system, sums)               the scalars; one thread calls it
+//
+// A method names its vectors in a structure, CgVectors { enum { x, r, p, q, z }; }, of which its
+// passes are made. The method's Python file has a tuple of the same name with the same vectors in
+// the same order, and lists the passes by their names here. In `each`, all vectors are read before
+// the first is written: the device then has all its loads under way.
 //
 // Sums, and all scalars of a system, are in double precision whatever the vectors are.
 #pragma once
@@ -257,6 +263,17 @@ struct System {
 struct NoCoefficients {
   template <class T>
   explicit NoCoefficients(const System<T>&) {}
+};
+
+// What a pass has unless it says otherwise.
+struct PassDefaults {
+  static constexpr int sums = 0;
+  static constexpr bool maxima = false;
+  static constexpr Gate gate = Gate::running;
+  using Coefficients = NoCoefficients;
+
+  template <class T>
+  static void after(const System<T>&, const double*) {}
 };
 
 }  // namespace BATCHKRON_PLACE

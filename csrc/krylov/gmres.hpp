@@ -23,8 +23,13 @@
 namespace batchkron {
 namespace BATCHKRON_PLACE {
 
+struct GmresVectors {
+  enum { x, basis, work, corrected, solutions, b };
+};
+
+struct GmresPass : PassDefaults, GmresVectors {};
+
 namespace gmres {
-enum Vectors { X, Basis, Work, Corrected, Solutions, B };
 enum Own {
   kInverse = kOwn,  // 1 / alpha of the step
   kImage,           // |w| / alpha of the step
@@ -272,11 +277,9 @@ void extended(const System<T>& system, const Triangle<T>& t, double square, Team
 
 }  // namespace gmres
 
-// x + (the correction): after M. Vectors: as in gmres::Vectors.
+// work = x + corrected, the trial solution, where corrected is M times what GmresCombine left.
 template <class T>
-struct GmresCorrect {
-  static constexpr int sums = 0;
-  static constexpr bool maxima = false;
+struct GmresCorrect : GmresPass {
   static constexpr Gate gate = Gate::waiting;
 
   struct Coefficients {
@@ -287,19 +290,16 @@ struct GmresCorrect {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto x = at.get(gmres::X);
-    at.put(gmres::Work, c.any ? x + at.get(gmres::Corrected) : x);
+    const auto solution = at[x];
+    at.put(work, c.any ? solution + at[corrected] : solution);
   }
-
-  static void after(const System<T>&, const double*) {}
 };
 
-// The true residual of the trial solution, in the first slot of the basis, where A times it is on
-// entry; and what its norm says. A trial that does not reduce it is not taken over.
+// The true residual r = b - A work of the trial solution in the first vector of the basis, where
+// A work is on entry; and what its norm says. A trial that does not reduce it is not taken over.
 template <class T>
-struct GmresResidual {
+struct GmresResidual : GmresPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
   static constexpr Gate gate = Gate::waiting;
 
   struct Coefficients {
@@ -309,9 +309,9 @@ struct GmresResidual {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto r = at.get(gmres::B) - at.get(gmres::Basis);
-    at.put(gmres::Basis, r);
-    at.add_square(0, times(c.scale, r));
+    const auto residual = at[b] - at[basis];
+    at.put(basis, residual);
+    at.add_square(0, times(c.scale, residual));
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -340,11 +340,9 @@ struct GmresResidual {
   }
 };
 
-// Takes the trial solution over.
+// x = work where the trial solution is taken over.
 template <class T>
-struct GmresAccept {
-  static constexpr int sums = 0;
-  static constexpr bool maxima = false;
+struct GmresAccept : GmresPass {
   static constexpr Gate gate = Gate::any;
 
   struct Coefficients {
@@ -354,7 +352,7 @@ struct GmresAccept {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    if (c.accepted) at.put(gmres::X, at.get(gmres::Work));
+    if (c.accepted) at.put(x, at[work]);
   }
 
   static void after(const System<T>& system, const double*) { system.at(kAccepted) = 0; }

@@ -1,7 +1,18 @@
 // The passes of MINRES: Lanczos' three-term recurrence, and Givens rotations of its tridiagonal
-// matrix. Vectors: x, v and the one before it, w = A z, the direction and the one before it,
-// z = M v, the next z, r. Each iteration exchanges "and the one before it". Without M z is v, the
-// next z is the v that is overwritten, and r is not used.
+// matrix. With beta = norm of v, in the inner product of M where there is one:
+//
+//   w = A z                                                              a product
+//   alpha = z* w / beta^2                                                MinresDiagonal
+//   v' = w / beta - (alpha / beta) v - (beta / previous beta) previous v       MinresLanczos
+//   z' = M v'                                                            a product; else z is v
+//   beta' = sqrt(v'* z'): rotates (alpha, beta') to rho, which has rho2
+//   and rho3 above it; tau is the step along the next direction          MinresNextNorm
+//   d' = (z / beta - rho2 d - rho3 previous d) / rho, x += tau d',
+//   with M also r = sine^2 r + (cosine eta / beta') v'                   MinresUpdate
+//
+// v' is written over the previous v and d' over the previous d, d2: each iteration exchanges them.
+// Without M the next z is the v that is overwritten, and r, which is v in the beginning, is not kept;
+// MinresLanczos then has beta'.
 //
 // The recursion knows the residual of an x without rounding. That of a step along d, which rounding
 // puts beside x, is eps |A| |d| times the step: where A is singular, d grows into its null space
@@ -15,22 +26,27 @@
 namespace batchkron {
 namespace BATCHKRON_PLACE {
 
+struct MinresVectors {
+  enum { x, v, previous, w, d, d2, z, next, r };
+};
+
+struct MinresPass : PassDefaults, MinresVectors {};
+
 namespace minres {
-enum Vectors { X, V, Previous, W, D, D2, Z, Next, R };
 enum Own {
-  kDiagonal = kOwn,   // of the tridiagonal matrix
-  kBeta,              // beside it: the norm of v
+  kAlpha = kOwn,      // diagonal entry of the tridiagonal matrix
+  kBeta,              // the entry beside it: the norm of v
   kLastBeta,
   kNextBeta,
   kCosine,
   kSine,
   kLastCosine,
   kLastSine,
-  kRho1,
+  kRho,
   kRho2,
   kRho3,
   kEta,               // the residual's norm, in the norm of M, with a sign
-  kMove,              // along the next direction
+  kTau,               // the step along the next direction
   kLength,            // 2-norm of z, in units of beta
   kDirection,         // of the latest direction
   kLastDirection,
@@ -55,9 +71,9 @@ void begin(const System<T>& system, double square) {
 }
 
 // How a recursion ends whose next step rounding spoils; kRunning where it does not. A r is
-// `gradient` times r, and the step is `move` along a direction that is at most `length` long.
+// `gradient` times r, and the step is `tau` along a direction that is at most `length` long.
 template <class T>
-Progress judged(const System<T>& system, double gradient, double move, double length,
+Progress judged(const System<T>& system, double gradient, double tau, double length,
                 double cosine, double sine) {
   const double norm = system.at(kOperatorNorm);
   // Measured on a singular matrix of 8 unknowns: 17 units of rounding.
@@ -65,7 +81,7 @@ Progress judged(const System<T>& system, double gradient, double move, double le
   const double residual = system.at(kEstimate) / system.at(kScale);
   const double share = rounding<T>() * system.at(kEuclideanNorm) / residual;  // of a unit of path
   const double gain = cosine * cosine / (1 + fabs(sine));  // 1 - |sine|
-  const double step = fabs(move) * length;
+  const double step = fabs(tau) * length;
   // Lanczos' vectors stay orthogonal to the root of rounding: A r becomes no smaller.
   if (gradient <= sqrt(rounding<T>()) * norm && share * step >= gain) return kBroken;
   return share * (system.at(kPath) + step) > kDrift ? kCycleEnd : kRunning;
@@ -82,7 +98,7 @@ void rotate(const System<T>& system, double square) {
     system.status() = kIndefinite;
     return;
   }
-  const double alpha = system.at(kDiagonal), beta = system.at(kBeta), next = sqrt(square);
+  const double alpha = system.at(kAlpha), beta = system.at(kBeta), next = sqrt(square);
   const double c = system.at(kCosine), s = system.at(kSine);
   const double last_c = system.at(kLastCosine), last_s = system.at(kLastSine);
   const double delta = c * alpha - last_c * s * beta;
@@ -91,54 +107,44 @@ void rotate(const System<T>& system, double square) {
   if (!(seen <= system.at(kOperatorNorm))) system.at(kOperatorNorm) = seen;
   const double gradient = hypot(delta, c * next);
   const double rho2 = s * alpha + last_c * c * beta, rho3 = last_s * beta;
-  const double cosine = delta / rho, sine = next / rho, move = cosine * system.at(kEta);
+  const double cosine = delta / rho, sine = next / rho, tau = cosine * system.at(kEta);
   const double length = (system.at(kLength) + fabs(rho2) * system.at(kDirection) +
                          fabs(rho3) * system.at(kLastDirection)) / rho;
-  const Progress progress = judged(system, gradient, move, length, cosine, sine);
+  const Progress progress = judged(system, gradient, tau, length, cosine, sine);
   if (progress != kRunning) {
     system.status() = progress;
     return;
   }
   system.at(kNextBeta) = next;
-  system.at(kRho1) = rho;
+  system.at(kRho) = rho;
   system.at(kRho2) = rho2;
   system.at(kRho3) = rho3;
   system.at(kLastCosine) = c;
   system.at(kLastSine) = s;
   system.at(kCosine) = cosine;
   system.at(kSine) = sine;
-  system.at(kMove) = move;
+  system.at(kTau) = tau;
   system.at(kEta) *= -sine;
 }
 }  // namespace minres
 
 // v = r
 template <class T>
-struct MinresBegin {
-  static constexpr int sums = 0;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
-
+struct MinresBegin : MinresPass {
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    at.put(minres::V, at.get(minres::R));
+    at.put(v, at[r]);
   }
-
-  static void after(const System<T>&, const double*) {}
 };
 
-// The norm of the first v.
+// The first beta^2 = v* z.
 template <class T>
-struct MinresFirst {
+struct MinresFirstNorm : MinresPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
 
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    at.add_real_product(0, at.get(minres::V), at.get(minres::Z));
+    at.add_real_product(0, at[v], at[z]);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -146,12 +152,10 @@ struct MinresFirst {
   }
 };
 
-// The diagonal entry z* A z, and the lengths of z and A z.
+// alpha = z* w / beta^2, and the lengths of z and w.
 template <class T>
-struct MinresDiagonal {
+struct MinresDiagonal : MinresPass {
   static constexpr int sums = 3;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
     Real<T> unit;
@@ -160,45 +164,43 @@ struct MinresDiagonal {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto z = at.get(minres::Z), w = times(c.unit, at.get(minres::W));
-    at.add_real_product(0, z, w);
-    at.add_square(1, w);
-    at.add_square(2, z);
+    const auto vector = at[z], image = times(c.unit, at[w]);
+    at.add_real_product(0, vector, image);
+    at.add_square(1, image);
+    at.add_square(2, vector);
   }
 
   static void after(const System<T>& system, const double* sums) {
     const double beta = system.at(minres::kBeta);
     if (!is_finite(sums[0])) system.status() = kNotFinite;
-    system.at(minres::kDiagonal) = sums[0] / beta / beta;
+    system.at(minres::kAlpha) = sums[0] / beta / beta;
     system.at(minres::kLength) = sqrt(sums[2]) / beta;
     const double seen = sums[2] > 0 ? sqrt(sums[1] / sums[2]) : 0;
     if (!(seen <= system.at(kEuclideanNorm))) system.at(kEuclideanNorm) = seen;
   }
 };
 
-// The next v, where the one before was.
+// v' = w / beta - (alpha / beta) v - (beta / previous beta) previous, which it overwrites.
 template <class T>
-struct MinresLanczos {
+struct MinresLanczos : MinresPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
     Real<T> image, diagonal, beside;
     explicit Coefficients(const System<T>& system) {
       const double beta = system.at(minres::kBeta), last = system.at(minres::kLastBeta);
       image = Real<T>(system.at(kOperator) / beta);
-      diagonal = Real<T>(system.at(minres::kDiagonal) / beta);
+      diagonal = Real<T>(system.at(minres::kAlpha) / beta);
       beside = Real<T>(last > 0 ? beta / last : 0);
     }
   };
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    auto v = times(c.image, at.get(minres::W)) - times(c.diagonal, at.get(minres::V));
-    if (c.beside != 0) v = v - times(c.beside, at.get(minres::Previous));
-    at.put(minres::Previous, v);
-    at.add_square(0, v);
+    auto next_v = times(c.image, at[w]) - times(c.diagonal, at[v]);
+    if (c.beside != 0) next_v = next_v - times(c.beside, at[previous]);
+    at.put(previous, next_v);
+    at.add_square(0, next_v);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -206,17 +208,14 @@ struct MinresLanczos {
   }
 };
 
-// The norm of the next v, with M.
+// With M, the next beta^2 = v'* z'.
 template <class T>
-struct MinresNorm {
+struct MinresNextNorm : MinresPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
 
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    at.add_real_product(0, at.get(minres::Previous), at.get(minres::Next));
+    at.add_real_product(0, at[previous], at[next]);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -224,23 +223,22 @@ struct MinresNorm {
   }
 };
 
-// The next direction and x; with M the residual as well, whose norm is not that of M.
+// d' = (z / beta - rho2 d - rho3 d2) / rho, which overwrites d2, and x += tau d'. With M the residual
+// as well, whose norm is not that of M: r = sine^2 r + (cosine eta / beta') v'.
 template <class T>
-struct MinresUpdate {
+struct MinresUpdate : MinresPass {
   static constexpr int sums = 2;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
 
   struct Coefficients {
-    Real<T> z, first, second, move, shrink, turn;
+    Real<T> along, first, second, tau, shrink, turn;
     bool begun, twice, preconditioned;
     explicit Coefficients(const System<T>& system) {
-      const double rho = system.at(minres::kRho1), next = system.at(minres::kNextBeta);
+      const double rho = system.at(minres::kRho), next = system.at(minres::kNextBeta);
       const double sine = system.at(minres::kSine), cosine = system.at(minres::kCosine);
-      z = Real<T>(1 / rho / system.at(minres::kBeta));
+      along = Real<T>(1 / rho / system.at(minres::kBeta));
       first = Real<T>(system.at(minres::kRho2) / rho);
       second = Real<T>(system.at(minres::kRho3) / rho);
-      move = Real<T>(system.at(minres::kMove) * system.at(kScale) * system.at(kOperator));
+      tau = Real<T>(system.at(minres::kTau) * system.at(kScale) * system.at(kOperator));
       begun = system.at(minres::kLastBeta) > 0;
       twice = begun && system.at(minres::kRho3) != 0;
       preconditioned = system.has(kPreconditioned);
@@ -251,17 +249,17 @@ struct MinresUpdate {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    auto d = times(c.z, at.get(minres::Z));
-    if (c.begun) d = d - times(c.first, at.get(minres::D));
-    if (c.twice) d = d - times(c.second, at.get(minres::D2));
-    const auto x = at.get(minres::X) + times(c.move, d);
-    at.put(minres::D2, d);
-    at.put(minres::X, x);
-    at.add_square(1, d);
+    auto direction = times(c.along, at[z]);
+    if (c.begun) direction = direction - times(c.first, at[d]);
+    if (c.twice) direction = direction - times(c.second, at[d2]);
+    const auto solution = at[x] + times(c.tau, direction);
+    at.put(d2, direction);
+    at.put(x, solution);
+    at.add_square(1, direction);
     if (c.preconditioned) {
-      const auto r = times(c.shrink, at.get(minres::R)) + times(c.turn, at.get(minres::Previous));
-      at.put(minres::R, r);
-      at.add_square(0, r);
+      const auto residual = times(c.shrink, at[r]) + times(c.turn, at[previous]);
+      at.put(r, residual);
+      at.add_square(0, residual);
     }
   }
 
@@ -269,7 +267,7 @@ struct MinresUpdate {
     const double length = sqrt(sums[1]);
     system.at(minres::kLastDirection) = system.at(minres::kDirection);
     system.at(minres::kDirection) = length;
-    system.at(minres::kPath) += fabs(system.at(minres::kMove)) * length;
+    system.at(minres::kPath) += fabs(system.at(minres::kTau)) * length;
     system.at(minres::kLastBeta) = system.at(minres::kBeta);
     system.at(minres::kBeta) = system.at(minres::kNextBeta);
     system.record(system.has(kPreconditioned) ? sqrt(sums[0]) : fabs(system.at(minres::kEta)));

@@ -1,4 +1,4 @@
-// Passes that every Krylov method takes: the first residual, and the true one that decides.
+// Passes that all Krylov methods share: the first residual, its unit, and the true one that decides.
 #pragma once
 
 #include "krylov/common.hpp"
@@ -6,20 +6,25 @@
 namespace batchkron {
 namespace BATCHKRON_PLACE {
 
-// r = b - r, where r holds A x on entry; finds the unit. Vectors: b, r.
+struct SharedVectors {
+  enum { b, r, x, w };
+};
+
+struct SharedPass : PassDefaults, SharedVectors {};
+
+// r = b - r, where r holds A x on entry; the largest elements of b and r, near which the unit is.
 template <class T>
-struct StartExtent {
+struct StartExtent : SharedPass {
   static constexpr int sums = 2;
   static constexpr bool maxima = true;
   static constexpr Gate gate = Gate::any;
-  using Coefficients = NoCoefficients;
 
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    const auto b = at.get(0), r = b - at.get(1);
-    at.put(1, r);
-    at.maximum(0, b);
-    at.maximum(1, r);
+    const auto given = at[b], residual = given - at[r];
+    at.put(r, residual);
+    at.maximum(0, given);
+    at.maximum(1, residual);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -34,11 +39,10 @@ struct StartExtent {
   }
 };
 
-// The norms of b and of the first residual. Where b is zero, so is x. Vectors: b, r, x.
+// The norms of b and r, in their unit. Where b is zero, so is x: r = x = b.
 template <class T>
-struct StartNorms {
+struct StartNorms : SharedPass {
   static constexpr int sums = 2;
-  static constexpr bool maxima = false;
   static constexpr Gate gate = Gate::any;
 
   struct Coefficients {
@@ -50,13 +54,13 @@ struct StartNorms {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto b = at.get(0);
-    at.add_square(0, times(c.scale, b));
+    const auto given = at[b];
+    at.add_square(0, times(c.scale, given));
     if (c.zero) {
-      at.put(1, b);
-      at.put(2, b);
+      at.put(r, given);
+      at.put(x, given);
     }
-    at.add_square(1, times(c.scale, at.get(1)));
+    at.add_square(1, times(c.scale, at[r]));
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -73,18 +77,16 @@ struct StartNorms {
   }
 };
 
-// The largest element of the first product with A says in what unit its products are taken: their
-// squares stay in range. Vectors: w.
+// The largest element of w, the first product with A, says in what unit products are taken: their
+// squares stay in range.
 template <class T>
-struct OperatorExtent {
+struct OperatorExtent : SharedPass {
   static constexpr int sums = 1;
   static constexpr bool maxima = true;
-  static constexpr Gate gate = Gate::running;
-  using Coefficients = NoCoefficients;
 
   template <class Cursor>
   static void each(const Coefficients&, Cursor& at) {
-    at.maximum(0, at.get(0));
+    at.maximum(0, at[w]);
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -126,11 +128,10 @@ inline void verdict(const System<T>& system, double norm) {
   }
 }
 
-// r = b - r, where r holds A x on entry, and what its norm says. Vectors: b, r.
+// r = b - r, where r holds A x on entry, and what its norm says.
 template <class T>
-struct TrueResidual {
+struct TrueResidual : SharedPass {
   static constexpr int sums = 1;
-  static constexpr bool maxima = false;
   static constexpr Gate gate = Gate::waiting;
 
   struct Coefficients {
@@ -140,9 +141,9 @@ struct TrueResidual {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    const auto r = at.get(0) - at.get(1);
-    at.put(1, r);
-    at.add_square(0, times(c.scale, r));
+    const auto residual = at[b] - at[r];
+    at.put(r, residual);
+    at.add_square(0, times(c.scale, residual));
   }
 
   static void after(const System<T>& system, const double* sums) {
@@ -150,13 +151,9 @@ struct TrueResidual {
   }
 };
 
-// r in units of its norm. Vectors: r.
+// r in units of its norm: r / |r|.
 template <class T>
-struct ScaleResidual {
-  static constexpr int sums = 0;
-  static constexpr bool maxima = false;
-  static constexpr Gate gate = Gate::running;
-
+struct ScaleResidual : SharedPass {
   struct Coefficients {
     Real<T> unit, scale;
     explicit Coefficients(const System<T>& system)
@@ -166,7 +163,7 @@ struct ScaleResidual {
 
   template <class Cursor>
   static void each(const Coefficients& c, Cursor& at) {
-    at.put(0, times(c.scale, times(c.unit, at.get(0))));
+    at.put(r, times(c.scale, times(c.unit, at[r])));
   }
 
   // Where a recursion begins, what the method keeps from iteration to iteration is void.

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..products import Vector
-from .limits import SolveLimits
 from .method import KrylovMethod
+from .passes import Pass, Product, SharedVectors, Stages
 from .result import KrylovResult
 from .space import Flag, Passes
 from .system import LinearSystem
 from .workspace_cache import solve_once
+
+
+class BicgstabVectors(NamedTuple):
+    """x, the residual r and the first one, the direction p, v = A y and t = A y.
+
+    y = M p for v, M r for t; without M p and r themselves.
+    """
+
+    x: Vector
+    r: Vector
+    shadow: Vector
+    p: Vector
+    v: Vector
+    t: Vector
+    y: Vector
+
+
+BicgstabBegin = Pass("BicgstabBegin", BicgstabVectors)  # shadow = r, rho = shadow* r
+BicgstabProject = Pass("BicgstabProject", BicgstabVectors)  # alpha = rho / shadow* v
+BicgstabFirstUpdate = Pass("BicgstabFirstUpdate", BicgstabVectors)  # x += alpha y, r -= alpha v
+BicgstabSmoothing = Pass("BicgstabSmoothing", BicgstabVectors)  # omega = t* r / t* t
+BicgstabSecondUpdate = Pass(
+    "BicgstabSecondUpdate", BicgstabVectors
+)  # x += ω y, r -= ω t; rho, beta
+BicgstabDirection = Pass("BicgstabDirection", BicgstabVectors)  # p = r + beta (p - omega v)
+
+_FIRST_HALF = (BicgstabProject, BicgstabFirstUpdate)  # after v = A M p
+_SECOND_HALF = (BicgstabSmoothing, BicgstabSecondUpdate, BicgstabDirection)  # after t = A M r
 
 
 def bicgstab(
@@ -159,95 +187,48 @@ class Bicgstab(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
+    _measures = True
+
     def _flags(self, preconditioned: bool) -> Flag:
         return super()._flags(preconditioned) | Flag.RETRIES
 
-    def _allocate(self, preconditioned: bool) -> None:
-        x, r, p, v, t = self._five = tuple(self._vector(name) for name in ("x", "r", "p", "v", "t"))
+    def _allocate(self, preconditioned: bool) -> SharedVectors:
+        x, r, p, v, t = (self._vector(name) for name in ("x", "r", "p", "v", "t"))
         shadow = self._vector("shadow")
         y = self._vector("y") if preconditioned else None
-        self._moves = p if y is None else y, r if y is None else y  # M p, then M r
-        common = x, r, shadow, p, v, t
-        self._first = self._passes(("ScaleResidual",), [r])
-        self._shadow = self._passes(("BicgstabBegin", "BicgstabTurn"), common)
-        self._extent = self._passes(("OperatorExtent",), [v])
-        self._half = self._passes(("BicgstabProject", "BicgstabHalf"), [*common, self._moves[0]])
-        self._other_half = self._passes(
-            ("BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"), [*common, self._moves[1]]
-        )
-
-    @property
-    def _solution(self) -> Vector:
-        return self._five[0]
-
-    @property
-    def _residual(self) -> Vector:
-        return self._five[1]
-
-    _measures = True
-
-    def _whole_iterations(self, A: Any) -> Passes | None:
-        x, r, p, v, t = self._five
-        common = x, r, self._vector("shadow"), p, v, t
-        first = [(name, (*common, p)) for name in ("BicgstabProject", "BicgstabHalf")]
-        names = "BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"
-        other = [(name, (*common, r)) for name in names]
-        stages = [("", (p, v)), *first, ("", (r, t)), *other]
-        assert self._space is not None
-        kept = x, r, p, self._vector("shadow"), v
-        return self._space.iterations(A, stages, kept, flags=self._flag)
+        # y is M p in the first half of an iteration, M r in the second
+        self._first = BicgstabVectors(x, r, shadow, p, v, t, p if y is None else y)
+        self._second = self._first._replace(y=r if y is None else y)
+        self._shadow = self._passes((BicgstabBegin, BicgstabDirection), self._first)
+        self._first_half = self._passes(_FIRST_HALF, self._first)
+        self._second_half = self._passes(_SECOND_HALF, self._second)
+        return SharedVectors(r=r, x=x, w=v)
 
     def _begin(self, system: LinearSystem) -> int:
-        self._first.run()
+        self._scale.run()
         return self._shadow.run()
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
-        _, r, p, v, t = self._five
-        move, other_move = self._moves
-        system.precondition(p, move)
-        system.apply(move, v)
-        if not self._measured:
-            self._extent.run()
-            self._measured = True
-        left = self._half.run()
+        _, r, _, p, v, t, y = self._first
+        system.precondition(p, y)
+        system.apply(y, v)
+        self._measure()
+        left = self._first_half.run()
         if left == 0:
             return 0
-        system.precondition(r, other_move)
-        system.apply(other_move, t)
-        return self._other_half.run()
+        y = self._second.y
+        system.precondition(r, y)
+        system.apply(y, t)
+        return self._second_half.run()
 
-    def solve(
-        self,
-        A: Any,
-        b: Any,
-        x0: Any = None,
-        *,
-        rtol: float = 1e-5,
-        atol: float = 0.0,
-        maxiter: int | None = None,
-        M: Any = None,
-        callback: Callable[[Vector], object] | None = None,
-        out: Vector | None = None,
-        raise_on_failure: bool = False,
-    ) -> KrylovResult:
-        """Solve A x = b in this workspace; the parameters are those of `bicgstab`.
-
-        Parameters
-        ----------
-        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
-            As for `bicgstab`.
-        out : ndarray, of x's shape, optional
-            Where x is written; a fresh array by default.
-
-        Returns
-        -------
-        KrylovResult
-            As for `bicgstab`; ``x`` is ``out`` where that is given.
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError
-            As for `bicgstab`; ValueError also if b or ``out`` does not fit.
-        """
-        limits = SolveLimits(maxiter, callback)
-        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        at, second = self._first, self._second
+        stages: Stages = [
+            (Product, (at.p, at.v)),
+            *((each, at) for each in _FIRST_HALF),
+            (Product, (at.r, at.t)),
+            *((each, second) for each in _SECOND_HALF),
+        ]
+        assert self._space is not None
+        kept = at.x, at.r, at.p, at.shadow, at.v
+        return self._space.iterations(A, stages, kept, flags=self._flag)

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..products import Vector
-from .limits import SolveLimits
 from .method import KrylovMethod
+from .passes import Pass, Product, SharedVectors, Stages
 from .result import KrylovResult
 from .space import Passes
 from .system import LinearSystem
 from .workspace_cache import solve_once
+
+
+class CgVectors(NamedTuple):
+    """x, the residual r, the direction p, q = A p, z = M r: without M, z is r."""
+
+    x: Vector
+    r: Vector
+    p: Vector
+    q: Vector
+    z: Vector
+
+
+CgCurvature = Pass("CgCurvature", CgVectors)  # alpha = rho / p* q
+CgUpdate = Pass("CgUpdate", CgVectors)  # x += alpha p, r -= alpha q; without M rho' = r* r, beta
+CgProduct = Pass("CgProduct", CgVectors)  # rho' = r* z, beta = rho' / rho
+CgDirection = Pass("CgDirection", CgVectors)  # p = z + beta p
+
+_ITERATION = (CgCurvature, CgUpdate, CgDirection)  # after q = A p, without M
+_Q = CgVectors._fields.index("q")
 
 
 def cg(
@@ -154,89 +173,45 @@ class Cg(KrylovMethod):
     [0.5 0.5] [0. 0.]
     """
 
-    def _allocate(self, preconditioned: bool) -> None:
+    def _allocate(self, preconditioned: bool) -> SharedVectors:
         x, r, p, q = (self._vector(name) for name in ("x", "r", "p", "q"))
-        z = self._vector("z") if preconditioned else r
-        self._five = x, r, p, q, z
-        self._image = q  # where the latest product is
-        turn = ("CgProduct", "CgDirection")
-        self._first = self._passes(("ScaleResidual",), [r])
-        self._turn = self._passes(turn, self._five)
-        step = ("CgCurvature", "CgUpdate")
-        self._step = self._passes(step if preconditioned else (*step, "CgDirection"), self._five)
-
-    @property
-    def _solution(self) -> Vector:
-        return self._five[0]
-
-    @property
-    def _residual(self) -> Vector:
-        return self._five[1]
-
-    def _whole_iterations(self, A: Any) -> Passes | None:
-        x, r, p, q, _ = five = self._five
-        turn = [(name, five) for name in ("CgCurvature", "CgUpdate", "CgDirection")]
-        assert self._space is not None
-        return self._space.iterations(A, [("", (p, q)), *turn], (x, r, p), flags=self._flag)
+        self._at = at = CgVectors(x, r, p, q, self._vector("z") if preconditioned else r)
+        self._product = q  # where the latest q = A p is: at.q, or an array of A's own
+        self._turn = self._passes((CgProduct, CgDirection), at)
+        # with M, the product z = M r is between the update and the next direction
+        step = (CgCurvature, CgUpdate) if preconditioned else _ITERATION
+        self._step = self._passes(step, at)
+        return SharedVectors(r=r, x=x, w=q)
 
     def _begin(self, system: LinearSystem) -> int:
-        self._first.run()
+        self._scale.run()
         return self._next_direction(system)
 
-    def _next_direction(self, system: LinearSystem) -> int:
-        _, r, _, _, z = self._five
-        system.precondition(r, z)
-        return self._turn.run()
-
     def _iterate(self, system: LinearSystem, step: int) -> int:
-        _, _, p, q, _ = self._five
-        self._take_image(system.product(p, q))
+        _, _, p, q, _ = self._at
+        self._take_product(system.product(p, q))
         left = self._step.run()
         return self._next_direction(system) if left and system.preconditioned else left
 
-    def _take_image(self, product: Vector) -> None:
-        if product is not self._image:
-            self._image = product
+    def _next_direction(self, system: LinearSystem) -> int:
+        _, r, _, _, z = self._at
+        system.precondition(r, z)
+        return self._turn.run()
+
+    def _whole_iterations(self, A: Any) -> Passes | None:
+        at = self._at
+        stages: Stages = [(Product, (at.p, at.q)), *((each, at) for each in _ITERATION)]
+        assert self._space is not None
+        return self._space.iterations(A, stages, (at.x, at.r, at.p), flags=self._flag)
+
+    def _take_product(self, product: Vector) -> None:
+        """Let passes read q where an operator left it."""
+        if product is not self._product:
+            self._product = product
             assert self._space is not None
-            self._step.set_vector(3, product, self._space.address(product))
+            self._step.set_vector(_Q, product, self._space.address(product))
 
     def forget_operands(self) -> None:
         """Let go of the arrays of the last solve that are not the workspace's own."""
         super().forget_operands()
-        self._take_image(self._five[3])
-
-    def solve(
-        self,
-        A: Any,
-        b: Any,
-        x0: Any = None,
-        *,
-        rtol: float = 1e-5,
-        atol: float = 0.0,
-        maxiter: int | None = None,
-        M: Any = None,
-        callback: Callable[[Vector], object] | None = None,
-        out: Vector | None = None,
-        raise_on_failure: bool = False,
-    ) -> KrylovResult:
-        """Solve A x = b in this workspace; the parameters are those of `cg`.
-
-        Parameters
-        ----------
-        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
-            As for `cg`.
-        out : ndarray, of x's shape, optional
-            Where x is written; a fresh array by default.
-
-        Returns
-        -------
-        KrylovResult
-            As for `cg`; ``x`` is ``out`` where that is given.
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError
-            As for `cg`; ValueError also if b or ``out`` does not fit.
-        """
-        limits = SolveLimits(maxiter, callback)
-        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)
+        self._take_product(self._at.q)

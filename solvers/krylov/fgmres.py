@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..products import Vector
-from .gmres import Gmres
+from .gmres import Gmres, GmresVectors
+from .passes import SharedVectors
 from .result import KrylovResult
 from .space import Flag
 from .system import LinearSystem
@@ -113,16 +114,13 @@ class Fgmres(Gmres):
     def _flags(self, preconditioned: bool) -> Flag:
         return Flag.PRECONDITIONED | Flag.FLEXIBLE if preconditioned else Flag(0)
 
-    def _allocate(self, preconditioned: bool) -> None:
-        self._x, self._work = self._vector("x"), self._vector("work")
-        self._basis = self._basis_of("basis", self.restart + 1)
-        self._slots: list[Vector] = list(self._basis)
-        self._corrected = None
-        solutions = self._basis
+    def _allocate(self, preconditioned: bool) -> SharedVectors:
+        x, work = self._vector("x"), self._vector("work")
+        solutions = basis = self._basis_of("basis", self.restart + 1)
         if preconditioned:
             solutions = self._basis_of("solutions", self.restart)
         self._solutions: list[Vector] = list(solutions)
-        self._make_passes([self._x, self._basis, self._work, None, solutions])
+        return self._make_passes(GmresVectors(x, basis, work, None, solutions))
 
     def _direction(self, system: LinearSystem, step: int) -> Vector:
         system.precondition(self._slots[step], self._solutions[step])

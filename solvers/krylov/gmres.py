@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,11 +12,36 @@ from ..products import Vector
 from .layouts import from_systems
 from .limits import SolveLimits
 from .method import KrylovMethod
+from .passes import Pass, SharedVectors
 from .result import KrylovResult
 from .system import LinearSystem, check_count
 from .workspace_cache import solve_once
 
 _CALLBACK_TYPES = ("pr_norm", "x", "legacy")
+
+
+class GmresVectors(NamedTuple):
+    """x; the basis (m + 1, ..., N); work, the trial solution; M times what a pass left there; b.
+
+    ``solutions``, of flexible GMRES, are M times the vectors of the basis.
+    """
+
+    x: Vector
+    basis: Vector
+    work: Vector
+    corrected: Vector | None
+    solutions: Vector | None = None
+    b: Vector | None = None
+
+
+GmresProject = Pass("GmresProject", GmresVectors)  # Q* u, Q* w, |u|², u* w, |w|²
+GmresExtend = Pass("GmresExtend", GmresVectors)  # the next two vectors of the basis
+GmresCombine = Pass("GmresCombine", GmresVectors)  # work = x + Σ y_i q_i; with M the sum alone
+GmresCorrect = Pass("GmresCorrect", GmresVectors)  # work = x + corrected
+GmresResidual = Pass("GmresResidual", GmresVectors)  # r = b - A work, its norm
+GmresAccept = Pass("GmresAccept", GmresVectors)  # x = work, if its residual is smaller
+
+_B = GmresVectors._fields.index("b")
 
 
 def gmres(
@@ -204,45 +229,32 @@ class Gmres(KrylovMethod):
     _measures = True
     _never_worse = True
 
-    def _allocate(self, preconditioned: bool) -> None:
-        self._x, self._work = self._vector("x"), self._vector("work")
-        self._basis = self._basis_of("basis", self.restart + 1)
-        self._slots: list[Vector] = list(self._basis)
-        self._corrected = self._vector("corrected") if preconditioned else None
-        self._make_passes([self._x, self._basis, self._work, self._corrected])
+    def _allocate(self, preconditioned: bool) -> SharedVectors:
+        x, work = self._vector("x"), self._vector("work")
+        basis = self._basis_of("basis", self.restart + 1)
+        corrected = self._vector("corrected") if preconditioned else None
+        return self._make_passes(GmresVectors(x, basis, work, corrected))
 
-    def _make_passes(self, vectors: list[Any]) -> None:
-        step = ("GmresProject", "GmresExtend")
-        self._first = self._passes(("ScaleResidual",), [self._basis])
-        self._step = self._passes(step, vectors, columns=self.restart)
-        self._extent = self._passes(("OperatorExtent",), [self._slots[1]])
-        self._combine = self._passes(("GmresCombine",), vectors)
-        self._correct = self._passes(("GmresCorrect",), vectors)
-        self._judge = self._passes(("GmresResidual", "GmresAccept"), [*vectors, None, None][:6])
-
-    @property
-    def _solution(self) -> Vector:
-        return self._x
-
-    @property
-    def _residual(self) -> Vector:
-        return self._slots[0]
-
-    def _begin(self, system: LinearSystem) -> int:
-        return self._first.run()
+    def _make_passes(self, at: GmresVectors) -> SharedVectors:
+        self._at = at
+        self._slots: list[Vector] = list(at.basis)
+        self._step = self._passes((GmresProject, GmresExtend), at, columns=self.restart)
+        self._combine = self._passes((GmresCombine,), at)
+        self._correct = self._passes((GmresCorrect,), at)
+        self._judge = self._passes((GmresResidual, GmresAccept), at)
+        return SharedVectors(r=self._slots[0], x=at.x, w=self._slots[1])
 
     def _direction(self, system: LinearSystem, step: int) -> Vector:
         """Return M u."""
-        if self._corrected is None:
+        corrected = self._at.corrected
+        if corrected is None:
             return self._slots[step]
-        system.precondition(self._slots[step], self._corrected)
-        return self._corrected
+        system.precondition(self._slots[step], corrected)
+        return corrected
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
         system.apply(self._direction(system, step), self._slots[step + 1])
-        if not self._measured:
-            self._extent.run()
-            self._measured = True
+        self._measure()
         return self._step.steps[step]()
 
     def _step_key(self, step: int) -> int:
@@ -251,17 +263,18 @@ class Gmres(KrylovMethod):
     def forget_operands(self) -> None:
         """Let go of the arrays of the last solve that are not the workspace's own."""
         super().forget_operands()
-        self._judge.set_vector(5, None, 0)
+        self._judge.set_vector(_B, None, 0)
 
     def _check(self, system: LinearSystem) -> int:
         """Form the trial solution; take it over if its residual is smaller."""
         assert self._space is not None
+        _, _, work, corrected, _, _ = self._at
         self._combine.run()
-        if self._corrected is not None:
-            system.precondition(self._work, self._corrected)
+        if corrected is not None:
+            system.precondition(work, corrected)
             self._correct.run()
-        system.apply(self._work, self._slots[0])
-        self._judge.set_vector(5, system.b, self._space.address(system.b))
+        system.apply(work, self._slots[0])
+        self._judge.set_vector(_B, system.b, self._space.address(system.b))
         return self._judge.run()
 
     def solve(

@@ -18,6 +18,16 @@ from batchkron.operators import Operator, on_device
 from ..products import Vector, norms_of, working_dtype
 from .layouts import as_systems, check_layout, from_systems
 from .limits import SolveLimits
+from .passes import (
+    OperatorExtent,
+    Pass,
+    ScaleResidual,
+    SharedVectors,
+    StartExtent,
+    StartNorms,
+    TrueResidual,
+    Vectors,
+)
 from .residual_history import ResidualHistory
 from .result import WORST_FIRST, KrylovResult, Status
 from .space import (
@@ -38,6 +48,7 @@ _MIN_CAPTURED_ITERATIONS = 2  # number of iterations from which capturing a CUDA
 # Residual / √N in units of the recursion, below which squares of entries may have underflowed.
 _MIN_MEASURABLE_RESIDUAL = {"d": 1e-140, "f": 1e-30}
 
+_B = SharedVectors._fields.index("b")
 _CONVERGED = int(Progress.CONVERGED)
 _STATUS = {
     Progress.CONVERGED: Status.CONVERGED,
@@ -110,7 +121,7 @@ class KrylovMethod(ABC):
         self._recorded: tuple[Callable[[], Any], ...] = ()  # the operators of the recordings
         self._iterations: Passes | None = None
         self._costs: dict[tuple[int, int, bool], tuple[int, int]] = {}
-        self._measured = False  # whether that product has been
+        self._measured = False  # whether the unit of products with A is known
         self._under_way = threading.Lock()
         self._done = 0  # iterations of the solve under way
         self._taken = 0  # iterations that the last solve took
@@ -118,31 +129,37 @@ class KrylovMethod(ABC):
 
     # What a method says of itself.
 
+    _basis_size = 0  # m, of methods with a basis of m + 1 vectors
+    _max_steps: int | float = math.inf  # of a recursion, before the true residual is computed
+    _measures = False  # whether the first product with A says in what unit they are taken
+    _never_worse = False  # whether an iterate is taken over only if its true residual is less
+
     def _flags(self, preconditioned: bool) -> Flag:
         """Return the options of its passes."""
         return Flag.PRECONDITIONED if preconditioned else Flag(0)
 
     @abstractmethod
-    def _allocate(self, preconditioned: bool) -> None:
-        """Make the vectors and passes."""
+    def _allocate(self, preconditioned: bool) -> SharedVectors:
+        """Make the vectors and passes.
 
-    @property
-    @abstractmethod
-    def _residual(self) -> Vector:
-        """The vector that the true residual is written to, when no system is running."""
+        Returns
+        -------
+        SharedVectors
+            x; r, which the true residual is written to when no system is running; w, the vector of
+            products with A, where the first one says in what unit they are taken.
+        """
 
-    @property
-    @abstractmethod
-    def _solution(self) -> Vector:
-        """The vector x."""
-
-    @abstractmethod
     def _begin(self, system: LinearSystem) -> int:
         """Begin from the true residual; return what the last pass did."""
+        return self._scale.run()
 
     @abstractmethod
     def _iterate(self, system: LinearSystem, step: int) -> int:
         """Do iteration ``step`` since `_begin`; return what the last pass did."""
+
+    def _step_key(self, step: int) -> int:
+        """Return what iterations of the same work have in common."""
+        return step % 2
 
     def _whole_iterations(self, A: Any) -> Passes | None:
         """Return iterations that the device does in one launch, None where there are none."""
@@ -162,7 +179,43 @@ class KrylovMethod(ABC):
                 f"this {type(self).__name__} was made for a size; call solve(A, b), or make it "
                 "with an operator."
             )
-        return self.solve(self._A, b, x0, M=self._M, **options)  # type: ignore[attr-defined, no-any-return]
+        return self.solve(self._A, b, x0, M=self._M, **options)
+
+    def solve(
+        self,
+        A: Any,
+        b: Any,
+        x0: Any = None,
+        *,
+        rtol: float = 1e-5,
+        atol: float = 0.0,
+        maxiter: int | None = None,
+        M: Any = None,
+        callback: Callable[[Any], object] | None = None,
+        out: Vector | None = None,
+        raise_on_failure: bool = False,
+    ) -> KrylovResult:
+        """Solve A x = b in this workspace; the parameters are those of the method's function.
+
+        Parameters
+        ----------
+        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
+            As for `cg`, `minres` or `bicgstab`.
+        out : ndarray, of x's shape, optional
+            Where x is written; a fresh array by default.
+
+        Returns
+        -------
+        KrylovResult
+            As for the function; ``x`` is ``out`` where that is given.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As for the function; ValueError also if b or ``out`` does not fit.
+        """
+        limits = SolveLimits(maxiter, callback)
+        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)
 
     def _workspace(self, b: Vector, preconditioned: bool) -> KrylovSpace:
         """Return the workspace for vectors like b, made when first needed."""
@@ -178,16 +231,17 @@ class KrylovMethod(ABC):
             self._set_up = ()
         if self._set_up != wanted:
             self._flag = int(self._flags(preconditioned))
-            self._allocate(preconditioned)
-            vectors = [None, self._residual, self._solution]
-            self._start = self._passes(("StartExtent", "StartNorms"), vectors)
-            self._decide = self._passes(("TrueResidual",), vectors)
+            at = self._allocate(preconditioned)
+            assert at.r is not None
+            assert at.x is not None
+            self._residual, self._solution = at.r, at.x
+            self._start = self._passes((StartExtent, StartNorms), at)
+            self._scale = self._passes((ScaleResidual,), at)
+            if self._measures:
+                self._extent = self._passes((OperatorExtent,), at)
+            self._decide = self._passes((TrueResidual,), at)
             self._set_up, self._recorded = wanted, ()
         return self._space
-
-    _basis_size = 0
-    _measures = False  # whether the first product with A says in what unit they are taken
-    _never_worse = False  # whether an iterate is taken over only if its true residual is less
 
     def _vector(self, name: str) -> Vector:
         """Return a vector of the workspace, which is kept as long as b has the same shape."""
@@ -203,9 +257,16 @@ class KrylovMethod(ABC):
             self._vectors[name] = self._space.basis(slots)
         return self._vectors[name]
 
-    def _passes(self, names: tuple[str, ...], vectors: Any, columns: int = 1) -> Passes:
+    def _passes(self, passes: tuple[Pass[Vectors], ...], at: Vectors, columns: int = 1) -> Passes:
+        """Return passes over vectors, which ``run()`` does one after another."""
         assert self._space is not None
-        return self._space.passes(names, vectors, columns=columns, flags=self._flag)
+        return self._space.passes(passes, at, columns=columns, flags=self._flag)
+
+    def _measure(self) -> None:
+        """After a product with A: see in what unit products are taken, unless that is known."""
+        if not self._measured:
+            self._extent.run()
+            self._measured = True
 
     def _solve(
         self,
@@ -270,7 +331,7 @@ class KrylovMethod(ABC):
     def forget_operands(self) -> None:
         """Let go of the arrays of the last solve that are not the workspace's own."""
         for passes in (self._start, self._decide):
-            passes.set_vector(0, None, 0)
+            passes.set_vector(_B, None, 0)
 
     def _prepare_recorder(self, space: KrylovSpace, system: LinearSystem) -> None:
         """Begin new recordings where the passes or operators are others than the last time."""
@@ -296,7 +357,7 @@ class KrylovMethod(ABC):
             self._residual.fill(0.0)
         address = self._space.address(system.b)
         for passes in (self._start, self._decide):
-            passes.set_vector(0, system.b, address)
+            passes.set_vector(_B, system.b, address)
         self._start.set(
             rtol=tolerances[0],
             atol=tolerances[1],
@@ -345,8 +406,6 @@ class KrylovMethod(ABC):
             if step == self._max_steps or space.running(left) == 0:
                 break
 
-    _max_steps: int | float = math.inf
-
     def _repeat(self, system: LinearSystem, step: int, count: int) -> None:
         """Do iterations on a device that have a graph from the second time on."""
         assert self._recorder is not None
@@ -367,10 +426,6 @@ class KrylovMethod(ABC):
                 system.applications - applications,
                 system.preconditioner_applications - preconditioner_applications,
             )
-
-    def _step_key(self, step: int) -> int:
-        """Return what iterations of the same work have in common."""
-        return step % 2
 
     def _block(self, step: int, limits: SolveLimits) -> int:
         """Return how many iterations to do before looking at what became of the systems."""

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from batchkron.arrays import to_host
 
 from ..products import Vector, norms_of
-from .limits import SolveLimits
 from .method import KrylovMethod
+from .passes import Pass, SharedVectors
 from .result import KrylovResult
 from .space import Field, Flag, Progress
 from .system import LinearSystem
 from .workspace_cache import solve_once
 
 _ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero
+
+
+class MinresVectors(NamedTuple):
+    """x; Lanczos' v and the one before it; w = A z; the direction d and the one before it, d2.
+
+    z = M v and the next z; the residual r. Without M z is v, next is previous and r is v.
+    """
+
+    x: Vector
+    v: Vector
+    previous: Vector
+    w: Vector
+    d: Vector
+    d2: Vector
+    z: Vector
+    next: Vector
+    r: Vector
+
+
+MinresBegin = Pass("MinresBegin", MinresVectors)  # v = r
+MinresFirstNorm = Pass("MinresFirstNorm", MinresVectors)  # beta² = v* z
+MinresDiagonal = Pass("MinresDiagonal", MinresVectors)  # alpha = z* w / beta²
+MinresLanczos = Pass("MinresLanczos", MinresVectors)  # previous = w/β - α/β v - β/β₀ previous
+MinresNextNorm = Pass("MinresNextNorm", MinresVectors)  # next beta² = previous* next; rotates
+MinresUpdate = Pass("MinresUpdate", MinresVectors)  # d2 = (z/β - ρ₂ d - ρ₃ d2) / ρ, x += τ d2
 
 
 def minres(
@@ -173,54 +198,40 @@ class Minres(KrylovMethod):
     def _flags(self, preconditioned: bool) -> Flag:
         return super()._flags(preconditioned) | Flag.PERSISTS
 
-    def _allocate(self, preconditioned: bool) -> None:
+    def _allocate(self, preconditioned: bool) -> SharedVectors:
         names = ("x", "v", "previous", "w", "d", "d2")
         x, v, previous, w, d, d2 = (self._vector(name) for name in names)
-        self._v, self._z = (v, previous), (v, previous)
-        self._w, self._x, self._r = w, x, v
+        z, following, r = v, previous, v
         if preconditioned:
-            self._z = (self._vector("z"), self._vector("next"))
-            self._r = self._vector("r")
+            z, following, r = (self._vector(name) for name in ("z", "next", "r"))
+        at = MinresVectors(x, v, previous, w, d, d2, z, following, r)
         # an iteration overwrites what the one before the last left
-        turns = [
-            [x, v, previous, w, d, d2, *self._z, self._r],
-            [x, previous, v, w, d2, d, *self._z[::-1], self._r],
-        ]
-        self._first = self._passes(("ScaleResidual",), [self._r])
-        self._start_v = self._passes(("MinresBegin",), turns[0])
-        self._norm = self._passes(("MinresFirst",), turns[0])
-        self._extent = self._passes(("OperatorExtent",), [w])
-        lanczos = ("MinresDiagonal", "MinresLanczos")
+        exchanged = MinresVectors(x, previous, v, w, d2, d, following, z, r)
+        self._turns = at, exchanged
+        self._copy = self._passes((MinresBegin,), at)
+        self._norm = self._passes((MinresFirstNorm,), at)
+        lanczos = (MinresDiagonal, MinresLanczos)
+        last = (MinresNextNorm, MinresUpdate) if preconditioned else (*lanczos, MinresUpdate)
         if preconditioned:
-            self._lanczos = [self._passes(lanczos, turn) for turn in turns]
-            last: tuple[str, ...] = ("MinresNorm", "MinresUpdate")
-        else:
-            last = (*lanczos, "MinresUpdate")
-        self._last = [self._passes(last, turn) for turn in turns]
-
-    @property
-    def _solution(self) -> Vector:
-        return self._x
-
-    @property
-    def _residual(self) -> Vector:
-        return self._r
+            self._lanczos = [self._passes(lanczos, turn) for turn in self._turns]
+        self._last = [self._passes(last, turn) for turn in self._turns]
+        return SharedVectors(r=r, x=x, w=w)
 
     def _begin(self, system: LinearSystem) -> int:
-        self._first.run()
-        self._start_v.run()
-        system.precondition(self._v[0], self._z[0])
+        at = self._turns[0]
+        self._scale.run()
+        self._copy.run()
+        system.precondition(at.v, at.z)
         return self._norm.run()
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
         turn = step % 2
-        system.apply(self._z[turn], self._w)
-        if not self._measured:
-            self._extent.run()
-            self._measured = True
+        at = self._turns[turn]
+        system.apply(at.z, at.w)
+        self._measure()
         if system.preconditioned:
             self._lanczos[turn].run()
-            system.precondition(self._v[1 - turn], self._z[1 - turn])
+            system.precondition(at.previous, at.next)  # where the next v is
         return self._last[turn].run()
 
     def _recognise(self, system: LinearSystem, progress: Any, residuals: Any, scalars: Any) -> None:
@@ -234,7 +245,8 @@ class Minres(KrylovMethod):
 
     def _gradients(self, system: LinearSystem, residuals: Any, units: Any) -> Any:
         """Return ‖A r‖ / ‖r‖ of each true residual in the units of products; with M, of M A."""
-        r, z, w = self._measured_residual(system), self._z[0], self._w
+        at = self._turns[0]
+        r, z, w = self._measured_residual(system), at.z, at.w
         rows = (-1, system.b.shape[-1])
 
         def scale(vectors: Vector, factors: Any) -> None:
@@ -247,46 +259,10 @@ class Minres(KrylovMethod):
         scale(w, units)
         if not system.preconditioned:
             return norms_of(w.reshape(rows)) / norms_of(r.reshape(rows))
-        image = self._z[1]
+        image = at.next
         system.precondition(w, image)
         squares = [
             to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
             for left, right in ((w, image), (r, z))
         ]
         return np.sqrt(squares[0] / squares[1])
-
-    def solve(
-        self,
-        A: Any,
-        b: Any,
-        x0: Any = None,
-        *,
-        rtol: float = 1e-5,
-        atol: float = 0.0,
-        maxiter: int | None = None,
-        M: Any = None,
-        callback: Callable[[Vector], object] | None = None,
-        out: Vector | None = None,
-        raise_on_failure: bool = False,
-    ) -> KrylovResult:
-        """Solve A x = b in this workspace; the parameters are those of `minres`.
-
-        Parameters
-        ----------
-        A, b, x0, rtol, atol, maxiter, M, callback, raise_on_failure
-            As for `minres`.
-        out : ndarray, of x's shape, optional
-            Where x is written; a fresh array by default.
-
-        Returns
-        -------
-        KrylovResult
-            As for `minres`; ``x`` is ``out`` where that is given.
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError
-            As for `minres`; ValueError also if b or ``out`` does not fit.
-        """
-        limits = SolveLimits(maxiter, callback)
-        return self._solve(A, b, x0, M, (rtol, atol), limits, out, raise_on_failure)

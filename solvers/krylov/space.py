@@ -25,6 +25,8 @@ from batchkron.backends.protocol import KrylovRecorder
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.spec.kron import Array
 
+from .passes import Pass, Stages, Vectors
+
 __all__ = [
     "Field",
     "Flag",
@@ -184,8 +186,8 @@ class KrylovSpace:
 
     def passes(
         self,
-        names: Sequence[str],
-        vectors: Sequence[Array | None],
+        passes: Sequence[Pass[Vectors]],
+        vectors: Vectors,
         *,
         columns: int = 1,
         flags: int = 0,
@@ -194,10 +196,10 @@ class KrylovSpace:
 
         Parameters
         ----------
-        names : sequence of str
-            Of the passes, in csrc/krylov.
-        vectors : sequence of ndarray or None
-            In the order that these passes give; None for one that they do not use.
+        passes : sequence of Pass
+            Of one method.
+        vectors : tuple of ndarray or None
+            The method's; None for one that the passes do not use.
         columns : int
             Steps of a cycle, each of which has a call of its own.
         flags : int
@@ -208,7 +210,7 @@ class KrylovSpace:
         Passes
         """
         chosen = self._backend.krylov_passes(
-            tuple(names), self.dtype, self.size, self.systems, self._restart
+            tuple(each.name for each in passes), self.dtype, self.size, self.systems, self._restart
         )
         return self._bound(chosen.run, vectors, columns, flags)
 
@@ -234,7 +236,7 @@ class KrylovSpace:
     def iterations(
         self,
         operator: object,
-        stages: Sequence[tuple[str, Sequence[Array]]],
+        stages: Stages,
         kept: Sequence[Array],
         *,
         flags: int = 0,
@@ -245,9 +247,8 @@ class KrylovSpace:
         ----------
         operator : object
             A; there are iterations for Kronecker sums of many small systems, on a device.
-        stages : sequence of (str, sequence of ndarray)
-            What an iteration does in turn: names of passes and their vectors, or ("", (x, y)) for
-            y = A x.
+        stages : sequence of (Pass, tuple of ndarray)
+            What an iteration does in turn: passes with the method's vectors, and products.
         kept : sequence of ndarray
             The vectors that go on from iteration to iteration; others in ``stages`` are scratch.
         flags : int
@@ -268,7 +269,7 @@ class KrylovSpace:
             vectors.update((id(vector), vector) for vector in used)
         places = {key: k for k, key in enumerate(vectors)}
         listed = tuple(
-            Stage(name, tuple(places[id(vector)] for vector in used)) for name, used in stages
+            Stage(each.name, tuple(places[id(vector)] for vector in used)) for each, used in stages
         )
         chosen = self._backend.krylov_iterations(plan, listed, len(kept), len(vectors))
         if chosen is None:

@@ -106,12 +106,12 @@ def solve_once(
     options |= {"M": M, "callback": callback}
     dtype = working_dtype(A, rhs)
     if callback is not None:
-        return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)  # type: ignore[attr-defined, no-any-return]
+        return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)
     place = place_of_work(array_module(rhs))
     key = method, rhs.shape, dtype, batched, M is None, restart, place[0]
     entry = _cache.entries.pop(key, None)
     solver = _new(method, rhs, dtype, batched, given) if entry is None else entry.solver
-    result: KrylovResult = solver.solve(A, rhs, x0, **options)  # type: ignore[attr-defined]
+    result: KrylovResult = solver.solve(A, rhs, x0, **options)
     solver.forget_operands()
     _cache.keep(key, entry or _CachedSolver(solver, place[1], solver.nbytes))
     return result

@@ -69,12 +69,12 @@ KRYLOV = [  # passes that follow each other
     ("CgProduct", "CgDirection"),
     ("CgCurvature", "CgUpdate", "CgDirection"),
     ("MinresBegin",),
-    ("MinresFirst",),
+    ("MinresFirstNorm",),
     ("MinresDiagonal", "MinresLanczos", "MinresUpdate"),
-    ("MinresNorm", "MinresUpdate"),
+    ("MinresNextNorm", "MinresUpdate"),
     ("BicgstabBegin",),
-    ("BicgstabProject", "BicgstabHalf"),
-    ("BicgstabSmoothing", "BicgstabSmooth", "BicgstabTurn"),
+    ("BicgstabProject", "BicgstabFirstUpdate"),
+    ("BicgstabSmoothing", "BicgstabSecondUpdate", "BicgstabDirection"),
     ("GmresProject", "GmresExtend"),
     ("GmresCombine", "GmresCorrect"),
     ("GmresResidual", "GmresAccept"),
@@ -108,9 +108,12 @@ ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
     (
         (
             Stage("", (2, 4)),
-            *[Stage(name, (*_BICGSTAB, 2)) for name in ("BicgstabProject", "BicgstabHalf")],
+            *[Stage(name, (*_BICGSTAB, 2)) for name in ("BicgstabProject", "BicgstabFirstUpdate")],
             Stage("", (1, 5)),
-            *[Stage(f"Bicgstab{n}", (*_BICGSTAB, 1)) for n in ("Smoothing", "Smooth", "Turn")],
+            *[
+                Stage(f"Bicgstab{n}", (*_BICGSTAB, 1))
+                for n in ("Smoothing", "SecondUpdate", "Direction")
+            ],
         ),
         5,
         6,

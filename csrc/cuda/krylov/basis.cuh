@@ -78,8 +78,8 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
   for (Index k = lane(); k < count; k += 32) own[k] = 0;
   __syncwarp();
   const Real<T> unit = Real<T>(System<T>{a, at.system}.at(kOperator));
-  const T* const u = at.slot(gmres::Basis, j);
-  const T* const w = at.slot(gmres::Basis, j + 1);
+  const T* const u = at.slot(GmresVectors::basis, j);
+  const T* const w = at.slot(GmresVectors::basis, j + 1);
   double last[2 + reals] = {};
   const Index step = 32 * kThreadElements, stride = a.parts * row * step;
   for (Index tile = (part * row + warp() % row) * step; tile < a.n; tile += stride) {
@@ -93,7 +93,7 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
     const auto ask = [&](Index k) {
 #pragma unroll
       for (int s = 0; s < together; ++s) {
-        const T* const p = at.slot(gmres::Basis, k + s);
+        const T* const p = at.slot(GmresVectors::basis, k + s);
         for (int e = 0; e < kThreadElements; ++e)
           q[s][e] = at.load(p, tile + e * 32 + lane(), k + s < j ? a.n : 0);
       }
@@ -154,8 +154,8 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
   const Real<T> unit = Real<T>(own.at(kOperator)), inverse = Real<T>(own.at(gmres::kInverse));
   const Value<T> share = coefficient<T>(own.number(gmres::kShare));
   __syncthreads();
-  T* const u = at.slot(gmres::Basis, j);
-  T* const w = at.slot(gmres::Basis, j + 1);
+  T* const u = at.slot(GmresVectors::basis, j);
+  T* const w = at.slot(GmresVectors::basis, j + 1);
   double sum[1] = {};
   constexpr int held = threads > kRow ? kThreadElements * kRow / threads : kThreadElements;
   constexpr int together = 4 * kThreadElements / (held * Field<T>::reals);  // loads under way
@@ -170,7 +170,7 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
     }
     for (Index k = 0; k < j; k += together) {
       Value<T> q[together][held];
-      const T* p = at.slot(gmres::Basis, k);
+      const T* p = at.slot(GmresVectors::basis, k);
 #pragma unroll
       for (int s = 0; s < together; ++s, p += slots)
         for (int e = 0; e < held; ++e)
@@ -293,10 +293,10 @@ __global__ void __launch_bounds__(threads) krylov_combine(device::KrylovArgument
   __syncthreads();
   const bool flexible = own.has(kFlexible);
   const bool alone = own.has(kPreconditioned) && !flexible;
-  const int basis = flexible ? gmres::Solutions : gmres::Basis;
+  const int basis = flexible ? GmresVectors::solutions : GmresVectors::basis;
   const BasisPart<T> at{a, system};
-  const T* const x = at.slot(gmres::X, 0);
-  T* const y = at.slot(gmres::Work, 0);
+  const T* const x = at.slot(GmresVectors::x, 0);
+  T* const y = at.slot(GmresVectors::work, 0);
   const Index stride = a.parts * threads;
   for (Index i = part * threads + threadIdx.x; i < a.n; i += stride) {
     Value<T> sum = alone ? Value<T>{} : at.load(x, i, a.n);

@@ -44,7 +44,7 @@ struct ElementCursor {
   static void store(R* p, R x) { *p = x; }
   static void store(Complex<R>* p, Pair<R> x) { *p = {x.real, x.imag}; }
 
-  auto get(int k) const {
+  auto operator[](int k) const {
     const T* const p = vectors[k] + i;
     if constexpr (count == 1) {
       return value(*p);

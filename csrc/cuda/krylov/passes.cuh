@@ -34,7 +34,7 @@ constexpr bool kDescends<BicgstabProject<T>> = true;
 template <class T>
 constexpr bool kDescends<BicgstabSmoothing<T>> = true;
 template <class T>
-constexpr bool kDescends<BicgstabTurn<T>> = true;
+constexpr bool kDescends<BicgstabDirection<T>> = true;
 
 // Elements `first`, first + stride, … of a system, and the sums of the thread block over them.
 template <class Pass, int threads, class T>

@@ -34,7 +34,7 @@ struct HeldCursor : ElementCursor<T> {
     const int all[] = {order...};
     return all[k];
   }
-  auto get(int k) const { return this->value(own[which(k)][e]); }
+  auto operator[](int k) const { return this->value(own[which(k)][e]); }
   template <class Value>
   void put(int k, Value x) const {
     this->store(&own[which(k)][e], x);

@@ -48,13 +48,13 @@ struct BasisPasses {
     const Arguments& a = of(given);
     const Index j = a.column, count = products(given);
     const Real<T> unit = Real<T>(System<T>{a, system}.at(kOperator));
-    const T* u = slot(a, gmres::Basis, system, j);
-    const T* w = slot(a, gmres::Basis, system, j + 1);
+    const T* u = slot(a, GmresVectors::basis, system, j);
+    const T* w = slot(a, GmresVectors::basis, system, j + 1);
     for (Index k = 0; k < count; ++k) total[k] = 0;
     for (Index first = begin; first < end; first += block) {
       const Index last = smaller(first + block, end);
       for (Index i = 0; i < j; ++i)
-        add_products(slot(a, gmres::Basis, system, i), u, w, unit, first, last,
+        add_products(slot(a, GmresVectors::basis, system, i), u, w, unit, first, last,
                      total + 2 * i * reals);
       add_products_of_last(u, w, unit, first, last, total + 2 * j * reals);
     }
@@ -159,8 +159,8 @@ struct BasisPasses {
     const Index j = a.column;
     const Real<T> unit = Real<T>(own.at(kOperator)), inverse = Real<T>(own.at(gmres::kInverse));
     const Coefficient<T> share = coefficient<T>(own.number(gmres::kShare));
-    T* u = slot(a, gmres::Basis, system, j);
-    T* w = slot(a, gmres::Basis, system, j + 1);
+    T* u = slot(a, GmresVectors::basis, system, j);
+    T* w = slot(a, GmresVectors::basis, system, j + 1);
     typename L::W sum{};
     double rest = 0;
     for (Index first = begin; first < end; first += block) {
@@ -171,8 +171,8 @@ struct BasisPasses {
         using One = KrylovLanes<T, 1>;
         One::store(w + i, times(unit, One::load(w + i)));
       }
-      add_all(a, gmres::Basis, system, u, t.first, -1, j, first, last);
-      add_all(a, gmres::Basis, system, w, t.second, -1, j, first, last);
+      add_all(a, GmresVectors::basis, system, u, t.first, -1, j, first, last);
+      add_all(a, GmresVectors::basis, system, w, t.second, -1, j, first, last);
       for (i = first; i + lanes <= last; i += lanes)
         close<lanes>(&sum, u + i, w + i, inverse, share);
       for (; i < last; ++i) close<1>(&rest, u + i, w + i, inverse, share);
@@ -192,12 +192,12 @@ struct BasisPasses {
     const gmres::Triangle<T> t(own);
     const bool flexible = own.has(kFlexible);
     const bool alone = own.has(kPreconditioned) && !flexible;
-    const T* x = slot(a, gmres::X, system, 0);
-    T* y = slot(a, gmres::Work, system, 0);
+    const T* x = slot(a, GmresVectors::x, system, 0);
+    T* y = slot(a, GmresVectors::work, system, 0);
     for (Index first = begin; first < end; first += block) {
       const Index last = smaller(first + block, end);
       for (Index i = first; i < last; ++i) y[i] = alone ? T{} : x[i];
-      add_all(a, flexible ? gmres::Solutions : gmres::Basis, system, y, t.solution, 1,
+      add_all(a, flexible ? GmresVectors::solutions : GmresVectors::basis, system, y, t.solution, 1,
               Index(own.at(gmres::kKept)), first, last);
     }
   }

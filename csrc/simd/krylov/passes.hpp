@@ -127,7 +127,7 @@ struct KrylovCursor {
   Index i;
   typename L::W* sums;
 
-  BATCHKRON_INLINE auto get(int k) const { return L::load(vectors[k] + i); }
+  BATCHKRON_INLINE auto operator[](int k) const { return L::load(vectors[k] + i); }
   template <class Value>
   BATCHKRON_INLINE void put(int k, Value value) const {
     L::store(vectors[k] + i, value);
