@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..products import Vector
+from .docstrings import with_shared_parts
 from .method import KrylovMethod
 from .passes import Pass, Product, SharedVectors, Stages
 from .result import KrylovResult
@@ -42,6 +43,7 @@ _FIRST_HALF = (BicgstabProject, BicgstabFirstUpdate)  # after v = A M p
 _SECOND_HALF = (BicgstabSmoothing, BicgstabSecondUpdate, BicgstabDirection)  # after t = A M r
 
 
+@with_shared_parts
 def bicgstab(
     A: Any,
     b: Any,
@@ -61,25 +63,12 @@ def bicgstab(
     ----------
     A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
         Any square matrix, real or complex.
-    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
-        The right-hand sides.
-    x0 : array_like of b's shape, "Mb", or None
-        The initial guess; None is zero, "Mb" is M b.
-    rtol, atol : float
-        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
-    maxiter : int, optional
-        The largest number of iterations; 10 N by default.
+    [rhs]
+    [maxiter]
     M : as A, optional
         The preconditioner, M ≈ A⁻¹, applied from the right.
-    callback : callable, optional
-        Called with the iterate after each iteration: a read-only view that the next iteration
-        overwrites. On a device, each call waits for it.
-    batched : {None, "columns", "leading"}
-        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
-        axis for each index of the leading ones; A may have matrices (..., N, N), or a
-        ``batch_shape`` of these axes. Each system stops by itself.
-    raise_on_failure : bool
-        Raise where a solve does not converge, instead of returning a status.
+    [callback]
+    [batched]
 
     Returns
     -------
@@ -88,13 +77,7 @@ def bicgstab(
 
     Raises
     ------
-    ValueError
-        If shapes do not agree, a tolerance is negative, or a layout is unknown.
-    TypeError
-        If an operand has no product with a vector, a dtype is not a float or complex one, or
-        operands are on different devices.
-    RuntimeError
-        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+    [raises]
 
     See Also
     --------
@@ -149,29 +132,20 @@ def bicgstab(
     )
 
 
+@with_shared_parts
 class Bicgstab(KrylovMethod):
     """The workspace of BiCGSTAB, kept from solve to solve.
 
     Parameters
     ----------
-    size : int, or operator of shape (N, N)
-        N, the number of unknowns; or A, for calls ``solver(b)``.
-    dtype : dtype_like, optional
-        float32, float64, complex64 or complex128: float64, or A's own, by default.
-    like : ndarray, optional
-        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
-        A is, if it is given.
-    M : operator, optional
-        The preconditioner of calls ``solver(b)``.
+    [size]
+    [place]
     batched : {None, "columns", "leading"}
         The layout of right-hand sides, as for `bicgstab`.
 
     Raises
     ------
-    ValueError
-        If ``size`` < 0, or the layout is unknown.
-    TypeError
-        If it is not an integer, or the dtype is not one of the four.
+    [size raises]
 
     Notes
     -----

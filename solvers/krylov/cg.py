@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..products import Vector
+from .docstrings import with_shared_parts
 from .method import KrylovMethod
 from .passes import Pass, Product, SharedVectors, Stages
 from .result import KrylovResult
@@ -33,6 +34,7 @@ _ITERATION = (CgCurvature, CgUpdate, CgDirection)  # after q = A p, without M
 _Q = CgVectors._fields.index("q")
 
 
+@with_shared_parts
 def cg(
     A: Any,
     b: Any,
@@ -52,25 +54,12 @@ def cg(
     ----------
     A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
         Hermitian and positive definite; that it is Hermitian is not checked.
-    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
-        The right-hand sides.
-    x0 : array_like of b's shape, "Mb", or None
-        The initial guess; None is zero, "Mb" is M b.
-    rtol, atol : float
-        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
-    maxiter : int, optional
-        The largest number of iterations; 10 N by default.
+    [rhs]
+    [maxiter]
     M : as A, optional
         The preconditioner, M ≈ A⁻¹, Hermitian and positive definite.
-    callback : callable, optional
-        Called with the iterate after each iteration: a read-only view that the next iteration
-        overwrites. On a device, each call waits for it.
-    batched : {None, "columns", "leading"}
-        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
-        axis for each index of the leading ones; A may have matrices (..., N, N), or a
-        ``batch_shape`` of these axes. Each system stops by itself.
-    raise_on_failure : bool
-        Raise where a solve does not converge, instead of returning a status.
+    [callback]
+    [batched]
 
     Returns
     -------
@@ -80,13 +69,7 @@ def cg(
 
     Raises
     ------
-    ValueError
-        If shapes do not agree, a tolerance is negative, or a layout is unknown.
-    TypeError
-        If an operand has no product with a vector, a dtype is not a float or complex one, or
-        operands are on different devices.
-    RuntimeError
-        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+    [raises]
 
     See Also
     --------
@@ -135,29 +118,20 @@ def cg(
     )
 
 
+@with_shared_parts
 class Cg(KrylovMethod):
     """The workspace of conjugate gradients, kept from solve to solve.
 
     Parameters
     ----------
-    size : int, or operator of shape (N, N)
-        N, the number of unknowns; or A, for calls ``solver(b)``.
-    dtype : dtype_like, optional
-        float32, float64, complex64 or complex128: float64, or A's own, by default.
-    like : ndarray, optional
-        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
-        A is, if it is given.
-    M : operator, optional
-        The preconditioner of calls ``solver(b)``.
+    [size]
+    [place]
     batched : {None, "columns", "leading"}
         The layout of right-hand sides, as for `cg`.
 
     Raises
     ------
-    ValueError
-        If ``size`` < 0, or the layout is unknown.
-    TypeError
-        If it is not an integer, or the dtype is not one of the four.
+    [size raises]
 
     Notes
     -----

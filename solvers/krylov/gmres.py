@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..products import Vector
+from .docstrings import with_shared_parts
 from .layouts import from_systems
 from .limits import SolveLimits
 from .method import KrylovMethod
@@ -44,6 +45,7 @@ GmresAccept = Pass("GmresAccept", GmresVectors)  # x = work, if its residual is 
 _B = GmresVectors._fields.index("b")
 
 
+@with_shared_parts
 def gmres(
     A: Any,
     b: Any,
@@ -66,12 +68,7 @@ def gmres(
     A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
         Any square matrix, real or complex. ``matvec(x, out=None)`` is called with ``out``
         where it has that parameter.
-    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
-        The right-hand sides.
-    x0 : array_like of b's shape, "Mb", or None
-        The initial guess; None is zero, "Mb" is M b.
-    rtol, atol : float
-        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
+    [rhs]
     restart : int or None
         m, the inner iterations between restarts; None is 20, and N bounds it.
     maxiter : int, optional
@@ -86,12 +83,7 @@ def gmres(
         with a copy of the iterate at the end of each cycle. "legacy": as "pr_norm", and
         ``maxiter`` counts inner iterations. None is "legacy", as in SciPy. Without a callback it
         has no effect.
-    batched : {None, "columns", "leading"}
-        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
-        axis for each index of the leading ones; A may have matrices (..., N, N), or a
-        ``batch_shape`` of these axes. Each system stops by itself.
-    raise_on_failure : bool
-        Raise where a solve does not converge, instead of returning a status.
+    [batched]
 
     Returns
     -------
@@ -168,22 +160,16 @@ def gmres(
     )
 
 
+@with_shared_parts
 class Gmres(KrylovMethod):
     """The workspace of GMRES(m), kept from solve to solve.
 
     Parameters
     ----------
-    size : int, or operator of shape (N, N)
-        N, the number of unknowns; or A, for calls ``solver(b)``.
-    dtype : dtype_like, optional
-        float32, float64, complex64 or complex128: float64, or A's own, by default.
+    [size]
     restart : int or None
         m, the inner iterations between restarts; None is 20, and N bounds it.
-    like : ndarray, optional
-        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
-        A is, if it is given.
-    M : operator, optional
-        The preconditioner of calls ``solver(b)``.
+    [place]
     batched : {None, "columns", "leading"}
         The layout of right-hand sides, as for `gmres`.
 

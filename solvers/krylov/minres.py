@@ -10,6 +10,7 @@ import numpy as np
 from batchkron.arrays import to_host
 
 from ..products import Vector, norms_of
+from .docstrings import with_shared_parts
 from .method import KrylovMethod
 from .passes import Pass, SharedVectors
 from .result import KrylovResult
@@ -45,6 +46,7 @@ MinresNextNorm = Pass("MinresNextNorm", MinresVectors)  # next beta² = previous
 MinresUpdate = Pass("MinresUpdate", MinresVectors)  # d2 = (z/β - ρ₂ d - ρ₃ d2) / ρ, x += τ d2
 
 
+@with_shared_parts
 def minres(
     A: Any,
     b: Any,
@@ -64,26 +66,13 @@ def minres(
     ----------
     A : array, sparse array, LinearOperator or object with ``matvec``, shape (N, N)
         Hermitian, definite or not; that it is Hermitian is not checked.
-    b : array_like, shape (N,) or (N, 1); (N, K) or (..., N) as ``batched`` says
-        The right-hand sides.
-    x0 : array_like of b's shape, "Mb", or None
-        The initial guess; None is zero, "Mb" is M b.
-    rtol, atol : float
-        The solve stops when the true residual satisfies ‖b - A x‖₂ ≤ max(rtol ‖b‖₂, atol).
-    maxiter : int, optional
-        The largest number of iterations; 10 N by default.
+    [rhs]
+    [maxiter]
     M : as A, optional
         The preconditioner, M ≈ |A|⁻¹, Hermitian and positive definite. The residual is minimal in
         its norm, (r* M r)^½; the test is on the 2-norm all the same.
-    callback : callable, optional
-        Called with the iterate after each iteration: a read-only view that the next iteration
-        overwrites. On a device, each call waits for it.
-    batched : {None, "columns", "leading"}
-        None: one right-hand side. "columns": the K columns of b. "leading": one along the last
-        axis for each index of the leading ones; A may have matrices (..., N, N), or a
-        ``batch_shape`` of these axes. Each system stops by itself.
-    raise_on_failure : bool
-        Raise where a solve does not converge, instead of returning a status.
+    [callback]
+    [batched]
 
     Returns
     -------
@@ -94,13 +83,7 @@ def minres(
 
     Raises
     ------
-    ValueError
-        If shapes do not agree, a tolerance is negative, or a layout is unknown.
-    TypeError
-        If an operand has no product with a vector, a dtype is not a float or complex one, or
-        operands are on different devices.
-    RuntimeError
-        If ``raise_on_failure`` and the status is not ``Status.CONVERGED``.
+    [raises]
 
     See Also
     --------
@@ -155,29 +138,20 @@ def minres(
     )
 
 
+@with_shared_parts
 class Minres(KrylovMethod):
     """The workspace of MINRES, kept from solve to solve.
 
     Parameters
     ----------
-    size : int, or operator of shape (N, N)
-        N, the number of unknowns; or A, for calls ``solver(b)``.
-    dtype : dtype_like, optional
-        float32, float64, complex64 or complex128: float64, or A's own, by default.
-    like : ndarray, optional
-        Where the vectors are: NumPy's by default, or those of the device of a CuPy array; where
-        A is, if it is given.
-    M : operator, optional
-        The preconditioner of calls ``solver(b)``.
+    [size]
+    [place]
     batched : {None, "columns", "leading"}
         The layout of right-hand sides, as for `minres`.
 
     Raises
     ------
-    ValueError
-        If ``size`` < 0, or the layout is unknown.
-    TypeError
-        If it is not an integer, or the dtype is not one of the four.
+    [size raises]
 
     Notes
     -----
