@@ -100,8 +100,9 @@ def minres(
     A singular system without a solution ends as ``Status.LEAST_SQUARES`` at one of its
     least-squares solutions. There A r = 0 (with M, where the norm of the residual is that of M,
     A M r = 0). The recursion, which knows ‖A r‖ [2]_, stops where it is rounding beside ‖A‖ ‖r‖,
-    or below √ε ‖A‖ ‖r‖ and the next step's rounding is more than it takes off the residual; the
-    status says that ‖A r‖ ≤ 8 √ε ‖A‖ ‖r‖ was seen to hold of the true r = b - A x.
+    or below √ε ‖A‖ ‖r‖ and the next step's rounding is more than it takes off the residual, or
+    where that is about as much of a step that is longer than all before it together; the status
+    says that ‖A r‖ ≤ 8 √ε ‖A‖ ‖r‖ was seen to hold of the true r = b - A x.
 
     Storage: 6 vectors, 9 with M, beside b and the returned x, and one more from the first time that
     the method begins again: of the iterates whose true residual was computed, x₀ among them, the

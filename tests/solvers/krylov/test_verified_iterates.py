@@ -45,10 +45,11 @@ def test_minres_finds_a_least_squares_solution(dtype, preconditioned, scale):
     np.testing.assert_allclose(x, exact, rtol=100 * eps_of(dtype) ** 0.5)
 
 
+@pytest.mark.parametrize("seed", [1, 14, 19, 29, 149])  # rounding spoils all but the first
 @pytest.mark.parametrize("size", [10, 50])
 @pytest.mark.parametrize("share", [1.0, 1e-3])
-def test_minres_of_a_neumann_problem_with_a_mean(size, share):
-    rng = np.random.default_rng(1)  # a few other seeds end in a breakdown
+def test_minres_of_a_neumann_problem_with_a_mean(size, share, seed):
+    rng = np.random.default_rng(seed)
     A = np.kron(neumann(size), np.eye(3)) + np.kron(np.eye(size), neumann(3))
     b = rng.standard_normal(3 * size)
     b += share - b.mean()
