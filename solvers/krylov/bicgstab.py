@@ -172,7 +172,8 @@ class Bicgstab(KrylovMethod):
         y = self._vector("y") if preconditioned else None
         # y is M p in the first half of an iteration, M r in the second
         self._first = BicgstabVectors(x, r, shadow, p, v, t, p if y is None else y)
-        self._second = self._first._replace(y=r if y is None else y)
+        self._second = BicgstabVectors(x, r, shadow, p, v, t, r if y is None else y)
+        self._operands = p, self._first.y, v, r, self._second.y, t  # of products
         self._shadow = self._passes((BicgstabBegin, BicgstabDirection), self._first)
         self._first_half = self._passes(_FIRST_HALF, self._first)
         self._second_half = self._passes(_SECOND_HALF, self._second)
@@ -183,16 +184,16 @@ class Bicgstab(KrylovMethod):
         return self._shadow.run()
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
-        _, r, _, p, v, t, y = self._first
+        p, y, v, r, other_y, t = self._operands
         system.precondition(p, y)
         system.apply(y, v)
-        self._measure()
+        if not self._measured:
+            self._measure()
         left = self._first_half.run()
         if left == 0:
             return 0
-        y = self._second.y
-        system.precondition(r, y)
-        system.apply(y, t)
+        system.precondition(r, other_y)
+        system.apply(other_y, t)
         return self._second_half.run()
 
     def _whole_iterations(self, A: Any) -> Passes | None:

@@ -240,7 +240,8 @@ class Gmres(KrylovMethod):
 
     def _iterate(self, system: LinearSystem, step: int) -> int:
         system.apply(self._direction(system, step), self._slots[step + 1])
-        self._measure()
+        if not self._measured:
+            self._measure()
         return self._step.steps[step]()
 
     def _step_key(self, step: int) -> int:

@@ -235,11 +235,12 @@ class KrylovMethod(ABC):
             assert at.r is not None
             assert at.x is not None
             self._residual, self._solution = at.r, at.x
-            self._start = self._passes((StartExtent, StartNorms), at)
-            self._scale = self._passes((ScaleResidual,), at)
+            given = SharedVectors(r=at.r, x=at.x)
+            self._start = self._passes((StartExtent, StartNorms), given)
+            self._scale = self._passes((ScaleResidual,), SharedVectors(r=at.r))
             if self._measures:
-                self._extent = self._passes((OperatorExtent,), at)
-            self._decide = self._passes((TrueResidual,), at)
+                self._extent = self._passes((OperatorExtent,), SharedVectors(w=at.w))
+            self._decide = self._passes((TrueResidual,), given)
             self._set_up, self._recorded = wanted, ()
         return self._space
 
@@ -263,10 +264,9 @@ class KrylovMethod(ABC):
         return self._space.passes(passes, at, columns=columns, flags=self._flag)
 
     def _measure(self) -> None:
-        """After a product with A: see in what unit products are taken, unless that is known."""
-        if not self._measured:
-            self._extent.run()
-            self._measured = True
+        """After the first product with A: see in what unit products are taken."""
+        self._extent.run()
+        self._measured = True
 
     def _solve(
         self,

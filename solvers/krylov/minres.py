@@ -203,7 +203,8 @@ class Minres(KrylovMethod):
         turn = step % 2
         at = self._turns[turn]
         system.apply(at.z, at.w)
-        self._measure()
+        if not self._measured:
+            self._measure()
         if system.preconditioned:
             self._lanczos[turn].run()
             system.precondition(at.previous, at.next)  # where the next v is

@@ -210,7 +210,11 @@ class KrylovSpace:
         Passes
         """
         chosen = self._backend.krylov_passes(
-            tuple(each.name for each in passes), self.dtype, self.size, self.systems, self._restart
+            tuple([each.name for each in passes]),
+            self.dtype,
+            self.size,
+            self.systems,
+            self._restart,
         )
         return self._bound(chosen.run, vectors, columns, flags)
 
@@ -225,9 +229,8 @@ class KrylovSpace:
         records = np.empty((columns, len(self._base)), np.uint64)
         records[:] = self._base
         first = _WORD["vectors"]
-        records[:, first : first + len(vectors)] = [
-            0 if v is None else self.address(v) for v in vectors
-        ]
+        address = self.address
+        records[:, first : first + len(vectors)] = [0 if v is None else address(v) for v in vectors]
         records[:, _WORD["flags"]] = flags
         if columns > 1:
             records[:, _WORD["column"]] = np.arange(columns)
