@@ -265,7 +265,7 @@ MISTAKES = {
     ),
     "a slice is not waited for": (
         (12, 12, 12),
-        ("cuda/batch/unit_slices.cuh", "__syncthreads();  // others read", "// others read"),
+        ("cuda/batch/unit_slices.cuh", "__syncthreads();  // slices of this", "// slices of this"),
         {},
     ),
     "matrices are overwritten while others read them": (
