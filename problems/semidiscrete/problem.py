@@ -14,23 +14,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: F401
 from dataclasses import dataclass, replace
+from typing import Any  # noqa: F401
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..discretization.evaluation import evaluate_on_grid
-from ..discretization.parts import ExactSolution, OperatorTerm, SeparableVector, StepperSettings
+from ..discretization.parts import (
+    ExactSolution,
+    Masses,  # noqa: F401
+    OperatorTerm,
+    SeparableVector,
+    StepperSettings,
+)
 from ..grids.sparse_grid import SparseGrid
+from ..statement.axis import Axis  # noqa: F401
 from ..statement.text import rows_text
 from .description import problem_rows, problem_text
 from .exact_comparison import ExactComparison
+from .exact_function import ExactFunction  # noqa: F401
 from .system import SemidiscreteSystem
 from .transfer import carried_over, check_levels, take_operators
 
 __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
 
 
+# The constructor is made here, of fields that `value` declares: typing.get_type_hints, and with it
+# the reference, looks for the names in their types in this module.
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem(SemidiscreteSystem, ExactComparison):
     """The system u' = A(t) u + s(t) of hierarchical coefficients u on a grid, from t0 on.

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import tracemalloc
+import typing
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -164,6 +165,11 @@ def test_a_problem_is_immutable():
     changed = replace(problem, units=units)
     units["x"] = "km"
     assert changed.units == {"x": "m"}
+
+
+def test_types_of_the_constructor_can_be_asked_for():
+    """The reference and editors do so; the fields are declared in another module."""
+    assert typing.get_type_hints(Problem.__init__)["grid"] is SparseGrid
 
 
 def test_threads_share_a_problem(rng):
