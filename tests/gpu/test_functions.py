@@ -7,7 +7,7 @@ import pytest
 from dense_oracle import dense_kron, factors_of, random_array, rounding_bound, sizes
 
 import batchkron as bk
-from batchkron.backends.cuda.kron import panels as device_panels
+from batchkron.backends.cuda.kron import panels
 
 pytestmark = pytest.mark.gpu
 
@@ -190,9 +190,9 @@ def test_every_cut_of_panels(
     expected = bk.gekmm([factor], x, y=y, alpha=2, beta=-1)
     given = [cupy.asarray(one) for one in (factor, x, y)]
     scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
-    for cut in device_panels._CUTS[key]:
+    for cut in panels._CUTS[key]:
         with monkeypatch.context() as patch:
-            patch.setitem(device_panels._CUTS, key, (cut,))
+            patch.setitem(panels._CUTS, key, (cut,))
             kron._kron_program.cache_clear()
             out = poisoned_on_device(y.size, dtype).reshape(y.shape)
             bk.gekmm([given[0]], given[1], y=given[2], out=out, alpha=2, beta=-1)

@@ -8,10 +8,8 @@ from dense_oracle import random_array
 from tf32_oracle import U, tf32_bound
 
 import batchkron as bk
-from batchkron.backends.cuda.kron.fibres import choose as device_fibres
-from batchkron.backends.cuda.kron.fibres import cost as device_fibre_times
-from batchkron.backends.cuda.kron.fibres import layout as device_fibre_layouts
-from batchkron.backends.cuda.kron.fibres import tf32 as device_tf32
+from batchkron.backends.cuda.kron.fibres import choose as fibre_choice
+from batchkron.backends.cuda.kron.fibres import cost, layout, tf32
 from batchkron.backends.reference import multiply_modes
 
 pytestmark = pytest.mark.gpu
@@ -116,9 +114,9 @@ def only(monkeypatch):
     """Makes every pass use matrix units, with so many blocks and sharers."""
     cuda_kron = importlib.import_module("batchkron.backends.cuda.kron.plan")
     caches = [
-        device_fibres.fibre_groups,
-        device_fibres._best_cut,
-        device_fibre_layouts.layout_of,
+        fibre_choice.fibre_groups,
+        fibre_choice._best_cut,
+        layout.layout_of,
         cuda_kron._kron_program,
     ]
 
@@ -127,9 +125,9 @@ def only(monkeypatch):
             cached.cache_clear()
 
     def choose(blocks, sharers):
-        monkeypatch.setattr(device_fibre_times, "_single", lambda *sizes: None)
-        monkeypatch.setattr(device_tf32, "_BLOCKS", (blocks,))
-        monkeypatch.setattr(device_tf32, "_SHARERS", (sharers,))
+        monkeypatch.setattr(cost, "_single", lambda *sizes: None)
+        monkeypatch.setattr(tf32, "_BLOCKS", (blocks,))
+        monkeypatch.setattr(tf32, "_SHARERS", (sharers,))
         clear()
 
     yield choose
