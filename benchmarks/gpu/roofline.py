@@ -9,7 +9,6 @@ Markdown. Products whose floor is shorter than a launch are in the table only. N
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import kron_groups
-from batchkron.backends.cuda.kron.choose import KronGroup, rule_groups
-from batchkron.backends.cuda.kron.registers.tile import RegisterTile
-from batchkron.backends.cuda.kron.slices import SliceTile
+from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.spec.kron import KronSpec
 from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import DTYPES, KRON
 from benchmarks.gpu.floors import COPY, FLOPS
 from benchmarks.gpu.roofline_picture import Mark, Roof, picture
 
-H200 = DeviceLimits(227 << 10, 132)
+H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
 LAUNCH = 2.0  # µs; shorter floors say nothing
 
 
@@ -71,24 +68,10 @@ class Point:
 def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
     """What each kernel of an operator on an H200 reads and writes, over x and y together."""
     inputs, outputs = zip(*shape.factors, strict=True)
-    given = inputs, outputs, shape.rows, 1, np.dtype(dtype)
-    groups = rule_groups(*given, True, H200)
-    if groups is None:
-        general = kron_groups(*given, H200)
-        sizes = [one.columns * (one.tiling.input_size + one.tiling.output_size) for one in general]
-    else:
-        sizes = [one.L * one.R * sum(block_sizes(one)) for one in groups]
-    return tuple(size / sum(shape.elements()) for size in sizes)
-
-
-def block_sizes(group: KronGroup) -> tuple[int, int]:
-    """Elements of a block's column before and after a group."""
-    tile = group.tile
-    if isinstance(tile, RegisterTile):
-        return math.prod(tile.inputs), math.prod(tile.outputs)
-    if isinstance(tile, SliceTile):
-        return (tile.elements // tile.columns,) * 2
-    return tile.input_size, tile.output_size
+    spec = KronSpec(inputs, outputs, shape.rows, 1, np.dtype(dtype))
+    itemsize = np.dtype(dtype).itemsize
+    kernels = fastest_plan(product_of(spec, constant=True), H200)
+    return tuple(one.run.bytes / itemsize / sum(shape.elements()) for one in kernels)
 
 
 def points_of(report: Mapping[str, Any]) -> Iterator[Point]:

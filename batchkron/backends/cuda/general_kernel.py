@@ -5,9 +5,8 @@ Pure arithmetic on sizes, without any device: the kernels' contracts are in ``cs
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -17,7 +16,7 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_field
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, power_of_two, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import (
-    MAX_FIXED_MODES,
+    ModeRun,
     Step,
     plan_order,
     plan_steps,
@@ -162,108 +161,17 @@ def batch_tiling(
     return tiling(whole, False, False)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Neighbouring modes of a Kron-Matmul that one kernel applies in one pass over memory.
-
-    x is (outer, input_size, inner) with the group's modes in the middle; R is ``inner``.
-    """
-
-    tiling: Tiling
-    columns: int
-    R: int
-
-    @property
-    def elements(self) -> int:
-        """Elements of the group's result."""
-        return self.columns * self.tiling.output_size
-
-    def tiles(self) -> int:
-        """Return the number of tiles."""
-        return -(-self.columns // self.tiling.columns)
+def run_steps(run: ModeRun) -> tuple[Step, ...]:
+    """Return the steps of a run of modes, in the order of least work."""
+    order = plan_order(run.inputs, run.outputs)
+    local = plan_steps(run.inputs, run.outputs, order, run.dtype)
+    return tuple(replace(step, mode=step.mode + run.first) for step in local)
 
 
-def kron_groups(
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    outer: int,
-    inner: int,
-    dtype: np.dtype[np.generic],
-    limits: DeviceLimits,
-) -> tuple[Group, ...]:
-    """Return the passes of a Kron-Matmul, with the width of tiles that needs fewest of them."""
-    order = plan_order(inputs, outputs)
-    largest = outer * inner * max(math.prod(inputs), math.prod(outputs)) * dtype.itemsize
-    cuts = [
-        list(_runs(order, inputs, outputs, inner, width, largest <= _TINY_BYTES, dtype, limits))
-        for width in _WIDTHS + _NARROW_WIDTHS
-    ]
-    runs = min(cuts, key=len)
-    groups = []
-    sizes = list(inputs)
-    for run in runs:
-        low, high = min(run), max(run) + 1
-        columns = outer * math.prod(sizes[:low]) * math.prod(sizes[high:]) * inner
-        after = math.prod(sizes[high:]) * inner
-        steps = _group_steps(run, sizes, outputs, dtype)
-        tiling = _group_tiling(steps, columns, after, dtype.itemsize, limits)
-        groups.append(Group(tiling, columns, after))
-        for mode in run:
-            sizes[mode] = outputs[mode]
-    return tuple(groups)
-
-
-def _group_steps(
-    run: Sequence[int],
-    sizes: Sequence[int],
-    outputs: Sequence[int],
-    dtype: np.dtype[np.generic],
-) -> tuple[Step, ...]:
-    """Return the steps of neighbouring modes, within the block that these modes make."""
-    low, high = min(run), max(run) + 1
-    local = plan_steps(sizes[low:high], outputs[low:high], [mode - low for mode in run], dtype)
-    return tuple(Step(s.mode + low, s.L, s.C, s.K, s.R, s.tile) for s in local)
-
-
-def _runs(
-    order: Sequence[int],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    inner: int,
-    width: int,
-    tiny: bool,
-    dtype: np.dtype[np.generic],
-    limits: DeviceLimits,
-) -> Iterator[list[int]]:
-    """Cut the order of modes into runs of neighbours whose tiles fit in shared memory."""
-    target = min(_SHARED_TARGET, limits.shared_bytes)
-    sizes = list(inputs)
-    run: list[int] = []
-    for mode in order:
-        longer = [*run, mode]
-        if run:
-            steps = _group_steps(longer, sizes, outputs, dtype)
-            tiling = Tiling(steps, width, 1, 256, True, True, 2, dtype.itemsize)
-            after = math.prod(sizes[max(longer) + 1 :]) * inner
-            joined = (
-                mode in (min(run) - 1, max(run) + 1)
-                and len(longer) <= MAX_FIXED_MODES
-                and tiling.shared_bytes <= target
-                and (tiny or after <= width or width >= _COALESCED_WIDTH)
-            )
-            if not joined:
-                yield run
-                for done in run:
-                    sizes[done] = outputs[done]
-                longer = [mode]
-        run = longer
-    yield run
-
-
-def _group_tiling(
+def run_tiling(
     steps: tuple[Step, ...], columns: int, after: int, itemsize: int, limits: DeviceLimits
 ) -> Tiling:
-    """Return how a group is evaluated: wide tiles, unless there are too few or they do not fit."""
+    """Return how a run of modes is evaluated: wide tiles, unless these are too few or too large."""
 
     def tiling(width: int, staged: bool, in_shared: bool) -> Tiling:
         row_length = after if after < width and in_shared else 0

@@ -6,8 +6,8 @@ Pure arithmetic on sizes, without any device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,10 +23,24 @@ STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
 
 
 @dataclass(frozen=True, slots=True)
-class GroupShape:
-    """What a group of neighbouring modes is given: x (L, inputs, R), the first mode's number.
+class ModeRun:
+    """Neighbouring modes that a kernel works on, from x (L, inputs, R) to y (L, outputs, R).
 
-    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    Attributes
+    ----------
+    first : int
+        The number of the first mode in the whole product.
+    inputs, outputs : tuple of int
+        Sizes of the modes before and afterwards.
+    L, R : int
+        Elements of x before and behind these modes.
+    dtype : dtype
+    products : int
+        Multiply-adds on matrix units that may stand for one of single precision, or 0.
+    constant : bool
+        Whether the factors may be constants of the kernel.
+    fixed_columns : bool
+        Whether R may be compiled into the kernel: the product has no columns of its own.
     """
 
     first: int
@@ -36,28 +50,41 @@ class GroupShape:
     R: int
     dtype: np.dtype[np.generic]
     products: int = 0
+    constant: bool = False
+    fixed_columns: bool = False
 
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
         return self.dtype.itemsize
 
+    @property
+    def bytes(self) -> int:
+        """Bytes that are read and written at least."""
+        sizes = math.prod(self.inputs) + math.prod(self.outputs)
+        return self.L * self.R * sizes * self.itemsize
 
-def group_shapes(
-    order: Sequence[tuple[int, int]],
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    outer: int,
-    inner: int,
-    dtype: np.dtype[np.generic],
-    products: int = 0,
-) -> Iterator[GroupShape]:
-    """Yield what each group is given where the runs of modes in ``order`` follow each other."""
-    sizes = list(inputs)
-    for low, high in order:
-        L, R = outer * math.prod(sizes[:low]), math.prod(sizes[high:]) * inner
-        yield GroupShape(low, inputs[low:high], outputs[low:high], L, R, dtype, products)
-        sizes[low:high] = outputs[low:high]
+    def part(self, low: int, high: int, done: Container[int] = ()) -> ModeRun:
+        """Return the run of the modes ``low`` to before ``high``, after those in ``done``."""
+        sizes = [
+            self.outputs[mode] if mode in done else self.inputs[mode]
+            for mode in range(len(self.inputs))
+        ]
+        return replace(
+            self,
+            first=self.first + low,
+            inputs=self.inputs[low:high],
+            outputs=self.outputs[low:high],
+            L=self.L * math.prod(sizes[:low]),
+            R=math.prod(sizes[high:]) * self.R,
+        )
+
+    def parts(self, order: Iterable[tuple[int, int]]) -> Iterator[ModeRun]:
+        """Yield what each kernel is given where runs of modes in ``order`` follow each other."""
+        done: set[int] = set()
+        for low, high in order:
+            yield self.part(low, high, done)
+            done.update(range(low, high))
 
 
 @dataclass(frozen=True, slots=True)

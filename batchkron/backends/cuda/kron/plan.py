@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchkron.backends.cuda.general_kernel import (
-    Group,
-    group_arguments,
-    group_program,
-    kron_groups,
-)
-from batchkron.backends.cuda.kron.choose import (
-    KronGroup,
-    kron_arguments,
-    kron_group_program,
-    rule_groups,
-)
-from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
-from batchkron.backends.cuda.kron.registers.tile import (
-    MAX_FACTOR_SIZE,
-    RegisterGroup,
-    RegisterTile,
-    factor_words,
-    register_program,
-)
+from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
+from batchkron.backends.cuda.kron.kernel import KronKernel
+from batchkron.backends.cuda.kron.registers.tile import MAX_FACTOR_SIZE, factor_words
 from batchkron.backends.cuda.runtime.device import (
     ConstantKernel,
     DeviceArray,
@@ -46,6 +29,7 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     upload,
 )
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
 from batchkron.backends.cuda.runtime.launch import FastPath, Launch, ScalarArguments
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
@@ -109,26 +93,50 @@ def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _
     return _KronProgram(passes, lines * _ALIGNMENT, workspace)
 
 
-def _groups(spec: KronSpec, constant: bool, device: int) -> tuple[KronGroup, ...] | None:
-    """Return the kernels that tuning has found or that the rule chooses; None: the general ones.
+def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
+    """Return the kernels that tuning has found, or else those of the least estimated time.
 
     ``constant``: the factors may be constants of the kernels.
     """
     if is_tuned():  # else a process need not load what reads it
-        from batchkron.backends.cuda.kron.tuned import planned_groups
+        from batchkron.backends.cuda.kron.tuned import planned_kernels
 
-        return planned_groups(spec, constant, device)
-    shape = spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype
-    return rule_groups(*shape, constant, device_limits(device), spec.precision)
-
-
-def _shared_kernel(dtype: np.dtype[Any], device: int, group: KronGroup) -> Any:
-    """Return the kernel of a group that all products share."""
-    return load_kernel(kron_group_program(group, dtype), device)
+        return planned_kernels(spec, constant, device)
+    return fastest_plan(product_of(spec, constant), device_limits(device))
 
 
-def _planned(spec: KronSpec, groups: Sequence[KronGroup], device: int, load: Load) -> _KronProgram:
-    return _program(spec, tuple(_group_pass(spec, group, device, load(group)) for group in groups))
+def _planned(
+    spec: KronSpec, kernels: Sequence[KronKernel], device: int, load: Load
+) -> _KronProgram:
+    limits = device_limits(device)
+    passes = tuple(_pass_of(kernel, limits, load(kernel)) for kernel in kernels)
+    workspace = max(kernel.launch(limits).workspace for kernel in kernels)
+    return _program(spec, passes, workspace)
+
+
+def _pass_of(kernel: KronKernel, limits: DeviceLimits, compiled: Any) -> _Pass:
+    shape = kernel.launch(limits)
+    return _Pass(
+        compiled,
+        kernel.modes,
+        kernel.elements,
+        shape.blocks,
+        shape.threads,
+        shape.shared_bytes,
+        kernel.arguments(),
+    )
+
+
+def prepared_call(
+    spec: KronSpec,
+    device: int,
+    kernels: Sequence[KronKernel],
+    factors: Sequence[DeviceArray],
+    load: Load,
+) -> Callable[[int, int], None]:
+    """Return what applies kernels with these factors: from the address of x to that of y."""
+    program = _planned(spec, kernels, device, load)
+    return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
 
 
 def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) -> None:
@@ -136,31 +144,18 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
     if tuning is None or _is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
         return
 
-    def prepare(
-        groups: Sequence[KronGroup], factors: Sequence[DeviceArray], load: Load
-    ) -> Callable[[int, int], None]:
-        program = _planned(spec, groups, device, load)
-        return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
-
     from batchkron.backends.cuda.kron.tuned import tune_kron
 
     with device_errors():
-        if tune_kron(spec, constant, device, prepare, tuning):
+        if tune_kron(spec, constant, device, partial(prepared_call, spec, device), tuning):
             _kron_program.cache_clear()
 
 
 @lru_cache(maxsize=1024)
 def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
-    planned, limits = _groups(spec, False, device), device_limits(device)
-    if planned is not None:
-        return _planned(spec, planned, device, partial(_shared_kernel, spec.dtype, device))
-    groups = kron_groups(spec.inputs, spec.outputs, spec.outer, spec.inner, spec.dtype, limits)
-    workspace = max(
-        min(group.tiles(), group.tiling.max_blocks(limits)) * group.tiling.workspace_bytes
-        for group in groups
-    )
-    return _program(spec, tuple(_general_pass(spec, one, device) for one in groups), workspace)
+    kernels = _kernels(spec, False, device)
+    return _planned(spec, kernels, device, lambda kernel: load_kernel(kernel.program(), device))
 
 
 class _OwnKernels:
@@ -171,80 +166,47 @@ class _OwnKernels:
 
     def __init__(self, factors: Sequence[Array], device: int) -> None:
         self._factors, self._device = factors, device
-        self._kernels: dict[RegisterTile, ConstantKernel] = {}
+        self._kernels: dict[Hashable, ConstantKernel] = {}  # by tile
+        self._modes: dict[Hashable, tuple[int, ...]] = {}
         self._changing = threading.Lock()
 
-    def function(self, tile: RegisterTile, dtype: np.dtype[Any]) -> Any:
-        """Return the kernel of a tile."""
+    def function(self, kernel: KronKernel) -> Any:
+        """Return a kernel with the factors as its constants."""
         with self._changing:
-            kernel = self._kernels.get(tile)
-            if kernel is None:
-                kernel = ConstantKernel(register_program(dtype, tile), self._device)
-                self._set(kernel, tile)
-                self._kernels[tile] = kernel
-            return kernel.function
+            own = self._kernels.get(kernel.tile)
+            if own is None:
+                own = ConstantKernel(kernel.program(), self._device)
+                self._set(own, kernel.modes)
+                self._kernels[kernel.tile] = own
+                self._modes[kernel.tile] = kernel.modes
+            return own.function
 
     def set_factors(self, factors: Sequence[Array]) -> None:
         """Take new factors; no kernel may be running."""
         with self._changing:
             self._factors = factors
             for tile, kernel in self._kernels.items():
-                self._set(kernel, tile)
+                self._set(kernel, self._modes[tile])
 
-    def _set(self, kernel: ConstantKernel, tile: RegisterTile) -> None:
-        kernel.set_constants(factor_words([self._factors[mode] for mode in tile.modes]))
+    def _set(self, kernel: ConstantKernel, modes: Sequence[int]) -> None:
+        kernel.set_constants(factor_words([self._factors[mode] for mode in modes]))
 
     def program(self, spec: KronSpec) -> _KronProgram | None:
         """Return the kernels of a Kron-Matmul, None where the factors are too large."""
         if not _may_be_constant(spec):
             return None
-        groups = _groups(spec, True, self._device)
-        if groups is None:
-            return None
 
-        def load(group: KronGroup) -> Any:
-            if isinstance(group, RegisterGroup) and group.tile.constant:
-                return self.function(group.tile, spec.dtype)
-            return _shared_kernel(spec.dtype, self._device, group)
+        def load(kernel: KronKernel) -> Any:
+            if kernel.constant:
+                return self.function(kernel)
+            return load_kernel(kernel.program(), self._device)
 
-        return _planned(spec, groups, self._device, load)
+        return _planned(spec, _kernels(spec, True, self._device), self._device, load)
 
 
 def _may_be_constant(spec: KronSpec) -> bool:
     """Whether factors of these sizes may be constants of kernels."""
     return max(*spec.inputs, *spec.outputs) <= MAX_FACTOR_SIZE
-
-
-def _group_pass(spec: KronSpec, group: KronGroup, device: int, kernel: Any) -> _Pass:
-    """Return a group's kernel with its arguments."""
-    tile, limits = group.tile, device_limits(device)
-    arguments = np.zeros(1, kron_arguments(spec.dtype, len(tile.modes)))
-    arguments["L"], arguments["R"] = group.L, group.R
-    if isinstance(group, FibreGroup):
-        blocks, threads = group.blocks(limits), group.tile.threads * group.tile.teams
-    else:
-        blocks = min(group.tiles(), group.tile.blocks * limits.multiprocessors)
-        threads = group.tile.threads
-    return _Pass(kernel, tile.modes, group.elements, blocks, threads, tile.shared_bytes, arguments)
-
-
-def _general_pass(spec: KronSpec, group: Group, device: int) -> _Pass:
-    """Return the kernel of a group of factors of any size."""
-    tiling = group.tiling
-    arguments = np.zeros(1, group_arguments(spec.dtype, len(tiling.steps)))
-    arguments["columns"], arguments["R"] = group.columns, group.R
-    arguments["staged"], arguments["buffer"] = tiling.staged_elements, tiling.buffer_elements
-    arguments["input_size"] = tiling.input_size
-    arguments["output_size"] = tiling.output_size
-    return _Pass(
-        load_kernel(group_program(spec.dtype, tiling), device),
-        tuple(step.mode for step in tiling.steps),
-        group.elements,
-        min(group.tiles(), tiling.max_blocks(device_limits(device))),
-        tiling.block,
-        tiling.shared_bytes,
-        arguments,
-    )
 
 
 class _Prepared:

@@ -78,11 +78,14 @@ _FAST_FLOAT64_CAPABILITIES = (80, 90)
 def device_limits(device: int) -> DeviceLimits:
     """Return the limits of a device."""
     capability = int(cupy.cuda.Device(device).compute_capability)
+    multiprocessors = runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device)
+    name = runtime.getDeviceProperties(device)["name"].decode()
     return DeviceLimits(
         runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, device),
+        multiprocessors,
         _PORTABLE_CLUSTER_BLOCKS if capability >= _MIN_CLUSTER_CAPABILITY else 1,
         capability in _FAST_FLOAT64_CAPABILITIES,
+        f"{name}, sm_{capability}, {multiprocessors} multiprocessors",
     )
 
 
@@ -238,12 +241,9 @@ def keep_code(program: Program, kernel: CompiledKernel, device: int) -> None:
     cached_kernel(key, lambda: kernel)
 
 
-@cache
 def device_name(device: int) -> str:
     """Return name, architecture and multiprocessors of a device; measured times belong to it."""
-    name = runtime.getDeviceProperties(device)["name"].decode()
-    capability = cupy.cuda.Device(device).compute_capability
-    return f"{name}, sm_{capability}, {device_limits(device).multiprocessors} multiprocessors"
+    return device_limits(device).name
 
 
 @cache

@@ -31,12 +31,15 @@ class DeviceLimits:
         Largest number of thread blocks of a cluster, 1 if the device has no clusters.
     double_units : bool
         Whether the float64 matrix units are as fast as float32 arithmetic on ordinary cores.
+    name : str
+        "name, sm_NN, N multiprocessors": the card whose measured costs count.
     """
 
     shared_bytes: int
     multiprocessors: int
     cluster: int = 1
     double_units: bool = True
+    name: str = "unknown, sm_90, 132 multiprocessors"
 
 
 def shared_bytes_for_blocks(blocks: int, limits: DeviceLimits) -> int:

@@ -1,407 +1,311 @@
-"""Ways to multiply the fibres of tiles in place, and the estimated cycles of each.
+"""The estimated time of a Kron-Matmul's kernel that multiplies fibres in shared memory.
 
-A way is the size of a tile, the warps that share it and what a warp takes of its fibres, see
-``csrc/cuda/kron/fibres/kernel.cuh``. Pure arithmetic on sizes, without any device.
+    time = launch + factors + slowest(a team's tiles in turn, a multiprocessor's work, memory)
+
+Pure arithmetic on sizes, without any device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from functools import cache
+from typing import NamedTuple
 
-from batchkron.backends.cuda.kron.fibres.tf32 import tf32_cut
-from batchkron.backends.cuda.runtime.hardware import (
-    MAX_THREAD_REGISTERS,
-    REGISTER_FILE,
-    WARP,
-    DeviceLimits,
+from batchkron.backends.cuda.costs import costs_for
+from batchkron.backends.cuda.estimates import (
+    NANOSECOND,
+    SECTOR,
+    Count,
+    ceil_div,
+    moving,
+    share_of_memory,
+    slowest,
 )
-from batchkron.backends.cuda.steps import GroupShape
+from batchkron.backends.cuda.kron.fibres.cuts import LANES, Cut, Fragment, Shape, adds_without_carry
+from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 
-LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
-SECTOR = 32  # bytes, the unit of memory transactions
-_MAX_THREAD_SUMS = 128  # of a thread, single precision
-_MAX_FIBRE_REGISTERS = 128  # of a thread for entries of fibres, double precision
-_MAX_STAGED_ELEMENTS = 96 * 96  # elements of one factor in shared memory, double precision
-_MIN_SPLIT_ELEMENTS = 96 * 96  # of a float32 factor from which float64 matrix units are tried
-_OTHER_REGISTERS = 52  # of a thread for words of factors and addresses
-_TEAM_COUNTS = {  # warps of a team: how many teams a thread block may have
-    1: (4, 6, 8, 12, 16),
-    2: (2, 4, 6, 8),
-    3: (4,),
-    4: (1, 2, 3, 4, 5, 6),
-    6: (2,),
-    8: (1, 2),
-    12: (1,),
-    16: (1,),
-}
-RING = 4  # tiles in shared memory, read by warps that are not synchronised with each other
-_MAX_UNPADDED_SHARE = 0.98  # of shared memory that tiles may fill before padding is added
-
-# Estimated times, in cycles of a multiprocessor of an H200: those of passes fitted to 1200 measured
-# kernels, what surrounds them to 1150 others of 42 groups, so that the fastest comes first; where
-# resources share the time, no number alone is physical.
-_BYTES_A_CYCLE = 21.6  # of device memory, for each multiprocessor
-_FULL_TILE_SLOWDOWN = 0.7  # relative increase of memory time where tiles fill shared memory
-_CACHED_BYTES_A_CYCLE = 44  # of the second-level cache, for each multiprocessor
-_LATENCY = 1480  # from a tile's first request to the second-level cache to the last answer
-# Time of loading a tile while another one is multiplied: the p-norm of both, with this p.
-_COPY_OVERLAP_NORM = 2.2
 _NARROW_BYTES = 64  # contiguous bytes of a tile's rows, below which memory is slower
-_ROW_OVERHEAD_BYTES = 22  # bytes that could be moved in the extra time of each row of a tile
-_MATRIX_MULTIPLY_ADD = 11.3  # a 16 x 8 x 4 multiply-add on one of four matrix units
-_MATRIX_LATENCY = 12.4  # between two of these that add to the same sums
-_STORE_TILE = 6.9  # writing eight results
-# Weights of the larger and the smaller of (multiply-add time, load time).
-_LONGER_WEIGHT, _SHORTER_WEIGHT = 0.48, 0.44
-_LOAD = 4.1  # a word from shared memory, for each of four warps that share its bandwidth
-_STORE = 3.8  # one result of a thread
-_FRAGMENT_OVERHEAD = 45  # of each group of fibres that a warp works on
-# Division by the size of a tile's axis, for each fibre of a thread, where nothing hides its time.
-_AXIS_DIVISION = 130
-# Factor of the time of passes while copies run beside them, by bytes of an element.
-_COPY_INTERFERENCE = {4: 1.27, 8: 1.41}
-# Relative increase of that time for each mode beyond the first, where tiles have one column.
-_STRIDED_COST = 0.11
-_IDLE_WARPS = 1.2  # warps that could issue in the cycles in which a multiprocessor issues nothing
-# Power of the imbalance (warps rounded up to a multiple of the four schedulers, over warps).
-_IMBALANCE_POWER = 1.45
-_RESOURCE_NORM = 3  # p of the p-norm by which the times of several resources are combined
-# Factor of the time of passes where warps of a ring need not wait for each other.
-_RING_FACTOR = 0.75
-_LAUNCH = 4000  # a kernel's launch, and its first loads
-# Wait for the second-level cache, for each batch of factor values that a thread loads.
-_STAGING_LATENCY = 800
-_STAGING_BATCH = 8  # values of such a batch
-_REGISTER_FACTOR_LOAD = 65  # loading a value of a factor that a thread keeps in registers
-_CONVERT = 4  # reading a float32 value of a fibre for float64 matrix units
-_TAIL = 0.22  # share of a team's tiles while which no other team runs on the multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What a group is given: sizes of its modes, L, R, bytes of an element.
+class FibreCosts:
+    """Times of what these kernels do, in nanoseconds; rates in bytes a nanosecond.
 
-    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    A multiply-add of units is one of 16 x 8 x 4 in double precision, of 16 x 8 x 8 otherwise.
+
+    Attributes
+    ----------
+    launch : float
+        ns of a kernel in a graph, until its factors are asked for.
+    factor_kilobyte : float
+        ns of 1024 bytes of factors, until they have come.
+    factor_word : float
+        ns of each word of 16 bytes of factors that a thread copies to shared memory.
+    multiply_add : float
+        ns of a multiply-add of single precision, where a warp waits for the one before.
+    store : float
+        ns of a result of a thread in single precision.
+    step : float
+        ns until sums take the next multiply-add, on units or not.
+    unit_store : float
+        ns of four results of a thread in double precision.
+    tf32_load : float
+        ns of a word that a thread reads for units in single precision.
+    place : float
+        ns of a fibre's place that is found by dividing.
+    warp_multiply_add : float
+        ns of a multiprocessor for a warp's multiply-add of single precision.
+    warp_unit : float
+        ns of a multiprocessor for a multiply-add of units.
+    warp_item : float
+        ns of a multiprocessor for a warp's turn to other fibres.
+    thread_copy : float
+        ns of a multiprocessor for an element, or word, that a thread copies from or to the array.
+    memory_latency : float
+        ns until data have come from memory, where no cache has them.
+    memory_rate, cache_rate : float
+        Of memory, and of the second-level cache.
+    cache_bytes : float
+        Bytes read and written of which half come from the cache.
+    narrow : float
+        Of the time of moving data, how much more for each time that a row of a tile's columns is
+        shorter than 64 bytes.
+    unaligned : float
+        The same for each sector of such a row, where rows do not begin with one.
+    sharpness : float
+        See `slowest`.
     """
 
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    L: int
-    R: int
-    itemsize: int
-    products: int = 0
-
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """The room of each mode in a tile."""
-        return tuple(max(pair) for pair in zip(self.inputs, self.outputs, strict=True))
-
-    def word(self, columns: int) -> int:
-        """Return how many elements of a tile always lie together, at most 16 bytes."""
-        word = 16 // self.itemsize
-        sizes = [self.inputs[-1], self.outputs[-1]] if columns == 1 else [columns]
-        return word if all(size % word == 0 for size in sizes) else 1
-
-    def steps(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the modes in the order of least work, each with all sizes before it."""
-        modes = tuple(reversed(range(len(self.inputs))))
-        if self.inputs != self.outputs:
-            modes = min(permutations(modes), key=self._work)
-        sizes = list(self.inputs)
-        for mode in modes:
-            yield mode, tuple(sizes)
-            sizes[mode] = self.outputs[mode]
-
-    def _work(self, order: tuple[int, ...]) -> int:
-        sizes, total = list(self.inputs), 0
-        for mode in order:
-            sizes[mode] = self.outputs[mode]
-            total += math.prod(sizes) * self.inputs[mode]
-        return total
+    launch: float
+    factor_kilobyte: float
+    factor_word: float
+    multiply_add: float
+    store: float
+    step: float
+    unit_store: float
+    tf32_load: float
+    place: float
+    warp_multiply_add: float
+    warp_unit: float
+    warp_item: float
+    thread_copy: float
+    memory_latency: float
+    memory_rate: float
+    cache_rate: float
+    cache_bytes: float
+    narrow: float
+    unaligned: float
+    sharpness: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """What a warp takes in a pass, see ``FibrePass`` of the kernel.
+class PassWork(NamedTuple):
+    """What a warp does for a tile, in one pass or in all.
 
-    With ``products`` see ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    Attributes
+    ----------
+    multiply_adds, stores : number
+        Of a thread in single precision: multiply-adds, results.
+    steps : number
+        Of sums, one after another.
+    units, unit_stores : number
+        Multiply-adds of units of double precision; four results of a thread.
+    tf32_units, tf32_loads : number
+        Multiply-adds of units in single precision; words that a thread reads for them.
+    items : number
+        Turns to other fibres.
+    places : number
+        Fibres whose places are found by dividing.
     """
 
-    rows: int
-    columns: int
-    across: int
-    along: bool
-    staged: int  # elements of the factor in shared memory
-    split: int = 0
-    products: int = 0
+    multiply_adds: Count = 0
+    stores: Count = 0
+    steps: Count = 0
+    units: Count = 0
+    unit_stores: Count = 0
+    tf32_units: Count = 0
+    tf32_loads: Count = 0
+    items: Count = 0
+    places: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A way to work on a group, and its estimated cycles."""
+class FibreWork(NamedTuple):
+    """What a kernel does.
 
-    cycles: float
-    slices: int
-    columns: int
-    teams: int
-    warps: int  # of a team
-    stages: int
-    fragments: tuple[Fragment, ...]
-
-
-def _powers(maximum: int) -> list[int]:
-    """Return the powers of two up to ``maximum``."""
-    return [1 << bit for bit in range(maximum.bit_length())]
-
-
-def _single(
-    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
-) -> tuple[float, Fragment] | None:
-    """Return the cycles of a pass in single precision on a quarter of a multiprocessor."""
-    across = 1 if along else word
-    best: tuple[float, Fragment] | None = None
-    for lanes in LANES:
-        columns = -(-K // (4 * lanes)) * 4
-        if lanes > 1 and -(-K // columns) <= lanes // 2:
-            continue
-        for rows in (1, 2, 4, 8, 12, 16):
-            sums = rows * columns
-            needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
-            if sums > _MAX_THREAD_SUMS or needed > registers or rows % across:
-                continue
-            items = -(-fibres // (WARP // lanes * rows))
-            loads = _LOAD * (rows + columns)
-            step = _LONGER_WEIGHT * max(sums, loads) + _SHORTER_WEIGHT * min(sums, loads)
-            cycles = -(-items // warps) * (C * step + _STORE * sums + _FRAGMENT_OVERHEAD)
-            if best is None or cycles < best[0]:
-                best = cycles, Fragment(rows, columns, across, along, C * lanes * columns)
-    return best
-
-
-def _double(
-    C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
-) -> tuple[float, Fragment] | None:
-    """Return the cycles of a pass in double precision on a quarter of a multiprocessor."""
-    steps, tiles = -(-C // 4), -(-K // 8)
-    best: tuple[float, Fragment] | None = None
-    for rows in (2, 4, 8):
-        for together in (1, 2):
-            held = 2 * rows * steps
-            needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
-            if held > _MAX_FIBRE_REGISTERS or needed > registers or tiles % together:
-                continue
-            items = -(-fibres // (8 * rows))
-            blocks = rows // 2
-            chains = max(_MATRIX_MULTIPLY_ADD * blocks, _MATRIX_LATENCY / together)
-            cycles = -(-items // warps) * (
-                tiles * (steps * chains + _STORE_TILE / together) + _FRAGMENT_OVERHEAD
-            )
-            if best is None or cycles < best[0]:
-                best = (
-                    cycles,
-                    Fragment(rows, together, 1 if along else word, along, 32 * tiles * steps),
-                )
-    return best
-
-
-def _split(
-    C: int, K: int, fibres: int, warps: int, registers: int, along: bool, itemsize: int
-) -> tuple[float, Fragment] | None:
-    """Return the cycles in double precision where warps share the factor, in their registers.
-
-    ``itemsize``: 4 for single precision, which is converted as it is read.
+    Attributes
+    ----------
+    warp : PassWork
+        Of a warp for a tile.
+    warps : number
+        Of a team.
+    rounds : number
+        Tiles of a multiprocessor.
+    turns : number
+        Tiles of a team, one after another.
+    overlapped : number
+        1 if a team loads a tile while it multiplies another, otherwise 0.
+    uneven : number
+        Warps of the busiest quarter of a multiprocessor, over their mean.
+    copies : number
+        Elements or words of a tile that are copied from and to the array.
+    tile_bytes, moved : number
+        Bytes that are read and written: of a tile, of all.
+    short, cut : number
+        How much shorter than 64 bytes a row of columns is; sectors of it, where it is not aligned.
+    factor_bytes, staged_words : number
+        Bytes of the factors; words of 16 bytes that a thread copies of them.
     """
-    steps, mine = _share(C, K, warps)
-    best: tuple[float, Fragment] | None = None
-    for rows in (2, 4, 8):
-        if 2 * mine * steps + rows * (4 * mine + 4) + _OTHER_REGISTERS > registers:
-            continue
-        chains = max(_MATRIX_MULTIPLY_ADD * (rows // 2 * mine), _LOAD * rows, 2 * _MATRIX_LATENCY)
-        chains += 0 if itemsize == 8 else _CONVERT * rows
-        cycles = -(-fibres // (8 * rows)) * (steps * chains + 70)
-        if best is None or cycles < best[0]:
-            best = cycles, Fragment(rows, 0, 1, along, 0, warps)
-    return best
+
+    warp: PassWork
+    warps: Count
+    rounds: Count
+    turns: Count
+    overlapped: Count
+    uneven: Count
+    copies: Count
+    tile_bytes: Count
+    moved: Count
+    short: Count
+    cut: Count
+    factor_bytes: Count
+    staged_words: Count
+    multiprocessors: Count
 
 
-def _share(C: int, K: int, warps: int) -> tuple[int, int]:
-    """Return fragments along a factor's entries, and along the results that a warp has."""
-    steps, tiles = -(-C // 4), -(-K // 8)
-    return steps, -(-tiles // warps)
+@cache
+def _costs(device: str) -> FibreCosts:
+    return FibreCosts(**costs_for(device).families["kron"]["fibres"])
 
 
-def _single_on_units(
-    C: int,
-    K: int,
-    fibres: int,
-    warps: int,
-    registers: int,
-    word: int,
-    along: bool,
-    products: int,
-) -> tuple[float, Fragment] | None:
-    """Return the cycles of a pass in single precision on matrix units."""
-    cut = tf32_cut(C, K, fibres, warps, registers, products)
-    if cut is None:
-        return None
-    across = 1 if along else min(word, 2)
-    return cut.cycles, Fragment(cut.blocks, 0, across, along, cut.staged, cut.sharers, products)
+def fibre_seconds(shape: Shape, cut: Cut, device: DeviceLimits) -> float:
+    """Return the estimated seconds of a kernel that works as ``cut`` says."""
+    return float(seconds(fibre_work(shape, cut, device), _costs(device.name)))
 
 
-def _fragments(
-    shape: Shape, slices: int, columns: int, warps: int, registers: int, double_units: bool
-) -> tuple[float, tuple[Fragment, ...]] | None:
-    """Return the cycles of all passes of a tile by a team, and what its warps take."""
-    word, total, found = shape.word(columns), 0.0, []
-    for mode, sizes in shape.steps():
-        C, K = shape.inputs[mode], shape.outputs[mode]
-        fibres = slices * math.prod(sizes) // C * columns
-        along = word > 1 and columns == 1 and mode == len(sizes) - 1
-        given = C, K, fibres, warps, registers, word, along
-        if shape.itemsize == 8 and len(sizes) == 1 and C * K > _MAX_STAGED_ELEMENTS:
-            one = _split(C, K, fibres, warps, registers, along, 8)
-        else:
-            one = _double(*given) if shape.itemsize == 8 else _single(*given)
-            others = []
-            if shape.products:
-                others.append(_single_on_units(*given, shape.products))
-            elif double_units and len(sizes) == 1 and C * K >= _MIN_SPLIT_ELEMENTS:
-                others.append(_split(C, K, fibres, warps, registers, along, 4))
-            one = min(filter(None, (one, *others)), key=lambda way: way[0], default=None)
-        if one is None:
-            return None
-        total += one[0]
-        found.append(one[1])
-    longer = 1 + _STRIDED_COST * (len(found) - 1) if columns == 1 else 1.0
-    return total * _COPY_INTERFERENCE[shape.itemsize] * longer, tuple(found)
+def seconds(work: FibreWork, costs: FibreCosts) -> Count:
+    """Return the estimated seconds of a kernel, or of many."""
+    one = work.warp
+    multiplying = (
+        costs.multiply_add * one.multiply_adds
+        + costs.store * one.stores
+        + costs.step * one.steps
+        + costs.unit_store * one.unit_stores
+        + costs.tf32_load * one.tf32_loads
+        + costs.place * one.places
+    )
+    busy = work.warps * (
+        costs.warp_multiply_add * one.multiply_adds
+        + costs.warp_unit * (one.units + one.tf32_units)
+        + costs.warp_item * one.items
+    )
+    busy = (busy + costs.thread_copy * work.copies) * work.uneven
+    share = share_of_memory(work.moved, costs.cache_bytes)
+    narrow = 1 + costs.narrow * work.short + costs.unaligned * work.cut
+    memory = narrow * moving(work.moved, share, costs.memory_rate, costs.cache_rate)
+    loading = costs.memory_latency * share
+    loading = loading + narrow * work.tile_bytes * work.multiprocessors / costs.cache_rate
+    in_turn = multiplying + loading
+    at_once = slowest(costs.sharpness, multiplying, loading)
+    alone = work.overlapped * at_once + (1 - work.overlapped) * in_turn
+    begin = (
+        costs.launch
+        + costs.factor_kilobyte * work.factor_bytes / 1024
+        + costs.factor_word * work.staged_words
+    )
+    total = begin + slowest(costs.sharpness, work.turns * alone, work.rounds * busy, memory)
+    return total * NANOSECOND
 
 
-def _address_cycles(
-    shape: Shape, slices: int, columns: int, warps: int, fragments: Sequence[Fragment]
-) -> float:
-    """Return the cycles in which a warp finds its fibres of a tile, where each has its own place.
-
-    In single precision estimates are as good without.
-    """
-    if shape.itemsize == 4:
-        return 0.0
-    total = 0
-    for (mode, sizes), one in zip(shape.steps(), fragments, strict=True):
-        axes = [size for m, size in enumerate(sizes) if m != mode and size > 1][::-1]
-        together = 8 * one.rows
-        if not one.split and not _adds(axes, together):
-            turns = -(-slices * columns * math.prod(axes) // (together * warps))
-            total += turns * one.rows * (len(axes) - 1)
-    return float(total * _AXIS_DIVISION)
-
-
-def _adds(axes: Sequence[int], step: int) -> bool:
-    """Whether ``step`` on from any multiple of it nothing is carried from axis to axis."""
-    for size in axes[:-1]:
-        if step % size:
-            return size % step == 0
-        step //= size
-    return True
-
-
-def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield slices and columns that a tile may have."""
-    if shape.R <= 64:
-        for slices in _powers(min(128, shape.L)):
-            yield slices, shape.R
-    for columns in (128, 64, 32, 16, 8, 4):
-        if columns < shape.R and columns * shape.itemsize >= SECTOR:
-            yield 1, columns
-
-
-def writes_to_array(shape: Shape, columns: int, along: bool) -> bool:
-    """Whether the last pass does: what a warp writes together fills sectors."""
-    *_, (mode, _) = shape.steps()
-    sizes = shape.outputs
-    if columns < shape.R:
-        together = columns
-    elif mode < len(sizes) - 1:
-        together = math.prod(sizes[mode + 1 :]) * shape.R
-    elif columns > 1:
-        together = shape.R
-    else:
-        together = sizes[mode] if along else 1
-    return together * shape.itemsize >= SECTOR
-
-
-def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragment]) -> bool:
-    """Whether a tile may be one of a ring: all warps read it, and write to the array."""
-    last = fragments[-1]
-    is_shared = teams == 1 and last.split > 0 and last.products == 0
-    return is_shared and writes_to_array(shape, columns, last.along)
-
-
-def _slowest(norm: float, *parts: float) -> float:
-    """Return the time of parts that go on at once: the longest one's, and some of the others'."""
-    return float(sum(part**norm for part in parts) ** (1 / norm))
-
-
-def min_cycles(part: GroupShape, limits: DeviceLimits) -> float:
-    """Return what all of `cuts_of` take at least: a launch, and what is read and written."""
-    moved = math.prod(part.inputs) + math.prod(part.outputs)
-    width = part.L * part.R / limits.multiprocessors * part.itemsize
-    return _LAUNCH + 0.999 * moved * width / _BYTES_A_CYCLE  # whatever is rounded
-
-
-def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
-    """Yield all ways to work on a group, with estimated cycles."""
-    block = math.prod(shape.extents)
+def fibre_work(shape: Shape, cut: Cut, limits: DeviceLimits) -> FibreWork:
+    """Return what a group's kernel does that works as ``cut`` says."""
+    size = shape.itemsize
+    tiles = ceil_div(shape.L, cut.slices) * ceil_div(shape.R, cut.columns)
+    rounds = ceil_div(tiles, limits.multiprocessors)
+    turns = ceil_div(rounds, cut.teams)
+    working = min(cut.teams, rounds) * cut.warps
     moved = math.prod(shape.inputs) + math.prod(shape.outputs)
-    shared = [(teams, warps) for warps, numbers in _TEAM_COUNTS.items() for teams in numbers]
-    for (slices, columns), (teams, warps) in product(_widths(shape), shared):
-        buffer = slices * block * columns
-        if teams * buffer * shape.itemsize > limits.shared_bytes:
-            continue
-        registers = min(MAX_THREAD_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
-        passes = _fragments(shape, slices, columns, warps, registers, limits.double_units)
-        if passes is None:
-            continue
-        fragments = passes[1]
-        places = _address_cycles(shape, slices, columns, warps, fragments)
-        staged = sum(one.staged for one in fragments)
-        width = columns * shape.itemsize
-        narrow = (
-            1.0
-            if columns == shape.R
-            else max(1.0, _NARROW_BYTES / width) + _ROW_OVERHEAD_BYTES / width
-        )
-        moving = slices * moved * width * narrow
-        waiting = moving / _CACHED_BYTES_A_CYCLE + _LATENCY
-        tiles = -(-shape.L // slices) * -(-shape.R // columns)
-        rounds = -(-tiles // limits.multiprocessors)
-        busy_teams = min(teams, rounds)
-        turns = -(-rounds // teams)
-        together = busy_teams * warps
-        uneven = (-(-together // 4) * 4 / together) ** _IMBALANCE_POWER
-        staging = _LAUNCH + staged * shape.itemsize / _CACHED_BYTES_A_CYCLE
-        staging += _STAGING_LATENCY * -(-staged // (_STAGING_BATCH * teams * warps * WARP))
-        if fragments[0].split and not fragments[0].products:
-            (C,), (K,) = shape.inputs, shape.outputs
-            staging += C * K * shape.itemsize / _CACHED_BYTES_A_CYCLE
-            staging += _REGISTER_FACTOR_LOAD * math.prod(_share(C, K, warps))
-        for stages in (1, 2, RING):
-            if stages == RING and not _may_ring(shape, columns, teams, fragments):
-                continue
-            buffers = teams * stages * buffer
-            if (staged + buffers) * shape.itemsize > _MAX_UNPADDED_SHARE * limits.shared_bytes:
-                continue
-            memory = moving / _BYTES_A_CYCLE
-            memory *= 1 + _FULL_TILE_SLOWDOWN * (buffers * shape.itemsize / limits.shared_bytes)
-            cycles = passes[0] * (_RING_FACTOR if stages == RING else 1)
-            if stages == 1 or turns == 1:
-                alone = cycles + waiting
-            else:
-                alone = _slowest(_COPY_OVERLAP_NORM, cycles, waiting)
-            busy = (1 + _IDLE_WARPS / together) * cycles * warps / 4 * uneven
-            each = _slowest(_RESOURCE_NORM, busy, memory, alone / busy_teams)
-            last = alone * max(1, _TAIL * turns) + places
-            total = staging + memory + max(rounds * each, last)
-            yield Cut(total, slices, columns, teams, warps, stages, fragments)
+    elements = cut.slices * cut.columns * moved
+    word = shape.word(cut.columns)
+    in_words = cut.columns == 1 or shape.R % word == 0
+    width = cut.columns * size
+    whole = cut.columns == shape.R
+    staged = sum(one.staged for one in cut.fragments) * size
+    return FibreWork(
+        _all_passes(shape, cut),
+        cut.warps,
+        rounds,
+        turns,
+        int(cut.stages > 1 and turns > 1),
+        ceil_div(working, 4) * 4 / working,
+        elements / word if in_words else elements,
+        elements * size,
+        shape.L * shape.R * moved * size,
+        0 if whole else max(0.0, _NARROW_BYTES / width - 1),
+        0 if whole or shape.R * size % SECTOR == 0 else SECTOR / width,
+        sum(C * K for C, K in zip(shape.inputs, shape.outputs, strict=True)) * size,
+        staged / (16 * cut.teams * cut.warps * WARP),
+        limits.multiprocessors,
+    )
+
+
+def _all_passes(shape: Shape, cut: Cut) -> PassWork:
+    counts = [0.0] * len(PassWork._fields)
+    for (mode, sizes), fragment in zip(shape.steps(), cut.fragments, strict=True):
+        C, K = shape.inputs[mode], shape.outputs[mode]
+        fibres = cut.slices * math.prod(sizes) // C * cut.columns
+        if fragment.products:
+            one = _tf32(C, K, fibres, cut.warps, fragment)
+        elif fragment.split:
+            one = _split(C, K, fibres, cut.warps, fragment)
+        elif shape.itemsize == 8:
+            axes = [size for m, size in enumerate(sizes) if m != mode and size > 1]
+            one = _double(C, K, fibres, cut.warps, fragment, axes[::-1])
+        else:
+            one = _single(C, K, fibres, cut.warps, fragment)
+        counts = [sum(pair) for pair in zip(counts, one, strict=True)]
+    return PassWork(*counts)
+
+
+def _single(C: int, K: int, fibres: int, warps: int, one: Fragment) -> PassWork:
+    lanes = next(lanes for lanes in LANES if lanes * one.columns >= K)
+    items = ceil_div(ceil_div(fibres, WARP // lanes * one.rows), warps)
+    sums = one.rows * one.columns
+    return PassWork(
+        multiply_adds=items * C * sums,
+        stores=items * sums,
+        steps=items * C,
+        items=items,
+    )
+
+
+def _double(C: int, K: int, fibres: int, warps: int, one: Fragment, axes: list[int]) -> PassWork:
+    steps, tiles = ceil_div(C, 4), ceil_div(K, 8)
+    items = ceil_div(ceil_div(fibres, 8 * one.rows), warps)
+    return PassWork(
+        steps=items * tiles * steps / one.columns,
+        units=items * tiles * steps * (one.rows // 2),
+        unit_stores=items * tiles * one.rows,
+        items=items,
+        places=0 if adds_without_carry(axes, 8 * one.rows) else items * one.rows * (len(axes) - 1),
+    )
+
+
+def _split(C: int, K: int, fibres: int, warps: int, one: Fragment) -> PassWork:
+    steps, mine = ceil_div(C, 4), ceil_div(ceil_div(K, 8), warps)
+    items = ceil_div(fibres, 8 * one.rows)
+    return PassWork(
+        steps=items * steps,
+        units=items * steps * max(one.rows // 2 * mine, 1),
+        unit_stores=items * one.rows * mine,
+        items=items,
+    )
+
+
+def _tf32(C: int, K: int, fibres: int, warps: int, one: Fragment) -> PassWork:
+    steps, tiles = ceil_div(C, 8), ceil_div(ceil_div(K, 8), one.split)
+    items = ceil_div(ceil_div(fibres, 16 * one.rows), warps // one.split)
+    return PassWork(
+        tf32_units=items * steps * one.products * one.rows * tiles,
+        tf32_loads=items * steps * (4 * one.rows + 2 * tiles),
+        items=items,
+    )

@@ -14,7 +14,7 @@ from itertools import combinations, islice, product
 
 import numpy as np
 
-from batchkron.backends.cuda.kron.fibres.cost import LANES, RING, Cut, Shape, writes_to_array
+from batchkron.backends.cuda.kron.fibres.cuts import LANES, RING, Cut, Shape, writes_to_array
 from batchkron.backends.cuda.kron.registers.passes import access_lengths, strides_of
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type

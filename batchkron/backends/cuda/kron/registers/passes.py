@@ -199,11 +199,6 @@ class TilePlanner:
         self.runs = _runs(inputs, outputs, columns, itemsize, maximum, cached)
         self.max_elements, self.cached = maximum, cached
 
-    def holding(self, maximum: int, slices: int) -> TilePlanner:
-        """Return the planner of so many slices where a thread holds ``maximum`` elements."""
-        sizes = self.inputs, self.outputs, slices, self.columns, self.itemsize
-        return TilePlanner(self.first, *sizes, maximum, self.cached)
-
     def sizes_before(self, number: int) -> list[int]:
         """Return slices, modes and columns of the tile before pass ``number``."""
         sizes = list(self.inputs)

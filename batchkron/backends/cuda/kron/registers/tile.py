@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +23,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     resident_blocks,
 )
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
-from batchkron.backends.cuda.steps import GroupShape
+from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import Array
 
 MAX_FACTOR_SIZE = 16  # rows or columns of a factor that is applied in registers
@@ -95,8 +95,8 @@ class RegisterTile:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterKnobs:
-    """What may be chosen.
+class RegisterVariant:
+    """How a run of small factors goes through registers.
 
     Slices and columns of a tile, the elements of it that a thread holds, threads of a thread block,
     thread blocks of a multiprocessor.
@@ -121,30 +121,6 @@ def factor_words(factors: Sequence[Array]) -> Array:
     return np.concatenate(words)
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterGroup:
-    """Neighbouring modes that one kernel applies to x (L, input_size, R)."""
-
-    tile: RegisterTile
-    L: int
-    R: int
-
-    @property
-    def elements(self) -> int:
-        """Elements of the group's result."""
-        return self.L * math.prod(self.tile.outputs) * self.R
-
-    def tiles(self) -> int:
-        """Return the number of tiles."""
-        return tiles_of(self.L, self.R, self.tile)
-
-    @property
-    def knobs(self) -> RegisterKnobs:
-        """What was chosen."""
-        tile = self.tile
-        return RegisterKnobs(tile.slices, tile.columns, tile.held, tile.threads, tile.blocks)
-
-
 def tiles_of(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
     """Return the number of tiles of an array."""
     return -(-L // tile.slices) * -(-R // tile.columns)
@@ -162,104 +138,96 @@ def slices_to_spread(L: int, R: int, planner: TilePlanner, limits: DeviceLimits)
     return together if small and planner.columns == R else 1
 
 
-def register_knobs(part: GroupShape, constant: bool, limits: DeviceLimits) -> RegisterKnobs | None:
-    """Return what the rule chooses for a group, None where no tile fits."""
-    if not _may_be_held(part):
-        return None
-    planner = usual_planner(part, limits)
-    size = planner.slices, planner.columns, planner.max_elements
-    tile = _tile_with(part, *size, 0, constant, limits)
-    return None if tile is None else RegisterKnobs(*size, tile.threads, tile.blocks)
+def may_be_held(run: ModeRun) -> bool:
+    """Whether there is a kernel for factors of these sizes."""
+    return max(*run.inputs, *run.outputs) <= MAX_FACTOR_SIZE and len(run.inputs) <= MAX_MODES
 
 
-def register_group(
-    part: GroupShape, knobs: RegisterKnobs, R: int, constant: bool, limits: DeviceLimits
-) -> RegisterGroup | None:
-    """Return the kernel of a group with these knobs, None if there is none.
-
-    ``R``: columns of the array, 0 if they are to be known only when the kernel runs.
-    """
-    whole = 0 < knobs.columns <= part.R and (knobs.columns == part.R or knobs.slices == 1)
-    held = 0 < knobs.held * part.itemsize <= _MAX_THREAD_BYTES
-    block = 0 < knobs.threads <= MAX_BLOCK_THREADS and knobs.threads % WARP == 0
-    resident = 0 < knobs.blocks * knobs.threads <= _MAX_RESIDENT_THREADS
-    if not (whole and held and block and resident and 0 < knobs.slices <= part.L):
-        return None
-    if not _may_be_held(part):
-        return None
-    tile = _tile_with(part, knobs.slices, knobs.columns, knobs.held, R, constant, limits)
-    if tile is None or knobs.blocks > resident_blocks(tile.shared_bytes, limits):
-        return None
-    return RegisterGroup(replace(tile, threads=knobs.threads, blocks=knobs.blocks), part.L, part.R)
+@lru_cache(maxsize=1024)
+def planner_of(run: ModeRun, slices: int, columns: int, held: int) -> TilePlanner:
+    """Return the planner of a tile where a thread holds ``held`` elements."""
+    sizes = run.inputs, run.outputs, slices, columns, run.itemsize
+    return TilePlanner(run.first, *sizes, held, is_in_cache(run))
 
 
-def _may_be_held(part: GroupShape) -> bool:
-    """Whether there is a kernel for a group of these sizes."""
-    return max(*part.inputs, *part.outputs) <= MAX_FACTOR_SIZE and len(part.inputs) <= MAX_MODES
+def is_in_cache(run: ModeRun) -> bool:
+    """Whether the array is so small that scattered accesses cost little."""
+    largest = max(math.prod(run.inputs), math.prod(run.outputs))
+    return run.L * run.R * largest * run.itemsize <= _TINY_BYTES
+
+
+def fits(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> bool:
+    """Whether a variant's numbers make sense, and its tile without pads fits in shared memory."""
+    columns = 0 < variant.columns <= run.R
+    whole = variant.columns == run.R or variant.slices == 1
+    held = 0 < variant.held * run.itemsize <= _MAX_THREAD_BYTES
+    block = 0 < variant.threads <= MAX_BLOCK_THREADS and variant.threads % WARP == 0
+    resident = 0 < variant.blocks * variant.threads <= _MAX_RESIDENT_THREADS
+    slices = 0 < variant.slices <= run.L
+    if not (columns and whole and held and block and resident and slices):
+        return False
+    planner = planner_of(run, variant.slices, variant.columns, variant.held)
+    return planner.shared_bytes(planner.unpadded()) <= device.shared_bytes
 
 
 @lru_cache(maxsize=256)
-def _tile_with(
-    part: GroupShape,
-    slices: int,
-    columns: int,
-    held: int,
-    R: int,
-    constant: bool,
-    limits: DeviceLimits,
-) -> RegisterTile | None:
-    """Return what a kernel with this tile is compiled for, None if it does not fit."""
-    planner = _planner_with(part, slices, columns, held)
-    if planner.shared_bytes(planner.unpadded()) > limits.shared_bytes:
-        return None
-    return tile_of(planner, R, constant, limits)
-
-
-def tile_of(planner: TilePlanner, R: int, constant: bool, limits: DeviceLimits) -> RegisterTile:
-    """Return what a kernel is compiled for: passes, padding, threads.
-
-    ``R``: columns of the array, 0 if they are to be known only when the kernel runs.
-    """
-    elements = staged_elements(planner.inputs, planner.outputs, planner.itemsize)
-    constant = constant and elements * planner.itemsize <= _MAX_CONSTANT_BYTES
+def register_tile(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> RegisterTile:
+    """Return what the kernel of a variant that `fits` is compiled for."""
+    planner = planner_of(run, variant.slices, variant.columns, variant.held)
+    constant = may_be_constant(run)
     pads = planner.pads()
-    if planner.shared_bytes(pads, constant) > limits.shared_bytes:
+    if planner.shared_bytes(pads, constant) > device.shared_bytes:
         pads = planner.unpadded()
-    passes = planner.passes(pads)
     shared = planner.shared_bytes(pads, constant)
+    return RegisterTile(
+        modes=tuple(range(run.first, run.first + len(run.inputs))),
+        inputs=run.inputs,
+        outputs=run.outputs,
+        slices=variant.slices,
+        columns=variant.columns,
+        R=run.R if run.fixed_columns else 0,
+        held=variant.held,
+        buffer=planner.buffer(pads) if planner.buffers() else 0,
+        buffers=planner.buffers(),
+        threads=variant.threads,
+        blocks=max(1, min(variant.blocks, resident_blocks(shared, device))),
+        constant=constant,
+        shared_bytes=shared,
+        passes=planner.passes(pads),
+    )
+
+
+def may_be_constant(run: ModeRun) -> bool:
+    """Whether the factors are constants of the kernel, not in shared memory."""
+    elements = staged_elements(run.inputs, run.outputs, run.itemsize)
+    return run.constant and elements * run.itemsize <= _MAX_CONSTANT_BYTES
+
+
+def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
+    """Return the variant that is right where there are many tiles: by rule, without a search."""
+    planner = usual_planner(run, device)
+    constant, unpadded = may_be_constant(run), planner.unpadded()
+    passes = planner.passes(unpadded)
+    shared = planner.shared_bytes(unpadded, constant)
     held = max(
-        math.prod(max(axis.C, axis.K) for axis in one.registers) * planner.itemsize // 4
+        math.prod(max(axis.C, axis.K) for axis in one.registers) * run.itemsize // 4
         for one in passes
     )
     other = 40 if constant else 64  # for sums, words of a factor, addresses
     registers = min(MAX_THREAD_REGISTERS, held + other)
     room = max(WARP, REGISTER_FILE // registers // WARP * WARP)
     items = min(math.prod(axis.size for axis in one.threads) for one in passes)
-    fitting = resident_blocks(shared, limits)
+    fitting = max(1, resident_blocks(shared, device))
     minimum = (
         _LARGE_BLOCK_THREADS if shared > _LARGE_BLOCK_BYTES else _LARGE_BLOCK_THREADS * 3 // 2
     )  # items for so many
     maximum = 512 if fitting == 1 else _LARGE_BLOCK_THREADS if items >= minimum else 128
     threads = min(-(-items // WARP) * WARP, maximum, room)
-    return RegisterTile(
-        modes=tuple(range(planner.first, planner.first + len(planner.inputs))),
-        inputs=planner.inputs,
-        outputs=planner.outputs,
-        slices=planner.slices,
-        columns=planner.columns,
-        R=R,
-        held=planner.max_elements,
-        buffer=planner.buffer(pads) if planner.buffers() else 0,
-        buffers=planner.buffers(),
-        threads=threads,
-        blocks=max(1, min(room // threads, fitting, _MAX_RESIDENT_THREADS // threads)),
-        constant=constant,
-        shared_bytes=shared,
-        passes=passes,
-    )
+    blocks = max(1, min(room // threads, fitting, _MAX_RESIDENT_THREADS // threads))
+    return RegisterVariant(planner.slices, planner.columns, planner.max_elements, threads, blocks)
 
 
-def usual_planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
+def usual_planner(part: ModeRun, limits: DeviceLimits) -> TilePlanner:
     """Return the planner of a group's tile: its slices and columns, what a thread holds."""
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
     share = part.L * R * largest // (limits.multiprocessors * _MIN_RESIDENT_THREADS)
@@ -270,18 +238,10 @@ def usual_planner(part: GroupShape, limits: DeviceLimits) -> TilePlanner:
         fitting = max(1, _TILE_BYTES // (block * part.itemsize))
         slices = -(-_MIN_RESIDENT_THREADS * held // block)
         slices = max(1, min(slices, fitting, part.L // (2 * limits.multiprocessors)))
-    return _planner_with(part, slices, columns, held)
+    return planner_of(part, slices, columns, held)
 
 
-def _planner_with(part: GroupShape, slices: int, columns: int, held: int) -> TilePlanner:
-    """Return the planner of a tile where a thread holds ``held`` elements."""
-    largest = max(math.prod(part.inputs), math.prod(part.outputs))
-    cached = part.L * part.R * largest * part.itemsize <= _TINY_BYTES
-    sizes = part.inputs, part.outputs, slices, columns, part.itemsize
-    return TilePlanner(part.first, *sizes, held, cached)
-
-
-def _held(part: GroupShape, columns: int, share: int, largest: int) -> int:
+def _held(part: ModeRun, columns: int, share: int, largest: int) -> int:
     """Return the elements of a tile that a thread holds; ``largest``: of a column of the tile.
 
     64 of four bytes, 16 of eight: beyond, too few threads share a multiprocessor. Two fibres of a

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, shared_bytes_for_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
-from batchkron.backends.cuda.steps import GroupShape
+from batchkron.backends.cuda.steps import ModeRun
 
 _THREADS = 256
 _MAX_MODES = 16  # of a product that slices are tried for
@@ -31,10 +31,8 @@ _LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 class _Kind:
     """How a slice is cut: products of its outer and of its inner modes, its columns.
 
-    ``itemsize``: bytes of an element. ``leads``: entries of the first mode. Estimated cycles of a
-    multiprocessor of an H200 for each element of a tile, fitted to measurements: ``alone``, and
-    how many more where all multiprocessors are busy. ``minimum``: tiles of each multiprocessor, and
-    entries of each mode, from which on it is worth while.
+    ``itemsize``: bytes of an element. ``leads``: entries of the first mode. ``minimum``: tiles of
+    each multiprocessor, and entries of each mode, from which on the kernel is compiled at all.
     """
 
     itemsize: int
@@ -42,8 +40,6 @@ class _Kind:
     inner: tuple[int, ...]
     columns: int
     leads: tuple[int, ...]
-    alone: float
-    more: float
     minimum: tuple[int, int] = (0, 1)
 
     @property
@@ -53,22 +49,20 @@ class _Kind:
 
 
 _KINDS = (
-    _Kind(8, (8, 8), (8, 8), 1, (4, 6, 8), 0.57, 0.45),
-    _Kind(8, (16,), (16, 16), 1, (4, 6, 8), 0.57, 0.45),
-    _Kind(8, (8, 8), (), 64, (4, 6, 8), 0.57, 0.45),
-    _Kind(8, (16,), (16,), 8, (8, 16), 0.93, 0.36),
-    _Kind(4, (8, 8), (8, 8), 1, (8,), 0.72, 0.06),
-    _Kind(4, (16,), (16, 16), 1, (8, 16), 0.86, 0.06),
-    _Kind(4, (8, 8), (8, 8), 1, (1,), 0.65, 0, (4, 8)),
-    _Kind(4, (16,), (16, 16), 1, (1,), 0.77, 0, (4, 8)),
+    _Kind(8, (8, 8), (8, 8), 1, (4, 6, 8)),
+    _Kind(8, (16,), (16, 16), 1, (4, 6, 8)),
+    _Kind(8, (8, 8), (), 64, (4, 6, 8)),
+    _Kind(8, (16,), (16,), 8, (8, 16)),
+    _Kind(4, (8, 8), (8, 8), 1, (8,)),
+    _Kind(4, (16,), (16, 16), 1, (8, 16)),
+    _Kind(4, (8, 8), (8, 8), 1, (1,), (4, 8)),
+    _Kind(4, (16,), (16, 16), 1, (1,), (4, 8)),
 )
-_LAUNCH = 4000
-_FIRST_LOAD = 0.27  # cycles for each element of a tile until its first slices are loaded
 
 
 @dataclass(frozen=True, slots=True)
-class SliceKnobs:
-    """What may be chosen: slices that are copied or multiplied, those held in registers."""
+class SliceVariant:
+    """Slices that are copied or multiplied at a time, and those held in registers."""
 
     slots: int
     held: int
@@ -119,54 +113,7 @@ class SliceTile:
         return math.prod(self.lead) * math.prod(slices) * self.columns
 
 
-@dataclass(frozen=True, slots=True)
-class SliceGroup:
-    """Neighbouring modes that one kernel applies to x (L, size, R)."""
-
-    tile: SliceTile
-    L: int
-    R: int
-    cycles: float = field(compare=False)  # estimated, of a multiprocessor
-
-    @property
-    def elements(self) -> int:
-        """Elements of the group's result."""
-        return self.tiles() * self.tile.elements
-
-    def tiles(self) -> int:
-        """Return the number of tiles."""
-        return self.L * self.R // self.tile.columns
-
-    @property
-    def knobs(self) -> SliceKnobs:
-        """What was chosen."""
-        return SliceKnobs(self.tile.slots, self.tile.held)
-
-
-def slice_group(
-    part: GroupShape, limits: DeviceLimits, knobs: SliceKnobs | None = None
-) -> SliceGroup | None:
-    """Return the kernel of a group with these knobs, or the rule's; None if there is none."""
-    for kind, tile in _tiles(part, limits):
-        group = SliceGroup(tile, part.L, part.R, _cycles(kind, part, tile, limits))
-        if knobs in (None, group.knobs):
-            return group
-    return None
-
-
-def _cycles(kind: _Kind, part: GroupShape, tile: SliceTile, limits: DeviceLimits) -> float:
-    tiles = part.L * part.R // tile.columns
-    rounds = -(-tiles // limits.multiprocessors)
-    each = kind.alone + kind.more * min(1, tiles / limits.multiprocessors)
-    return _LAUNCH + tile.elements * (_FIRST_LOAD + rounds * each)
-
-
-def slice_knobs(part: GroupShape, limits: DeviceLimits) -> list[SliceKnobs]:
-    """Return all that may be chosen for a group, what the rule chooses first."""
-    return [SliceKnobs(tile.slots, tile.held) for _, tile in _tiles(part, limits)]
-
-
-def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, SliceTile]]:
+def tiles_of(part: ModeRun, limits: DeviceLimits) -> Iterator[SliceTile]:
     """Yield what kernels of a group may be compiled for, the rule's choice first."""
     sizes, size = part.inputs, part.itemsize
     if part.dtype.kind != "f" or not limits.double_units or part.products:
@@ -192,7 +139,7 @@ def _tiles(part: GroupShape, limits: DeviceLimits) -> Iterator[tuple[_Kind, Slic
             slots = min(maximum, room // slice_bytes)
             if slots >= 2:
                 shared = own + (slots + slices - held) * slice_bytes
-                yield kind, SliceTile(modes, *cut, slots, held, shared)
+                yield SliceTile(modes, *cut, slots, held, shared)
         return
 
 

@@ -1,0 +1,70 @@
+"""What kernels cost on a device: constants of their estimated times, a table for each card.
+
+``python -m benchmarks.gpu.fit`` makes a table of measured kernels. A family of kernels reads its
+part of the table that `costs_for` returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """The constants of a card.
+
+    Attributes
+    ----------
+    device : str
+        The card that was measured: "name, sm_NN, N multiprocessors".
+    is_exact : bool
+        Whether it is the card asked for, not the nearest one.
+    families : mapping
+        By operation and family: the constants by name, such as ``families["kron"]["fibres"]``.
+    """
+
+    device: str
+    is_exact: bool
+    families: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+@cache
+def costs_for(device: str) -> CostTable:
+    """Return the costs of a card, or those of the nearest one with a table.
+
+    Parameters
+    ----------
+    device : str
+        "name, sm_NN, N multiprocessors", as ``runtime.device`` names it.
+
+    Notes
+    -----
+    Of other cards those of the same architecture are nearer, then those with more words of the name
+    in common, then those with as many multiprocessors.
+    """
+    table = min(_tables(), key=lambda one: _distance(one["device"], device))
+    families = {name: part for name, part in table.items() if isinstance(part, dict)}
+    return CostTable(table["device"], table["device"] == device, families)
+
+
+def _tables() -> list[dict[str, Any]]:
+    files = (one for one in resources.files(__name__).iterdir() if one.name.endswith(".json"))
+    return [json.loads(one.read_text()) for one in sorted(files, key=lambda one: one.name)]
+
+
+def _distance(table: str, asked: str) -> tuple[int, int, int]:
+    """Return how far a table's card is from that asked for, the most important first."""
+    name, architecture, count = _parts(table)
+    own_name, own_architecture, own_count = _parts(asked)
+    words = set(name.split()) & set(own_name.split())
+    return int(architecture != own_architecture), -len(words), abs(count - own_count)
+
+
+def _parts(device: str) -> tuple[str, str, int]:
+    name, architecture, count = device.rsplit(", ", 2)
+    return name, architecture, int(count.split()[0])

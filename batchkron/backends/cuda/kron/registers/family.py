@@ -1,0 +1,126 @@
+"""Kernels of small factors: several modes at a time go through registers.
+
+A run of neighbouring modes is one kernel, ``csrc/cuda/kron/registers/kernel.cuh``. Pure arithmetic
+on sizes, without any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import astuple
+from itertools import product
+
+from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.kron.registers.cost import register_seconds
+from batchkron.backends.cuda.kron.registers.small_problems import variant_of_few_tiles
+from batchkron.backends.cuda.kron.registers.tile import (
+    RegisterTile,
+    RegisterVariant,
+    fits,
+    may_be_held,
+    register_program,
+    register_tile,
+    tiles_of,
+    usual_variant,
+)
+from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits
+from batchkron.backends.cuda.runtime.program import Program
+from batchkron.backends.cuda.steps import ModeRun
+
+# what a search tries beside the usual values
+_MAX_HELD_BYTES = 512  # of a tile in a thread
+_THREAD_ELEMENTS = (8, 9, 16, 25, 27, 32, 36, 48, 64, 81, 96, 128)  # elements
+_THREADS = (64, 128, 256, 512)
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
+_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+_MAX_SLICES = 64
+_MIN_OTHER_REGISTERS = 16  # of a thread, beside what it holds
+
+
+class Registers(KronFamily):
+    """Kernels of factors of at most sixteen rows and columns, of any dtype."""
+
+    name = "registers"
+    variant_type = RegisterVariant
+
+    def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
+        """Whether the factors are small."""
+        return may_be_held(run)
+
+    def variants(self, run: ModeRun, device: DeviceLimits) -> list[RegisterVariant]:
+        """Return the variant for few tiles where there are few, or else the usual one."""
+        variant = variant_of_few_tiles(run, device) or usual_variant(run, device)
+        return [variant] if fits(run, variant, device) else []
+
+    def estimate(self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> float:
+        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        if not fits(run, variant, device):
+            return math.inf
+        return register_seconds(run, variant, device)
+
+    def kernel(
+        self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits
+    ) -> KronKernel | None:
+        """Return the kernel of a variant, None if it does not fit."""
+        if not (self.accepts(run, device) and fits(run, variant, device)):
+            return None
+        tile = register_tile(run, variant, device)
+        seconds = register_seconds(run, variant, device)
+        return KronKernel(self, run, variant, tile, seconds, tile.constant)
+
+    def program(self, kernel: KronKernel) -> Program:
+        """Return what is compiled."""
+        return register_program(kernel.run.dtype, kernel.tile)
+
+    def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched."""
+        run = kernel.run
+        tile: RegisterTile = kernel.tile
+        blocks = min(tiles_of(run.L, run.R, tile), tile.blocks * device.multiprocessors)
+        return LaunchShape(blocks, tile.threads, tile.blocks, tile.shared_bytes)
+
+    def near(
+        self,
+        run: ModeRun,
+        centre: RegisterVariant,
+        changes: int,
+        longer: float,
+        device: DeviceLimits,
+    ) -> Iterator[RegisterVariant]:
+        """Yield variants that differ in at most ``changes`` numbers, the nearest first.
+
+        Those are left out that leave a thread fewer registers than it holds elements in.
+        """
+        now = astuple(centre)
+        found = []
+        for values in product(*_options(run, centre)):
+            changed = sum(value != old for value, old in zip(values, now, strict=True))
+            if not 0 < changed <= changes:
+                continue
+            one = RegisterVariant(*values)
+            registers = REGISTER_FILE // (one.threads * one.blocks)
+            room = registers >= one.held * run.itemsize // 4 + _MIN_OTHER_REGISTERS
+            whole = one.columns == run.R or one.slices == 1
+            if whole and (room or one.held == centre.held):
+                pairs = zip(values, now, strict=True)
+                found.append((changed, sum(abs(math.log2(a / b)) for a, b in pairs), values))
+        yield from (RegisterVariant(*values) for _, _, values in sorted(found))
+
+
+def _options(run: ModeRun, centre: RegisterVariant) -> list[tuple[int, ...]]:
+    """Return the values that each number of a `RegisterVariant` may have, in their order."""
+    widths = {centre.columns, *(width for width in _WIDTHS if width <= run.R)}
+    if max(_WIDTHS) >= run.R:
+        widths.add(run.R)
+    slices = {centre.slices, *(1 << bit for bit in range(_MAX_SLICES.bit_length()))}
+    largest = max(*run.inputs, *run.outputs)
+    held = {centre.held, largest, largest**2, 3 * largest, *_THREAD_ELEMENTS}
+    return [
+        tuple(n for n in sorted(slices) if n <= run.L),
+        tuple(sorted(widths)),
+        tuple(n for n in sorted(held) if n * run.itemsize <= _MAX_HELD_BYTES),
+        tuple(sorted({centre.threads, *_THREADS})),
+        tuple(sorted({centre.blocks, *_BLOCKS})),
+    ]

@@ -1,0 +1,1 @@
+"""Kron-Matmuls whose tiles pass through shared memory slice by slice."""

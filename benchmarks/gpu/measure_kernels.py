@@ -1,0 +1,220 @@
+"""Time single kernels of Kron-Matmuls on the device: what `benchmarks.gpu.fit` fits costs to.
+
+    python -m benchmarks.gpu.measure_kernels KERNELS.json --kernels 3000 --seconds 300
+
+takes runs of neighbouring modes of the benchmark's products and of random ones, and of each run the
+fastest kernel of each family by estimate and some variants near it. Kernels are compiled by several
+processes, and timed one at a time on vectors that no cache holds, where they are large.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import as_completed
+from dataclasses import astuple
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+import cupy
+import numpy as np
+
+from batchkron.backends.cuda.kron.families import FAMILIES
+from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
+from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
+from batchkron.backends.cuda.kron.plan import prepared_call
+from batchkron.backends.cuda.kron.tuned import LoadedKernels, random_factors
+from batchkron.backends.cuda.runtime.device import (
+    current_device,
+    device_limits,
+    options_for,
+    place,
+)
+from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
+from batchkron.backends.cuda.steps import ModeRun
+from batchkron.backends.cuda.tuning.compilers import Compilers
+from batchkron.backends.cuda.tuning.search import RejectedError
+from batchkron.backends.cuda.tuning.trials import Trial
+from batchkron.spec.kron import KronSpec
+from benchmarks.cpu.shapes import KronMatmul
+from benchmarks.gpu.cases import KRON, PDE
+from benchmarks.gpu.measured_kernels import MeasuredKernel, Measurements, write
+
+SMALL_SIZES = tuple(range(2, 17))  # of factors of random products
+LARGE_SIZES = (
+    18,
+    20,
+    24,
+    25,
+    27,
+    30,
+    32,
+    36,
+    40,
+    48,
+    50,
+    56,
+    64,
+    72,
+    80,
+    96,
+    100,
+    112,
+    128,
+    144,
+    160,
+)
+SIZES = (*SMALL_SIZES, *LARGE_SIZES, 192, 256)
+MAX_ELEMENTS = 1 << 26  # of a random product's largest result
+MAX_RUN_ELEMENTS = 1 << 28
+COMPLEX, REDUCED = 0.06, 0.10  # shares of runs that are taken in complex, and in TF32
+OTHERS = {"fibres": 4, "registers": 2, "slices": 2, "panels": 4, "general": 0}  # variants of a run
+SHARES = {"fibres": 0.42, "registers": 0.38, "slices": 0.04, "panels": 0.12, "general": 0.04}
+
+
+def products(rng: random.Random, count: int) -> Iterator[KronMatmul]:
+    """The benchmark's products, then random ones."""
+    yield from (case.shape for case in (*KRON, *PDE))
+    for _ in range(count):
+        modes = rng.choice((1, 2, 2, 3, 3, 3, 4, 4, 5, 6, 7))
+        one = rng.choice(SIZES)
+        square = rng.random() < 0.6
+        factors = []
+        for _ in range(modes):
+            inputs = one if square else rng.choice(SIZES)
+            same = square or rng.random() < 0.5
+            factors.append((inputs, inputs if same else rng.choice(SIZES)))
+        largest = math.prod(max(pair) for pair in factors)
+        if largest <= MAX_ELEMENTS:
+            rows = min(1 << rng.randrange(14), max(1, MAX_ELEMENTS // largest))
+            yield KronMatmul(rows, tuple(factors))
+
+
+def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
+    """The runs of neighbouring modes of a product, where all modes behind are done."""
+    inputs, outputs = zip(*shape.factors, strict=True)
+    count = len(inputs)
+    for dtype in ("float32", "float64", "complex64", "complex128"):
+        for low in range(count):
+            for high in range(low + 1, count + 1):
+                if dtype.startswith("complex") and rng.random() > COMPLEX:
+                    continue
+                whole = ModeRun(0, inputs, outputs, shape.rows, 1, np.dtype(dtype))
+                run = whole.part(low, high, range(high, count))
+                sizes = max(math.prod(run.inputs), math.prod(run.outputs))
+                if run.L * run.R * sizes > MAX_RUN_ELEMENTS:
+                    continue
+                is_reduced = dtype == "float32" and rng.random() < REDUCED
+                yield ModeRun(
+                    0,
+                    run.inputs,
+                    run.outputs,
+                    run.L,
+                    run.R,
+                    run.dtype,
+                    products=PRODUCTS[rng.choice(("tf32", "tf32x3"))] if is_reduced else 0,
+                    constant=rng.random() < 0.5,
+                    fixed_columns=True,
+                )
+
+
+def kernels(family: KronFamily, run: ModeRun, rng: random.Random) -> Iterator[KronKernel]:
+    """The fastest kernel of a family by estimate, and some near it."""
+    device = device_limits(current_device())
+    fastest = family.fastest(run, device)
+    if fastest is None:
+        return
+    yield fastest
+    near = list(islice(family.near(run, fastest.variant, 1, 1.6, device), 60))
+    for variant in rng.sample(near, min(len(near), OTHERS[family.name])):
+        kernel = family.kernel(run, variant, device) if variant != fastest.variant else None
+        if kernel is not None:
+            yield kernel
+
+
+def chosen(count: int, rng: random.Random) -> list[KronKernel]:
+    """So many kernels, of each family its share, in random order."""
+    distinct = dict.fromkeys(
+        run for shape in products(rng, count // 40) for run in runs(shape, rng)
+    )
+    order = list(distinct)
+    rng.shuffle(order)
+    found: list[KronKernel] = []
+    for family in FAMILIES:
+        own = (kernel for run in order for kernel in kernels(family, run, rng))
+        found += islice(own, int(SHARES[family.name] * count))
+    rng.shuffle(found)
+    return found
+
+
+def timed(kernel: KronKernel, code: CompiledKernel, device: int) -> float:
+    """Microseconds of a launch."""
+    run = kernel.run
+    spec = KronSpec(run.inputs, run.outputs, run.L, run.R, run.dtype)
+    host = random_factors(spec)
+    factors = place(host)
+    loaded = LoadedKernels({kernel.program(): code}, host, device)
+    vectors = run.L * run.R
+    trial = Trial(vectors * math.prod(run.inputs), kernel.elements, run.dtype)
+    return trial.measure(
+        lambda: prepared_call(spec, device, (kernel,), factors, loaded.load), math.inf
+    )
+
+
+def measured(kernel: KronKernel, microseconds: float) -> MeasuredKernel:
+    """A kernel as the file has it."""
+    run = kernel.run
+    return MeasuredKernel(
+        kernel.family.name,
+        run.inputs,
+        run.outputs,
+        run.L,
+        run.R,
+        run.dtype.name,
+        run.products,
+        run.constant,
+        astuple(kernel.variant),
+        round(microseconds, 3),
+    )
+
+
+@click.command()
+@click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--kernels", "count", default=3000, show_default=True, help="About so many.")
+@click.option("--seconds", default=300.0, show_default=True, help="At most.")
+@click.option("--seed", default=0, show_default=True, help="Of the random products.")
+def main(output: Path, count: int, seconds: float, seed: int) -> None:
+    """Time kernels on the current device and write OUTPUT."""
+    begin = time.monotonic()
+    device = current_device()
+    limits = device_limits(device)
+    queue = chosen(count, random.Random(seed))
+    click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
+    found: list[MeasuredKernel] = []
+    failures: dict[str, int] = {}
+    with Compilers(options_for(device)) as compilers:
+        futures: dict[Any, KronKernel] = {
+            compilers.submit(kernel.program()): kernel for kernel in queue
+        }
+        for future in as_completed(futures):
+            if time.monotonic() - begin > seconds:
+                break
+            kernel = futures[future]
+            try:
+                found.append(measured(kernel, timed(kernel, future.result(), device)))
+            except RejectedError as error:
+                failures[str(error)[:80]] = failures.get(str(error)[:80], 0) + 1
+            if len(found) % 100 == 0:
+                cupy.get_default_memory_pool().free_all_blocks()
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    write(output, Measurements(limits.name, limits, today, tuple(found)))
+    click.echo(f"{len(found)} measured in {time.monotonic() - begin:.0f} s; failed: {failures}")
+
+
+if __name__ == "__main__":
+    main()
