@@ -22,7 +22,7 @@ from batchkron.spec.kron import KronSpec
 
 _MIN_LAUNCH = 0.9e-6  # seconds: no kernel in a graph took less on an H100
 _MAX_RATE = 8e12  # bytes a second: no kernel moves more, in caches either
-_MAX_RUN = 12  # modes: no family takes more
+_MAX_RUN = 16  # modes: no family takes more
 
 
 def product_of(spec: KronSpec, constant: bool) -> ModeRun:
