@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from dense_oracle import DTYPES
 from nvrtc import DEVICES, compile_program
+from plans import plan_of, square_run
 
 from batchkron.backends.cuda.batch.matrix_units import unit_program, unit_tiling
 from batchkron.backends.cuda.batch.registers import register_batch_program, register_tiling
@@ -36,26 +37,15 @@ from batchkron.backends.cuda.explicit.tiling import (
     explicit_program,
     segments_program,
 )
-from batchkron.backends.cuda.general_kernel import (
-    batch_program,
-    batch_tiling,
-    group_program,
-    kron_groups,
-)
-from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
-from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
-from batchkron.backends.cuda.kron.fibres.layout import fibre_program
-from batchkron.backends.cuda.kron.panels import PanelGroup
-from batchkron.backends.cuda.kron.registers.choose import register_groups
-from batchkron.backends.cuda.kron.registers.tile import register_program
-from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group
+from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
+from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.tiling import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.segmented.staged_sums import staged_sums_program, staged_tiling
 from batchkron.backends.cuda.segmented.tiling import SegmentMode, segment_tiling, segmented_program
-from batchkron.backends.cuda.steps import GroupShape, plan_order, plan_steps
+from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.backends.krylov_arguments import Stage
 
 TABLE = Path(__file__).with_suffix(".json")
@@ -271,18 +261,17 @@ def precision_label(case):
 
 def programs_of(shapes, rows, inner, dtype, limits):
     """All kernels that a Kron-Matmul and a batch list of this shape need."""
+    vectors = {"general": [(1, False)], "fibres": [(inner, False)]}
+    vectors["registers"] = [(inner, False), (inner, True)]
+    for name, some in vectors.items():
+        for columns, constant in some:
+            sizes = shapes, rows, columns, dtype
+            for kernel in plan_of(*sizes, limits, constant=constant, families=(name,)):
+                yield kernel.program()
+    for kernel in plan_of(shapes, rows, inner, dtype, limits):
+        if kernel.family.name == "panels":
+            yield kernel.program()
     outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
-    for group in kron_groups(inputs, outputs, rows, 1, dtype, limits):
-        yield group_program(dtype, group.tiling)
-    shape = tuple(inputs), tuple(outputs), rows, inner, dtype
-    for group in fibre_groups(*shape, limits) or ():
-        yield fibre_program(dtype, group.tile)
-    for group in rule_groups(*shape, False, limits) or ():
-        if isinstance(group, PanelGroup):
-            yield kron_group_program(group, dtype)
-    for constant in (False, True):
-        for group in register_groups(*shape, constant, limits) or ():
-            yield register_program(dtype, group.tile)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     for owner, buffers in ((False, 2), (True, 3)):
         tiling = batch_tiling(steps, inner, buffers, dtype.itemsize, limits)
@@ -357,10 +346,9 @@ def explicit_kernels(dtype, capability):
 def precision_kernels(case, capability):
     """The kernels of an entry of PRECISIONS."""
     factors, rows, precision = case
-    outputs, inputs = zip(*factors, strict=True)
-    dtype = np.dtype(np.float32)
-    groups = fibre_groups(inputs, outputs, rows, 1, dtype, DEVICES[capability], precision)
-    begun = [_begun(fibre_program(dtype, group.tile), capability) for group in groups]
+    limits, families = DEVICES[capability], ("fibres",)
+    plan = plan_of(factors, rows, 1, "f4", limits, precision=precision, families=families)
+    begun = [_begun(kernel.program(), capability) for kernel in plan]
     return [kernel.result() for kernel in begun]
 
 
@@ -411,10 +399,10 @@ def sliced_kernels(capability):
     """The kernels of products whose tiles come slice by slice, those that fit."""
     begun = []
     for sizes, columns, dtype in SLICED:
-        part = GroupShape(0, sizes, sizes, 1000, columns, np.dtype(dtype))
-        group = slice_group(part, DEVICES[capability])
-        if group is not None:
-            begun.append(_begun(kron_slices_program(part.dtype, group.tile), capability))
+        run = square_run(sizes, 1000, columns, dtype)
+        kernel = FAMILY_OF["slices"].fastest(run, DEVICES[capability])
+        if kernel is not None:
+            begun.append(_begun(kernel.program(), capability))
     return [kernel.result() for kernel in begun]
 
 

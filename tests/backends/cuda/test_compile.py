@@ -35,7 +35,7 @@ from batchkron.backends.cuda.batch.registers import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.tiling import explicit_arguments, segments_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
-from batchkron.backends.cuda.kron.choose import kron_arguments
+from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.tiling import sum_arguments
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.segmented.tiling import segmented_arguments

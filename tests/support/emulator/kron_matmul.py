@@ -22,6 +22,14 @@ class KronLaunch:
     shared_bytes: int
 
 
+def launch_of(kernel, device, L=None):
+    """Return what a planner's kernel is launched on; ``L``: another number of blocks."""
+    run, shape = kernel.run, kernel.launch(device)
+    L = run.L if L is None else L
+    sizes = run.inputs, run.outputs, L, run.R, run.dtype
+    return KronLaunch(*sizes, kernel.modes, shape.threads, shape.shared_bytes)
+
+
 def placed(values, offset, room=8):
     """Return values so many elements behind a multiple of 16 bytes, amid NaN, and the whole."""
     whole = np.full(values.size + 2 * room + 4, np.nan, values.dtype)

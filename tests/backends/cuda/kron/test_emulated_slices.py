@@ -5,13 +5,14 @@ import sys
 import numpy as np
 import pytest
 from emulator.host_compiler import COPIES, compiled, mistake
-from emulator.kron_matmul import KronLaunch, run, run_often
+from emulator.kron_matmul import launch_of, run, run_often
 from nvrtc import DEVICES
+from plans import square_run
 
-from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group, slice_knobs
-from batchkron.backends.cuda.steps import GroupShape
+from batchkron.backends.cuda.kron.families import FAMILY_OF
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
+SLICES = FAMILY_OF["slices"]
 SHAPES = [  # sizes of the modes, L, R, dtype
     ((8,) * 5, 3, 1, "f8"),
     ((2, 2, 8, 4, 2, 8, 8), 3, 1, "f8"),
@@ -28,21 +29,20 @@ SHAPES = [  # sizes of the modes, L, R, dtype
 ]
 
 
-def part_of(shape):
-    """Return a group of as many tiles as kernels are made for."""
+def run_of(shape):
+    """Return a run of as many tiles as kernels are made for."""
     sizes, _, R, dtype = shape
-    return GroupShape(0, sizes, sizes, 1000, R, np.dtype(dtype))
+    return square_run(sizes, 1000, R, dtype)
 
 
-def kernel_of(shape, knobs=None, capability="90"):
+def kernel_of(shape, variant=None, capability="90"):
     """Return how a shape is launched, and its program; None where no tile fits."""
-    part = part_of(shape)
-    group = slice_group(part, DEVICES[capability], knobs)
-    if group is None:
-        return None
-    sizes = part.inputs, part.outputs, shape[1], part.R, part.dtype
-    launch = KronLaunch(*sizes, group.tile.modes, group.tile.threads, group.tile.shared_bytes)
-    return launch, kron_slices_program(part.dtype, group.tile)
+    given, device = run_of(shape), DEVICES[capability]
+    if variant is None:
+        kernel = SLICES.fastest(given, device)
+    else:
+        kernel = SLICES.kernel(given, variant, device)
+    return None if kernel is None else (launch_of(kernel, device, shape[1]), kernel.program())
 
 
 @pytest.mark.slow
@@ -60,13 +60,13 @@ def test_kernels_give_the_bits_of_the_definition(capability, maximum, tmp_path):
         run(case, launch, "late", rng, alpha=2.0**-90, powers=(80, -60))  # one after another
 
 
-def test_other_knobs_give_the_same_bits(tmp_path):
+def test_other_variants_give_the_same_bits(tmp_path):
     given = [
-        (SHAPES[n], knobs)
+        (SHAPES[n], variant)
         for n in (0, 8)
-        for knobs in slice_knobs(part_of(SHAPES[n]), DEVICES["90"])
+        for variant in SLICES.variants(run_of(SHAPES[n]), DEVICES["90"])
     ]
-    found = [kernel_of(shape, knobs) for shape, knobs in given]
+    found = [kernel_of(shape, variant) for shape, variant in given]
     launches = compiled([program for _, program in found], tmp_path)
     rng = np.random.default_rng(1)
     for (case, _), launch in zip(found, launches, strict=True):

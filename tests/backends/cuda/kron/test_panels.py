@@ -1,49 +1,44 @@
-"""Large factors by panels: which they are, their kernels, and what these take."""
-
-import math
+"""Large factors by panels: their kernels, what these take, and where they are chosen."""
 
 import numpy as np
 import pytest
 from dense_oracle import DTYPES
 from nvrtc import DEVICES
+from plans import check_launch, check_runs, plan_of, product, seconds_of, square_run
 
-from batchkron.backends.cuda.kron.choose import rule_groups
-from batchkron.backends.cuda.kron.panels import (
-    _CUTS,
-    PanelGroup,
-    PanelKnobs,
-    PanelTile,
-    is_large,
-    panel_group,
-    panel_knobs,
-)
-from batchkron.backends.cuda.steps import GroupShape
+from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.kron.panels.cost import panel_work
+from batchkron.backends.cuda.kron.panels.tile import PanelVariant, cuts_of
 
 LIMITS = DEVICES["90"]
+PANELS = FAMILY_OF["panels"]
+OTHERS = [name for name in FAMILY_OF if name != "panels"]
 
 
-def groups_of(shapes, rows, columns, dtype):
-    outputs, inputs = zip(*shapes, strict=True)
-    return rule_groups(inputs, outputs, rows, columns, np.dtype(dtype), False, LIMITS)
+def by_panels(plan):
+    """The modes that a plan does by panels."""
+    return [mode for kernel in plan if kernel.family is PANELS for mode in kernel.modes]
 
 
 @pytest.mark.parametrize(
     ("shapes", "dtype", "large"),
     [
-        ([(128, 7)], "f8", []),
         ([(129, 16)], "f8", [0]),
-        ([(20_000, 3)], "f4", []),
         ([(8, 8), (200, 200), (4, 4)], "f4", [1]),
-        ([(40, 40), (4, 4), (40, 40)], "c16", [0, 2]),
+        ([(40, 40), (4, 4), (40, 40)], "c16", [2]),
         ([(300, 200), (200, 300)], "c8", [0, 1]),
     ],
     ids=str,
 )
-def test_which_factors_are_large(shapes, dtype, large):
-    groups = groups_of(shapes, 5, 1, dtype) or ()
-    assert sorted(g.tile.modes[0] for g in groups if isinstance(g, PanelGroup)) == large
-    if large:
-        assert sorted(mode for g in groups for mode in g.tile.modes) == list(range(len(shapes)))
+def test_large_factors_go_in_panels(shapes, dtype, large):
+    """Where without them a plan takes longer."""
+    sizes = shapes, 5, 1, dtype
+    plan = plan_of(*sizes, LIMITS)
+    check_runs(plan, product(*sizes))
+    assert set(large) <= set(by_panels(plan))
+    without = plan_of(*sizes, LIMITS, families=OTHERS)
+    assert not by_panels(without)
+    assert seconds_of(plan) < seconds_of(without)
 
 
 @pytest.mark.parametrize(
@@ -57,17 +52,14 @@ def test_which_factors_are_large(shapes, dtype, large):
     ids=str,
 )
 @pytest.mark.parametrize(("rows", "columns"), [(3, 1), (1, 5)])
-def test_groups_follow_each_other(shapes, rows, columns):
-    """Each group reads what the one before has written."""
-    sizes = [q for _, q in shapes]
-    for group in groups_of(shapes, rows, columns, "f8"):
-        low, high = min(group.tile.modes), max(group.tile.modes) + 1
-        assert rows * math.prod(sizes[:low]) == group.L
-        assert math.prod(sizes[high:]) * columns == group.R
-        for mode in group.tile.modes:
-            sizes[mode] = shapes[mode][0]
-        assert group.elements == rows * math.prod(sizes) * columns
-    assert sizes == [p for p, _ in shapes]
+def test_kernels_follow_each_other(shapes, rows, columns):
+    """Each reads what the one before has written."""
+    sizes = shapes, rows, columns, "f8"
+    for families in (FAMILY_OF, ["panels"], ["panels", "general"]):
+        plan = plan_of(*sizes, LIMITS, families=families)
+        check_runs(plan, product(*sizes))
+        for kernel in plan:
+            check_launch(kernel, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -82,73 +74,99 @@ def test_groups_follow_each_other(shapes, rows, columns):
 )
 def test_factors_beside_large_ones_may_go_in_panels(rows, sizes, dtype):
     shapes = [(size, size) for size in sizes]
-    groups = groups_of(shapes, rows, 1, dtype)
-    assert [type(group) for group in groups] == [PanelGroup] * len(sizes)
-    assert sorted(group.tile.modes for group in groups) == [(m,) for m in range(len(sizes))]
-    for group in groups:
-        (mode,) = group.tile.modes
-        assert rows * math.prod(sizes[:mode]) == group.L
-        assert math.prod(sizes[mode + 1 :]) == group.R
+    plan = plan_of(shapes, rows, 1, dtype, LIMITS)
+    check_runs(plan, product(shapes, rows, 1, dtype))
+    alone = plan_of(shapes, rows, 1, dtype, LIMITS, families=["panels"])
+    assert sorted(by_panels(alone)) == list(range(len(sizes)))
+    assert seconds_of(plan) <= seconds_of(alone)
+    assert seconds_of(plan) < seconds_of(plan_of(shapes, rows, 1, dtype, LIMITS, families=OTHERS))
 
 
 def test_a_factor_that_shrinks_goes_first():
-    first, second = groups_of([(300, 140), (140, 300)], 3, 1, "f8")
-    assert (first.tile.modes, second.tile.modes) == ((1,), (0,))
+    first, second = plan_of([(300, 140), (140, 300)], 3, 1, "f8", LIMITS)
+    assert (first.modes, second.modes) == ((1,), (0,))
 
 
+@pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_thread_blocks_fit_together(dtype):
-    dtype = np.dtype(dtype)
-    for along in (False, True):
-        for cut in _CUTS[dtype, along]:
-            tile = PanelTile((0,), 300, 300, along, cut, dtype)
-            assert tile.blocks * (tile.shared_bytes + 1024) <= 228 << 10
+def test_thread_blocks_fit_together(dtype, capability):
+    device = DEVICES[capability]
+    for columns in (1, 5):
+        run = square_run((300,), 70, columns, dtype)
+        for variant in PANELS.variants(run, device):
+            kernel = PANELS.kernel(run, variant, device)
+            check_launch(kernel, device)
+            assert kernel.tile.cut.blocks * (kernel.tile.shared_bytes + 1024) <= 228 << 10
 
 
 def test_few_tiles_are_small():
     """So that all multiprocessors have some."""
-    (few,) = groups_of([(316, 316)], 1, 316, "f8")
-    (many,) = groups_of([(316, 316)], 1, 30_000, "f8")
+    (few,) = plan_of([(316, 316)], 1, 316, "f8", LIMITS)
+    (many,) = plan_of([(316, 316)], 1, 30_000, "f8", LIMITS)
     assert few.tile.cut.fibres < many.tile.cut.fibres
-    assert few.tiles() <= 132 < many.tiles()
+    assert few.launch(LIMITS).blocks >= LIMITS.multiprocessors
+    assert many.launch(LIMITS).blocks >= LIMITS.multiprocessors
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(("rows", "columns"), [(46_225, 1), (215, 215), (1, 46_225)])
-def test_last_tiles_are_not_much_larger_than_what_is_left(dtype, rows, columns):
-    """215 results are three tiles of 72 or 80; four of 64 would be empty by a sixth."""
-    (group,) = groups_of([(215, 215)], rows, columns, dtype)
-    assert -(-215 // group.tile.cut.results) * group.tile.cut.results <= 240
+def test_last_tiles_that_are_not_full_cost_as_much_as_others(dtype, rows, columns):
+    """215 results are three tiles of 72 or 80; four of 64 are empty by a sixth."""
+    run = square_run((215,), rows, columns, dtype)
+    for variant in PANELS.variants(run, LIMITS):
+        kernel = PANELS.kernel(run, variant, LIMITS)
+        results = kernel.tile.cut.results
+        work = panel_work(run, kernel.tile, LIMITS)
+        tiles = -(-215 // results) * -(-rows * columns // kernel.tile.cut.fibres)
+        assert work.tiles == -(-tiles // LIMITS.multiprocessors)
+    (chosen,) = plan_of([(215, 215)], rows, columns, dtype, LIMITS)
+    assert chosen.seconds == min(
+        PANELS.estimate(run, variant, LIMITS) for variant in PANELS.variants(run, LIMITS)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("columns", [1, 3])
-def test_knobs_name_their_cut(dtype, columns):
-    part = GroupShape(0, (300,), (300,), 70, columns, np.dtype(dtype))
-    for knobs in panel_knobs(part):
-        group = panel_group(part, LIMITS, knobs)
-        assert group.knobs == knobs
-        assert group.tile.along == (columns == 1)
-    assert panel_group(part, LIMITS, PanelKnobs(len(panel_knobs(part)))) is None
+def test_variants_name_their_cut(dtype, columns):
+    run = square_run((300,), 70, columns, dtype)
+    found = PANELS.variants(run, LIMITS)
+    assert len(found) == len(cuts_of(run))
+    for variant in found:
+        kernel = PANELS.kernel(run, variant, LIMITS)
+        assert kernel.variant == variant
+        assert kernel.tile.along == (columns == 1)
+    assert PANELS.kernel(run, PanelVariant(len(found)), LIMITS) is None
+    assert PANELS.kernel(run, PanelVariant(-1), LIMITS) is None
 
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
 def test_precision_is_for_float32_alone(precision):
-    """Which takes fibres on matrix units as long as they fit, and panels beyond."""
-
-    def groups(size, rows, dtype, precision):
-        sizes = (size,) * 2, (size,) * 2, rows, 1, np.dtype(dtype)
-        return rule_groups(*sizes, False, LIMITS, precision)
-
+    """Which takes fibres on matrix units where these are faster, panels on ordinary cores."""
     for size, rows in ((64, 40), (200, 100)):
-        full = groups(size, rows, "f8", None)
-        assert isinstance(full[0], PanelGroup)
-        assert groups(size, rows, "f8", precision) == full
-    assert not isinstance(groups(150, 100, "f4", precision)[0], PanelGroup)
-    assert isinstance(groups(300, 100, "f4", precision)[0], PanelGroup)
+        shapes = [(size, size)] * 2
+        full = plan_of(shapes, rows, 1, "f8", LIMITS)
+        assert plan_of(shapes, rows, 1, "f8", LIMITS, precision) == full
+    for size in (150, 300):
+        shapes = [(size, size)] * 2
+        plan = plan_of(shapes, 100, 1, "f4", LIMITS, precision)
+        assert seconds_of(plan) <= seconds_of(plan_of(shapes, 100, 1, "f4", LIMITS))
+    assert by_panels(plan), "no tile of fibres fits"
 
 
-def test_small_factors_are_not_large():
-    assert not is_large(128, 128, np.dtype("f4"))
-    assert not is_large(5000, 15, np.dtype("f8"))
-    assert not is_large(32, 32, np.dtype("c16"))
+def test_one_mode_at_a_time_is_taken():
+    for dtype in DTYPES:
+        assert PANELS.accepts(square_run((300,), 5, 1, dtype), LIMITS)
+        pair = square_run((300, 2), 5, 1, dtype)
+        assert not PANELS.accepts(pair, LIMITS)
+        assert PANELS.fastest(pair, LIMITS) is None
+        assert PANELS.kernel(pair, PanelVariant(0), LIMITS) is None
+
+
+def test_small_factors_do_not_go_in_panels():
+    for shapes, rows, dtype in (
+        ([(8, 8)] * 5, 1024, "f8"),
+        ([(4, 4)] * 6, 1024, "f4"),
+        ([(16, 16)] * 4, 1024, "f8"),
+        ([(3, 3)] * 4, 5000, "c16"),
+    ):
+        assert not by_panels(plan_of(shapes, rows, 1, dtype, LIMITS))

@@ -5,25 +5,25 @@ from math import prod
 import numpy as np
 import pytest
 from nvrtc import DEVICES
+from plans import check_launch, check_runs, plan_of, product, seconds_of, square_run
 
-from batchkron.backends.cuda.kron.choose import rule_groups
-from batchkron.backends.cuda.kron.fibres.choose import FibreGroup
-from batchkron.backends.cuda.kron.registers.tile import RegisterGroup
-from batchkron.backends.cuda.kron.slices import (
-    SliceGroup,
-    SliceKnobs,
-    kron_slices_program,
-    slice_group,
-    slice_knobs,
-)
+from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.kron.slices.tile import SliceVariant
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.steps import GroupShape
+from batchkron.backends.cuda.steps import ModeRun
 
 LIMITS = DEVICES["90"]
+SLICES = FAMILY_OF["slices"]
+OTHERS = [name for name in FAMILY_OF if name != "slices"]
 
 
-def part_of(sizes, dtype, L=1000, R=1, first=0):
-    return GroupShape(first, tuple(sizes), tuple(sizes), L, R, np.dtype(dtype))
+def run_of(sizes, dtype, R=1, first=0):
+    return square_run(sizes, 1000, R, dtype, first)
+
+
+def has_none(run, limits=LIMITS):
+    found = list(SLICES.variants(run, limits)), SLICES.fastest(run, limits)
+    return not SLICES.accepts(run, limits) and found == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def part_of(sizes, dtype, L=1000, R=1, first=0):
     ids=str,
 )
 def test_modes_of_tiles(sizes, dtype, R, lead, columns):
-    tile = slice_group(part_of(sizes, dtype, R=R, first=3), LIMITS).tile
+    tile = SLICES.fastest(run_of(sizes, dtype, R=R, first=3), LIMITS).tile
     assert (tile.lead, tile.columns) == (lead, columns)
     assert tile.modes == tuple(range(3, 3 + len(sizes)))
     assert sum((tile.lead, *tile.outer, *tile.inner), ()) == tuple(sizes), "neighbours"
@@ -69,14 +69,11 @@ def test_modes_of_tiles(sizes, dtype, R, lead, columns):
     ids=str,
 )
 def test_what_has_none(sizes, dtype, R):
-    part = part_of(sizes, dtype, R=R)
-    assert slice_group(part, LIMITS) is None
-    assert slice_knobs(part, LIMITS) == []
+    assert has_none(run_of(sizes, dtype, R=R))
 
 
 def test_rectangular_factors_have_none():
-    part = GroupShape(0, (8,) * 5, (8, 8, 8, 8, 4), 1000, 1, np.dtype("f8"))
-    assert slice_group(part, LIMITS) is None
+    assert has_none(ModeRun(0, (8,) * 5, (8, 8, 8, 8, 4), 1000, 1, np.dtype("f8")))
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -95,57 +92,84 @@ def test_rectangular_factors_have_none():
     ids=str,
 )
 def test_all_choices_fit(capability, sizes, dtype, R):
-    part, limits = part_of(sizes, dtype, R=R), DEVICES[capability]
-    found = slice_knobs(part, limits)
+    run, limits = run_of(sizes, dtype, R=R), DEVICES[capability]
+    found = SLICES.variants(run, limits)
     assert len(set(found)) == len(found)
-    for knobs in found:
-        group = slice_group(part, limits, knobs)
-        assert group.knobs == knobs
-        assert group.tile.blocks * (group.tile.shared_bytes + 1024) <= limits.shared_bytes + 1024
-        slices = prod(group.tile.lead)
-        assert 2 <= knobs.slots <= 6
-        assert 0 < knobs.held <= slices
-        slice_bytes = group.tile.elements // slices * part.itemsize
-        kept = (knobs.slots + slices - knobs.held) * slice_bytes
-        assert kept <= group.tile.shared_bytes < kept + 40_000
-    assert slice_group(part, limits, SliceKnobs(1, 1)) is None
+    for variant in found:
+        kernel = SLICES.kernel(run, variant, limits)
+        assert kernel.variant == variant
+        check_launch(kernel, limits)
+        slices = prod(kernel.tile.lead)
+        assert 2 <= variant.slots <= 6
+        assert 0 < variant.held <= slices
+        slice_bytes = kernel.tile.elements // slices * run.itemsize
+        kept = (variant.slots + slices - variant.held) * slice_bytes
+        assert kept <= kernel.tile.shared_bytes < kept + 40_000
+    assert SLICES.kernel(run, SliceVariant(1, 1), limits) is None
 
 
 def test_devices_without_fast_matrix_units_have_none():
     limits = DeviceLimits(LIMITS.shared_bytes, LIMITS.multiprocessors, double_units=False)
-    assert slice_group(part_of((8,) * 5, "f8"), limits) is None
+    assert has_none(run_of((8,) * 5, "f8"), limits)
 
 
-def kinds(sizes, rows, dtype, columns=1, precision=None, limits=LIMITS):
-    groups = rule_groups(sizes, sizes, rows, columns, np.dtype(dtype), False, limits, precision)
-    assert sorted(mode for group in groups for mode in group.tile.modes) == list(range(len(sizes)))
-    return [type(group) for group in groups]
+def with_and_without(sizes, rows, dtype, precision=None, columns=1):
+    """The plan, and the best one without slices."""
+    given = [(n, n) for n in sizes], rows, columns, dtype
+    plans = [
+        plan_of(*given, LIMITS, precision, families=families) for families in (FAMILY_OF, OTHERS)
+    ]
+    for plan in plans:
+        check_runs(plan, product(*given, precision))
+    return plans
 
 
-def test_the_rule_takes_slices_where_they_save_a_pass():
-    assert kinds((8,) * 5, 1024, "f8") == [SliceGroup]
-    assert kinds((8,) * 8, 16, "f8") == [SliceGroup, SliceGroup]
-    assert kinds((16,) * 6, 16, "f8") == [FibreGroup, SliceGroup]
-    assert kinds((16,) * 6, 16, "f4") == [SliceGroup, FibreGroup]
-    assert kinds((8,) * 8, 16, "f4") == [SliceGroup, RegisterGroup]
-    assert kinds((4,) * 7, 1024, "f8") == [SliceGroup]
-    assert kinds((4,) * 8, 1024, "f4") == [SliceGroup]
-    assert kinds((8,) * 6, 1024, "f4") == [SliceGroup, RegisterGroup]
-    assert kinds((2,) * 14, 1024, "f8") == [SliceGroup], "more modes than other kernels take"
+@pytest.mark.parametrize(
+    ("sizes", "rows", "dtype"),
+    [
+        ((8,) * 5, 1024, "f8"),
+        ((8,) * 8, 16, "f8"),
+        ((16,) * 6, 16, "f8"),
+        ((16,) * 6, 16, "f4"),
+        ((8,) * 8, 16, "f4"),
+        ((4,) * 7, 1024, "f8"),
+        ((4,) * 8, 1024, "f4"),
+        ((8,) * 6, 1024, "f4"),
+        ((2,) * 14, 1024, "f8"),
+    ],
+    ids=str,
+)
+def test_slices_are_taken_where_they_save_time(sizes, rows, dtype):
+    plan, without = with_and_without(sizes, rows, dtype)
+    assert SLICES in [kernel.family for kernel in plan]
+    assert SLICES not in [kernel.family for kernel in without]
+    assert seconds_of(plan) < seconds_of(without)
+    assert len(plan) <= len(without)
 
 
-def test_the_rule_leaves_others():
-    assert kinds((8,) * 5, 1, "f8") == [FibreGroup] * 2, "one multiprocessor would work"
-    assert kinds((4,) * 7, 20, "f8") == [RegisterGroup]
-    assert kinds((8,) * 4, 500, "f4") == [RegisterGroup], "few slices for each multiprocessor"
-    assert kinds((4,) * 8, 140, "f4") == [RegisterGroup] * 2, "a second round of eight tiles"
-    assert SliceGroup not in kinds((16,) * 4, 1024, "f4", precision="tf32x3")
-    assert kinds((16,) * 5, 1024, "f8") == [FibreGroup] * 2
+def test_more_modes_than_other_kernels_take_are_one_kernel():
+    (kernel,) = with_and_without((2,) * 14, 1024, "f8")[0]
+    assert kernel.family is SLICES
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "dtype", "precision"),
+    [
+        ((8,) * 5, 1, "f8", None),  # one multiprocessor would work
+        ((4,) * 7, 20, "f8", None),
+        ((8,) * 4, 500, "f4", None),  # few slices for each multiprocessor
+        ((16,) * 4, 1024, "f4", "tf32x3"),
+    ],
+    ids=str,
+)
+def test_others_are_left(sizes, rows, dtype, precision):
+    plan, without = with_and_without(sizes, rows, dtype, precision)
+    assert SLICES not in [kernel.family for kernel in plan]
+    assert plan == without
 
 
 def test_results_are_as_large_as_vectors():
-    part = part_of((8, 8, 8), "f8", L=7, R=192)
-    group = slice_group(part, LIMITS)
-    assert group.tiles() == 7 * 3
-    assert group.elements == 7 * 512 * 192
-    assert "InnerLines" in kron_slices_program(part.dtype, group.tile).expression
+    kernel = SLICES.fastest(square_run((8, 8, 8), 7, 192, "f8"), LIMITS)
+    assert kernel.launch(LIMITS).blocks == 7 * 3
+    assert kernel.elements == 7 * 512 * 192
+    assert "InnerLines" in kernel.program().expression

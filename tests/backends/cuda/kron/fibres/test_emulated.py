@@ -2,51 +2,45 @@
 
 import random
 import sys
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import pytest
 from emulator.host_compiler import COPIES, compiled, mistake
-from emulator.kron_matmul import KronLaunch, run, run_often
+from emulator.kron_matmul import launch_of, run, run_often
 from nvrtc import DEVICES
+from plans import square_run
 
-from batchkron.backends.cuda.kron.fibres.cost import RING, Shape, cuts_of
-from batchkron.backends.cuda.kron.fibres.layout import FibreTile, fibre_program, fibre_tile
+from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.kron.fibres.cuts import RING
+from batchkron.backends.cuda.steps import ModeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of Linux")
+FIBRES = FAMILY_OF["fibres"]
 DRAWN = [*(("90", seed) for seed in range(5)), ("80", 5)]  # capability, seed
 PER_SEED = 7
 MAX_WARPS = 16
 
 
-@dataclass(frozen=True)
-class Case:
-    """One kernel, and what it is launched on."""
+def variants_of(run, limits):
+    """All variants of a run, small tiles and few warps first."""
 
-    shape: Shape
-    tile: FibreTile
+    def size(one):
+        return one.slices, -one.columns, one.warps, one.teams, one.stages, one.units
 
-    @property
-    def launch(self):
-        shape, tile = self.shape, self.tile
-        sizes = shape.inputs, shape.outputs, shape.L, shape.R, np.dtype(f"f{shape.itemsize}")
-        return KronLaunch(*sizes, tile.modes, tile.threads * tile.teams, tile.shared_bytes)
-
-    @property
-    def program(self):
-        return fibre_program(self.launch.dtype, self.tile)
+    return sorted(FIBRES.variants(run, limits), key=size)
 
 
 def single_modes(pick):
-    """Shapes and cuts of one mode: pieces of the next tile, rings, factors in registers."""
+    """Runs of one mode: pieces of the next tile, rings, factors in registers."""
     size, itemsize = pick.choice([(16, 4), (48, 4), (64, 4), (128, 4), (20, 8), (97, 8), (128, 8)])
     R = pick.choice([1, 1, 3, 40, 68, 96])
-    return Shape((size,), (size,), pick.randrange(1, 120 if R == 1 else 9), R, itemsize)
+    L = pick.randrange(1, 120 if R == 1 else 9)
+    return square_run((size,), L, R, f"f{itemsize}")
 
 
 def several_modes(pick):
-    """Shapes of two to five modes, rectangular ones too, also on matrix units in float32."""
+    """Runs of two to five modes, rectangular ones too, also on matrix units in float32."""
     count, itemsize = pick.choice([2, 2, 3, 4, 5]), pick.choice([4, 8])
     some = [3, 4, 5, 8, 9, 12, 16, 20, 24][: 11 - count] if count < 5 else [2, 3, 5]
     sizes = [pick.choice(some) for _ in range(2 * count)]
@@ -55,21 +49,23 @@ def several_modes(pick):
         outputs = inputs
     products = pick.choice([0, 0, 1, 3]) if itemsize == 4 else 0
     R = pick.choice([1, 1, 2, 8, 72])
-    return Shape(tuple(inputs), tuple(outputs), pick.randrange(1, 12), R, itemsize, products)
+    L, dtype = pick.randrange(1, 12), np.dtype(f"f{itemsize}")
+    return ModeRun(0, tuple(inputs), tuple(outputs), L, R, dtype, products)
 
 
 def cases(seed, limits):
-    """Return kernels of random shapes and cuts, small enough to run."""
+    """Return kernels of random runs and variants, small enough to run."""
     pick = random.Random(seed)
     found = []
     while len(found) < PER_SEED:
-        shape = pick.choice([single_modes, several_modes])(pick)
-        cuts = [cut for cut in cuts_of(shape, limits) if cut.teams * cut.warps <= MAX_WARPS]
-        if not cuts or shape.L * prod(shape.extents) * shape.R > 200_000:
+        given = pick.choice([single_modes, several_modes])(pick)
+        ways = [one for one in variants_of(given, limits) if one.teams * one.warps <= MAX_WARPS]
+        elements = given.L * prod(map(max, given.inputs, given.outputs)) * given.R
+        if not ways or not FIBRES.accepts(given, limits) or elements > 200_000:
             continue
-        rings = [cut for cut in cuts if cut.stages == RING]
-        cut = pick.choice(rings if rings and pick.random() < 0.5 else cuts)
-        found.append(Case(shape, fibre_tile(0, shape, cut, limits)))
+        rings = [one for one in ways if one.stages == RING]
+        one = pick.choice(rings if rings and pick.random() < 0.5 else ways)
+        found.append(FIBRES.kernel(given, one, limits))
     return found
 
 
@@ -77,25 +73,26 @@ def cases(seed, limits):
 @pytest.mark.parametrize(("capability", "seed"), DRAWN)
 def test_kernels_give_the_bits_of_the_definition(capability, seed, tmp_path):
     drawn = cases(seed, DEVICES[capability])
-    launches = compiled([case.program for case in drawn], tmp_path, int(capability) * 10)
+    launches = compiled([kernel.program() for kernel in drawn], tmp_path, int(capability) * 10)
     rng = np.random.default_rng(seed)
-    for case, launch in zip(drawn, launches, strict=True):
+    for kernel, launch in zip(drawn, launches, strict=True):
+        case = launch_of(kernel, DEVICES[capability])
         for copies in COPIES:
-            run(case.launch, launch, copies, rng)
-        run(case.launch, launch, "at random", rng, alpha=2)
-        run(case.launch, launch, "at random", rng, alpha=2, previous="other")
-        run(case.launch, launch, "at random", rng, previous="y")
+            run(case, launch, copies, rng)
+        run(case, launch, "at random", rng, alpha=2)
+        run(case, launch, "at random", rng, alpha=2, previous="other")
+        run(case, launch, "at random", rng, previous="y")
 
 
 def one_mode(size, L, R, itemsize=4, **wanted):
-    """Return the first kernel of one mode whose cut has what is wanted."""
-    shape, limits = Shape((size,), (size,), L, R, itemsize), DEVICES["90"]
-    cut = next(
-        cut
-        for cut in cuts_of(shape, limits)
-        if all(getattr(cut, name) == value for name, value in wanted.items())
+    """Return the first kernel of one mode whose variant has what is wanted."""
+    given, limits = square_run((size,), L, R, f"f{itemsize}"), DEVICES["90"]
+    one = next(
+        one
+        for one in variants_of(given, limits)
+        if all(getattr(one, name) == value for name, value in wanted.items())
     )
-    return Case(shape, fibre_tile(0, shape, cut, limits))
+    return FIBRES.kernel(given, one, limits)
 
 
 MISTAKES = {
@@ -144,8 +141,8 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_seen(name, tmp_path):
-    case, made = MISTAKES[name]
-    (launch,) = compiled([case.program], tmp_path, change=mistake(*made))
+    kernel, made = MISTAKES[name]
+    (launch,) = compiled([kernel.program()], tmp_path, change=mistake(*made))
     rng = np.random.default_rng(0)
     with pytest.raises(AssertionError):
-        run_often(case.launch, launch, rng)
+        run_often(launch_of(kernel, DEVICES["90"]), launch, rng)

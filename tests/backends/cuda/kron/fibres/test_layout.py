@@ -1,14 +1,13 @@
 """Fibres multiplied in place: each pass over a tile is carried out here as the kernel would."""
 
-import math
 import time
 
 import numpy as np
 import pytest
 from dense_oracle import dense_kron
 from nvrtc import DEVICES
+from plans import check_runs, plan_of, product
 
-from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
 
 SHAPES = [
     ([(16, 16)] * 4, 300, 1),
@@ -54,6 +53,11 @@ def carried_out(tile, factors, x):
     return buffer[places(tile.outputs)]
 
 
+def fibre_plan(shapes, outer, inner, dtype, limits):
+    """The kernels where there is no other family."""
+    return plan_of(shapes, outer, inner, dtype, limits, families=("fibres",))
+
+
 def check_direct_target(tile):
     """The last pass writes to the array what would lie at these places of the tile."""
     last = tile.passes[-1]
@@ -68,25 +72,14 @@ def check_direct_target(tile):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("shapes", "outer", "inner"), SHAPES, ids=str)
 def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
-    outputs, inputs = (tuple(shape[axis] for shape in shapes) for axis in (0, 1))
     limits, rng = DEVICES[capability], np.random.default_rng(len(shapes))
-    groups = fibre_groups(inputs, outputs, outer, inner, np.dtype(dtype), limits)
-    if max(inputs + outputs) < 16 and dtype == np.float32:
-        assert groups is None
-        return
-    assert sorted(mode for group in groups for mode in group.tile.modes) == list(range(len(shapes)))
-    sizes = list(inputs)
-    for group in groups:
-        tile = group.tile
-        low, high = min(tile.modes), max(tile.modes) + 1
-        assert (
-            outer * math.prod(sizes[:low]),
-            math.prod(sizes[high:]) * inner,
-        ) == (group.L, group.R)
-        sizes[low:high] = outputs[low:high]
+    kernels = fibre_plan(shapes, outer, inner, dtype, limits)
+    check_runs(kernels, product(shapes, outer, inner, dtype))
+    for kernel in kernels:
+        tile = kernel.tile
         assert tile.shared_bytes <= limits.shared_bytes
         assert tile.threads * tile.teams <= 1024
-        assert tile.slices == 1 or tile.columns == group.R
+        assert tile.slices == 1 or tile.columns == kernel.run.R
         if tile.step:
             check_direct_target(tile)
         factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
@@ -108,10 +101,10 @@ def test_passes_apply_the_product(shapes, outer, inner, dtype, capability):
 @pytest.mark.parametrize("inner", [1, 128])
 def test_reads_of_a_shared_factors_fibres_have_no_conflicts(inner):
     """Results go to the array: in shared memory only what is read counts."""
-    (group,) = fibre_groups((128,), (128,), 4096, inner, np.dtype("f8"), DEVICES["90"])
-    (one,) = group.tile.passes
+    (kernel,) = fibre_plan([(128, 128)], 4096, inner, "f8", DEVICES["90"])
+    (one,) = kernel.tile.passes
     assert one.split > 0
-    assert group.tile.step > 0
+    assert kernel.tile.step > 0
     lane = np.arange(16)  # read together: words of eight bytes
     place = places(one.fibres)[lane // 4] + one.stride * (lane % 4)
     assert len(np.unique(place % 16)) == 16
@@ -120,26 +113,25 @@ def test_reads_of_a_shared_factors_fibres_have_no_conflicts(inner):
 def test_small_complex_and_many_factors_have_other_kernels():
     limits = next(iter(DEVICES.values()))
     for sizes, dtype in [
-        ((8,) * 3, "f4"),
-        ((8, 9), "f8"),
+        ((7,) * 3, "f8"),
+        ((7, 7), "f4"),
         ((32, 32), "c16"),
         ((2,) * 9 + (16,), "f4"),
     ]:
-        assert fibre_groups(sizes, sizes, 4, 1, np.dtype(dtype), limits) is None
-    huge = (2000, 2000)
-    assert fibre_groups(huge, huge, 4, 1, np.dtype("f8"), limits) is None
+        assert fibre_plan([(n, n) for n in sizes], 4, 1, dtype, limits) == ()
+    assert fibre_plan([(2000, 2000)] * 2, 4, 1, "f8", limits) == ()
 
 
 def test_a_warp_that_looks_for_many_places_has_others_beside_it():
     """Places in a tile of odd sizes take longer than multiply-adds do: each warp has few fibres."""
     for sizes in (5, 5, 2, 25), (25, 2, 5, 5):
-        (group,) = fibre_groups(sizes, sizes, 1, 1, np.dtype("f8"), DEVICES["90"])
-        assert group.tile.threads >= 384
+        (kernel,) = fibre_plan([(n, n) for n in sizes], 1, 1, "f8", DEVICES["90"])
+        assert kernel.tile.threads >= 384
 
 
 def test_tiles_of_many_small_modes_are_found_quickly():
     """A tile of four modes has hundreds of layouts, and the best one is looked for many times."""
-    inputs, outputs = (2, 3, 2, 3, 2, 16), (3, 2, 3, 2, 3, 17)
+    shapes = [(3, 2), (2, 3), (3, 2), (2, 3), (3, 2), (17, 16)]
     begin = time.process_time()
-    assert fibre_groups(inputs, outputs, 99, 1, np.dtype("f4"), DEVICES["90"]) is not None
+    assert fibre_plan(shapes, 99, 1, "f4", DEVICES["90"])
     assert time.process_time() - begin < 4

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from dense_oracle import DTYPES, dense_kron
 from nvrtc import DEVICES
+from plans import check_runs, plan_of, product
 
-from batchkron.backends.cuda.kron.registers.choose import register_groups
+from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.registers.passes import staged_elements
-from batchkron.backends.cuda.kron.registers.tile import factor_words, register_group
-from batchkron.backends.cuda.steps import group_shapes
+from batchkron.backends.cuda.kron.registers.small_problems import variants_of_few_tiles
+from batchkron.backends.cuda.kron.registers.tile import factor_words
 
 SHAPES = [
     ([(1, 1)], 3, 1),
@@ -69,18 +70,24 @@ def carried_out(tile, factors, x):
     return place.reshape(tile.slices, -1, tile.columns)
 
 
+def register_plan(shapes, outer, inner, dtype, limits, constant=True):
+    """The kernels where there is no other family."""
+    return plan_of(
+        shapes, outer, inner, dtype, limits, constant=constant, families=("registers",)
+    )
+
+
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("capability", DEVICES)
 @pytest.mark.parametrize("index", range(len(SHAPES)))
 def test_passes_apply_the_product(index, capability, constant):
     shapes, outer, inner = SHAPES[index]
     dtype = np.dtype(DTYPES[index % len(DTYPES)])
-    outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
     limits, rng = DEVICES[capability], np.random.default_rng(index)
-    groups = register_groups(tuple(inputs), tuple(outputs), outer, inner, dtype, constant, limits)
-    assert sorted(mode for group in groups for mode in group.tile.modes) == list(range(len(shapes)))
-    for group in groups:
-        tile = group.tile
+    kernels = register_plan(shapes, outer, inner, dtype, limits, constant)
+    check_runs(kernels, product(shapes, outer, inner, dtype, constant=constant))
+    for kernel in kernels:
+        tile = kernel.tile
         factors = [rng.standard_normal(shapes[mode]) for mode in tile.modes]
         x = rng.standard_normal((tile.slices, math.prod(tile.inputs), tile.columns))
         result = carried_out(tile, factors, x)
@@ -94,22 +101,25 @@ def test_passes_apply_the_product(index, capability, constant):
 
 
 def test_each_pass_of_square_factors_stays_in_place():
-    (group,) = register_groups((8,) * 4, (8,) * 4, 64, 1, np.dtype("f4"), True, DEVICES["90"])
-    assert group.tile.buffers == 1
-    for one in group.tile.passes[1:-1]:
+    (kernel,) = register_plan([(8, 8)] * 4, 64, 1, "f4", DEVICES["90"])
+    assert kernel.tile.buffers == 1
+    for one in kernel.tile.passes[1:-1]:
         assert all(axis.from_ == axis.to for axis in (*one.registers, *one.threads))
 
 
 def test_large_factors_and_many_modes_are_left_to_other_kernels():
     limits = DEVICES["90"]
-    for sizes in ((17, 2), (2,) * 13):
-        assert register_groups(sizes, sizes, 5, 1, np.dtype("f8"), False, limits) is None
+    for sizes in ((17, 2), (2, 17), (2,) * 13):
+        run = product([(n, n) for n in sizes], 5, 1, "f8")
+        assert not FAMILY_OF["registers"].accepts(run, limits)
+        assert FAMILY_OF["registers"].fastest(run, limits) is None
+    assert register_plan([(17, 17), (2, 2)], 5, 1, "f8", limits, False) == ()
 
 
 def test_groups_are_few_and_cover_large_rows():
-    groups = register_groups((8,) * 6, (8,) * 6, 64, 1, np.dtype("f4"), True, DEVICES["90"])
-    assert len(groups) == 2
-    assert all(group.elements == 64 * 8**6 for group in groups)
+    kernels = register_plan([(8, 8)] * 6, 64, 1, "f4", DEVICES["90"])
+    assert len(kernels) == 2
+    assert all(kernel.elements == 64 * 8**6 for kernel in kernels)
 
 
 def test_words_of_factors_are_padded_rows_of_inputs(dtype):
@@ -123,34 +133,43 @@ def test_words_of_factors_are_padded_rows_of_inputs(dtype):
     np.testing.assert_array_equal(words[stride : stride + 3], factors[0][:, 1])
 
 
-def groups_of(sizes, rows, dtype, limits=DEVICES["90"]):
-    return register_groups(sizes, sizes, rows, 1, np.dtype(dtype), True, limits)
+def kernels_of(sizes, rows, dtype, limits=DEVICES["90"]):
+    return register_plan([(n, n) for n in sizes], rows, 1, dtype, limits)
 
 
 def test_small_tiles_become_one_where_there_are_more_than_multiprocessors():
-    (group,) = groups_of((8,) * 3, 156, "f4")
-    assert (group.tile.slices, group.tiles()) == (2, 78)
-    (group,) = groups_of((8,) * 3, 132, "f4")
-    assert (group.tile.slices, group.tiles()) == (1, 132)
-    (group,) = groups_of((4,) * 6, 200, "f8")  # too many elements for one multiprocessor
-    assert (group.tile.slices, group.tiles()) == (1, 200)
+    (kernel,) = kernels_of((8,) * 3, 156, "f4")
+    assert (kernel.tile.slices, kernel.launch(DEVICES["90"]).blocks) == (2, 78)
+    (kernel,) = kernels_of((8,) * 3, 132, "f4")
+    assert (kernel.tile.slices, kernel.launch(DEVICES["90"]).blocks) == (1, 132)
+    (kernel,) = kernels_of((4,) * 6, 200, "f8")  # too many elements for one multiprocessor
+    assert (kernel.tile.slices, kernel.launch(DEVICES["90"]).blocks) == (1, 200)
 
 
-def test_few_tiles_take_few_passes_and_threads_that_have_work():
-    (group,) = groups_of((2,) * 11, 1, "f4")
-    assert len(group.tile.passes) == 3, "of up to 16 elements, not four of 8"
-    (group,) = groups_of((2,) * 9, 20, "f4")
-    assert group.tile.threads == 128, "64 have work"
+@pytest.mark.parametrize(
+    ("sizes", "rows", "passes", "threads"), [((2,) * 11, 1, 3, 512), ((2,) * 9, 20, 2, 128)]
+)
+def test_few_tiles_may_take_few_passes_and_threads_that_have_work(sizes, rows, passes, threads):
+    run, device = product([(n, n) for n in sizes], rows, 1, "f4", constant=True), DEVICES["90"]
+    registers = FAMILY_OF["registers"]
+    found = [registers.kernel(run, one, device) for one in variants_of_few_tiles(run, device)]
+    assert min(len(kernel.tile.passes) for kernel in found) == passes
+    assert threads in {kernel.tile.threads for kernel in found}
+    fastest = registers.fastest(run, device)
+    assert fastest.seconds <= min(kernel.seconds for kernel in found)
+    assert fastest.tile.threads <= threads, "more have no work"
 
 
 def test_tiles_in_many_rounds_are_no_choice():
-    (group,) = groups_of((5,) * 6, 64, "f4")
-    assert group.tiles() == 64
+    (kernel,) = kernels_of((5,) * 6, 64, "f4")
+    assert kernel.launch(DEVICES["90"]).blocks == 64
+    many = product([(5, 5)] * 6, 3 * 132, 1, "f4", constant=True)
+    assert not list(variants_of_few_tiles(many, DEVICES["90"]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("capability", DEVICES)
-def test_few_tiles_are_what_their_knobs_make(capability, dtype):
+def test_kernels_are_what_their_variants_make(capability, dtype):
     limits = DEVICES[capability]
     for inputs, outputs in [
         ((2,) * 10, (2,) * 10),
@@ -160,12 +179,12 @@ def test_few_tiles_are_what_their_knobs_make(capability, dtype):
         ((16,) * 3, (16,) * 3),
     ]:
         for rows in (1, 64, 200):
-            sizes = inputs, outputs, rows, 1, np.dtype(dtype)
-            groups = register_groups(*sizes, True, limits)
-            order = [(min(g.tile.modes), max(g.tile.modes) + 1) for g in groups]
-            for group, part in zip(groups, group_shapes(order, *sizes), strict=True):
-                assert register_group(part, group.knobs, part.R, True, limits) == group
-                tile = group.tile
+            shapes = list(zip(outputs, inputs, strict=True))
+            kernels = register_plan(shapes, rows, 1, dtype, limits)
+            check_runs(kernels, product(shapes, rows, 1, dtype, constant=True))
+            for kernel in kernels:
+                assert kernel.family.kernel(kernel.run, kernel.variant, limits) == kernel
+                tile = kernel.tile
                 held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in tile.passes)
                 words = held * np.dtype(dtype).itemsize // 4
                 assert words + 32 <= 65536 // (tile.threads * tile.blocks), "no registers are left"

@@ -1,0 +1,69 @@
+"""Kron-Matmuls as the planners of device kernels are asked for them, and what every plan keeps."""
+
+from math import prod
+
+import numpy as np
+
+from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
+from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.steps import ModeRun
+from batchkron.spec.kron import KronSpec
+
+
+def product(shapes, rows, columns, dtype, precision=None, constant=False):
+    """All modes of a Kron-Matmul with factors of these shapes (K, C)."""
+    outputs, inputs = (tuple(shape[axis] for shape in shapes) for axis in (0, 1))
+    spec = KronSpec(inputs, outputs, rows, columns, np.dtype(dtype), precision)
+    return product_of(spec, constant)
+
+
+def square_run(sizes, L, R, dtype, first=0):
+    """A run of square factors, as a plan's kernel is given it."""
+    return ModeRun(first, tuple(sizes), tuple(sizes), L, R, np.dtype(dtype))
+
+
+def plan_of(
+    shapes, rows, columns, dtype, device, precision=None, constant=False, families=FAMILY_OF
+):
+    """The kernels of the least estimated time, of these families: none where they take no mode."""
+    whole = product(shapes, rows, columns, dtype, precision, constant)
+    return fastest_plan(whole, device, tuple(FAMILY_OF[name] for name in families))
+
+
+def seconds_of(kernels):
+    """The estimated time of kernels one after another."""
+    return sum(kernel.seconds for kernel in kernels)
+
+
+def check_runs(kernels, whole):
+    """Every mode is done once, and each kernel reads what the one before has written."""
+    sizes = list(whole.inputs)
+    done = []
+    for kernel in kernels:
+        run = kernel.run
+        low, high = run.first, run.first + len(run.inputs)
+        assert run.inputs == whole.inputs[low:high]
+        assert run.outputs == whole.outputs[low:high]
+        assert sorted(kernel.modes) == list(range(low, high))
+        assert run.L == whole.L * prod(sizes[:low])
+        assert run.R == prod(sizes[high:]) * whole.R
+        sizes[low:high] = run.outputs
+        assert kernel.elements == whole.L * prod(sizes) * whole.R
+        assert (run.dtype, run.products, run.constant) == (
+            whole.dtype,
+            whole.products,
+            whole.constant,
+        )
+        done += range(low, high)
+    assert sorted(done) == list(range(len(whole.inputs)))
+
+
+def check_launch(kernel, device):
+    """A kernel's thread blocks fit the device, and have work."""
+    shape = kernel.launch(device)
+    assert 0 < shape.blocks < 2**31
+    assert 0 < shape.threads <= 1024
+    assert shape.threads * shape.resident <= 2048
+    assert 0 <= shape.shared_bytes <= device.shared_bytes
+    assert shape.resident * (shape.shared_bytes + 1024) <= device.shared_bytes + 1024
+    assert shape.workspace >= 0
