@@ -7,8 +7,10 @@ import pytest
 from device_strategies import dtypes, limits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import check_runs, plan_of, product, seconds_of
 
-from batchkron.backends.cuda.general_kernel import batch_tiling, kron_groups
+from batchkron.backends.cuda.general_kernel import batch_tiling
+from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, k_tile, plan_order, plan_steps
 
@@ -35,27 +37,21 @@ def check_tiling(tiling, device):
 @settings(max_examples=300, deadline=None)
 @given(shapes, st.integers(1, 5000), st.integers(1, 70), dtypes, limits)
 def test_passes_of_a_kron_matmul(factors, outer, inner, dtype, device):
-    outputs, inputs = ([shape[axis] for shape in factors] for axis in (0, 1))
-    groups = kron_groups(inputs, outputs, outer, inner, dtype, device)
-    sizes = list(inputs)
-    for group in groups:
-        tiling = group.tiling
+    plan = plan_of(factors, outer, inner, dtype, device, families=("general",))
+    check_runs(plan, product(factors, outer, inner, dtype))
+    for kernel in plan:
+        tiling, run = kernel.tile.tiling, kernel.run
         check_tiling(tiling, device)
-        modes = sorted(step.mode for step in tiling.steps)
-        assert modes == list(range(modes[0], modes[-1] + 1))
-        assert len(modes) <= MAX_FIXED_MODES
-        before, after = sizes[: modes[0]], sizes[modes[-1] + 1 :]
-        assert math.prod(after) * inner == group.R
-        assert math.prod(before) * outer * group.R == group.columns
-        assert tiling.input_size == math.prod(sizes[modes[0] : modes[-1] + 1])
+        assert sorted(step.mode for step in tiling.steps) == sorted(kernel.modes)
+        assert len(kernel.modes) <= MAX_FIXED_MODES
+        assert tiling.input_size == math.prod(run.inputs)
+        assert tiling.output_size == math.prod(run.outputs)
         if tiling.row_length:
-            assert tiling.row_length == group.R < tiling.width
+            assert tiling.row_length == run.R < tiling.width
         else:
-            assert tiling.width <= group.R or tiling.width == 1 or not tiling.in_shared
-        for mode in modes:
-            sizes[mode] = outputs[mode]
-        assert tiling.output_size == math.prod(sizes[modes[0] : modes[-1] + 1])
-    assert sizes == list(outputs)
+            assert tiling.width <= run.R or tiling.width == 1 or not tiling.in_shared
+        arguments = kernel.arguments()
+        assert (arguments["columns"], arguments["R"]) == (run.L * run.R, run.R)
 
 
 @settings(max_examples=300, deadline=None)
@@ -84,8 +80,11 @@ def test_equal_factors_begin_at_the_last_mode():
     assert plan_order([0, 2], [2, 0]) == [1, 0]
 
 
-def test_one_pass_where_a_row_fits():
+def test_a_row_that_fits_may_be_one_pass():
     device = DeviceLimits(227 << 10, 132)
     for size, modes in ((8, 3), (3, 7), (2, 9)):
-        groups = kron_groups((size,) * modes, (size,) * modes, 1024, 1, np.dtype("f8"), device)
-        assert len(groups) == 1
+        sizes = [(size, size)] * modes, 1024, 1, "f8"
+        one = FAMILY_OF["general"].fastest(product(*sizes), device)
+        assert one.tile.tiling.in_shared
+        plan = plan_of(*sizes, device, families=("general",))
+        assert len(plan) == 1 or seconds_of(plan) < one.seconds

@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from nvrtc import DEVICES, compile_program
+from plans import check_launch, check_runs, plan_of, product
 
 from batchkron.backends.cuda.batch.registers import output_team_counts
 from batchkron.backends.cuda.batch.search_space import (
@@ -16,19 +17,17 @@ from batchkron.backends.cuda.batch.search_space import (
     read_batch_choice,
     written_batch_choice,
 )
-from batchkron.backends.cuda.kron.fibres.choose import FibreKnobs
+from batchkron.backends.cuda.kron.fibres.family import FibreVariant
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
-from batchkron.backends.cuda.kron.registers.tile import RegisterKnobs
 from batchkron.backends.cuda.kron.search_space import (
-    GroupChoice,
     KronCase,
     KronSpace,
-    chosen_groups,
+    RunChoice,
+    choice_of,
+    chosen_kernels,
     read_kron_choice,
-    rule_choice,
     written_kron_choice,
 )
-from batchkron.backends.cuda.kron.slices import SliceKnobs
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.steps import plan_order, plan_steps
@@ -48,7 +47,7 @@ KRON = [
     ([(6, 6)] * 3, 1, 37, "f4"),
     ([(128, 128)] * 2, 1024, 1, "f4"),
 ]
-MIXED = [  # others whose groups have kernels of several kinds
+MIXED = [  # others whose runs have kernels of several kinds
     ([(8, 8)] * 8, 16, 1, "f4"),
     ([(16, 16)] * 6, 16, 1, "f8"),
     ([(16, 16)] * 6, 16, 1, "f4"),
@@ -68,11 +67,16 @@ LISTS = [
 MAX_CANDIDATES = 20  # choices that a test looks at in each step
 
 
-def kron_case(index, capability, constant=True):
+def kron_case(index, capability, constant=True, precision=None):
     factors, outer, inner, dtype = (KRON + MIXED)[index]
-    outputs, inputs = (tuple(shape[axis] for shape in factors) for axis in (0, 1))
-    constant = constant and max(*inputs, *outputs) <= 16
-    return KronCase(inputs, outputs, outer, inner, np.dtype(dtype), constant, DEVICES[capability])
+    constant = constant and max(map(max, factors)) <= 16
+    whole = product(factors, outer, inner, dtype, precision, constant)
+    return KronCase(whole, DEVICES[capability])
+
+
+def rule_of(case):
+    """The choice of the least estimated time."""
+    return choice_of(case.fastest())
 
 
 def batch_case(index, capability):
@@ -107,8 +111,8 @@ def runs_of(choice):
 @pytest.mark.parametrize("index", range(len(KRON + MIXED)))
 def test_the_rule_is_a_choice(index, capability, constant):
     case = kron_case(index, capability, constant)
-    choice = rule_choice(case)
-    assert chosen_groups(choice, case) == case.by_the_rule()
+    choice = rule_of(case)
+    assert chosen_kernels(choice, case) == case.fastest()
     assert read_kron_choice(written_kron_choice(choice)) == choice
 
 
@@ -116,61 +120,64 @@ def test_the_rule_is_a_choice(index, capability, constant):
 @pytest.mark.parametrize("index", range(len(KRON)))
 def test_every_candidate_of_a_product_fits(index, capability):
     case = kron_case(index, capability)
-    space = KronSpace(case, rule_choice(case))
+    space = KronSpace(case, rule_of(case))
     found = {runs_of(choice) for choice in space._other_runs(space.rule)}
     assert runs_of(space.rule) in found, "the rule's runs are found"
-    fitting, shape = set(), list(zip(case.inputs, case.outputs, strict=True))
+    fitting, limits = set(), case.device
     for choice in candidates(space):
-        groups = chosen_groups(choice, case)
-        if groups is None:
+        kernels = chosen_kernels(choice, case)
+        if kernels is None:
             continue
         fitting.add(choice)
-        modes = [mode for group in groups for mode in group.tile.modes]
-        assert sorted(modes) == list(range(len(shape)))
+        check_runs(kernels, case.product)
+        for kernel in kernels:
+            check_launch(kernel, limits)
         for kernel in space.kernels(choice):
-            assert kernel.fits(case.limits)
+            assert kernel.fits(limits)
             assert kernel.threads * kernel.blocks <= 2048
-            assert kernel.blocks * (kernel.shared_bytes + 1024) <= case.limits.shared_bytes + 1024
+            assert kernel.blocks * (kernel.shared_bytes + 1024) <= limits.shared_bytes + 1024
         assert read_kron_choice(written_kron_choice(choice)) == choice
-    assert len(fitting) > 10 if max(case.inputs) < 100 else fitting
+    assert len(fitting) > 10 if max(case.product.inputs) < 100 else fitting
 
 
-def test_slices_are_a_choice_where_the_rule_has_others():
-    sizes, dtype = (4,) * 8, np.dtype("f4")
-    case = KronCase(sizes, sizes, 140, 1, dtype, False, DEVICES["90"])
-    rule = rule_choice(case)
-    assert {type(one.knobs) for one in rule} == {RegisterKnobs}
-    found = {type(one.knobs) for choice in candidates(KronSpace(case, rule)) for one in choice}
-    assert found == {RegisterKnobs, SliceKnobs}
+@pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
+def test_families_are_a_choice_wherever_the_search_begins(precision):
+    """Those that take the modes, unless matrix units are asked for, which slices do not have."""
+    case = KronCase(product([(8, 8)] * 5, 1024, 1, "f4", precision), DEVICES["90"])
+    wanted = {"registers", "fibres", "panels", "general"} | ({"slices"} if not precision else set())
+    for name in ("registers", "general"):
+        plan = plan_of([(8, 8)] * 5, 1024, 1, "f4", case.device, precision, families=(name,))
+        choices = candidates(KronSpace(case, choice_of(plan)))
+        assert {one.family for choice in choices for one in choice} == wanted
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
 def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
-    case = dataclasses.replace(kron_case(KRON_128, "90"), precision=precision)
-    rule = rule_choice(case)
-    assert chosen_groups(rule, case) == case.by_the_rule()
+    case = kron_case(KRON_128, "90", precision=precision)
+    rule = rule_of(case)
+    assert chosen_kernels(rule, case) == case.fastest()
     found = set()
     for choice in candidates(KronSpace(case, rule), maximum=4 * MAX_CANDIDATES):
-        groups = chosen_groups(choice, case)
-        if groups is None:
+        kernels = chosen_kernels(choice, case)
+        if kernels is None:
             continue
-        for one, group in zip(choice, groups, strict=True):
-            if not isinstance(one.knobs, FibreKnobs):
+        for one, kernel in zip(choice, kernels, strict=True):
+            if one.family != "fibres":
                 continue
-            products = {one.products for one in group.tile.passes}
-            assert (one.knobs.units == 1) == any(products)
+            products = {each.products for each in kernel.tile.passes}
+            assert (one.variant.units == 1) == any(products)
             assert products <= {0, PRODUCTS[precision]}
-            found.add(one.knobs.units)
+            found.add(one.variant.units)
     assert found == ({0} if precision is None else {0, 1})
     if precision is not None:
-        full = dataclasses.replace(case, precision=None)
+        full = kron_case(KRON_128, "90")
         with_units = next(
             choice
             for choice in candidates(KronSpace(case, rule))
-            if any(one.knobs.units for one in choice)
+            if any(one.family == "fibres" and one.variant.units for one in choice)
         )
-        assert chosen_groups(with_units, full) is None, "units are not asked for"
+        assert chosen_kernels(with_units, full) is None, "units are not asked for"
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -200,7 +207,7 @@ def test_every_candidate_of_a_list_fits(index, capability):
 def test_candidates_compile():
     """One of each case, drawn at random: what the templates ask for is kept by all."""
     draw = random.Random(5)
-    spaces = [KronSpace(case, rule_choice(case)) for case in map(kron_90, range(len(KRON)))]
+    spaces = [KronSpace(case, rule_of(case)) for case in map(kron_90, range(len(KRON)))]
     spaces += [BatchSpace(case, case.by_the_rule()) for case in map(batch_90, range(len(LISTS)))]
     for space in spaces:
         choices = list(islice(candidates(space), 2 * MAX_CANDIDATES))
@@ -251,23 +258,23 @@ def test_what_is_no_choice_is_not_read(data):
     ],
     ids=repr,
 )
-def test_knobs_that_do_not_fit_have_no_kernel(changed):
+def test_variants_that_do_not_fit_have_no_kernel(changed):
     case = kron_case(2, "90")
-    (one,) = rule_choice(case)
-    assert isinstance(one.knobs, RegisterKnobs)
-    wrong = dataclasses.replace(one, knobs=dataclasses.replace(one.knobs, **changed))
-    assert chosen_groups((wrong,), case) is None
+    (one,) = rule_of(case)
+    assert one.family == "registers"
+    wrong = dataclasses.replace(one, variant=dataclasses.replace(one.variant, **changed))
+    assert chosen_kernels((wrong,), case) is None
 
 
 def test_runs_that_do_not_cover_the_modes_have_no_kernels():
     case = kron_case(6, "90")
-    knobs = rule_choice(case)[0].knobs
-    assert isinstance(knobs, FibreKnobs)
+    fibres = plan_of(*KRON[6], case.device, families=("fibres",))
+    variant = choice_of(fibres)[0].variant
     for runs in [[(0, 1)], [(0, 2), (1, 2)], [(0, 3)], [(1, 0), (0, 2)], [(0, 0), (0, 2)]]:
-        choice = tuple(GroupChoice(*run, knobs) for run in runs)
-        assert chosen_groups(choice, case) is None
-    strange = FibreKnobs(3, 1, 5, 7, 2)
-    assert chosen_groups((GroupChoice(0, 2, strange),), case) is None
+        choice = tuple(RunChoice(*run, "fibres", variant) for run in runs)
+        assert chosen_kernels(choice, case) is None
+    strange = FibreVariant(3, 1, 5, 7, 2)
+    assert chosen_kernels((RunChoice(0, 2, "fibres", strange),), case) is None
 
 
 @pytest.mark.parametrize(
@@ -282,7 +289,9 @@ def test_tilings_that_do_not_fit_are_none(changed):
     assert chosen_tiling(dataclasses.replace(rule, **changed), case) is None
 
 
-def test_large_complex_factors_leave_nothing_to_choose():
-    case = kron_case(5, "90")
-    case = dataclasses.replace(case, inputs=(32,) * 2, outputs=(32,) * 2, dtype=np.dtype("c16"))
-    assert rule_choice(case) is None
+def test_large_complex_factors_are_left_to_panels_and_the_general_kernel():
+    case = KronCase(product([(32, 32)] * 2, 1024, 1, "c16"), DEVICES["90"])
+    rule = rule_of(case)
+    assert {one.family for one in rule} <= {"panels", "general"}
+    found = {one.family for choice in candidates(KronSpace(case, rule)) for one in choice}
+    assert found == {"panels", "general"}
