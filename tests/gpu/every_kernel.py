@@ -13,8 +13,10 @@ thousand times as long, in a process for each ``--only`` and ``--dtype``.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from math import prod
+from pathlib import Path
 from types import SimpleNamespace
 
 import cupy
@@ -25,6 +27,9 @@ from batchkron.backends.cuda.runtime import device
 from batchkron.problems import SparseGrid
 from batchkron.problems.discretization.mode_operator import connected
 from batchkron.solvers import bicgstab, cg
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from plans import preferred
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 TILE_BYTES = 227 << 10  # the most that a thread block holds
@@ -151,26 +156,31 @@ def kron_matmuls(rng, dtype, small, all_shapes, precision=None, columns=None):
 
 
 def registers(rng, dtype, small):
-    kron_matmuls(rng, dtype, small, REGISTERS)
+    with preferred("registers"):
+        kron_matmuls(rng, dtype, small, REGISTERS)
 
 
 def fibres(rng, dtype, small):
-    kron_matmuls(rng, dtype, small, FIBRES)
-    if dtype == "float32":
-        kron_matmuls(rng, dtype, small, FIBRES, "tf32x3")
+    with preferred("fibres"):
+        kron_matmuls(rng, dtype, small, FIBRES)
+        if dtype == "float32":
+            kron_matmuls(rng, dtype, small, FIBRES, "tf32x3")
 
 
 def panels(rng, dtype, small):
-    kron_matmuls(rng, dtype, small, PANELS + (FIBRES if np.dtype(dtype).kind == "c" else []))
+    with preferred("panels"):
+        kron_matmuls(rng, dtype, small, PANELS + (FIBRES if np.dtype(dtype).kind == "c" else []))
 
 
 def slices(rng, dtype, small):
-    for shapes, columns in SLICES.items():
-        kron_matmuls(rng, dtype, small, [shapes], columns=columns)
+    with preferred("slices"):
+        for shapes, columns in SLICES.items():
+            kron_matmuls(rng, dtype, small, [shapes], columns=columns)
 
 
 def modes(rng, dtype, small):
-    kron_matmuls(rng, dtype, small, MODES)
+    with preferred("general"):
+        kron_matmuls(rng, dtype, small, MODES)
 
 
 def batches(rng, dtype, small):

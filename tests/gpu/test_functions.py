@@ -1,13 +1,12 @@
 """gekmm, gemkm and batched_gemm on CuPy arrays."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from dense_oracle import dense_kron, factors_of, random_array, rounding_bound, sizes
+from plans import preferred
 
 import batchkron as bk
-from batchkron.backends.cuda.kron import panels
+from batchkron.backends.cuda.kron.panels import tile as device_panels
 
 pytestmark = pytest.mark.gpu
 
@@ -182,7 +181,6 @@ def test_every_cut_of_panels(
     cupy, poisoned_on_device, rng, monkeypatch, dtype, shape, count, inner
 ):
     """With last tiles that are full in part, entries one by one and in whole words."""
-    kron = import_module("batchkron.backends.cuda.kron.plan")
     key = np.dtype(dtype), inner == 1
     factor = random_array(rng, shape, dtype)
     x = random_array(rng, (count, shape[1], inner), dtype)
@@ -190,13 +188,12 @@ def test_every_cut_of_panels(
     expected = bk.gekmm([factor], x, y=y, alpha=2, beta=-1)
     given = [cupy.asarray(one) for one in (factor, x, y)]
     scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
-    for cut in panels._CUTS[key]:
+    for cut in device_panels._CUTS[key]:
         with monkeypatch.context() as patch:
-            patch.setitem(panels._CUTS, key, (cut,))
-            kron._kron_program.cache_clear()
+            patch.setitem(device_panels._CUTS, key, (cut,))
             out = poisoned_on_device(y.size, dtype).reshape(y.shape)
-            bk.gekmm([given[0]], given[1], y=given[2], out=out, alpha=2, beta=-1)
-            kron._kron_program.cache_clear()
+            with preferred("panels"):
+                bk.gekmm([given[0]], given[1], y=given[2], out=out, alpha=2, beta=-1)
         np.testing.assert_allclose(out.get(), expected, rtol=0, atol=scale, err_msg=str(cut))
 
 

@@ -1,15 +1,16 @@
 """Float32 on matrix units: TF32, and three products of its parts, within the bounds of the docs."""
 
-import importlib
-
 import numpy as np
 import pytest
 from dense_oracle import random_array
+from plans import preferred
 from tf32_oracle import U, tf32_bound
 
 import batchkron as bk
-from batchkron.backends.cuda.kron.fibres import choose as fibre_choice
-from batchkron.backends.cuda.kron.fibres import cost, layout, tf32
+from batchkron.backends.cuda.kron.fibres import cuts as device_cuts
+from batchkron.backends.cuda.kron.fibres import family as device_fibres
+from batchkron.backends.cuda.kron.fibres import layout as device_layouts
+from batchkron.backends.cuda.kron.fibres import tf32 as device_tf32
 from batchkron.backends.reference import multiply_modes
 
 pytestmark = pytest.mark.gpu
@@ -112,25 +113,20 @@ def test_three_products_are_far_more_precise_than_one(cupy, rng, size):
 @pytest.fixture
 def only(monkeypatch):
     """Makes every pass use matrix units, with so many blocks and sharers."""
-    cuda_kron = importlib.import_module("batchkron.backends.cuda.kron.plan")
-    caches = [
-        fibre_choice.fibre_groups,
-        fibre_choice._best_cut,
-        layout.layout_of,
-        cuda_kron._kron_program,
-    ]
+    caches = [device_fibres._timed, device_fibres._fastest, device_layouts.layout_of]
 
     def clear():
         for cached in caches:
             cached.cache_clear()
 
     def choose(blocks, sharers):
-        monkeypatch.setattr(cost, "_single", lambda *sizes: None)
-        monkeypatch.setattr(tf32, "_BLOCKS", (blocks,))
-        monkeypatch.setattr(tf32, "_SHARERS", (sharers,))
+        monkeypatch.setattr(device_cuts, "_single", lambda *sizes: None)
+        monkeypatch.setattr(device_tf32, "_BLOCKS", (blocks,))
+        monkeypatch.setattr(device_tf32, "_SHARERS", (sharers,))
         clear()
 
-    yield choose
+    with preferred("fibres"):
+        yield choose
     clear()
 
 

@@ -1,14 +1,15 @@
 """Products whose tiles are larger than shared memory, slice by slice."""
 
+from importlib import import_module
 from math import prod
 
 import numpy as np
 import pytest
 from dense_oracle import factors_of, random_array
+from plans import preferred
 
 import batchkron as bk
-from batchkron.backends.cuda.kron.choose import rule_groups
-from batchkron.backends.cuda.kron.slices import SliceGroup
+from batchkron.spec.kron import KronSpec
 
 pytestmark = pytest.mark.gpu
 
@@ -39,9 +40,12 @@ def case(request, cupy):
     limits = device_limits(0)
     if not limits.double_units or limits.shared_bytes < 227 << 10:
         pytest.skip("a device with fast matrix units of float64, and tiles of 227 KiB")
-    groups = rule_groups(sizes, sizes, rows, columns, np.dtype(dtype), False, limits)
-    assert any(isinstance(group, SliceGroup) for group in groups)
-    return request.param
+    plan = import_module("batchkron.backends.cuda.kron.plan")
+    spec = KronSpec(sizes, sizes, rows, columns, np.dtype(dtype))
+    with preferred("slices"):
+        kernels = plan._kernels(spec, False, 0)
+        assert "slices" in [kernel.family.name for kernel in kernels]
+        yield request.param
 
 
 def check(cupy, result, expected, host, x, scale=1.0):

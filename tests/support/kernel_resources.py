@@ -145,6 +145,7 @@ SLICED = [  # sizes of the modes, columns, dtype
     ((8,) * 4, 1, "f4"),
     ((16,) * 3, 1, "f4"),
 ]
+_MIN_PANELS = 40  # rows or columns of a factor from which panels are compiled, too
 MORE_REGISTERS = 8  # than in the table are no failure: the hardware hands them out in eights
 
 TEMPLATES = {  # the kernel that a header defines
@@ -268,8 +269,8 @@ def programs_of(shapes, rows, inner, dtype, limits):
             sizes = shapes, rows, columns, dtype
             for kernel in plan_of(*sizes, limits, constant=constant, families=(name,)):
                 yield kernel.program()
-    for kernel in plan_of(shapes, rows, inner, dtype, limits):
-        if kernel.family.name == "panels":
+    if max(map(max, shapes)) >= _MIN_PANELS:
+        for kernel in plan_of(shapes, rows, inner, dtype, limits, families=("panels",)):
             yield kernel.program()
     outputs, inputs = ([shape[axis] for shape in shapes] for axis in (0, 1))
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)

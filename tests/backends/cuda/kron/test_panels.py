@@ -1,6 +1,5 @@
 """Large factors by panels: their kernels, what these take, and where they are chosen."""
 
-import numpy as np
 import pytest
 from dense_oracle import DTYPES
 from nvrtc import DEVICES

@@ -8,7 +8,6 @@ from dense_oracle import dense_kron
 from nvrtc import DEVICES
 from plans import check_runs, plan_of, product
 
-
 SHAPES = [
     ([(16, 16)] * 4, 300, 1),
     ([(32, 32)] * 2, 40, 1),

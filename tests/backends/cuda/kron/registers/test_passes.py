@@ -72,9 +72,7 @@ def carried_out(tile, factors, x):
 
 def register_plan(shapes, outer, inner, dtype, limits, constant=True):
     """The kernels where there is no other family."""
-    return plan_of(
-        shapes, outer, inner, dtype, limits, constant=constant, families=("registers",)
-    )
+    return plan_of(shapes, outer, inner, dtype, limits, constant=constant, families=("registers",))
 
 
 @pytest.mark.parametrize("constant", [False, True])
