@@ -31,8 +31,9 @@ class Panels(KronFamily):
         return len(run.inputs) == 1
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[PanelVariant]:
-        """Return all cuts."""
-        return [PanelVariant(cut) for cut in range(len(cuts_of(run)))]
+        """Return the cuts that fit in shared memory."""
+        cuts = map(PanelVariant, range(len(cuts_of(run))))
+        return [one for one in cuts if panel_tile(run, one, device) is not None]
 
     def estimate(self, run: ModeRun, variant: PanelVariant, device: DeviceLimits) -> float:
         """Return how long a launch takes, seconds; infinite if the variant does not fit."""
