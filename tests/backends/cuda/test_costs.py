@@ -1,19 +1,38 @@
 """Estimated times of kernels: the committed costs, their errors, which table a card gets."""
 
-import importlib
 import json
 import math
-import sys
-from dataclasses import asdict, fields
+from collections import defaultdict
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
-from batchkron.backends.cuda.costs import costs_for, costs_of
+from batchkron.backends.cuda import costs
+from batchkron.backends.cuda.costs import CostTable, costs_for
+from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.kron.fibres.cost import FibreCosts
+from batchkron.backends.cuda.kron.general.cost import GeneralCosts
+from batchkron.backends.cuda.kron.kernel import KronFamily
+from batchkron.backends.cuda.kron.panels.cost import PanelCosts
+from batchkron.backends.cuda.kron.registers.cost import RegisterCosts
+from batchkron.backends.cuda.kron.slices.cost import SliceCosts
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.steps import ModeRun
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
+TABLES = sorted((ROOT / "batchkron" / "backends" / "cuda" / "costs").glob("*.json"))
 H100 = "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors"
-FAMILIES = ["registers", "fibres", "slices", "panels", "general"]
+COSTS = {
+    "registers": RegisterCosts,
+    "fibres": FibreCosts,
+    "slices": SliceCosts,
+    "panels": PanelCosts,
+    "general": GeneralCosts,
+}
 # root mean square of log(estimate / measured); of panels that copy words in single precision the
 # same kernel takes one of two times, a factor of 1.7 apart
 LARGEST_RMS = {
@@ -26,82 +45,99 @@ LARGEST_RMS = {
 LARGEST_LOSS = 1.02  # mean time of the kernel of least estimate over that of the fastest
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
+@pytest.fixture(params=TABLES, ids=lambda path: path.stem)
+def table(request):
+    """The committed table of a card."""
+    return json.loads(request.param.read_text())
 
 
-def committed(path):
-    return ROOT / "batchkron" / "backends" / "cuda" / "costs" / path
+class MeasuredKernel(NamedTuple):
+    """A kernel that a card's costs were fitted to; times in seconds."""
+
+    family: KronFamily
+    run: ModeRun
+    variant: Any
+    estimate: float
+    time: float
 
 
-@pytest.fixture(scope="module", params=["h100"])
-def fitted(request, source_root):
-    """The committed table of a card, its measurements, what the fit finds."""
-    fit = importlib.import_module("benchmarks.gpu.fit")
-    table = json.loads(committed(f"{request.param}.json").read_text())
-    measured = fit.read(ROOT / "benchmarks" / "results" / table["measurements"])
-    return fit, table, measured, {name: fit.fit_family(name, measured) for name in FAMILIES}
+@cache
+def measured(name):
+    """A card, and the kernels that its costs were fitted to."""
+    content = json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+    device = replace(DeviceLimits(*content["limits"][:4]), name=content["device"])
+    found = []
+    for row in content["kernels"]:
+        one = dict(zip(content["columns"], row, strict=True))
+        family = FAMILY_OF[one["family"]]
+        sizes = tuple(one["inputs"]), tuple(one["outputs"]), one["L"], one["R"]
+        run = ModeRun(0, *sizes, np.dtype(one["dtype"]), one["products"], one["constant"])
+        variant = family.variant_type(*one["variant"])
+        estimate = family.estimate(run, variant, device)
+        found.append(MeasuredKernel(family, run, variant, estimate, one["microseconds"] * 1e-6))
+    return device, found
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_committed_costs_are_those_of_the_fit(fitted, family):
-    _, table, measured, found = fitted
-    assert table["device"] == measured.device
-    # other versions of the libraries may stop some iterations earlier or later
-    assert table["kron"][family] == pytest.approx(asdict(found[family].costs), rel=0.02)
+def test_every_family_has_costs(table):
+    assert set(table["kron"]) == set(FAMILY_OF) == set(COSTS)
+    for family, values in table["kron"].items():
+        assert set(values) == {field.name for field in fields(COSTS[family])}
+        assert all(0 < value < math.inf for value in values.values())
+        COSTS[family](**values)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_estimates_are_near_the_measured_times(fitted, family):
-    found = fitted[3][family]
-    assert found.errors.rms < LARGEST_RMS[family]
-    assert abs(found.errors.bias) < 0.03
-    assert found.held_out.rms < 1.5 * LARGEST_RMS[family]
+@pytest.mark.parametrize("family", FAMILY_OF)
+def test_estimates_are_near_the_measured_times(table, family):
+    device, kernels = measured(table["measurements"])
+    assert device.name == table["device"]
+    logs = [math.log(one.estimate / one.time) for one in kernels if one.family.name == family]
+    assert len(logs) > 20
+    assert np.sqrt(np.mean(np.square(logs))) < LARGEST_RMS[family]
+    assert abs(np.mean(logs)) < 0.03
 
 
-def test_least_estimates_are_of_fast_kernels(fitted):
-    fit, _, _, found = fitted
-    kernels = [kernel for one in found.values() for kernel in one.kernels]
-    estimates = [estimate for one in found.values() for estimate in one.estimates]
-    assert fit.loss_of_choice(kernels, estimates) < LARGEST_LOSS
+def test_least_estimates_are_of_fast_kernels(table):
+    """Over all families: what is chosen takes little longer than the fastest that was measured."""
+    runs = defaultdict(list)
+    for one in measured(table["measurements"])[1]:
+        runs[replace(one.run, constant=False)].append((one.estimate, one.time))
+    losses = [
+        math.log(min(ways)[1] / min(time for _, time in ways))
+        for ways in runs.values()
+        if len(ways) > 1
+    ]
+    assert len(losses) > 100
+    assert math.exp(np.mean(losses)) < LARGEST_LOSS
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_estimates_grow_with_the_array(fitted, family):
-    fit, _, measured, found = fitted
-    costs = found[family].costs
-    for kernel in found[family].kernels[::5]:
-        times = []
-        for times_longer in (1, 2, 16):
-            longer = kernel._replace(L=kernel.L * times_longer)
-            try:
-                work = fit.FAMILIES[family].work(longer, measured.limits)
-            except ValueError:  # the general kernel takes other groups for longer arrays
-                continue
-            times.append(float(fit.FAMILIES[family].seconds(work, costs)))
+@pytest.mark.parametrize("family", FAMILY_OF)
+def test_estimates_grow_with_the_array(table, family):
+    device, kernels = measured(table["measurements"])
+    for one in [one for one in kernels if one.family.name == family][::5]:
+        times = [
+            one.family.estimate(replace(one.run, L=one.run.L * longer), one.variant, device)
+            for longer in (1, 2, 16)
+        ]
         assert times[0] > 0
         assert all(math.isfinite(time) for time in times)
         if family != "general":  # its tile changes with the array
-            assert times == sorted(times), kernel
+            assert times == sorted(times), one
         else:
-            assert times[-1] >= 0.7 * times[0], kernel
+            assert times[-1] >= 0.7 * times[0], one
 
 
-def test_constants_are_explained():
-    for costs in [getattr(costs_for(H100), family) for family in FAMILIES]:
-        explained = type(costs).__doc__
-        assert all(field.name in explained for field in fields(costs)), type(costs)
+@pytest.mark.parametrize("family", FAMILY_OF)
+def test_constants_are_explained(family):
+    explained = COSTS[family].__doc__
+    assert all(field.name in explained for field in fields(COSTS[family]))
 
 
-def test_a_measured_card_has_its_own_table():
-    costs = costs_for(H100)
-    assert costs.is_exact
-    assert costs.table == H100
-    assert costs is costs_for(H100)
+def test_a_measured_card_has_its_own_table(table):
+    found = costs_for(table["device"])
+    assert found.is_exact
+    assert found.device == table["device"]
+    assert found.families == {"kron": table["kron"]}
+    assert found is costs_for(table["device"])
 
 
 @pytest.mark.parametrize(
@@ -110,13 +146,34 @@ def test_a_measured_card_has_its_own_table():
         "NVIDIA H100 PCIe, sm_90, 114 multiprocessors",
         "NVIDIA A100-SXM4-80GB, sm_80, 108 multiprocessors",
         "some other card, with commas, sm_120, 1 multiprocessors",
+        DeviceLimits(1, 1).name,
     ],
 )
 def test_another_card_has_the_nearest_table_and_says_so(name):
-    assert not costs_for(name).is_exact
+    found = costs_for(name)
+    assert not found.is_exact
+    assert found.device != name
+    assert set(found.families["kron"]) == set(FAMILY_OF)
 
 
-def test_costs_are_told_apart_by_identity():
-    table = json.loads(committed("h100.json").read_text())
-    assert costs_of(table) != costs_of(table)
-    assert len({costs_of(table), costs_of(table)}) == 2
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        (H100, H100),
+        ("NVIDIA H100 PCIe, sm_90, 114 multiprocessors", "NVIDIA H100 PCIe, sm_90, 100"),
+        ("NVIDIA A30, sm_80, 56 multiprocessors", "NVIDIA A100, sm_80, 108"),
+        ("some, card, sm_90, 101 multiprocessors", "NVIDIA H100 PCIe, sm_90, 100"),
+        ("some card, sm_90, 131 multiprocessors", H100),
+    ],
+)
+def test_architecture_name_and_multiprocessors_decide_in_this_order(monkeypatch, name, nearest):
+    devices = [H100, "NVIDIA H100 PCIe, sm_90, 100", "NVIDIA A100, sm_80, 108"]
+    tables = [{"device": device, "kron": {}} for device in devices]
+    monkeypatch.setattr(costs, "_tables", lambda: tables)
+    assert costs_for.__wrapped__(name).device == nearest
+
+
+def test_tables_are_told_apart_by_identity():
+    one, other = (CostTable(H100, True, {}) for _ in range(2))
+    assert one != other
+    assert len({one, other}) == 2
