@@ -39,6 +39,22 @@ SHAPES = [
 ]
 
 
+@pytest.fixture
+def on_units(cupy, monkeypatch):
+    """Fibres on matrix units, also where other kernels are faster."""
+    shapes = device_fibres._shapes
+    monkeypatch.setattr(device_fibres, "_shapes", lambda run: shapes(run)[:1])
+    with preferred("fibres"):
+        yield
+
+
+@pytest.fixture(params=["on units", "the fastest"])
+def kernels(request):
+    """Kernels on matrix units, and those that are chosen by their estimated times."""
+    if request.param == "on units":
+        request.getfixturevalue("on_units")
+
+
 def exact(factors, x):
     return multiply_modes([factor.astype(float) for factor in factors], x.astype(float))
 
@@ -54,7 +70,7 @@ def compare(result, factors, x, precision, bound=None):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 37, 1000])
-def test_rows(cupy, poisoned_on_device, rng, shapes, rows, precision):
+def test_rows(cupy, kernels, poisoned_on_device, rng, shapes, rows, precision):
     factors = [random_array(rng, shape, "float32") for shape in shapes]
     op = bk.KroneckerProduct(factors, precision=precision).to("cuda")
     x = random_array(rng, (rows, op.shape[1]), "float32")
@@ -65,7 +81,7 @@ def test_rows(cupy, poisoned_on_device, rng, shapes, rows, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("columns", [1, 5, 32, 300])
-def test_columns(cupy, poisoned_on_device, rng, shapes, columns, precision):
+def test_columns(cupy, kernels, poisoned_on_device, rng, shapes, columns, precision):
     factors = [random_array(rng, shape, "float32") for shape in shapes]
     on_device = [cupy.asarray(factor) for factor in factors]
     N, M = (int(np.prod([shape[axis] for shape in shapes])) for axis in (1, 0))
@@ -77,7 +93,7 @@ def test_columns(cupy, poisoned_on_device, rng, shapes, columns, precision):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shapes", [[(64, 64)] * 2, [(33, 40), (3, 2)]], ids=str)
-def test_alpha_beta_and_transposes(cupy, poisoned_on_device, rng, shapes, precision):
+def test_alpha_beta_and_transposes(cupy, kernels, poisoned_on_device, rng, shapes, precision):
     factors = [random_array(rng, shape, "float32") for shape in shapes]
     N, M = (int(np.prod([shape[axis] for shape in shapes])) for axis in (1, 0))
     x, y = random_array(rng, (9, N), "float32"), random_array(rng, (9, M), "float32")
@@ -98,7 +114,7 @@ def test_alpha_beta_and_transposes(cupy, poisoned_on_device, rng, shapes, precis
 
 
 @pytest.mark.parametrize("size", [32, 64, 128])
-def test_three_products_are_far_more_precise_than_one(cupy, rng, size):
+def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size):
     factors = [random_array(rng, (size, size), "float32")]
     x = random_array(rng, (500, size), "float32")
     errors = {}
@@ -111,7 +127,7 @@ def test_three_products_are_far_more_precise_than_one(cupy, rng, size):
 
 
 @pytest.fixture
-def only(monkeypatch):
+def only(on_units, monkeypatch):
     """Makes every pass use matrix units, with so many blocks and sharers."""
     caches = [device_fibres._timed, device_fibres._fastest, device_layouts.layout_of]
 
@@ -125,8 +141,7 @@ def only(monkeypatch):
         monkeypatch.setattr(device_tf32, "_SHARERS", (sharers,))
         clear()
 
-    with preferred("fibres"):
-        yield choose
+    yield choose
     clear()
 
 
@@ -146,7 +161,9 @@ def test_every_way_to_share_a_tile(cupy, poisoned_on_device, rng, only, shapes, 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("place", ["vectors", "factor"])
 @pytest.mark.parametrize("exactly", [False, True], ids=["random", "whole numbers"])
-def test_infinities_and_nan_are_where_float32_has_them(cupy, rng, precision, place, exactly):
+def test_infinities_and_nan_are_where_float32_has_them(
+    cupy, kernels, rng, precision, place, exactly
+):
     factors = [random_array(rng, (64, 64), "float32"), random_array(rng, (32, 32), "float32")]
     x = random_array(rng, (40, 64 * 32), "float32")
     if place == "factor":  # an infinity's sign is certain where it multiplies no rounded zero

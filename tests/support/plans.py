@@ -79,7 +79,8 @@ def preferred(name):
 
     def prefer(whole, device):
         # without what is remembered: a test may have changed what the family has
-        return choose.__wrapped__(whole, device, family) or choose(whole, device)
+        found = choose.__wrapped__
+        return found(whole, device, family) or found(whole, device)
 
     plan.fastest_plan = prefer
     plan._kron_program.cache_clear()
