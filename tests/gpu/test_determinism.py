@@ -1,11 +1,13 @@
 """The same call gives the same bits every time, whatever else the device does."""
 
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from dense_oracle import random_array
+from plans import preferred
 
 import batchkron as bk
 from batchkron.problems import SparseGrid
@@ -107,7 +109,23 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+KRON_FAMILIES = {
+    "constants": "registers",
+    "registers": "registers",
+    "fibres": "fibres",
+    "slices": "slices",
+    "modes": "general",
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request, cupy):
+    """A call, of the family of kernels that its name begins with, if of any."""
+    family = KRON_FAMILIES.get(request.param.split()[0])
+    with nullcontext() if family is None else preferred(family):
+        yield request.param
+
+
 @pytest.mark.parametrize("given", ["float32", "float64", "complex64"])
 def test_the_same_bits_a_hundred_times(cupy, poisoned_on_device, rng, case, given):
     """Outputs are poisoned; another stream keeps part of the device busy, at other moments."""
