@@ -1,12 +1,15 @@
 """What a family of kernels is: where it works, in which ways, and how long each of them takes.
 
 An operation's families stand in one table. Whoever chooses loops over it, and asks no kernel of
-what kind it is. Nothing here needs a device.
+what kind it is. `without` switches families off, to measure what they gain. Nothing here needs a
+device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -34,6 +37,8 @@ class LaunchShape:
         Shared memory of a thread block, bytes.
     workspace : int
         Device memory of the whole grid for what does not fit there, bytes.
+    carveout : int
+        Percentage of the memory on chip that should be shared memory, -1 for no preference.
     """
 
     blocks: int
@@ -41,6 +46,7 @@ class LaunchShape:
     resident: int
     shared_bytes: int
     workspace: int = 0
+    carveout: int = -1
 
 
 class KernelFamily(Protocol[Work, Variant, Kernel]):
@@ -51,6 +57,7 @@ class KernelFamily(Protocol[Work, Variant, Kernel]):
     for some work, with all that compiling and launching it take.
     """
 
+    operation: str
     name: str
     variant_type: type[Variant]
 
@@ -77,3 +84,54 @@ class KernelFamily(Protocol[Work, Variant, Kernel]):
     def launch(self, kernel: Kernel, device: DeviceLimits) -> LaunchShape:
         """Return how it is launched."""
         ...
+
+
+class _Named(Protocol):
+    operation: str
+    name: str
+
+
+Family = TypeVar("Family", bound=_Named)
+
+_switched_off: ContextVar[frozenset[str]] = ContextVar(
+    "families without kernels", default=frozenset()
+)
+_remembered: list[Callable[[], None]] = []
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Plan without some families, in this thread: for benchmarks and tests only.
+
+    Plans that were made before keep their kernels.
+
+    Parameters
+    ----------
+    *names : str
+        Operation and family of each, such as "batch.unit_slices".
+    """
+    token = _switched_off.set(_switched_off.get() | set(names))
+    _forget()
+    try:
+        yield
+    finally:
+        _switched_off.reset(token)
+        _forget()
+
+
+def enabled(families: tuple[Family, ...]) -> tuple[Family, ...]:
+    """Return those of a table that are not switched off. Planning alone asks for it."""
+    off = _switched_off.get()
+    if not off:
+        return families
+    return tuple(one for one in families if f"{one.operation}.{one.name}" not in off)
+
+
+def forget_by(clear: Callable[[], None]) -> None:
+    """Have `without` call ``clear``: of what remembers plans by no key that names the families."""
+    _remembered.append(clear)
+
+
+def _forget() -> None:
+    for clear in _remembered:
+        clear()

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.kernel import KronFamily, KronKernel
@@ -40,7 +41,6 @@ def product_of(spec: KronSpec, constant: bool) -> ModeRun:
     )
 
 
-@lru_cache(maxsize=1024)
 def fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...] = FAMILIES
 ) -> tuple[KronKernel, ...]:
@@ -52,12 +52,20 @@ def fastest_plan(
         All modes.
     device : DeviceLimits
     families : tuple of KronFamily
-        Those to choose from. Empty where none takes some mode.
+        Those to choose from, but for those that are switched off.
 
     Returns
     -------
     tuple of KronKernel
+        Empty where no family takes some mode.
     """
+    return _fastest_plan(product, device, enabled(families))
+
+
+@lru_cache(maxsize=1024)
+def _fastest_plan(
+    product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...]
+) -> tuple[KronKernel, ...]:
     orders = {tuple(plan_order(product.inputs, product.outputs))}
     if product.inputs != product.outputs:
         orders.add(tuple(reversed(range(len(product.inputs)))))

@@ -72,6 +72,7 @@ class KronKernel:
 class KronFamily(ABC):
     """A `KernelFamily` whose work is a run of neighbouring modes."""
 
+    operation = "kron"
     name: str
     variant_type: type[Any]
 
