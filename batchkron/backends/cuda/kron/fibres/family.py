@@ -60,10 +60,20 @@ class Fibres(KronFamily):
         return fits and max(*run.inputs, *run.outputs) >= _SMALLEST
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[FibreVariant]:
-        """Return the first variant in the order of weights, bank conflicts counted."""
-        found = [way for shape in _shapes(run) if (way := _first(shape, device)) is not None]
-        best = min(found, key=lambda way: way[0], default=None)
-        return [] if best is None else [_variant_of(best[1])]
+        """Return all that fit in shared memory, in the order of their weights."""
+        ranked = [cut for shape in _shapes(run) for cut in _ranked(shape, device)]
+        ordered = sorted(ranked, key=lambda cut: cut.rank)
+        return list(dict.fromkeys(map(_variant_of, ordered)))
+
+    def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
+        """Return the kernel of the first variant by weight, bank conflicts counted."""
+        if not self.accepts(run, device):
+            return None
+        found = [(s, way) for s in _shapes(run) if (way := _first(s, device)) is not None]
+        if not found:
+            return None
+        shape, (_, cut) = min(found, key=lambda one: one[1][0])
+        return self._kernel(run, shape, cut, fibre_seconds(shape, cut, device), device)
 
     def estimate(self, run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> float:
         """Return how long a launch takes, seconds; infinite if the variant does not fit."""
