@@ -154,6 +154,18 @@ def test_fewer_families_are_never_faster(sizes):
             check_runs(plan, product(*sizes))
 
 
+def test_more_rows_never_take_less_time(sizes):
+    """But for few per cent: registers have tiles of several slices only from some rows on."""
+    shapes, _, columns, dtype = sizes
+    before, registers = 0.0, False
+    for rows in (1, 2, 3, 7, 20, 50, 131, 132, 133, 264, 265, 528, 529, 1024, 4000):
+        plan = plan_of(shapes, rows, columns, dtype, LIMITS)
+        now = "registers" in [kernel.family.name for kernel in plan]
+        slack = 0.05 if registers or now else 1e-9
+        assert seconds_of(plan) >= before * (1 - slack)
+        before, registers = seconds_of(plan), now
+
+
 def test_the_order_of_families_does_not_matter(sizes):
     there, back = (
         plan_of(*sizes, LIMITS, families=families)
