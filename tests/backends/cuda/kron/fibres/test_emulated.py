@@ -45,6 +45,8 @@ def several_modes(pick):
     some = [3, 4, 5, 8, 9, 12, 16, 20, 24][: 11 - count] if count < 5 else [2, 3, 5]
     sizes = [pick.choice(some) for _ in range(2 * count)]
     inputs, outputs = sizes[:count], sizes[count:]
+    if max(sizes) < 8:  # what registers hold has no fibres
+        inputs[pick.randrange(count)] = 8
     if pick.random() < 0.5:
         outputs = inputs
     products = pick.choice([0, 0, 1, 3]) if itemsize == 4 else 0
