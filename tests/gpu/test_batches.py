@@ -7,6 +7,7 @@ import pytest
 from dense_oracle import random_array
 
 import batchkron as bk
+from batchkron.backends.cuda.kernel_family import without
 
 pytestmark = pytest.mark.gpu
 
@@ -66,17 +67,15 @@ def test_apply_and_accumulate_equal_the_reference(
 
 
 @pytest.mark.parametrize("shapes", SHAPES[:9], ids=str)
-def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes, monkeypatch):
+def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes):
     """The kernel of long lists, on a short one."""
-    from batchkron.backends.cuda.batch import single_vector as register_batch
-
-    monkeypatch.setattr(register_batch, "slice_tiling", lambda *_: None)
     pools, lists, options = random_batch(rng, shapes, dtype, products=400)
     op = bk.BatchedKron(pools, *lists, **options)
     x = random_array(rng, (2, 7, op._spec.input_size), dtype)
     expected = op.apply(x)
     out = poisoned_on_device(expected.shape, dtype)
-    result = op.to("cuda").apply(cupy.asarray(x), out=out).get()
+    with without("batch.slices"):
+        result = op.to("cuda").apply(cupy.asarray(x), out=out).get()
     np.testing.assert_allclose(result, expected, **tolerance(dtype, expected))
 
 
@@ -105,18 +104,20 @@ SINGLE_UNITS = [(8, 8), (7, 7, 7), (11, 16), (12, 16, 12), (16, 16, 16), ((12, 1
 @pytest.fixture
 def on_matrix_units(cupy, monkeypatch):
     """The kernels of matrix units that are loaded; lists are cut as for one multiprocessor."""
-    from batchkron.backends.cuda.batch import single_vector as register_batch
+    from batchkron.backends.cuda.batch import plan as batch
+    from batchkron.backends.cuda.batch.matrix_units import MatrixUnits
+    from batchkron.backends.cuda.batch.unit_slices import UnitSlices
 
-    limits, used = register_batch.device_limits, []
+    limits, used = batch.device_limits, []
     monkeypatch.setattr(
-        register_batch, "device_limits", lambda number: replace(limits(number), multiprocessors=1)
+        batch, "device_limits", lambda number: replace(limits(number), multiprocessors=1)
     )
 
     def noted(program):
-        return lambda dtype, tiling: used.append(tiling) or program(dtype, tiling)
+        return lambda self, kernel: used.append(kernel.tile) or program(self, kernel)
 
-    for name in ("unit_program", "unit_slice_program"):
-        monkeypatch.setattr(register_batch, name, noted(getattr(register_batch, name)))
+    for family in (MatrixUnits, UnitSlices):
+        monkeypatch.setattr(family, "program", noted(family.program))
     return used
 
 
@@ -326,15 +327,3 @@ def test_nan_leaves_no_trace(cupy, rng):
     assert np.isnan(result[4]).all()
     np.testing.assert_array_equal(np.delete(result, 4, 0), np.delete(clean, 4, 0))
     np.testing.assert_array_equal(op.apply(cupy.asarray(x)).get(), clean)
-
-
-def test_lists_beyond_what_the_register_kernel_counts_have_another(cupy):
-    from batchkron.backends.cuda.batch.single_vector import tiling_of_batch
-    from batchkron.backends.cuda.steps import plan_steps
-
-    dtype, ids = np.dtype(np.float64), np.zeros((1, 2), np.int32)
-    steps = plan_steps((2, 2), (2, 2), (1, 0), dtype)
-    for products, inputs, fits in [(2**30, 2**30, True), (2**31, 4, False), (4, 2**31, False)]:
-        starts = np.array([0, products])
-        tiling = tiling_of_batch(steps, dtype, (1, products, inputs, 1), ids, starts, 0)
-        assert (tiling is not None) is fits

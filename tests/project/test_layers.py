@@ -31,7 +31,7 @@ LAYERS = {
 # of backends/cuda: they import runtime/device, or a module that does; all others plan without CuPy
 NEEDS_A_DEVICE = {
     "backend",
-    "batch.general",
+    "batch.any_vectors",
     "batch.plan",
     "batch.single_vector",
     "batch.tuned",

@@ -31,7 +31,7 @@ from kernel_resources import (
 )
 from nvrtc import DEVICES, compile_program
 
-from batchkron.backends.cuda.batch.registers import register_batch_arguments
+from batchkron.backends.cuda.batch.records import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.tiling import explicit_arguments, segments_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments

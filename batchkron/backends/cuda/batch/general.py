@@ -1,162 +1,61 @@
-"""Batch lists of any shape; results between a product's steps are kept in buffers."""
+"""The kernel that takes batch lists of any shape, each product between two buffers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from batchkron.backends.cuda.general_kernel import (
-    Tiling,
-    batch_arguments,
-    batch_program,
-    batch_tiling,
-)
-from batchkron.backends.cuda.runtime.arguments import FACTOR
-from batchkron.backends.cuda.runtime.device import (
-    DeviceArray,
-    Workspaces,
-    check_device,
-    cupy,
-    device_errors,
-    device_limits,
-    load_kernel,
-    ready_stream,
-    runtime,
-)
-from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
-from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
-from batchkron.backends.cuda.steps import STEP, Step, has_fixed_steps
+from batchkron.backends.cuda.batch.kernel import BatchFamily, BatchKernel, BatchShape
+from batchkron.backends.cuda.general_kernel import Tiling, batch_program, batch_tiling
+from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.runtime.program import Program
 
 
 @dataclass(frozen=True, slots=True)
-class BatchShape:
-    """The sizes of a batch list; ``owner``: each output is summed by one group of threads."""
-
-    steps: tuple[Step, ...]
-    dtype: np.dtype[Any]
-    products: int
-    systems: int
-    num_inputs: int
-    num_outputs: int
-    input_size: int
-    output_size: int
-    owner: bool
+class GeneralVariant:
+    """There is only one way: the sizes decide it."""
 
 
-class ListBatch:
-    """A batch list on the device, which can be applied to any number of vectors."""
+class General(BatchFamily):
+    """Kernels of lists of any shape, dtype and number of vectors.
 
-    def __init__(self, shape: BatchShape, device: int, arrays: dict[str, Any]) -> None:
-        """Take the device arrays "ids", "inputs", "outputs" and "starts"."""
-        self.shape = shape
-        self.device = device
-        self._arrays = arrays
-        self._workspaces = Workspaces()
-        self._tilings: dict[int, tuple[Tiling, Any]] = {}
-        self._launches: BoundedCache[tuple[int, int], tuple[Launch, int]] = BoundedCache()
-        self._scalars = batch_scalars(shape.dtype)
-        fixed = has_fixed_steps(shape.steps)
-        self._arguments = np.zeros(1, batch_arguments(shape.dtype, len(shape.steps), fixed))
-        for key, array in arrays.items():
-            self._arguments[key] = array.data.ptr
-        for key in ("products", "systems", "num_inputs", "num_outputs"):
-            self._arguments[key] = getattr(shape, key)
-        self._arguments["input_size"] = shape.input_size
-        self._arguments["output_size"] = shape.output_size
+    The last of the table: others are faster wherever they work. The estimate is constant, for there
+    is one variant.
+    """
 
-    def set_weights(self, weights: DeviceArray) -> None:
-        """Set the weights, shape (systems or 1, products); before, all weights are 1."""
-        self._launches.clear()
-        self._arguments["weights"] = weights.data.ptr
-        self._arguments["weight_system"] = self.shape.products if len(weights) > 1 else 0
+    name = "general"
+    variant_type = GeneralVariant
+    has_records = False
 
-    def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Set each step's matrices: address and strides, as in `arguments.FACTOR`."""
-        self._launches.clear()
-        if has_fixed_steps(self.shape.steps):
-            self._arguments["steps"]["factors"] = list(factors)
-            return
-        steps = np.array([(s.L, s.C, s.K, s.R) for s in self.shape.steps], STEP)
-        table = np.array(list(factors), FACTOR)
-        self._arrays["step table"] = cupy.asarray(steps.view(np.int64))
-        self._arrays["factor table"] = cupy.asarray(table.view(np.int64))
-        pointers = [self._arrays[key].data.ptr for key in ("step table", "factor table")]
-        self._arguments["steps"] = (*pointers, len(self.shape.steps))
+    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
+        """Whether there is a kernel for this list at all: always."""
+        return True
 
-    def prepare(self, inner: int) -> tuple[Tiling, Any]:
-        """Return tiling and kernel for ``inner`` vectors at once, compiled on the first request."""
-        if inner not in self._tilings:
-            shape, limits = self.shape, device_limits(self.device)
-            buffers = 3 if shape.owner else 2
-            tiling = batch_tiling(shape.steps, inner, buffers, shape.dtype.itemsize, limits)
-            program = batch_program(shape.dtype, tiling, shape.owner)
-            self._tilings[inner] = tiling, load_kernel(program, self.device)
-        return self._tilings[inner]
+    def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
+        """Return the only variant."""
+        return (GeneralVariant(),)
 
-    def run(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
-    ) -> None:
-        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        check_device(self.device, x, y)
-        shape = self.shape
-        with device_errors():
-            if y.size == 0:
-                return
-            if x.size == 0 or shape.products == 0 or shape.input_size == 0:
-                if not accumulate:
-                    y.data.memset_async(0, y.nbytes)
-                return
-            self.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+    def estimate(self, shape: BatchShape, variant: GeneralVariant, device: DeviceLimits) -> float:
+        """Return 1, in no unit."""
+        return 1.0
 
-    def reserve(self, outer: int, inner: int) -> None:
-        """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
-        if 0 not in (outer, inner, self.shape.products, self.shape.input_size):
-            _, workspace = self._prepared(outer, inner)
-            self._workspaces.pointer(workspace)
+    def kernel(
+        self, shape: BatchShape, variant: GeneralVariant, device: DeviceLimits
+    ) -> BatchKernel:
+        """Return the kernel."""
+        buffers = 3 if shape.owner else 2
+        itemsize = shape.dtype.itemsize
+        tiling = batch_tiling(shape.steps, shape.inner, buffers, itemsize, device)
+        return BatchKernel(self, shape, variant, tiling)
 
-    def _grid(self, tiling: Tiling, outer: int, inner: int) -> tuple[int, int]:
-        """Return the grid: thread blocks along the list, and along groups of vectors."""
-        units = self.shape.num_outputs if self.shape.owner else self.shape.products
-        maximum = tiling.max_blocks(device_limits(self.device))
-        blocks = min(-(-units // tiling.teams), maximum)
-        slabs = min(outer * -(-inner // tiling.width), MAX_GRID_YZ, max(1, maximum // blocks))
-        return blocks, slabs
+    def program(self, kernel: BatchKernel) -> Program:
+        """Return what is compiled."""
+        return batch_program(kernel.shape.dtype, kernel.tile, kernel.shape.owner)
 
-    def _prepared(self, outer: int, inner: int) -> tuple[Launch, int]:
-        """Return the launch for vectors (outer, …, inner), and the bytes of its workspace."""
-        prepared = self._launches.get((outer, inner))
-        if prepared is None:
-            tiling, kernel = self.prepare(inner)
-            grid = self._grid(tiling, outer, inner)
-            arguments = self._arguments.copy()
-            arguments["outer"], arguments["inner"] = outer, inner
-            arguments["staged"] = tiling.staged_elements
-            arguments["buffer"], arguments["team"] = tiling.buffer_elements, tiling.team_elements
-            launch = Launch(
-                kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate"
-            )
-            prepared = launch, math.prod(grid) * tiling.workspace_bytes
-            self._launches[outer, inner] = prepared
-        return prepared
-
-    def launch(
-        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
-    ) -> None:
-        """Do what `run` does, for non-empty vectors given by the addresses x and y."""
-        launch, workspace = self._prepared(outer, inner)
-        memory = self._workspaces.pointer(workspace)
-        stream, shape = ready_stream(self.device), self.shape
-        if not (accumulate or shape.owner):
-            elements = outer * shape.num_outputs * shape.output_size * inner
-            runtime.memsetAsync(y, 0, elements * shape.dtype.itemsize, stream)
-        launch(stream, (x, y, memory), self._scalars(alpha, accumulate))
+    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched for one slab of vectors, ``tile.width`` of those inside."""
+        tile: Tiling = kernel.tile
+        units = kernel.shape.num_outputs if kernel.shape.owner else kernel.shape.products
+        blocks = min(-(-units // tile.teams), tile.max_blocks(device))
+        workspace = blocks * tile.workspace_bytes
+        return LaunchShape(blocks, tile.block, 1, tile.shared_bytes, workspace)

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.registers import record_words
+from batchkron.backends.cuda.batch.kernel import (
+    BatchFamily,
+    BatchKernel,
+    BatchShape,
+    can_have_records,
+    launch_of_tile,
+)
+from batchkron.backends.cuda.batch.records import record_words
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
@@ -22,11 +30,12 @@ _HALF = 8  # rows of a matrix-unit fragment; a factor has one or two fragments o
 # Smallest number of multiply-adds in one slice (last two modes of a block), by element size in
 # bytes; below it other kernels were faster (H200).
 _MIN_SLICE_MULTIPLIES = {8: 200, 4: 500}
-# Largest size of a leading mode, which each lane multiplies with ordinary arithmetic.
-_MAX_LEADING_SIZE = 8
-_MAX_SPLIT_PARTS = 4  # largest number of warps of a team, one for each result of the split mode
-_MAX_THREAD_SUMS = 32  # float64 sums held by one lane, two registers each
-# Elements of a block that a lane loads at a time, summed over the results of a split mode.
+# Bytes of elements whose modes may be split between warps: of four, others were faster (H200).
+_SPLIT_ITEMSIZES = (8,)
+_MAX_LEADING_SIZE = 8  # entries of the mode that is multiplied within a lane, not by matrix units
+_MAX_SPLIT_PARTS = 4  # warps that share the results of a split mode
+_MAX_THREAD_SUMS = 32  # float64 sums of a lane, two registers each
+# Elements of a block that a lane loads at a time, over all parts of a split mode.
 _MAX_CHUNK_ELEMENTS = 16
 # Largest number of warps that share one output, so that a lane can have 255 registers. With 16
 # warps a lane has 128: blocks of (6, 4) then took 1326 µs instead of 393 (H200).
@@ -146,8 +155,8 @@ def unit_tiling(
     slice_sums = 2 * halves**2
     if any(steps[s].C != steps[s].K or steps[s].C == 1 for s in leading):
         return None
-    if warps > 1 and dtype.itemsize == 4:
-        return None  # other kernels were faster
+    if warps > 1 and dtype.itemsize not in _SPLIT_ITEMSIZES:
+        return None
     if held > _MAX_LEADING_SIZE or warps > _MAX_SPLIT_PARTS or held * slice_sums > _MAX_THREAD_SUMS:
         return None
     teams_per_output = _teams_per_output(warps, outputs, products, limits)
@@ -247,3 +256,61 @@ def unit_matrix_type(
     (mode,) = modes
     C, K = steps[mode].C, steps[mode].K
     return template_type("WideMode" if K > 8 else "NarrowMode", SCALARS[dtype], mode, C, K)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitVariant:
+    """There is only one way: the sizes and numbers decide it."""
+
+
+class MatrixUnits(BatchFamily):
+    """Kernels of real factors on matrix units, a warp or some for each product.
+
+    There is no model of the time: the family is the first of the table. Where others were faster on
+    an H200 it has no kernel: ``_MIN_SLICE_MULTIPLIES``, ``_SPLIT_ITEMSIZES``, and lists that do not
+    fill the device, ``_TARGET_WARPS``. The estimate is constant, for there is one variant.
+    """
+
+    name = "matrix_units"
+    variant_type = UnitVariant
+
+    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
+        """Whether the sizes fit, and others are not faster."""
+        return self.kernel(shape, UnitVariant(), device) is not None
+
+    def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[UnitVariant, ...]:
+        """Return the only variant."""
+        return (UnitVariant(),)
+
+    def estimate(self, shape: BatchShape, variant: UnitVariant, device: DeviceLimits) -> float:
+        """Return 1, in no unit."""
+        return 1.0
+
+    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
+        """Return the only kernel, None where it does not fit."""
+        return self.kernel(shape, UnitVariant(), device)
+
+    def kernel(
+        self, shape: BatchShape, variant: UnitVariant, device: DeviceLimits
+    ) -> BatchKernel | None:
+        """Return the kernel, None if it does not fit, or others are faster."""
+        if not can_have_records(shape):
+            return None
+        tiling = unit_tiling(
+            shape.steps,
+            shape.dtype,
+            shape.all_outputs,
+            shape.all_products,
+            shape.short_ids,
+            shape.identities,
+            device,
+        )
+        return None if tiling is None else BatchKernel(self, shape, variant, tiling)
+
+    def program(self, kernel: BatchKernel) -> Program:
+        """Return what is compiled."""
+        return unit_program(kernel.shape.dtype, kernel.tile)
+
+    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched for one vector of each system."""
+        return launch_of_tile(kernel, resident=1)

@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.general import BatchShape, ListBatch
-from batchkron.backends.cuda.batch.registers import matrix_pitch
-from batchkron.backends.cuda.batch.single_vector import (
-    WORD,
-    RegisterBatch,
-    list_records,
-    tiling_of_batch,
-)
+from batchkron.backends.cuda.batch.any_vectors import ListBatch
+from batchkron.backends.cuda.batch.choose import fastest_kernel
+from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.batch.records import MAX_SHORT_ID, WORD, list_records, matrix_pitch
+from batchkron.backends.cuda.batch.single_vector import RegisterBatch
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -22,6 +19,7 @@ from batchkron.backends.cuda.runtime.device import (
     cupy,
     current_device,
     device_errors,
+    device_limits,
     note_move,
     upload,
 )
@@ -53,6 +51,9 @@ class BatchPlan(FastPath):
         # Arrays that are no longer used, kept because CUDA graphs captured earlier still read them.
         self._replaced: list[DeviceArray] = []
         self._unit_weights = cupy.empty((1,), np.int32)
+        lists = self._lists(spec, owner)
+        ids = lists["ids"]
+        has_products = owner and len(ids) > 0
         shape = BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
             dtype=spec.dtype,
@@ -63,8 +64,10 @@ class BatchPlan(FastPath):
             input_size=spec.input_size,
             output_size=spec.output_size,
             owner=owner,
+            max_products=int(np.diff(lists["starts"]).max()) if has_products else 0,
+            short_ids=has_products and bool(ids.max() <= MAX_SHORT_ID),
+            identities=has_products and bool(ids.min() < 0),
         )
-        lists = self._lists(spec, owner)
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
         self._batch = ListBatch(shape, device, arrays)
         self._registers = self._register_batch(lists, arrays.get("starts"))
@@ -75,7 +78,7 @@ class BatchPlan(FastPath):
         if tuning is not None and self._registers is not None:
             from batchkron.backends.cuda.batch.tuned import tuned_batch
 
-            self._registers = tuned_batch(self._registers, shape, device, tuning)
+            self._registers = tuned_batch(self._registers, device, tuning)
         if math.prod((shape.products, shape.input_size, shape.output_size)):
             self.reserve(1, 1)
 
@@ -99,26 +102,23 @@ class BatchPlan(FastPath):
         return lists
 
     def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
-        """Return the list for a kernel that holds blocks in registers, None if none fits."""
-        shape = self._batch.shape
-        if not shape.owner or shape.input_size * shape.output_size == 0:
-            return None
-        counts = shape.systems, shape.products, shape.num_inputs, shape.num_outputs
+        """Return the list as a kernel of single vectors takes it, None where there is none."""
         device = self._batch.device
-        ids, bounds = lists["ids"], lists["starts"]
-        tiling = tiling_of_batch(shape.steps, shape.dtype, counts, ids, bounds, device)
-        if tiling is None:
+        kernel = fastest_kernel(self._batch.shape, device_limits(device))
+        if kernel is None or not kernel.family.has_records:
             return None
-        if is_tuned():  # imported only then, to keep the start of other processes short
-            from batchkron.backends.cuda.batch.tuned import planned_tiling
+        if is_tuned():  # else a process need not load what reads it
+            from batchkron.backends.cuda.batch.tuned import planned_kernel
 
-            tiling = planned_tiling(tiling, shape, device)
+            kernel = planned_kernel(kernel, device)
+        ids, bounds, short_ids = lists["ids"], lists["starts"], kernel.shape.short_ids
+        records = list_records(ids, lists["inputs"], bounds, short_ids, kernel.slots())
         arrays = {
-            "list": list_records(ids, lists["inputs"], bounds, tiling),
+            "list": cupy.asarray(records),
             "starts": starts,
             "unit_weights": self._unit_weights,
         }
-        return RegisterBatch(tiling, shape.dtype, device, counts, arrays)
+        return RegisterBatch(kernel, device, arrays)
 
     def _bind(self) -> None:
         """Pass the addresses of pools and weights to the kernels."""

@@ -15,8 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.cuda.batch.kernel import (
+    BatchFamily,
+    BatchKernel,
+    BatchShape,
+    can_have_records,
+    launch_of_tile,
+)
 from batchkron.backends.cuda.batch.passes import HeldMode, held_modes_type, largest_tile
-from batchkron.backends.cuda.batch.registers import record_words
+from batchkron.backends.cuda.batch.records import record_words
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
@@ -26,28 +34,64 @@ from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 _MAX_WHOLE_MODE = 8  # largest mode size that one thread multiplies as a whole, or exchanges
 # Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
 _MAX_THREAD_MULTIPLIES = 2048
-_MAX_DATA_REGISTERS = 200  # registers for blocks and sums; addresses etc. have the other 55
-_BATCH_REGISTERS = 32  # registers for the values that are loaded ahead
-_MAX_LOAD_BATCH = 4  # largest number of products that a thread loads at a time
-_MAX_OUTPUT_WARPS = 8  # largest number of warps that share an output
-_TARGET_WARPS = 8  # warps wanted on each multiprocessor, so that some compute while others wait
-_MAX_SLICE_REGISTERS = 32  # registers for a slice; with larger ones, other kernels are used
-_LARGE_TEAM_THREADS = 16  # threads of a team from which exchanging large slices is expensive
-_LARGE_TEAM_SLICE_REGISTERS = 8  # registers for a slice in such a team
-# Factor of the estimated time if a slice is contiguous in memory; fitted like those in `_cycles`.
-_CONTIGUOUS_SLICE = 0.92
-_LINE = 128  # bytes of a line of the first-level cache
-_FEW_REGISTERS = 28  # with up to this many for slice and sums, twice `_TARGET_WARPS` are wanted
-# Warps of a multiprocessor that keep it busy; with fewer warps in all, each output gets a thread
-# block of its own.
-_SATURATING_WARPS = 12
-_SMALL_BLOCK_WARPS = 4  # warps of a thread block that computes several outputs
-_BOUNDED_REGISTERS = 144  # with up to this many, `_SATURATING_WARPS` can be resident
-_MAX_MATRIX_REGISTERS = 32  # registers for a part of a factor
-_MAX_RESIDENT_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
-# The list is padded to equally many records per output if it then has at most this many records
-# per product; a record without a product costs only its own read.
+_MAX_DATA_REGISTERS = 200  # of a thread for blocks and sums; the other 55 are for the rest
+_BATCH_REGISTERS = 32  # of a thread for values that it loads at a time
+_MAX_LOAD_BATCH = 4  # products whose blocks are loaded at a time; chosen by hand
+_MAX_OUTPUT_WARPS = 8  # that share an output; chosen by hand
+_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
+_MAX_SLICE_REGISTERS = 32  # of a thread for a slice; beyond, blocks go through shared memory
+_LARGE_TEAM_THREADS = 16  # from which exchanges of large slices within a team are expensive
+_LARGE_TEAM_SLICE_REGISTERS = 8  # of a thread of such a team, for a slice
+_LINE = 128  # bytes of the first-level cache
+_FEW_REGISTERS = 28  # of a thread for slice and sums, up to which the target is twice the warps
+_SATURATING_WARPS = 12  # of a multiprocessor, from which outputs count as many
+_SMALL_BLOCK_WARPS = 4  # of a thread block with several outputs
+_BOUNDED_REGISTERS = 144  # of a thread, up to which `_SATURATING_WARPS` can be resident
+_MAX_MATRIX_REGISTERS = 32  # of a thread for a part of a factor
+_MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
+# Records of a padded list for each product; of a record without a product nothing else is read.
 _MAX_RECORDS_PER_PRODUCT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCosts:
+    """What a product costs a multiprocessor of an H200, cycles of each count.
+
+    The weights are fitted: docs/developer/gpu-kernels.md.
+
+    Attributes
+    ----------
+    line : float
+        Of a line of the first-level cache that the loads of a block ask for.
+    matrix_word : float
+        Of a load of a word of a held mode's matrix.
+    factor_word : float
+        Of a load of a word of a column of the threads' modes' matrices.
+    round : float
+        Of a round of products, what a warp waits in any case.
+    multiply : float
+        Of a multiply-add of four bytes, each round.
+    shuffle : float
+        Of an exchange of four bytes between lanes, each round.
+    register : float
+        Of a register of a thread for slice and sums, beyond ``free_registers``, each round.
+    free_registers : int
+    contiguous : float
+        Factor of all cycles where a slice is contiguous in memory.
+    """
+
+    line: float = 0.35
+    matrix_word: float = 0.9
+    factor_word: float = 0.54
+    round: float = 23
+    multiply: float = 0.22
+    shuffle: float = 1.35
+    register: float = 0.55
+    free_registers: int = 60
+    contiguous: float = 0.92
+
+
+COSTS = SliceCosts()
 
 
 @dataclass(frozen=True)
@@ -151,16 +195,16 @@ def slice_tiling(
     short_ids: bool,
     identities: bool,
     limits: DeviceLimits,
+    variant: SliceVariant | None = None,
 ) -> SliceTiling | None:
     """Return the tiling for products of single vectors, None where slices do not fit.
 
-    ``outputs`` and ``products`` count those of all systems; ``maximum`` is the largest number of
-    products of one output.
+    ``outputs`` and ``products`` are the numbers of the whole call, with all systems; ``maximum``
+    products has the output that has the most. By default the cut costs least.
     """
-    if len(steps) > MAX_FIXED_MODES:
-        return None
-    modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
-    cuts = [cut for cut in _cuts(steps, modes) if _fits(cut, itemsize)]
+    cuts = _cuts_that_fit(steps, itemsize)
+    if variant is not None:
+        cuts = [cut for cut in cuts if _variant_of(cut) == variant]
     if not cuts:
         return None
     cut = min(cuts, key=lambda cut: _cycles(cut, itemsize))
@@ -195,6 +239,14 @@ def slice_tiling(
         itemsize=itemsize,
     )
     return tiling if tiling.shared_bytes <= limits.shared_bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceVariant:
+    """The first of the modes whose entries are different threads', and how many modes these are."""
+
+    first: int
+    modes: int
 
 
 @dataclass(frozen=True)
@@ -257,6 +309,18 @@ class _Cut:
         return total
 
 
+def _variant_of(cut: _Cut) -> SliceVariant:
+    return SliceVariant(cut.steps[cut.split].mode, 1 + len(cut.exchanged))
+
+
+def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[_Cut]:
+    """Return all cuts for whose slices a thread has room."""
+    if len(steps) > MAX_FIXED_MODES:
+        return []
+    modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
+    return [cut for cut in _cuts(steps, modes) if _fits(cut, itemsize)]
+
+
 def _cuts(steps: tuple[Step, ...], modes: Sequence[int]) -> Iterator[_Cut]:
     """Yield all cuts: a split mode, followed by any number of exchanged modes."""
     for first in range(len(modes)):
@@ -282,26 +346,27 @@ def _fits(cut: _Cut, itemsize: int) -> bool:
     return registers <= _MAX_DATA_REGISTERS and cut.multiplies <= _MAX_THREAD_MULTIPLIES
 
 
-def _cycles(cut: _Cut, itemsize: int) -> float:
-    """Return an estimate of the cycles that a product costs a multiprocessor of an H200.
+def _cycles(cut: _Cut, itemsize: int, costs: SliceCosts = COSTS) -> float:
+    """Return what a product costs a multiprocessor of an H200, by estimate.
 
     Loads cost the lines of the first-level cache that they ask for, a product's lanes together, and
-    each round of products what a warp waits. The weights are fitted: docs/results/gpu-history.md.
+    each round of products what a warp waits.
     """
     words = itemsize // 4
     split = cut.steps[cut.split]
     exchanged = [cut.steps[s].C for s in cut.exchanged]
     multiplies = (cut.multiplies + cut.sizes[1] * sum(exchanged)) * words
     shuffles = cut.sizes[1] * sum(n - 1 for n in exchanged) * words
-    round_cycles = 23 + 0.22 * multiplies + 1.35 * shuffles
-    round_cycles += 0.55 * max(0, cut.registers(itemsize) - 60)
+    round_cycles = costs.round + costs.multiply * multiplies + costs.shuffle * shuffles
+    round_cycles += costs.register * max(0, cut.registers(itemsize) - costs.free_registers)
     cycles = (
-        0.35 * _lines_of_slices(cut, itemsize)
-        + 0.9 * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
-        + 0.54 * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
+        costs.line * _lines_of_slices(cut, itemsize)
+        + costs.matrix_word * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
+        + costs.factor_word
+        * (split.K * itemsize // _word_bytes(split.K, itemsize) + sum(exchanged))
         + round_cycles / (WARP // cut.team)
     )
-    return cycles * (_CONTIGUOUS_SLICE if cut.run == cut.sizes[0] else 1)
+    return cycles * (costs.contiguous if cut.run == cut.sizes[0] else 1)
 
 
 def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
@@ -343,3 +408,74 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
             template_type("ExchangedModes", *exchanged),
         ),
     )
+
+
+class Slices(BatchFamily):
+    """Kernels of lists whose blocks are in the registers of a few threads, slice by slice.
+
+    The estimate is in cycles of a multiprocessor, and compares the cuts of one list. There is no
+    model that compares them with other families: this one comes before larger blocks' in the table,
+    and has no kernel where half a warp would be idle.
+    """
+
+    name = "slices"
+    variant_type = SliceVariant
+
+    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
+        """Whether a thread has room for its slices."""
+        return can_have_records(shape) and bool(_cuts_that_fit(shape.steps, shape.dtype.itemsize))
+
+    def variants(self, shape: BatchShape, device: DeviceLimits) -> list[SliceVariant]:
+        """Return the modes that may be different threads'."""
+        cuts = _cuts_that_fit(shape.steps, shape.dtype.itemsize)
+        return [_variant_of(cut) for cut in cuts]
+
+    def estimate(self, shape: BatchShape, variant: SliceVariant, device: DeviceLimits) -> float:
+        """Return the cycles of a product; infinite if the variant does not fit."""
+        itemsize = shape.dtype.itemsize
+        cuts = (cut for cut in _cuts_that_fit(shape.steps, itemsize) if _variant_of(cut) == variant)
+        return next((_cycles(cut, itemsize) for cut in cuts), math.inf)
+
+    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
+        """Return the kernel of the fewest cycles, None where that does not fit."""
+        return self._kernel(shape, None, device)
+
+    def kernel(
+        self, shape: BatchShape, variant: SliceVariant, device: DeviceLimits
+    ) -> BatchKernel | None:
+        """Return the kernel of a variant, None if it does not fit."""
+        return self._kernel(shape, variant, device)
+
+    def _kernel(
+        self, shape: BatchShape, variant: SliceVariant | None, device: DeviceLimits
+    ) -> BatchKernel | None:
+        if not can_have_records(shape):
+            return None
+        tiling = slice_tiling(
+            shape.steps,
+            shape.dtype.itemsize,
+            shape.all_outputs,
+            shape.all_products,
+            shape.max_products,
+            shape.short_ids,
+            shape.identities,
+            device,
+            variant,
+        )
+        if tiling is None:
+            return None
+        own = SliceVariant(shape.steps[tiling.split].mode, 1 + len(tiling.exchanged))
+        return BatchKernel(self, shape, own, tiling)
+
+    def program(self, kernel: BatchKernel) -> Program:
+        """Return what is compiled."""
+        return slice_program(kernel.shape.dtype, kernel.tile)
+
+    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched for one vector of each system."""
+        return launch_of_tile(kernel, kernel.tile.min_blocks)
+
+    def slots(self, kernel: BatchKernel) -> int:
+        """Return the records of each output, 0 where it has those of its products only."""
+        tile: SliceTiling = kernel.tile
+        return tile.slots

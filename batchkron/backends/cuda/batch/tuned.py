@@ -6,18 +6,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from batchkron.backends.cuda.batch.general import BatchShape
-from batchkron.backends.cuda.batch.registers import RegisterTiling
-from batchkron.backends.cuda.batch.search_space import (
-    BatchCase,
-    BatchChoice,
-    BatchSpace,
-    chosen_tiling,
-    read_batch_choice,
-    written_batch_choice,
-)
-from batchkron.backends.cuda.batch.single_vector import AnyTiling, RegisterBatch
+from batchkron.backends.cuda.batch.kernel import BatchKernel, BatchShape
+from batchkron.backends.cuda.batch.search_space import BatchSpace, read_variant, written_variant
+from batchkron.backends.cuda.batch.single_vector import RegisterBatch
 from batchkron.backends.cuda.runtime.device import (
     device_limits,
     device_name,
@@ -31,58 +24,43 @@ from batchkron.backends.cuda.tuning.trials import Apply, Trial, is_searched, sea
 from batchkron.backends.cuda.tuning.tuning import Tuning
 
 
-def batch_key(case: BatchCase, num_inputs: int, device: str) -> str:
-    """Return the key of a batch list in the store."""
-    flags = f"short ids {case.short_ids}, identities {case.identities}"
-    return f"{device}; list {batch_words(case, num_inputs)}; {flags}; {tuned_version()}"
+def batch_key(shape: BatchShape, device: str) -> str:
+    """Return what a batch list is found by in the store."""
+    flags = f"short ids {shape.short_ids}, identities {shape.identities}"
+    return f"{device}; list {batch_words(shape)}; {flags}; {tuned_version()}"
 
 
-def batch_words(case: BatchCase, num_inputs: int) -> str:
-    """Return a description of a batch list, with sizes in the order of the steps."""
-    sizes = [f"{step.K}" if step.C == step.K else f"{step.K}x{step.C}" for step in case.steps]
+def batch_words(shape: BatchShape) -> str:
+    """Return a batch list in words, sizes in the order of the steps."""
+    sizes = [f"{step.K}" if step.C == step.K else f"{step.K}x{step.C}" for step in shape.steps]
     same = len(sizes) > 1 and len(set(sizes)) == 1
     factors = f"{sizes[0]}^{len(sizes)}" if same else ",".join(sizes)
-    return f"{case.products} of {factors}, {num_inputs} to {case.outputs}, {case.dtype}"
+    blocks = f"{shape.num_inputs} to {shape.all_outputs}"
+    return f"{shape.all_products} of {factors}, {blocks}, {shape.dtype}"
 
 
-def _case(tiling: RegisterTiling, shape: BatchShape, device: int) -> BatchCase:
-    return BatchCase(
-        shape.steps,
-        shape.dtype,
-        shape.systems * shape.num_outputs,
-        shape.systems * shape.products,
-        tiling.short_ids,
-        tiling.identities,
-        device_limits(device),
-    )
-
-
-def planned_tiling(rule: AnyTiling, shape: BatchShape, device: int) -> AnyTiling:
-    """Return the tuned tiling if the store has one, else the rule's.
-
-    Only `RegisterTiling` is tuned; other tilings are always the rule's.
-    """
-    if not isinstance(rule, RegisterTiling):
+def planned_kernel(rule: BatchKernel, device: int) -> BatchKernel:
+    """Return how a list runs: as tuning has found, or by the rule, as families run without it."""
+    if not rule.family.is_tuned:
         return rule
-    case = _case(rule, shape, device)
-    entry = kept_entry(batch_key(case, shape.num_inputs, device_name(device)))
-    choice = None if entry is None else read_batch_choice(entry.choice)
-    return rule if choice is None else chosen_tiling(choice, case) or rule
+    entry = kept_entry(batch_key(rule.shape, device_name(device)))
+    variant = None if entry is None else read_variant(entry.choice, rule.family)
+    if variant is None:
+        return rule
+    return rule.family.kernel(rule.shape, variant, device_limits(device)) or rule
 
 
-def tuned_batch(
-    registers: RegisterBatch, shape: BatchShape, device: int, tuning: Tuning
-) -> RegisterBatch:
-    """Return a list with the tiling that a search, now or earlier, has found.
+def tuned_batch(registers: RegisterBatch, device: int, tuning: Tuning) -> RegisterBatch:
+    """Return a list as it runs after a search, unless that was done before.
 
-    Candidates are measured with the list's own matrices and weights. Lists whose rule is not a
-    `RegisterTiling` are returned unchanged.
+    It is measured on its own matrices and weights. Other families than those that are tuned run as
+    the rule cuts them.
     """
-    if not isinstance(registers.tiling, RegisterTiling):
+    family, shape, limits = registers.kernel.family, registers.kernel.shape, device_limits(device)
+    if not family.is_tuned:
         return registers
-    case = _case(registers.tiling, shape, device)
-    key = batch_key(case, shape.num_inputs, device_name(device))
-    words, rule = batch_words(case, shape.num_inputs), case.by_the_rule()
+    key, words = batch_key(shape, device_name(device)), batch_words(shape)
+    rule = family.fastest(shape, limits)
     if rule is None or is_searched(key, words, tuning):
         return registers
     trial = Trial(
@@ -91,20 +69,18 @@ def tuned_batch(
         shape.dtype,
     )
 
-    def prepare(choice: BatchChoice, code: CompiledKernel) -> Apply:
-        tiling = chosen_tiling(choice, case)
-        assert tiling is not None, "it was compiled"
-        kernel, _ = load_code(code, device)
-        prefer_shared_memory(kernel, tiling.carveout)
-        candidate = registers.cut_as(tiling, kernel)
+    def prepare(variant: Any, code: CompiledKernel) -> Apply:
+        kernel = family.kernel(shape, variant, limits)
+        assert kernel is not None, "it was compiled"
+        loaded, _ = load_code(code, device)
+        prefer_shared_memory(loaded, kernel.launch(limits).carveout)
+        candidate = registers.cut_as(kernel, loaded)
         return lambda x, y: candidate.run(x, y, shape.systems, 1, False)
 
-    def measure(choice: BatchChoice, compiled: dict[Program, CompiledKernel], best: float) -> float:
+    def measure(variant: Any, compiled: dict[Program, CompiledKernel], best: float) -> float:
         (code,) = compiled.values()
-        return trial.measure(partial(prepare, choice, code), best)
+        return trial.measure(partial(prepare, variant, code), best)
 
-    space = BatchSpace(case, rule)
-    search_and_keep(key, words, space, measure, written_batch_choice, device, tuning)
-    found = planned_tiling(rule, shape, device)
-    assert isinstance(found, RegisterTiling)
-    return registers.cut_as(found)
+    space = BatchSpace(rule, limits)
+    search_and_keep(key, words, space, measure, written_variant, device, tuning)
+    return registers.cut_as(planned_kernel(rule, device))

@@ -12,8 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.cuda.batch.kernel import (
+    BatchFamily,
+    BatchKernel,
+    BatchShape,
+    can_have_records,
+    launch_of_tile,
+)
 from batchkron.backends.cuda.batch.matrix_units import may_use_units, unit_matrix_type
-from batchkron.backends.cuda.batch.registers import record_words
+from batchkron.backends.cuda.batch.records import record_words
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
@@ -149,3 +157,60 @@ def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> 
             ),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSliceVariant:
+    """There is only one way: the sizes and numbers decide it."""
+
+
+class UnitSlices(BatchFamily):
+    """Kernels of three modes on matrix units, a thread block for each product.
+
+    There is no model of the time: the family comes after that of one warp a product, and takes the
+    sizes that were measured, ``_LEADING_SIZES`` and ``_OTHER_SIZES``, if outputs fill the device.
+    The estimate is constant, for there is one variant.
+    """
+
+    name = "unit_slices"
+    variant_type = UnitSliceVariant
+
+    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
+        """Whether the sizes fit, and others are not faster."""
+        return self.kernel(shape, UnitSliceVariant(), device) is not None
+
+    def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[UnitSliceVariant, ...]:
+        """Return the only variant."""
+        return (UnitSliceVariant(),)
+
+    def estimate(self, shape: BatchShape, variant: UnitSliceVariant, device: DeviceLimits) -> float:
+        """Return 1, in no unit."""
+        return 1.0
+
+    def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
+        """Return the only kernel, None where it does not fit."""
+        return self.kernel(shape, UnitSliceVariant(), device)
+
+    def kernel(
+        self, shape: BatchShape, variant: UnitSliceVariant, device: DeviceLimits
+    ) -> BatchKernel | None:
+        """Return the kernel, None if it does not fit, or others are faster."""
+        if not can_have_records(shape):
+            return None
+        tiling = unit_slice_tiling(
+            shape.steps,
+            shape.dtype,
+            shape.all_outputs,
+            shape.short_ids,
+            shape.identities,
+            device,
+        )
+        return None if tiling is None else BatchKernel(self, shape, variant, tiling)
+
+    def program(self, kernel: BatchKernel) -> Program:
+        """Return what is compiled."""
+        return unit_slice_program(kernel.shape.dtype, kernel.tile)
+
+    def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched for one vector of each system."""
+        return launch_of_tile(kernel, resident=kernel.tile.blocks)

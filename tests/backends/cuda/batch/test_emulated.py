@@ -9,9 +9,9 @@ from emulator.host_compiler import COPIES, Launch, compiled, mistake
 from nvrtc import DEVICES
 
 from batchkron.backends.cuda.batch.matrix_units import UnitTiling, unit_program, unit_tiling
-from batchkron.backends.cuda.batch.registers import (
+from batchkron.backends.cuda.batch.records import (
+    list_records,
     matrix_pitch,
-    record_words,
     register_batch_arguments,
 )
 from batchkron.backends.cuda.batch.slices import SliceTiling, slice_program, slice_tiling
@@ -148,20 +148,9 @@ def run(case, launch, rng, copies, weighted=False, infinite=None):
             expected[:, outputs[b]] += 2 * weights[0, b] * part
     y = before.copy() if accumulate else np.full_like(before, np.nan)
 
-    words = record_words(len(factors), tiling.short_ids)
-    records = np.zeros((products, words), np.int32)
-    records[:, 0] = inputs
     by_step = ids[:, [step.mode for step in tiling.steps]]
-    if tiling.short_ids:
-        records[:, 1:].view(np.uint16)[:, : len(factors)] = by_step
-    else:
-        records[:, 1 : 1 + len(factors)] = by_step
     slots = getattr(tiling, "slots", 0)
-    if slots:
-        padded = np.zeros((num_outputs, slots, words), np.int32)
-        padded[:, :, 0] = -1
-        padded[outputs, np.arange(products) - starts[outputs]] = records
-        records = padded
+    records = list_records(by_step, inputs, starts, tiling.short_ids, slots)
     held, places = [], []
     for step in tiling.steps:
         pitch = matrix_pitch(step.C * step.K, dtype.itemsize) // dtype.itemsize

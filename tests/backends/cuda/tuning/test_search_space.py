@@ -9,15 +9,7 @@ import pytest
 from nvrtc import DEVICES, compile_program
 from plans import check_launch, check_runs, plan_of, product
 
-from batchkron.backends.cuda.batch.registers import output_team_counts
-from batchkron.backends.cuda.batch.search_space import (
-    BatchCase,
-    BatchSpace,
-    chosen_tiling,
-    read_batch_choice,
-    written_batch_choice,
-)
-from batchkron.backends.cuda.kron.fibres.family import FibreVariant
+from batchkron.backends.cuda.kron.fibres.choose import FibreKnobs
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
@@ -30,7 +22,6 @@ from batchkron.backends.cuda.kron.search_space import (
 )
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
-from batchkron.backends.cuda.steps import plan_order, plan_steps
 
 # factors (K, C), rows, columns, dtype
 KRON = [
@@ -53,17 +44,6 @@ MIXED = [  # others whose runs have kernels of several kinds
     ([(16, 16)] * 6, 16, 1, "f4"),
 ]
 KRON_128 = 11
-# factors (K, C), products, outputs, dtype
-LISTS = [
-    ([(4, 4)], 32_000_000, 500_000, "f8"),
-    ([(2, 2)] * 2, 4000, 1000, "f4"),
-    ([(3, 3)] * 3, 9472, 148, "f8"),
-    ([(8, 8)] * 2, 2_000_000, 31_250, "f8"),
-    ([(5, 5)] * 4, 204_800, 3200, "f8"),
-    ([(2, 3), (4, 3), (3, 4)], 900, 3, "c8"),
-    ([(4, 4)] * 6, 31_232, 488, "f4"),
-    ([(4, 4)] * 5, 64 * 9, 9, "f8"),
-]
 MAX_CANDIDATES = 20  # choices that a test looks at in each step
 
 
@@ -79,20 +59,8 @@ def rule_of(case):
     return choice_of(case.fastest())
 
 
-def batch_case(index, capability):
-    factors, products, outputs, dtype = LISTS[index]
-    K, C = ([shape[axis] for shape in factors] for axis in (0, 1))
-    steps = plan_steps(C, K, plan_order(C, K), np.dtype(dtype))
-    limits = DEVICES[capability]
-    return BatchCase(steps, np.dtype(dtype), outputs, products, True, False, limits)
-
-
 def kron_90(index):
     return kron_case(index, "90")
-
-
-def batch_90(index):
-    return batch_case(index, "90")
 
 
 def candidates(space, maximum=MAX_CANDIDATES):
@@ -180,35 +148,11 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
         assert chosen_kernels(with_units, full) is None, "units are not asked for"
 
 
-@pytest.mark.parametrize("capability", DEVICES)
-@pytest.mark.parametrize("index", range(len(LISTS)))
-def test_every_candidate_of_a_list_fits(index, capability):
-    case = batch_case(index, capability)
-    rule = case.by_the_rule()
-    space = BatchSpace(case, rule)
-    assert chosen_tiling(space.rule, case) == rule
-    found = set()
-    for choice in candidates(space):
-        tiling = chosen_tiling(choice, case)
-        (kernel,) = space.kernels(choice)
-        assert kernel.fits(case.limits)
-        assert tiling.teams_per_output in output_team_counts(tiling)
-        assert tiling.cluster == 1 or tiling.outputs == 1
-        assert tiling.block % tiling.group == 0
-        assert 2 <= tiling.stages <= 4
-        assert (tiling.short_ids, tiling.identities) == (case.short_ids, case.identities)
-        assert read_batch_choice(written_batch_choice(choice)) == choice
-        found.add(tiling)
-    assert rule in found
-    assert len(found) > 5
-
-
 @pytest.mark.slow
 def test_candidates_compile():
     """One of each case, drawn at random: what the templates ask for is kept by all."""
     draw = random.Random(5)
-    spaces = [KronSpace(case, rule_of(case)) for case in map(kron_90, range(len(KRON)))]
-    spaces += [BatchSpace(case, case.by_the_rule()) for case in map(batch_90, range(len(LISTS)))]
+    spaces = [KronSpace(case, rule_choice(case)) for case in map(kron_90, range(len(KRON)))]
     for space in spaces:
         choices = list(islice(candidates(space), 2 * MAX_CANDIDATES))
         draw.shuffle(choices)
@@ -236,7 +180,6 @@ WRONG = [
 @pytest.mark.parametrize("data", WRONG, ids=repr)
 def test_what_is_no_choice_is_not_read(data):
     assert read_kron_choice(data) is None
-    assert read_batch_choice(data) is None
 
 
 @pytest.mark.parametrize(
@@ -277,21 +220,7 @@ def test_runs_that_do_not_cover_the_modes_have_no_kernels():
     assert chosen_kernels((RunChoice(0, 2, "fibres", strange),), case) is None
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"held": 7}, {"block": 48}, {"stages": 5}, {"teams_per_output": 7}, {"cached": 2}],
-    ids=repr,
-)
-def test_tilings_that_do_not_fit_are_none(changed):
-    case = batch_case(2, "90")
-    rule = BatchSpace(case, case.by_the_rule()).rule
-    assert chosen_tiling(rule, case) is not None
-    assert chosen_tiling(dataclasses.replace(rule, **changed), case) is None
-
-
-def test_large_complex_factors_are_left_to_panels_and_the_general_kernel():
-    case = KronCase(product([(32, 32)] * 2, 1024, 1, "c16"), DEVICES["90"])
-    rule = rule_of(case)
-    assert {one.family for one in rule} <= {"panels", "general"}
-    found = {one.family for choice in candidates(KronSpace(case, rule)) for one in choice}
-    assert found == {"panels", "general"}
+def test_large_complex_factors_leave_nothing_to_choose():
+    case = kron_case(5, "90")
+    case = dataclasses.replace(case, inputs=(32,) * 2, outputs=(32,) * 2, dtype=np.dtype("c16"))
+    assert rule_choice(case) is None

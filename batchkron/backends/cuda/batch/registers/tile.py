@@ -7,65 +7,30 @@ contract is in ``csrc/cuda/batch/registers.cuh``.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.passes import (
-    BatchPass,
-    cut_steps,
-    held_modes_type,
-    largest_tile,
-    plan_passes,
+from batchkron.backends.cuda.batch.passes import BatchPass, held_modes_type, plan_passes
+from batchkron.backends.cuda.batch.records import matrix_bytes, record_words
+from batchkron.backends.cuda.batch.registers.cost import (
+    best_cutting,
+    input_size,
+    thread_element_counts,
 )
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.hardware import (
-    MAX_THREAD_REGISTERS,
-    MULTIPROCESSOR_SHARED_BYTES,
-    REGISTER_FILE,
-    DeviceLimits,
-    carveout,
-    round_up,
-)
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
-MAX_SHORT_ID = 65534  # largest factor id in a 16-bit id; 65535 means an identity
-_MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
-_MAX_TEAM_THREADS = 512  # largest number of threads that share a product; chosen by hand
-# Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
-_MAX_THREAD_MULTIPLIES = 4096
-_MAX_THREAD_BYTES = 256  # bytes of a block in the registers of one thread; chosen by hand
-# Choices for the elements of a block in one thread's registers: products of small factor sizes.
-_THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
-# A team size may waste this factor more registers (of idle threads) than the best one, if it is
-# smaller; chosen by hand.
-_MAX_WASTE = 1.1
-# A product's time grows as 1 + _LATENCY_WARPS / (warps of a multiprocessor), and by the factor
-# _PARTIAL_WARP_COST where teams do not fill a warp: fitted to 1000 measured kernels (H200).
-_LATENCY_WARPS = 7
-_PARTIAL_WARP_COST = 1.3
-_REGISTER_BYTES = 4  # bytes of a register
-_MAX_USEFUL_WARPS = 20  # warps of a multiprocessor; more do not hide more latency
-# Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
-# twice as large and copy three products ahead instead of two. Chosen by hand.
-_TINY_BLOCK_BYTES = 16
-# Warps wanted on each multiprocessor, so that some compute while others wait; chosen by hand.
-_TARGET_WARPS = 8
-# The same where the first-level cache gets the memory that shared memory leaves; chosen by hand.
-_WARPS_FOR_CACHE = 12
-# Number of times the list should fill the device, so that a partial last wave of thread blocks
-# costs little; chosen by hand.
-_WAVES = 4
-# Products that a team should evaluate in a row, so that the latency of the first one's loads
-# matters little; chosen by hand.
-_MIN_PIPELINED_PRODUCTS = 8
-_SMALL_BLOCK_THREADS = 64  # threads of a thread block before it is grown; chosen by hand
-_MAX_GROWN_BLOCK_THREADS = 256  # at most this many threads, so that each can have 255 registers
+_MAX_FACTOR_SIZE = 32  # rows or columns of a factor in registers
+_TINY_BLOCK_BYTES = 16  # a copy of so few takes longer than one round of arithmetic
+_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
+_WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
+_WAVES = 4  # of thread blocks, so that a partial last one matters little; chosen by hand
+_MIN_PIPELINED_PRODUCTS = 8  # of a team in a row, so that the first one's latency matters little
+_SMALL_BLOCK_THREADS = 64  # of a thread block to begin with; chosen by hand
+_MAX_GROWN_BLOCK_THREADS = 256  # so that each thread may still have 255 registers
 
 
 @dataclass(frozen=True)
@@ -144,7 +109,7 @@ class RegisterTiling:
     @property
     def input_size(self) -> int:
         """Elements of a block before the first step."""
-        return _input_size(self.steps)
+        return input_size(self.steps)
 
     @property
     def output_size(self) -> int:
@@ -183,29 +148,6 @@ class RegisterTiling:
         return self.block // self.group * group
 
 
-def matrix_bytes(elements: int, itemsize: int) -> int:
-    """Return the bytes of a matrix or block in shared memory, a multiple of 16."""
-    return round_up(elements * itemsize, 16)
-
-
-def matrix_pitch(elements: int, itemsize: int) -> int:
-    """Return the bytes from one matrix of a pool to the next, in whole sectors of 32 bytes.
-
-    Small matrices of up to 16 bytes are not padded further.
-    """
-    size = matrix_bytes(elements, itemsize)
-    return size if size <= 16 else round_up(size, 32)
-
-
-def record_words(steps: int, short_ids: bool) -> int:
-    """Return the 4-byte words of a list record: the input block and the factor ids.
-
-    Records are padded to 8 bytes or to a multiple of 16, the sizes of the kernel's copies.
-    """
-    size = 4 + steps * (2 if short_ids else 4)
-    return 2 if size <= 8 else round_up(size, 16) // 4
-
-
 def register_tiling(
     steps: tuple[Step, ...],
     itemsize: int,
@@ -223,7 +165,7 @@ def register_tiling(
     """
     if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
         return None
-    cutting = _best_cutting(
+    cutting = best_cutting(
         steps, thread_element_counts(itemsize) if held is None else (held,), itemsize
     )
     if cutting is None:
@@ -233,10 +175,9 @@ def register_tiling(
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
-    # Bytes by which a block may begin inside its first 16-byte word.
-    shift = 0 if _input_size(steps) * itemsize % 16 == 0 else 16
+    shift = 0 if input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
     area = (matrix_bytes(padded, itemsize) + shift) // itemsize
-    tiny = _input_size(steps) * itemsize <= _TINY_BLOCK_BYTES
+    tiny = input_size(steps) * itemsize <= _TINY_BLOCK_BYTES
     tiling = RegisterTiling(
         steps=steps,
         passes=passes,
@@ -268,100 +209,6 @@ def register_tiling(
         tiling = replace(tiling, block=2 * tiling.block)
     tiling = replace(tiling, teams_per_output=_teams_per_output(tiling, outputs, products, limits))
     return replace(tiling, cluster=_cluster(tiling, outputs, products, limits))
-
-
-def _input_size(steps: Sequence[Step]) -> int:
-    return steps[0].L * steps[0].C * steps[0].R
-
-
-@dataclass(frozen=True, slots=True)
-class _Cutting:
-    """Steps cut into passes, and the number of threads that share a product (``team``).
-
-    ``shapes`` has for each pass the number of items and the elements of an item.
-    """
-
-    steps: tuple[Step, ...]
-    cuts: Sequence[Sequence[int]]
-    shapes: tuple[tuple[int, int], ...]
-    team: int
-    itemsize: int
-
-    @property
-    def resident(self) -> int:
-        """Estimated number of threads whose registers fit in a multiprocessor."""
-        held = max(-(-items // self.team) * elements for items, elements in self.shapes)
-        registers = min(
-            MAX_THREAD_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES)
-        )
-        return REGISTER_FILE // registers
-
-    def cost(self) -> float:
-        """Return an estimate proportional to a product's time, for comparing cuttings."""
-        threads = round_up(self.team, 32)
-        products = threads // self.team
-        matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
-        product = matrix_bytes(_input_size(self.steps), self.itemsize) + matrices
-        fitting = MULTIPROCESSOR_SHARED_BYTES * threads // (64 * products * product)
-        warps = max(1, min(_MAX_USEFUL_WARPS, fitting))
-        slots = sum(-(-items // self.team) * self.team * held for items, held in self.shapes)
-        uneven = 1.0 if 32 % self.team == 0 or self.team % 32 == 0 else _PARTIAL_WARP_COST
-        barriers = 1e3 if self.team > 32 else 1.0  # block-wide barriers: only if nothing else fits
-        return (
-            slots
-            * threads
-            / (self.team * products)
-            * (1 + _LATENCY_WARPS / warps)
-            * uneven
-            * barriers
-        )
-
-
-def thread_element_counts(itemsize: int) -> tuple[int, ...]:
-    """Return the numbers of elements of a block that a thread may hold."""
-    return tuple(size for size in _THREAD_ELEMENTS if size * itemsize <= _MAX_THREAD_BYTES)
-
-
-def _best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> _Cutting | None:
-    """Return the cutting of least estimated cost; the first found among equals, None if none."""
-    found: list[_Cutting] = []
-    for maximum in reversed(held):
-        cuts = cut_steps(steps, maximum)
-        shapes = tuple(_shape(steps, cut) for cut in cuts)
-        team = _team(steps, shapes, maximum)
-        if team is not None:
-            found.append(_Cutting(steps, cuts, shapes, team, itemsize))
-    return min(found, key=_Cutting.cost, default=None)
-
-
-def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
-    """Return the number of items of a pass, and the elements of an item."""
-    first = steps[cut[0]]
-    size = first.L * first.C * first.R
-    elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
-    return size // math.prod(steps[s].C for s in cut), elements
-
-
-def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
-    """Return the smallest team that holds a block and wastes at most `_MAX_WASTE` of the least."""
-    multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
-
-    def waste(team: int) -> float:
-        slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
-        group = round_up(team, 32)
-        return slots * (group / (group // team * team))
-
-    fits: list[int] = [
-        team
-        for team in [*range(1, 33), *range(64, _MAX_TEAM_THREADS + 1, 32)]
-        if all(-(-items // team) * elements <= maximum for items, elements in shapes)
-        and multiplies <= _MAX_THREAD_MULTIPLIES * team
-    ]
-    if not fits:
-        return None
-    bound = _MAX_WASTE * min(map(waste, fits))
-    team: int = next(team for team in fits if waste(team) <= bound)
-    return team
 
 
 def _target_teams(tiling: RegisterTiling, limits: DeviceLimits) -> int:
@@ -453,13 +300,3 @@ def _batch_pass(one: BatchPass) -> str:
     return template_type(
         "RegisterPass", held_modes_type(one.held), template_type("SpreadModes", *spread)
     )
-
-
-@cache
-def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return the layout of the C++ struct RegisterBatchArguments for ``modes`` factors."""
-    pointers = pointer_fields("x", "y", "list", "starts", "weights", "unit_weights")
-    pool = np.dtype([*pointer_fields("data"), *size_fields("system")])
-    sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
-    fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
-    return np.dtype([*fixed, *size_fields("accumulate"), ("alpha", dtype)], align=True)

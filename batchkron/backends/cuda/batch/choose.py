@@ -1,0 +1,14 @@
+"""Which kernel a batch list has."""
+
+from __future__ import annotations
+
+from batchkron.backends.cuda.batch.families import FAMILIES
+from batchkron.backends.cuda.batch.kernel import BatchKernel, BatchShape
+from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+
+
+def fastest_kernel(shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
+    """Return the kernel of the first family that has one, None where none has."""
+    found = (family.fastest(shape, device) for family in enabled(FAMILIES))
+    return next(filter(None, found), None)

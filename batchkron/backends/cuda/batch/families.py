@@ -1,0 +1,21 @@
+"""The families of kernels for batch lists: the one table that choosing loops over.
+
+Where two families take a list, the first one was faster (docs/developer/gpu-kernels.md).
+"""
+
+from __future__ import annotations
+
+from batchkron.backends.cuda.batch.general import General
+from batchkron.backends.cuda.batch.kernel import BatchFamily
+from batchkron.backends.cuda.batch.matrix_units import MatrixUnits
+from batchkron.backends.cuda.batch.registers.family import Registers
+from batchkron.backends.cuda.batch.slices import Slices
+from batchkron.backends.cuda.batch.unit_slices import UnitSlices
+
+FAMILIES: tuple[BatchFamily, ...] = (
+    MatrixUnits(),
+    UnitSlices(),
+    Slices(),
+    Registers(),
+    General(),
+)

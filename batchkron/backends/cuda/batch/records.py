@@ -1,0 +1,67 @@
+"""A batch list and its matrices in memory, as kernels of single vectors read them.
+
+Pure arithmetic, without any device.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.hardware import round_up
+from batchkron.spec.kron import Array
+
+MAX_SHORT_ID = 65534  # the largest factor id in 16 bits; 65535 means an identity
+WORD = 16  # bytes that kernels copy at a time; x must begin at a multiple
+
+
+def matrix_bytes(elements: int, itemsize: int) -> int:
+    """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
+    return round_up(elements * itemsize, 16)
+
+
+def matrix_pitch(elements: int, itemsize: int) -> int:
+    """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
+    size = matrix_bytes(elements, itemsize)
+    return size if size <= 16 else round_up(size, 32)
+
+
+def record_words(steps: int, short_ids: bool) -> int:
+    """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
+    size = 4 + steps * (2 if short_ids else 4)
+    return 2 if size <= 8 else round_up(size, 16) // 4
+
+
+def list_records(ids: Array, inputs: Array, starts: Array, short_ids: bool, slots: int) -> Array:
+    """Return the records of a list: each an input and the ids of its matrices, all ones for -1.
+
+    Where each output has ``slots`` records, those without a product have -1 for the input.
+    """
+    products, steps = ids.shape
+    records = np.zeros((products, record_words(steps, short_ids)), np.int32)
+    records[:, 0] = inputs
+    if short_ids:
+        records[:, 1:].view(np.uint16)[:, :steps] = ids & 0xFFFF
+    else:
+        records[:, 1 : 1 + steps] = ids
+    if not slots:
+        return records
+    padded = np.zeros((len(starts) - 1, slots, records.shape[1]), np.int32)
+    padded[:, :, 0] = -1
+    counts = np.diff(starts)
+    outputs = np.repeat(np.arange(len(counts)), counts)
+    padded[outputs, np.arange(products) - starts[outputs]] = records
+    return padded
+
+
+@cache
+def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return RegisterBatchArguments for products of ``modes`` factors."""
+    pointers = pointer_fields("x", "y", "list", "starts", "weights", "unit_weights")
+    pool = np.dtype([*pointer_fields("data"), *size_fields("system")])
+    sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
+    fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
+    return np.dtype([*fixed, *size_fields("accumulate"), ("alpha", dtype)], align=True)
