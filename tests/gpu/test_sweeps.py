@@ -147,7 +147,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
     """Modes add to the target itself."""
     op = all_modes(rng, 2, np.float64, sizes=(170, 180))
     device, x = op.to("cuda"), rng.standard_normal(op.shape[0])
-    assert not device._program._plan._sums._tiling(1, 1).in_shared
+    assert not device._program._plan._sums._kernel(1, 1).tile.in_shared
     out = poisoned_on_device(op.shape[0], float)
     close(device.matvec(cupy.asarray(x), out=out).get(), op @ x, np.float64)
     shape = op.num_inputs, -1
@@ -162,7 +162,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
 def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
     """Blocks that come to shared memory as a whole, from anywhere."""
     monkeypatch.setattr(
-        "batchkron.backends.cuda.segmented.staged_sums._MIN_NODES_PER_MULTIPROCESSOR", few
+        "batchkron.backends.cuda.segmented.staged._MIN_NODES_PER_MULTIPROCESSOR", few
     )
     modes, level = len(sizes), LEVELS[len(sizes)]
     flux = operator_of(rng, level, sizes[0], "full", dtype)
@@ -174,7 +174,7 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
         op = bk.SparseGridOperator(grid, terms, sizes)
         device = op.to("cuda")
         if int(cupy.cuda.Device().compute_capability) >= 90:
-            assert device._program._plan._sums._tiling(1, 1).between == between
+            assert device._program._plan._sums._kernel(1, 1).tile.between == between
         size = op.shape[0]
         x, y = (random_array(rng, (2, size), dtype) for _ in range(2))
         shape = (2, op.num_inputs, -1)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from batchkron.backends.cuda.segmented.tiling import EdgeList, SegmentMode, edge_table
+from batchkron.backends.cuda.segmented.edges import EdgeList, SegmentMode, edge_table
 
 
 def block_modes(sizes):

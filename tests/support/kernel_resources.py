@@ -43,9 +43,10 @@ from batchkron.backends.cuda.kron_sum.tiling import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
-from batchkron.backends.cuda.segmented.staged_sums import staged_sums_program, staged_tiling
-from batchkron.backends.cuda.segmented.tiling import SegmentMode, segment_tiling, segmented_program
-from batchkron.backends.cuda.steps import plan_order, plan_steps
+from batchkron.backends.cuda.segmented.edges import SegmentMode
+from batchkron.backends.cuda.segmented.general import segment_tiling, segmented_program
+from batchkron.backends.cuda.segmented.staged import staged_sums_program, staged_tiling
+from batchkron.backends.cuda.steps import GroupShape, plan_order, plan_steps
 from batchkron.backends.krylov_arguments import Stage
 
 TABLE = Path(__file__).with_suffix(".json")

@@ -38,7 +38,7 @@ from batchkron.backends.cuda.general_kernel import batch_arguments, group_argume
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.tiling import sum_arguments
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
-from batchkron.backends.cuda.segmented.tiling import segmented_arguments
+from batchkron.backends.cuda.segmented.edges import segmented_arguments
 from batchkron.backends.cuda.steps import has_fixed_steps, plan_steps, steps_argument
 from batchkron.backends.krylov_arguments import (
     ARGUMENTS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from batchkron.backends.cuda.segmented.tiling import (
+from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     EdgeTable,
     SegmentMode,

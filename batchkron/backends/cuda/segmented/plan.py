@@ -27,27 +27,18 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
-from batchkron.backends.cuda.runtime.program import Program
-from batchkron.backends.cuda.segmented.levels import sweep_levels
-from batchkron.backends.cuda.segmented.staged_sums import (
-    MAX_CHILDREN,
-    StagedTiling,
-    staged_loads,
-    staged_sums_program,
-    staged_tiling,
-)
-from batchkron.backends.cuda.segmented.tiling import (
+from batchkron.backends.cuda.segmented.choose import fastest_kernel
+from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     EdgeTable,
     SegmentMode,
-    SegmentTiling,
     edge_table,
     laid_out_matrices,
     matrix_words,
-    segment_tiling,
     segmented_arguments,
-    segmented_program,
 )
+from batchkron.backends.cuda.segmented.kernel import SumsKernel, SumsShape
+from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.spec.kron import Array
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -75,7 +66,7 @@ class EdgeSums:
         The matrices have the kernel's layout, see `tiling.laid_out_matrices`.
         """
         self.device = current_device()
-        self._modes = modes
+        self._modes = tuple(modes)
         self._dtype = matrices.dtype
         self._blocks = blocks
         mode = modes[0]
@@ -85,11 +76,11 @@ class EdgeSums:
         self._scalars = batch_scalars(self._dtype)
         self._matrices = cupy.asarray(matrices)
         self._tables = tables
-        self._on_device: dict[tuple[int, bool], dict[str, DeviceArray]] = {}
+        self._on_device: dict[tuple[int, str], dict[str, DeviceArray]] = {}
         self._nodes = max((len(table.targets) for table in tables), default=0)
-        staged = self._staged_tiling(1)
+        kernel = self._kernel(1, 1)
         for number in range(len(tables)):
-            self._arrays(number, staged)
+            self._arrays(number, kernel)
 
     def set_values(self, matrices: Array) -> None:
         """Copy new matrices with the kernel's layout."""
@@ -110,23 +101,15 @@ class EdgeSums:
         """Return how many of the outer vectors share a launch, so that scratch memory suffices."""
         return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
 
-    def _staged_tiling(self, outer: int) -> StagedTiling | None:
+    def _kernel(self, outer: int, inner: int) -> SumsKernel:
+        """Return the kernel for vectors (outer, …, inner)."""
         inputs, _, scratch = self._blocks
-        if inputs + scratch > MAX_CHILDREN:
-            return None
-        nodes, limits = outer * self._nodes, device_limits(self.device)
-        return staged_tiling(self._modes, self._dtype.itemsize, nodes, scratch > 0, limits)
+        children, between = inputs + scratch, scratch > 0
+        shape = SumsShape(self._modes, self._dtype, self._nodes, children, between, outer, inner)
+        return fastest_kernel(shape, device_limits(self.device))
 
-    def _tiling(self, outer: int, inner: int) -> SegmentTiling | StagedTiling:
-        if inner == 1:
-            staged = self._staged_tiling(outer)
-            if staged is not None:
-                return staged
-        limits = device_limits(self.device)
-        return segment_tiling(self._modes, self._dtype.itemsize, self._nodes, outer, inner, limits)
-
-    def _arrays(self, number: int, staged: StagedTiling | None) -> dict[str, DeviceArray]:
-        """Return a table as the kernel takes it, copied to the device on the first request.
+    def _arrays(self, number: int, kernel: SumsKernel) -> dict[str, DeviceArray]:
+        """Return a table as the kernel takes it, copied to the device when it is first needed.
 
         For single vectors the constructor requests it. Several threads may request it at once.
 
@@ -135,7 +118,7 @@ class EdgeSums:
         RuntimeError
             If it has to be copied while a CUDA graph is captured.
         """
-        key = number, staged is not None
+        key = number, kernel.family.name
         arrays = self._on_device.get(key)
         if arrays is None:
             stream = cupy.cuda.get_current_stream()
@@ -144,11 +127,7 @@ class EdgeSums:
                     "lists of edges have to be copied to the device, which cannot be done while a "
                     "graph is captured; apply the same operator to as many vectors once before"
                 )
-            table = self._tables[number]
-            given = {"starts": table.starts, "edges": table.edges, "targets": table.targets}
-            if staged:
-                loads = staged_loads(table, staged.bundles)
-                given |= {"starts": loads.starts, "edges": loads.loads}
+            given = kernel.arrays(self._tables[number])
             arrays = {name: cupy.asarray(array) for name, array in given.items()}
             stream.synchronize()  # afterwards any stream may use the copies
             arrays = self._on_device.setdefault(key, arrays)  # the first thread's, for all threads
@@ -158,48 +137,34 @@ class EdgeSums:
         """Return the launches for vectors (outer, …, inner)."""
         launches = self._launches.get((outer, inner))
         if launches is None:
-            tiling = self._tiling(outer, inner)
-            kernel = load_kernel(_program(self._dtype, tiling), self.device)
-            launches = [
-                self._launch(kernel, tiling, number, outer, inner)
-                for number in range(len(self._tables))
-            ]
+            kernel = self._kernel(outer, inner)
+            code = load_kernel(kernel.program(), self.device)
+            launches = [self._launch(kernel, code, number) for number in range(len(self._tables))]
             self._launches[outer, inner] = launches
         return launches
 
-    def _launch(
-        self,
-        kernel: Any,
-        tiling: SegmentTiling | StagedTiling,
-        number: int,
-        outer: int,
-        inner: int,
-    ) -> Launch:
+    def _launch(self, kernel: SumsKernel, code: Any, number: int) -> Launch:
         table = self._tables[number]
-        slabs = outer * -(-inner // tiling.width)
-        nodes_by_team_count, blocks = tiling.nodes_by_team_count(
-            table, slabs, device_limits(self.device)
-        )
-        staged = tiling if isinstance(tiling, StagedTiling) else None
+        how, nodes_by_team_count = kernel.launch(table, device_limits(self.device))
         arguments = np.zeros(1, segmented_arguments(self._dtype))
-        for key, array in self._arrays(number, staged).items():
+        for key, array in self._arrays(number, kernel).items():
             arguments[key] = array.data.ptr
         arguments["matrices"] = self._matrices.data.ptr
         arguments["nodes"], arguments["nodes_by_team_count"] = (
             len(table.targets),
             nodes_by_team_count,
         )
-        arguments["outer"], arguments["inner"] = outer, inner
+        arguments["outer"], arguments["inner"] = kernel.shape.outer, kernel.shape.inner
         for key, count in zip(
             ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
         ):
             arguments[key] = count
         grid = (
-            blocks,
-            min(slabs, MAX_GRID_YZ),
-            min(tiling.pieces, MAX_GRID_YZ),
+            how.blocks,
+            min(kernel.slabs, MAX_GRID_YZ),
+            min(kernel.tile.pieces, MAX_GRID_YZ),
         )
-        return Launch(kernel, grid, tiling.block, tiling.shared_bytes, arguments, 3, "accumulate")
+        return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
 
     def launch(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
@@ -215,12 +180,6 @@ class EdgeSums:
             addresses = x + first * x_bytes, y + first * y_bytes, memory
             for launch in self._prepared(min(count, outer - first), inner):
                 launch(stream, addresses, scalars)
-
-
-def _program(dtype: np.dtype[Any], tiling: SegmentTiling | StagedTiling) -> Program:
-    if isinstance(tiling, StagedTiling):
-        return staged_sums_program(dtype, tiling)
-    return segmented_program(dtype, tiling)
 
 
 def _clear(y: DeviceArray, accumulate: bool) -> None:

@@ -9,16 +9,16 @@ from dense_oracle import DTYPES, random_array
 from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.segmented.levels import sweep_levels
-from batchkron.backends.cuda.segmented.tiling import (
+from batchkron.backends import reference
+from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     SegmentMode,
     edge_table,
     laid_out_matrices,
     matrix_words,
-    segment_tiling,
 )
-from batchkron.backends.reference import ReferenceBackend
+from batchkron.backends.cuda.segmented.general import segment_tiling
+from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 BLOCKS = [

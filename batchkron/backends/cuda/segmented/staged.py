@@ -17,35 +17,27 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-from batchkron.backends.cuda.segmented.tiling import (
+from batchkron.backends.cuda.segmented.edges import (
     NUM_TEAM_COUNTS,
     EdgeTable,
     SegmentMode,
     column_pitch,
 )
-
-__all__ = [
-    "MAX_CHILDREN",
-    "ModeBundle",
-    "StagedLoads",
-    "StagedTiling",
-    "staged_loads",
-    "staged_tiling",
-]
+from batchkron.backends.cuda.segmented.kernel import SumsFamily, SumsKernel, SumsShape
+from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.
 _LINE = 128  # bytes of a cache line
-_MAX_BUNDLE_MODES = 3  # modes of a bundle, as in the kernel
-# Largest number of children: a load has 32 bits for the child's number and a bit per mode.
-MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES
-_SIZES = (3, 5, 7)  # supported mode sizes; with even ones, bundles would begin in the same banks
-_MIN_BLOCK_ELEMENTS = 300  # elements of a block from which children are staged in shared memory
-_SUM_REGISTERS = 72  # registers of a thread for its sums, 4 bytes each
-_THREADS = 64  # threads of a thread block
-_MAX_BLOCK_THREADS = 128  # the same if all nodes fit on the device at the same time
-# From this many registers for sums on, a thread needs 168 registers in all.
-_MANY_SUM_REGISTERS = 41
-# Threads resident on a multiprocessor, by registers of a thread (65536 registers in all).
+_MAX_BUNDLE_MODES = 3
+MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES  # a load's 32-bit number has a bit for each mode
+_SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
+_MIN_BLOCK_ELEMENTS = 300  # of a block from which children are staged in shared memory
+_SUM_REGISTERS = 72  # of a thread for its sums
+_TEAMS = (32, 64, 128)  # threads that may make a node
+_THREADS = 64  # of a thread block
+_MAX_BLOCK_THREADS = 128  # the same, where all nodes have a thread block on the device at a time
+_MANY_SUM_REGISTERS = 41  # of a thread for sums, from which it needs 168 in all
+# Threads of a multiprocessor, by registers of a thread.
 _RESIDENT_THREADS = {168: 384, 128: 512, 102: 640}
 _SLOTS = 2  # children of a team in shared memory: one is multiplied while the other is copied
 # With fewer nodes per multiprocessor, all teams of a thread block share one node.
@@ -153,31 +145,33 @@ def _rounded(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
+@dataclass(frozen=True, slots=True)
+class StagedVariant:
+    """Threads that make a node, and modes of each bundle, those of the last modes first."""
+
+    team: int
+    modes: tuple[int, ...]
+
+
 def staged_tiling(
-    modes: Sequence[SegmentMode], itemsize: int, nodes: int, between: bool, limits: DeviceLimits
+    modes: Sequence[SegmentMode],
+    itemsize: int,
+    nodes: int,
+    between: bool,
+    limits: DeviceLimits,
+    variant: StagedVariant | None = None,
 ) -> StagedTiling | None:
     """Return the tiling for ``nodes`` nodes, None where children should not be staged.
 
-    ``modes`` must be all modes of a block, in order, with square matrices of one size.
+    All modes of a block have to be there, in their order, with square matrices of one size. By
+    default teams and bundles are those of the least work.
     """
-    n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
-    is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
-    if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _MIN_BLOCK_ELEMENTS:
+    choices = _choices(modes, itemsize, limits)
+    if variant is not None:
+        choices = [one for one in choices if _variant_of(*one) == variant]
+    if not choices:
         return None
-    maximum = _SUM_REGISTERS * 4 // itemsize
-    chosen = min(
-        (
-            (_work(bundles, team), team, bundles)
-            for bundles in _bundles(n, len(modes), maximum)
-            for team in (32, 64, 128)
-            if all(_items(b, team) * b.size <= maximum for b in bundles)
-        ),
-        key=lambda choice: choice[:2],
-        default=None,
-    )
-    if chosen is None:
-        return None
-    _, team, plain = chosen
+    team, plain = min(choices, key=lambda one: _work(one[1], one[0]))
     bundles = tuple(ModeBundle(b.n, b.modes, b.L, b.R, _items(b, team)) for b in plain)
     column = column_pitch(modes[0], itemsize)
     own = _team_bytes(bundles, _SLOTS, column, itemsize)
@@ -193,6 +187,28 @@ def staged_tiling(
         return None
     blocks = max(1, blocks)
     return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
+
+
+def _choices(
+    modes: Sequence[SegmentMode], itemsize: int, limits: DeviceLimits
+) -> list[tuple[int, tuple[ModeBundle, ...]]]:
+    """Return the teams and bundles whose sums fit in registers, the smallest teams first."""
+    n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
+    is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
+    if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _MIN_BLOCK_ELEMENTS:
+        return []
+    maximum = _SUM_REGISTERS * 4 // itemsize
+    bundled = list(_bundles(n, len(modes), maximum))
+    return [
+        (team, bundles)
+        for team in _TEAMS
+        for bundles in bundled
+        if all(_items(b, team) * b.size <= maximum for b in bundles)
+    ]
+
+
+def _variant_of(team: int, bundles: Sequence[ModeBundle]) -> StagedVariant:
+    return StagedVariant(team, tuple(bundle.modes for bundle in bundles))
 
 
 def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
@@ -302,3 +318,67 @@ def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Pr
     bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
     name = template_type("staged_sums", SCALARS[dtype], cut, *bundles)
     return Program("cuda/segmented/staged.cuh", name)
+
+
+class Staged(SumsFamily):
+    """Kernels that copy whole children to shared memory, of blocks of one odd size of modes.
+
+    The estimate is in elements that a thread reads, and compares teams and bundles. There is no
+    model that compares it with the other family: where children can be staged, this was faster for
+    blocks of ``_MIN_BLOCK_ELEMENTS`` and more, of ``_SIZES`` (docs/developer/gpu-kernels.md).
+    """
+
+    name = "staged"
+    variant_type = StagedVariant
+
+    def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
+        """Whether children of single vectors can be staged, and some team has room for its sums."""
+        return _can_be_numbered(shape) and bool(_choices_of(shape, device))
+
+    def variants(self, shape: SumsShape, device: DeviceLimits) -> list[StagedVariant]:
+        """Return all teams and bundles whose sums fit in registers, the smallest teams first."""
+        return [_variant_of(*one) for one in _choices_of(shape, device)]
+
+    def estimate(self, shape: SumsShape, variant: StagedVariant, device: DeviceLimits) -> float:
+        """Return a node's work, infinite if the variant does not fit."""
+        choices = (one for one in _choices_of(shape, device) if _variant_of(*one) == variant)
+        return next((_work(bundles, team) for team, bundles in choices), math.inf)
+
+    def fastest(self, shape: SumsShape, device: DeviceLimits) -> SumsKernel | None:
+        """Return the kernel of the least work, None where that does not fit."""
+        return self._kernel(shape, None, device)
+
+    def kernel(
+        self, shape: SumsShape, variant: StagedVariant, device: DeviceLimits
+    ) -> SumsKernel | None:
+        """Return the kernel of a variant, None if it does not fit."""
+        return self._kernel(shape, variant, device)
+
+    def _kernel(
+        self, shape: SumsShape, variant: StagedVariant | None, device: DeviceLimits
+    ) -> SumsKernel | None:
+        if not _can_be_numbered(shape):
+            return None
+        nodes, itemsize = shape.outer * shape.nodes, shape.dtype.itemsize
+        tiling = staged_tiling(shape.modes, itemsize, nodes, shape.between, device, variant)
+        if tiling is None:
+            return None
+        return SumsKernel(self, shape, _variant_of(tiling.team, tiling.bundles), tiling)
+
+    def program(self, kernel: SumsKernel) -> Program:
+        """Return what is compiled."""
+        return staged_sums_program(kernel.shape.dtype, kernel.tile)
+
+    def arrays(self, kernel: SumsKernel, table: EdgeTable) -> dict[str, Array]:
+        """Return a table's loads; kernels of all numbers of vectors take the same ones."""
+        loads = staged_loads(table, kernel.tile.bundles)
+        return {"starts": loads.starts, "edges": loads.loads, "targets": table.targets}
+
+
+def _can_be_numbered(shape: SumsShape) -> bool:
+    """Whether these are sums of single vectors whose loads number all children."""
+    return shape.inner == 1 and shape.children <= MAX_CHILDREN
+
+
+def _choices_of(shape: SumsShape, device: DeviceLimits) -> list[tuple[int, tuple[ModeBundle, ...]]]:
+    return _choices(shape.modes, shape.dtype.itemsize, device)

@@ -8,8 +8,8 @@ import pytest
 from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.segmented.staged_sums import ModeBundle, staged_loads, staged_tiling
-from batchkron.backends.cuda.segmented.tiling import EdgeList, edge_table
+from batchkron.backends.cuda.segmented.edges import EdgeList, edge_table
+from batchkron.backends.cuda.segmented.staged import ModeBundle, staged_loads, staged_tiling
 
 LIMITS = DEVICES["90"]
 

@@ -1,0 +1,23 @@
+"""Which kernel sums over edges."""
+
+from __future__ import annotations
+
+from batchkron.backends.cuda.kernel_family import enabled
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.segmented.families import FAMILIES
+from batchkron.backends.cuda.segmented.kernel import SumsKernel, SumsShape
+
+
+def fastest_kernel(shape: SumsShape, device: DeviceLimits) -> SumsKernel:
+    """Return the kernel of the first family that has one.
+
+    Raises
+    ------
+    LookupError
+        If those that have one are switched off.
+    """
+    for family in enabled(FAMILIES):
+        kernel = family.fastest(shape, device)
+        if kernel is not None:
+            return kernel
+    raise LookupError("no family of kernels that sum over edges takes these")

@@ -1,0 +1,249 @@
+"""How sums of mode multiplies over lists of edges are cut for a device.
+
+An edge adds a matrix times an input block (child), along one mode, to an output block (node). Pure
+arithmetic, no device needed; the kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from batchkron.backends.cuda.runtime.hardware import (
+    MAX_BLOCK_THREADS,
+    REGISTER_FILE,
+    WARP,
+    DeviceLimits,
+    power_of_two,
+)
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.segmented.edges import (
+    NUM_TEAM_COUNTS,
+    EdgeTable,
+    NodeClass,
+    SegmentMode,
+    column_pitch,
+    result_tile,
+)
+from batchkron.backends.cuda.segmented.kernel import SumsFamily, SumsKernel, SumsShape
+
+_RESULT_REGISTERS = 20  # of a thread, for its sums
+_MAX_ITEMS = 4  # fibres of a thread at a time; chosen by hand
+_MAX_SUBWARP_ITEMS = 2  # the same of teams smaller than a warp, so that they read whole sectors
+_MAX_TEAM_THREADS = 512  # threads that share a node; chosen by hand
+_THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
+_SHARED_TARGET = 48 << 10  # of a thread block
+_SHARING_BLOCK_THREADS = 256  # of a thread block whose teams may share nodes
+_MAX_TEAM_EDGES = 32  # of a node for each of the teams that share it; chosen by hand
+_COLUMNS_BYTES = 160  # of an edge that a thread has in registers, as in the kernel
+_MAX_LARGE_TEAMS = 8  # of a thread block, which read the same blocks through the first-level cache
+
+
+@dataclass(frozen=True)
+class SegmentTiling:
+    """How one kernel computes nodes.
+
+    Attributes
+    ----------
+    modes : tuple of SegmentMode
+        The mode multiplies; all have the same size of input and of output blocks.
+    team : int
+        Threads that compute a node.
+    teams : int
+        Teams of a thread block.
+    width : int
+        Vectors (columns of the innermost axis) that a team computes at a time.
+    in_shared : bool
+        Whether sums are kept in shared memory from one mode to the next.
+    itemsize : int
+        Bytes of an element.
+    """
+
+    modes: tuple[SegmentMode, ...]
+    team: int
+    teams: int
+    width: int
+    in_shared: bool
+    itemsize: int
+
+    @property
+    def output_size(self) -> int:
+        """Elements of an output block."""
+        mode = self.modes[0]
+        return mode.L * mode.K * mode.R
+
+    @property
+    def block(self) -> int:
+        """Threads of a thread block."""
+        return self.team * self.teams
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a thread block."""
+        return self.in_shared * self.teams * self.output_size * self.width * self.itemsize
+
+    def nodes_by_team_count(
+        self, table: EdgeTable, slabs: int, limits: DeviceLimits
+    ) -> tuple[list[int], int]:
+        """Return how many nodes are shared by 16, 8, 4, 2 and 1 teams, and the thread blocks.
+
+        A team has one edge of its node, or as many more as let all teams fit on the device at the
+        same time, up to `_MAX_TEAM_EDGES`.
+        """
+        maximum = min(self.teams, 1 << NUM_TEAM_COUNTS - 1)
+        teams = limits.multiprocessors * self._resident // self.team
+
+        def teams_per_node(kind: NodeClass) -> int:
+            return max(1, min(maximum, kind.edges // share))
+
+        share = 1
+        while share < _MAX_TEAM_EDGES and (
+            slabs * sum(kind.nodes * teams_per_node(kind) for kind in table.classes) > teams
+        ):
+            share *= 2
+        counts = [0] * NUM_TEAM_COUNTS
+        for kind in table.classes:
+            counts[(maximum // teams_per_node(kind)).bit_length() - 1] += kind.nodes
+        in_block = (self.teams // max(1, maximum >> k) for k in range(NUM_TEAM_COUNTS))
+        return counts, sum(-(-n // own) for n, own in zip(counts, in_block, strict=True))
+
+    @property
+    def _resident(self) -> int:
+        """Estimated threads that need three quarters of a multiprocessor's registers."""
+        held = max(_held_bytes(mode, self.itemsize) for mode in self.modes) // 4
+        return min(_THREADS_PER_MULTIPROCESSOR, 3 * REGISTER_FILE // 4 // (32 + 5 * held // 4))
+
+    @property
+    def pieces(self) -> int:
+        """Thread blocks that can share a large block, if there is one mode only; else 1."""
+        if self.in_shared or len(self.modes) > 1:
+            return 1
+        (mode,) = self.modes
+        return -(-mode.L * mode.R * self.width // (self.team * mode.items))
+
+
+def segment_tiling(
+    modes: Sequence[SegmentMode],
+    itemsize: int,
+    nodes: int,
+    slabs: int,
+    inner: int,
+    limits: DeviceLimits,
+) -> SegmentTiling:
+    """Return the tiling for ``nodes`` nodes of each of ``slabs`` sets of ``inner`` vectors.
+
+    A thread has as many results as its registers hold, unless there would be too few threads.
+    """
+    width = _width(modes[0], itemsize, inner)
+    slabs *= -(-inner // width)
+    tiles = [result_tile(mode.K, itemsize) for mode in modes]
+    maximum = [
+        max(1, min(_MAX_ITEMS, 4 * _RESULT_REGISTERS // (tile * itemsize))) for tile in tiles
+    ]
+    pairs = [mode.L * mode.R * width for mode in modes]
+    wanted = limits.multiprocessors * _THREADS_PER_MULTIPROCESSOR
+    team = 1
+    while team < min(_MAX_TEAM_THREADS, power_of_two(max(pairs))) and (
+        nodes * slabs * team < wanted
+        or any(
+            team * (m if team >= WARP else min(m, _MAX_SUBWARP_ITEMS)) < p
+            for m, p in zip(maximum, pairs, strict=True)
+        )
+    ):
+        team *= 2
+    cut = tuple(
+        SegmentMode(mode.L, mode.C, mode.K, mode.R, min(m, -(-p // team)), tile)
+        for mode, m, p, tile in zip(modes, maximum, pairs, tiles, strict=True)
+    )
+    size = cut[0].L * cut[0].K * cut[0].R * width * itemsize
+    in_shared = size <= (limits.shared_bytes if len(cut) > 1 else _SHARED_TARGET)
+    max_threads = (
+        MAX_BLOCK_THREADS if width == 1 and itemsize <= 8 else MAX_BLOCK_THREADS // 2
+    )  # larger ones leave a thread too few registers
+    teams = _teams(team, max_threads, nodes * slabs, limits)
+    while teams > 1 and teams * size > _SHARED_TARGET:
+        teams //= 2
+    return SegmentTiling(cut, team, teams if in_shared else 1, width, in_shared, itemsize)
+
+
+def _teams(team: int, max_threads: int, nodes: int, limits: DeviceLimits) -> int:
+    """Return the teams of a thread block: several large ones only if that fills the device."""
+    if team <= WARP:
+        return _SHARING_BLOCK_THREADS // team
+    teams = max(1, min(_MAX_LARGE_TEAMS, max_threads // team))
+    while teams > 1 and nodes < 4 * teams * limits.multiprocessors:
+        teams //= 2
+    return max(teams, _SHARING_BLOCK_THREADS // team)
+
+
+def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
+    """Return how many vectors are computed together: at least a 32-byte sector, if possible."""
+    if inner == 1:
+        return 1
+    size = mode.L * max(mode.C, mode.K) * mode.R * itemsize
+    width, minimum = min(32, power_of_two(inner)), max(2, 32 // itemsize)
+    while width > minimum and width * size > _SHARED_TARGET:
+        width //= 2
+    return width
+
+
+def _held_bytes(mode: SegmentMode, itemsize: int) -> int:
+    """Return the bytes that a thread has in registers: sums and some columns of a matrix."""
+    width = column_pitch(mode, itemsize) if mode.tile == mode.K else mode.tile
+    column = (width + mode.items) * itemsize
+    columns = min(mode.C, max(1, _COLUMNS_BYTES // column))
+    return columns * column + mode.items * mode.tile * itemsize
+
+
+def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Program:
+    """Return the kernel of mode multiplies that are summed over lists of edges."""
+    cut = template_type(
+        "SegmentCut", tiling.team, tiling.teams, tiling.width, flag(tiling.in_shared)
+    )
+    modes = (
+        template_type("SegmentMode", mode.L, mode.C, mode.K, mode.R, mode.items, mode.tile)
+        for mode in tiling.modes
+    )
+    return Program(
+        "cuda/segmented/general.cuh",
+        template_type("segmented_multiply", SCALARS[dtype], cut, *modes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralVariant:
+    """There is only one way: sizes and numbers decide it."""
+
+
+class General(SumsFamily):
+    """Kernels that read edges as they are, of blocks of any size.
+
+    The last of the table. The estimate is constant, for there is one variant.
+    """
+
+    name = "general"
+    variant_type = GeneralVariant
+
+    def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
+        """Whether there is a kernel for these sums at all: always."""
+        return True
+
+    def variants(self, shape: SumsShape, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
+        """Return the only variant."""
+        return (GeneralVariant(),)
+
+    def estimate(self, shape: SumsShape, variant: GeneralVariant, device: DeviceLimits) -> float:
+        """Return 1, in no unit."""
+        return 1.0
+
+    def kernel(self, shape: SumsShape, variant: GeneralVariant, device: DeviceLimits) -> SumsKernel:
+        """Return the kernel."""
+        counts = shape.nodes, shape.outer, shape.inner
+        tiling = segment_tiling(shape.modes, shape.dtype.itemsize, *counts, device)
+        return SumsKernel(self, shape, variant, tiling)
+
+    def program(self, kernel: SumsKernel) -> Program:
+        """Return what is compiled."""
+        return segmented_program(kernel.shape.dtype, kernel.tile)
