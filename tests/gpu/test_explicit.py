@@ -9,7 +9,9 @@ import pytest
 from dense_oracle import dense_kron, factors_of, random_array, sizes
 
 import batchkron as bk
-from batchkron.backends.cuda.explicit.tiling import ExplicitKnobs, explicit_steps
+from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
+from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
+from batchkron.backends.cuda.explicit.steps import explicit_steps
 
 pytestmark = pytest.mark.gpu
 
@@ -85,33 +87,37 @@ def test_kron_of_any_shape_at_any_address(cupy, rng, dtype, shapes, offset):
 
 
 @pytest.mark.parametrize("shapes", EXPLICIT, ids=str)
-@pytest.mark.parametrize("segments", [False, True])
-def test_kron_of_strided_factors(cupy, poisoned_on_device, rng, dtype, shapes, segments):
+@pytest.mark.parametrize(
+    ("family", "variant"),
+    [(Bands(), BandVariant()), (Segments(), SegmentVariant(entries=3))],
+    ids=["bands", "segments"],
+)
+def test_kron_of_strided_factors(cupy, poisoned_on_device, rng, dtype, shapes, family, variant):
     write_product = explicit_module().write_product
     views = [lambda m: m[::2, ::-3], lambda m: m[::-2, ::3].T]
     wide = [random_array(rng, (2 * p, 3 * q), dtype) for p, q in (shapes[0], shapes[1][::-1])]
     a, b = (view(matrix) for view, matrix in zip(views, wide, strict=True))
     given = [view(cupy.asarray(matrix)) for view, matrix in zip(views, wide, strict=True)]
     out = poisoned_on_device(sizes(shapes), dtype)
-    write_product(*given, out, 0, ExplicitKnobs(segments=segments, entries=3))
+    write_product(*given, out, 0, family, variant)
     check_explicit(out.get(), a, b)
 
 
 @pytest.mark.parametrize("shapes", EXPLICIT[3:9], ids=str)
 @pytest.mark.parametrize(
-    "knobs",
+    "variant",
     [
-        ExplicitKnobs(threads=32, words=2, batch=2, repeats=4, streaming=False),
-        ExplicitKnobs(threads=128, words=4, batch=1, repeats=1),
-        ExplicitKnobs(words=1, batch=3, repeats=1000),
+        BandVariant(threads=32, words=2, batch=2, repeats=4, streaming=False),
+        BandVariant(threads=128, words=4, batch=1, repeats=1),
+        BandVariant(words=1, batch=3, repeats=1000),
     ],
     ids=str,
 )
-def test_every_cut_gives_the_same(cupy, poisoned_on_device, rng, dtype, shapes, knobs):
+def test_every_cut_gives_the_same(cupy, poisoned_on_device, rng, dtype, shapes, variant):
     write_product = explicit_module().write_product
     (a, b), given = factors_of(cupy, rng, shapes, dtype)
     out = poisoned_on_device(sizes(shapes), dtype)
-    write_product(*given, out, 0, knobs)
+    write_product(*given, out, 0, Bands(), variant)
     check_explicit(out.get(), a, b)
 
 

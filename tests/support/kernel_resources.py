@@ -29,16 +29,21 @@ from batchkron.backends.cuda.batch.registers.tile import register_batch_program,
 from batchkron.backends.cuda.batch.slices import slice_program, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_program, unit_slice_tiling
 from batchkron.backends.cuda.diagonal.kernel import diagonal_program
-from batchkron.backends.cuda.explicit.tiling import (
-    DeviceMatrix,
-    ExplicitKnobs,
-    SegmentCut,
-    explicit_cut,
-    explicit_program,
-    segments_program,
+from batchkron.backends.cuda.explicit.families import FAMILIES as PRODUCT_FAMILIES
+from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
+from batchkron.backends.cuda.general_kernel import (
+    batch_program,
+    batch_tiling,
+    group_program,
+    kron_groups,
 )
-from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
-from batchkron.backends.cuda.kron.families import FAMILY_OF
+from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
+from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
+from batchkron.backends.cuda.kron.fibres.layout import fibre_program
+from batchkron.backends.cuda.kron.panels import PanelGroup
+from batchkron.backends.cuda.kron.registers.choose import register_groups
+from batchkron.backends.cuda.kron.registers.tile import register_program
+from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group
 from batchkron.backends.cuda.kron_sum.tiling import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
 from batchkron.backends.cuda.runtime.cubin import resources
@@ -329,13 +334,10 @@ def explicit_programs(dtype, limits):
     for width in WIDTHS:
         b = DeviceMatrix(0, width, width, width, 1)
         for out in (0, dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize):
-            for segments in (False, True):
-                knobs = ExplicitKnobs(segments=segments)
-                cut = explicit_cut(a, b, out, dtype, limits, knobs)
-                if isinstance(cut, SegmentCut):
-                    yield segments_program(dtype, cut.kernel)
-                else:
-                    yield explicit_program(dtype, cut.kernel)
+            for family in PRODUCT_FAMILIES:
+                way = family.fastest(ProductShape(a, b, out, dtype), limits)
+                if way is not None:
+                    yield way[1].program()
 
 
 def explicit_kernels(dtype, capability):

@@ -37,6 +37,8 @@ class LaunchShape:
         Shared memory of a thread block, bytes.
     workspace : int
         Device memory of the whole grid for what does not fit there, bytes.
+    down : int
+        Thread blocks along the second axis of the grid.
     carveout : int
         Percentage of the memory on chip that should be shared memory, -1 for no preference.
     """
@@ -46,6 +48,7 @@ class LaunchShape:
     resident: int
     shared_bytes: int
     workspace: int = 0
+    down: int = 1
     carveout: int = -1
 
 

@@ -33,7 +33,8 @@ from nvrtc import DEVICES, compile_program
 
 from batchkron.backends.cuda.batch.records import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
-from batchkron.backends.cuda.explicit.tiling import explicit_arguments, segments_arguments
+from batchkron.backends.cuda.explicit.bands import explicit_arguments
+from batchkron.backends.cuda.explicit.segments import segments_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.tiling import sum_arguments

@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import is_plain
-from batchkron.backends.cuda.explicit.tiling import (
+from batchkron.backends.cuda.explicit.choose import fastest_kernel
+from batchkron.backends.cuda.explicit.kernel import (
+    ADDRESSES,
     WORD_BYTES,
     DeviceMatrix,
-    ExplicitKnobs,
-    SegmentCut,
-    explicit_arguments,
-    explicit_cut,
-    explicit_program,
-    explicit_steps,
-    segments_arguments,
-    segments_program,
+    ProductFamily,
+    ProductShape,
 )
+from batchkron.backends.cuda.explicit.steps import explicit_steps
+from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -44,10 +42,8 @@ from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
-_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are cached; chosen by hand
-# Workspace kept between calls, in bytes; calls that need more allocate it anew. Chosen by hand.
-_MAX_KEPT_BYTES = 64 << 20
-_ADDRESSES = 3  # number of addresses that a launch takes: a, b and the result
+_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are kept; chosen by hand
+_MAX_KEPT_BYTES = 64 << 20  # of workspace kept between calls; larger calls allocate; chosen by hand
 
 # One for all products and for the whole process: `kron` is a function, so no object could own the
 # workspace that a captured CUDA graph continues to use.
@@ -231,7 +227,8 @@ class _Chain:
         known, launches = list(matrices), []
         for step in steps:
             target = out if step is steps[-1] else 0
-            launch = _launch(known[step.left], known[step.right], target, dtype, device, None)
+            shape = ProductShape(known[step.left], known[step.right], target, dtype)
+            launch = _launch(shape, device)
             launches.append((launch, step.left, step.right))
             known.append(DeviceMatrix(0, step.rows, step.columns, step.columns, 1))
         *self._between, self._last = launches
@@ -289,12 +286,13 @@ def write_product(
     b: DeviceArray,
     out: DeviceArray,
     device: int,
-    knobs: ExplicitKnobs | None = None,
+    family: ProductFamily | None = None,
+    variant: Any = None,
 ) -> None:
-    """Write a ⊗ b to ``out``, which is not empty."""
+    """Write a ⊗ b to ``out``, which is not empty, by a family's variant where one is given."""
     addresses = a.data.ptr, b.data.ptr, out.data.ptr
-    place = out.data.ptr % WORD_BYTES
-    launch = _launch(_layout(a), _layout(b), place, out.dtype, device, knobs)
+    shape = ProductShape(_layout(a), _layout(b), out.data.ptr % WORD_BYTES, out.dtype)
+    launch = _launch(shape, device, family, variant)
     launch(ready_stream(device), addresses, b"")
 
 
@@ -308,30 +306,20 @@ def _chain(
 
 @lru_cache(maxsize=1024)
 def _launch(
-    a: DeviceMatrix,
-    b: DeviceMatrix,
-    out: int,
-    dtype: np.dtype[np.generic],
-    device: int,
-    knobs: ExplicitKnobs | None,
+    shape: ProductShape, device: int, family: ProductFamily | None = None, variant: Any = None
 ) -> Launch:
-    """Return the launch that writes a ⊗ b; ``out`` is the result's address modulo 16.
+    """Return the launch for two matrices; a call brings three addresses."""
+    limits = device_limits(device)
+    kernel = None if family is None else family.kernel(shape, variant, limits)
+    if kernel is None:
+        kernel = fastest_kernel(shape, limits)
+    how = kernel.launch(limits)
+    code = load_kernel(kernel.program(), device)
+    return Launch(code, (how.blocks, how.down), how.threads, 0, kernel.arguments(), ADDRESSES)
 
-    A call of it takes the addresses of a, b and the result.
-    """
-    cut = explicit_cut(a, b, out, dtype, device_limits(device), knobs)
-    if isinstance(cut, SegmentCut):
-        program, layout = segments_program(dtype, cut.kernel), segments_arguments()
-    else:
-        program, layout = explicit_program(dtype, cut.kernel), explicit_arguments()
-    arguments = np.zeros(1, layout)
-    for key, matrix in (("a", cut.a), ("b", cut.b)):
-        arguments[key] = matrix.rows, matrix.columns, matrix.row, matrix.column
-    for name in (layout.names or ())[_ADDRESSES:]:
-        if name not in ("a", "b"):
-            arguments[name] = getattr(cut, name)
-    kernel = load_kernel(program, device)
-    return Launch(kernel, cut.grid, cut.kernel.threads, 0, arguments, _ADDRESSES)
+
+for _clear in (_products.clear, _chain.cache_clear, _launch.cache_clear):
+    forget_by(_clear)
 
 
 def _layout(matrix: DeviceArray) -> DeviceMatrix:

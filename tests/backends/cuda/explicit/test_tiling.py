@@ -8,29 +8,25 @@ from dense_oracle import DTYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchkron.backends.cuda.explicit.tiling import (
-    RESULT_BYTES,
-    DeviceMatrix,
-    ExplicitCut,
-    ExplicitKnobs,
-    SegmentCut,
-    balanced_split,
-    explicit_cut,
-    explicit_steps,
-)
+from batchkron.backends.cuda.explicit.bands import Bands, BandVariant
+from batchkron.backends.cuda.explicit.choose import fastest_kernel
+from batchkron.backends.cuda.explicit.families import FAMILIES
+from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
+from batchkron.backends.cuda.explicit.segments import Segments, SegmentVariant
+from batchkron.backends.cuda.explicit.steps import RESULT_BYTES, balanced_split, explicit_steps
+from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 LIMITS = DeviceLimits(227 << 10, 132)
 BASE = 1 << 40
 
 sizes = st.one_of(st.integers(1, 9), st.integers(1, 5000))
-knobs = st.builds(
-    ExplicitKnobs,
+variants = st.builds(
+    BandVariant,
     threads=st.sampled_from([32, 256]),
     words=st.integers(1, 3),
     batch=st.integers(1, 4),
     repeats=st.sampled_from([1, 4, 16, 1000]),
-    segments=st.sampled_from([None, False, True]),
 )
 
 
@@ -86,46 +82,56 @@ def check_segments(cut, a, b):
 
 
 @settings(deadline=None, max_examples=300)
-@given(sizes, sizes, sizes, sizes, st.sampled_from(DTYPES), st.integers(0, 3), knobs)
-def test_every_element_is_written_once(p, q, r, s, name, offset, chosen):
+@given(sizes, sizes, sizes, sizes, st.sampled_from(DTYPES), st.integers(0, 3), variants)
+def test_every_element_is_written_once(p, q, r, s, name, offset, variant):
     dtype = np.dtype(name)
     a, b = matrix(p, q, dtype), matrix(r, s, dtype)
     out = BASE + offset * dtype.itemsize
-    cut = explicit_cut(a, b, out, dtype, LIMITS, chosen)
-    if isinstance(cut, SegmentCut):
-        check_segments(cut, a, b)
-    else:
-        check_bands(cut, a, b, out, dtype)
+    shape = ProductShape(a, b, out, dtype)
+    check_bands(Bands().kernel(shape, variant, LIMITS).tile, a, b, out, dtype)
+    segments = Segments().kernel(shape, SegmentVariant(), LIMITS)
+    assert (segments is not None) == (s * dtype.itemsize >= 16)
+    if segments is not None:
+        check_segments(segments.tile, a, b)
+    assert fastest_kernel(shape, LIMITS).family in FAMILIES
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 def test_complex_numbers_may_begin_between_their_multiples(name):
     dtype = np.dtype(name)
     a, b = matrix(40, 30, dtype), matrix(20, 10, dtype)
-    for segments in (False, True):
-        chosen = ExplicitKnobs(segments=segments)
-        kernel = explicit_cut(a, b, BASE + dtype.itemsize // 2, dtype, LIMITS, chosen).kernel
+    shape = ProductShape(a, b, BASE + dtype.itemsize // 2, dtype)
+    for family in FAMILIES:
+        _, chosen = family.fastest(shape, LIMITS)
+        kernel = chosen.tile.kernel
         assert (kernel.elements, kernel.bytes) == (1, dtype.itemsize // 2)
 
 
 def test_few_rows_of_a_are_cut_into_segments_or_slices():
     dtype = np.dtype("f4")
 
-    def cut(a, b):
-        return explicit_cut(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype, LIMITS)
+    def family(a, b):
+        shape = ProductShape(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype)
+        return fastest_kernel(shape, LIMITS).family.name
 
-    assert isinstance(cut((3, 3), (2001, 2001)), SegmentCut)
-    assert isinstance(cut((3, 3), (2000, 2000)), ExplicitCut), "rows of whole words"
-    across = cut((1, 5000), (65, 129))
-    assert isinstance(across, ExplicitCut)
+    def bands_of(a, b):
+        assert family(a, b) == "bands"
+        shape = ProductShape(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype)
+        return fastest_kernel(shape, LIMITS).tile
+
+    assert family((3, 3), (2001, 2001)) == "segments"
+    assert family((3, 3), (2000, 2000)) == "bands", "rows of whole words"
+    with without("explicit.segments"):
+        assert family((3, 3), (2001, 2001)) == "bands"
+    with without("explicit.bands"):
+        assert family((3, 3), (2000, 2000)) == "segments"
+    across = bands_of((1, 5000), (65, 129))
     assert across.slices == 65
-    flat = cut((2, 50_000), (3, 3))
-    assert isinstance(flat, ExplicitCut)
+    flat = bands_of((2, 50_000), (3, 3))
     assert (flat.slices, flat.a.columns, flat.b.rows) == (6, 1, 1)
     assert flat.whole + 1 >= 8
     for a, b in [((4096, 4096), (2, 2)), ((1024, 1024), (32, 32)), ((64, 64), (512, 512))]:
-        bands = cut(a, b)
-        assert isinstance(bands, ExplicitCut)
+        bands = bands_of(a, b)
         assert bands.slices == 1
         assert bands.kernel.entries == 1 + (b == (2, 2))
 
@@ -133,13 +139,15 @@ def test_few_rows_of_a_are_cut_into_segments_or_slices():
 def test_products_beyond_32_bits_are_wide():
     dtype = np.dtype("f4")
     large, one = matrix(60_000, 40_000, dtype), matrix(1, 1, dtype)
-    bands = ExplicitKnobs(segments=False)
-    assert explicit_cut(one, large, BASE, dtype, LIMITS, bands).kernel.wide
+
+    def is_wide(a, b):
+        shape = ProductShape(a, b, BASE, dtype)
+        return Bands().kernel(shape, BandVariant(), LIMITS).tile.kernel.wide
+
+    assert is_wide(one, large)
     strided = DeviceMatrix(BASE, 10, 10, -(2**30), 1)
-    assert explicit_cut(matrix(9, 9, dtype), strided, BASE, dtype, LIMITS).kernel.wide
-    assert not explicit_cut(
-        matrix(900, 900, dtype), matrix(90, 90, dtype), BASE, dtype, LIMITS
-    ).kernel.wide
+    assert is_wide(matrix(9, 9, dtype), strided)
+    assert not is_wide(matrix(900, 900, dtype), matrix(90, 90, dtype))
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=8))

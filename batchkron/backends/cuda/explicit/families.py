@@ -1,0 +1,9 @@
+"""The families of kernels that write a ⊗ b: the one table that choosing loops over."""
+
+from __future__ import annotations
+
+from batchkron.backends.cuda.explicit.bands import Bands
+from batchkron.backends.cuda.explicit.kernel import ProductFamily
+from batchkron.backends.cuda.explicit.segments import Segments
+
+FAMILIES: tuple[ProductFamily, ...] = (Bands(), Segments())
