@@ -44,7 +44,7 @@ from batchkron.backends.cuda.kron.panels import PanelGroup
 from batchkron.backends.cuda.kron.registers.choose import register_groups
 from batchkron.backends.cuda.kron.registers.tile import register_program
 from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group
-from batchkron.backends.cuda.kron_sum.tiling import sum_program, sum_tiling
+from batchkron.backends.cuda.kron_sum.systems import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources

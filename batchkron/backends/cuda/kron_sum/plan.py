@@ -8,12 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from batchkron.backends.cuda.batch.plan import batch_plan
-from batchkron.backends.cuda.kron_sum.tiling import (
-    sum_arguments,
-    sum_factors,
-    sum_program,
-    sum_tiling,
-)
+from batchkron.backends.cuda.kron_sum.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sum.systems import SumShape, SumTiling, sum_arguments, sum_factors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -42,8 +38,6 @@ class SumPlan(FastPath):
 
     Attributes
     ----------
-    tiling : SumTiling or None
-        None if a batch list is used.
     factors : ndarray of ``sum_factors``
         Addresses and strides of the matrices, which do not change.
     """
@@ -55,9 +49,10 @@ class SumPlan(FastPath):
         self.sizes = tuple(factor.shape[-1] for factor in factors)
         self._shape = batch_shape_of(factors)
         self.systems = math.prod(self._shape)
-        self.tiling = sum_tiling(self.sizes, self.dtype.itemsize, device_limits(device))
+        shape = SumShape(self.sizes, self.dtype, self.systems)
+        self._kernel = fastest_kernel(shape, device_limits(device))
         self._listed: ListedSum | None = None
-        if self.tiling is None or self.systems == 0:
+        if self._kernel is None:
             self._listed = ListedSum(batch_plan, factors)
             return
         self._launches: BoundedCache[tuple[int, int], Launch] = BoundedCache()
@@ -70,7 +65,12 @@ class SumPlan(FastPath):
             self.factors["data"] = [matrices.data.ptr for matrices in self._matrices]
             strides = [m[0].size if len(m) > 1 else 0 for m in self._matrices]
             self.factors["system"] = strides
-            self._kernel = load_kernel(sum_program(self.dtype, self.tiling), device)
+            self._code = load_kernel(self._kernel.program(), device)
+
+    @property
+    def tiling(self) -> SumTiling | None:
+        """How a thread block has a system's vector; None for a batch list."""
+        return None if self._kernel is None else self._kernel.tile
 
     def _columns(self, factors: Sequence[Array]) -> list[Array]:
         """Return the factors as (systems or 1, n, n) arrays in column-major order."""
@@ -123,13 +123,13 @@ class SumPlan(FastPath):
         """Return the launch for vectors (outer, N, inner)."""
         if outer > _MAX_GRID_X:
             raise ValueError(f"x has {outer} vectors; expected at most {_MAX_GRID_X}")
-        assert self.tiling is not None
+        assert self._kernel is not None
+        how = self._kernel.launch(device_limits(self._device))
         arguments = np.zeros(1, sum_arguments(self.dtype, len(self.sizes)))
         arguments["factors"] = self.factors
         arguments["systems"], arguments["inner"] = self.systems, inner
         grid = outer, min(inner, MAX_GRID_YZ)
-        shared = self.tiling.elements * self.dtype.itemsize
-        launch = Launch(self._kernel, grid, self.tiling.threads, shared, arguments, 2, "accumulate")
+        launch = Launch(self._code, grid, how.threads, how.shared_bytes, arguments, 2, "accumulate")
         self._launches[outer, inner] = launch
         return launch
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.kron_sum.tiling import SumTiling, system_sum_type
+from batchkron.backends.cuda.kron_sum.systems import SumTiling, system_sum_type
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.krylov_arguments import MAX_SUMS, Stage

@@ -80,7 +80,7 @@ def krylov_iterations(
     plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
 ) -> Iterations | None:
     """Return whole iterations for systems of a plan; None where they do not fit in a block."""
-    if plan.tiling is None or plan.systems == 0:
+    if plan.tiling is None:
         return None
     of = plan.dtype, plan.tiling, plan.systems, stages, kept, count
     kernel = systems_kernel(*of, device_limits(current_device()))

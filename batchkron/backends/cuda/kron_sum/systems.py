@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
@@ -69,6 +70,82 @@ def sum_program(dtype: np.dtype[np.generic], tiling: SumTiling) -> Program:
         "cuda/kron_sum/systems.cuh",
         template_type("kron_sum", SCALARS[dtype], system_sum_type(dtype, tiling)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SumShape:
+    """The sizes of the modes of each system, and the number of systems."""
+
+    sizes: tuple[int, ...]
+    dtype: np.dtype[Any]
+    systems: int
+
+
+@dataclass(frozen=True, slots=True)
+class SumVariant:
+    """There is only one way: the sizes decide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumKernel:
+    """One kernel for Kronecker sums of systems, what it is given and compiled for."""
+
+    family: Systems
+    shape: SumShape
+    variant: SumVariant
+    tile: SumTiling
+
+    def program(self) -> Program:
+        """Return what is compiled."""
+        return self.family.program(self)
+
+    def launch(self, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched for one vector of each system."""
+        return self.family.launch(self, device)
+
+
+class Systems:
+    """A `KernelFamily`: a thread block has a system's vector in shared memory.
+
+    There is no model of the time: where a vector fits, and has ``_MIN_ELEMENTS``, batch lists were
+    slower. The estimate is constant, for there is one variant.
+    """
+
+    operation = "kron_sum"
+    name = "systems"
+    variant_type = SumVariant
+
+    def accepts(self, shape: SumShape, device: DeviceLimits) -> bool:
+        """Whether there are systems, and their vectors fit in a thread block."""
+        return self.fastest(shape, device) is not None
+
+    def variants(self, shape: SumShape, device: DeviceLimits) -> tuple[SumVariant, ...]:
+        """Return the only variant."""
+        return (SumVariant(),)
+
+    def estimate(self, shape: SumShape, variant: SumVariant, device: DeviceLimits) -> float:
+        """Return 1, in no unit."""
+        return 1.0
+
+    def fastest(self, shape: SumShape, device: DeviceLimits) -> SumKernel | None:
+        """Return the only kernel, None where it does not fit."""
+        return self.kernel(shape, SumVariant(), device)
+
+    def kernel(
+        self, shape: SumShape, variant: SumVariant, device: DeviceLimits
+    ) -> SumKernel | None:
+        """Return the kernel, None if it does not fit."""
+        tiling = sum_tiling(shape.sizes, shape.dtype.itemsize, device) if shape.systems else None
+        return None if tiling is None else SumKernel(self, shape, variant, tiling)
+
+    def program(self, kernel: SumKernel) -> Program:
+        """Return what is compiled."""
+        return sum_program(kernel.shape.dtype, kernel.tile)
+
+    def launch(self, kernel: SumKernel, device: DeviceLimits) -> LaunchShape:
+        """Return how it is launched for one vector of each system."""
+        shared = kernel.tile.elements * kernel.shape.dtype.itemsize
+        return LaunchShape(kernel.shape.systems, kernel.tile.threads, 1, shared)
 
 
 @cache

@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.kron_sum.tiling import sum_tiling
+from batchkron.backends.cuda.kernel_family import without
+from batchkron.backends.cuda.kron_sum.choose import fastest_kernel
+from batchkron.backends.cuda.kron_sum.systems import SumShape, sum_tiling
 
 
 @pytest.mark.parametrize("limits", DEVICES.values(), ids=DEVICES)
@@ -30,3 +33,16 @@ def test_fibres_of_the_first_mode_are_a_threads():
 @pytest.mark.parametrize("sizes", [(2, 3), (31,), (100, 100), (200,), (2,) * 13])
 def test_what_does_not_fit_is_left_to_lists(sizes):
     assert sum_tiling(sizes, 8, DEVICES["90"]) is None
+
+
+def test_systems_have_the_kernel_of_their_sizes():
+    shape = SumShape((8, 8, 8), np.dtype("f8"), 30)
+    kernel = fastest_kernel(shape, DEVICES["90"])
+    assert kernel.tile == sum_tiling((8, 8, 8), 8, DEVICES["90"])
+    how = kernel.launch(DEVICES["90"])
+    assert (how.blocks, how.threads) == (30, 64)
+    assert how.shared_bytes == 8 * kernel.tile.elements
+    with without("kron_sum.systems"):
+        assert fastest_kernel(shape, DEVICES["90"]) is None
+    for none in (SumShape((8, 8, 8), np.dtype("f8"), 0), SumShape((2, 3), np.dtype("f8"), 30)):
+        assert fastest_kernel(none, DEVICES["90"]) is None
