@@ -1,13 +1,20 @@
 """Families that are switched off; no device is needed."""
 
+import dataclasses
 import threading
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.batch.families import FAMILIES as BATCH
+from batchkron.backends.cuda.explicit.families import FAMILIES as EXPLICIT
 from batchkron.backends.cuda.kernel_family import enabled, forget_by, without
 from batchkron.backends.cuda.kron.choose import fastest_plan
+from batchkron.backends.cuda.kron.families import FAMILIES as KRON
+from batchkron.backends.cuda.kron_sum.families import FAMILIES as KRON_SUM
+from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
 from batchkron.backends.cuda.steps import ModeRun
 
 
@@ -18,6 +25,19 @@ class Toy:
 
 
 TABLE = Toy("toys", "tops"), Toy("toys", "kites"), Toy("games", "tops")
+
+
+@pytest.mark.parametrize("table", [KRON, BATCH, SEGMENTED, EXPLICIT, KRON_SUM])
+def test_every_family_can_be_switched_off(table):
+    names = [f"{family.operation}.{family.name}" for family in table]
+    assert len({*names}) == len(table)
+    for number, name in enumerate(names):
+        with without(name):
+            assert enabled(table) == table[:number] + table[number + 1 :]
+    for family in table:
+        for method in ("accepts", "variants", "estimate", "kernel", "program", "launch"):
+            assert callable(getattr(family, method))
+        assert dataclasses.is_dataclass(family.variant_type)
 
 
 def test_families_are_off_inside_only():

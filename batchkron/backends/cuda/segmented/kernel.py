@@ -78,9 +78,7 @@ class SumsKernel:
 
     def launch(self, table: EdgeTable, device: DeviceLimits) -> tuple[LaunchShape, list[int]]:
         """Return how it is launched for a table, and how many nodes each number of teams shares."""
-        counts: list[int]
-        counts, blocks = self.tile.nodes_by_team_count(table, self.slabs, device)
-        return LaunchShape(blocks, self.tile.block, 1, self.tile.shared_bytes), counts
+        return self.family.launch(self, table, device)
 
     def arrays(self, table: EdgeTable) -> dict[str, Array]:
         """Return a table as the kernel takes it."""
@@ -117,6 +115,14 @@ class SumsFamily(ABC):
     @abstractmethod
     def program(self, kernel: SumsKernel) -> Program:
         """Return what is compiled."""
+
+    def launch(
+        self, kernel: SumsKernel, table: EdgeTable, device: DeviceLimits
+    ) -> tuple[LaunchShape, list[int]]:
+        """Return how it is launched for a table, and how many nodes each number of teams shares."""
+        tile = kernel.tile
+        counts, blocks = tile.nodes_by_team_count(table, kernel.slabs, device)
+        return LaunchShape(blocks, tile.block, 1, tile.shared_bytes), counts
 
     def arrays(self, kernel: SumsKernel, table: EdgeTable) -> dict[str, Array]:
         """Return a table as the kernel takes it."""
