@@ -34,16 +34,8 @@ from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
 from batchkron.backends.cuda.general_kernel import (
     batch_program,
     batch_tiling,
-    group_program,
-    kron_groups,
 )
-from batchkron.backends.cuda.kron.choose import kron_group_program, rule_groups
-from batchkron.backends.cuda.kron.fibres.choose import fibre_groups
-from batchkron.backends.cuda.kron.fibres.layout import fibre_program
-from batchkron.backends.cuda.kron.panels import PanelGroup
-from batchkron.backends.cuda.kron.registers.choose import register_groups
-from batchkron.backends.cuda.kron.registers.tile import register_program
-from batchkron.backends.cuda.kron.slices import kron_slices_program, slice_group
+from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import sum_program, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, systems_kernel
 from batchkron.backends.cuda.runtime.cubin import resources
@@ -51,7 +43,7 @@ from batchkron.backends.cuda.runtime.program import compile_options, device_sour
 from batchkron.backends.cuda.segmented.edges import SegmentMode
 from batchkron.backends.cuda.segmented.general import segment_tiling, segmented_program
 from batchkron.backends.cuda.segmented.staged import staged_sums_program, staged_tiling
-from batchkron.backends.cuda.steps import GroupShape, plan_order, plan_steps
+from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.backends.krylov_arguments import Stage
 
 TABLE = Path(__file__).with_suffix(".json")

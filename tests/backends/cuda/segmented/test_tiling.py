@@ -9,7 +9,6 @@ from dense_oracle import DTYPES, random_array
 from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 
-from batchkron.backends import reference
 from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     SegmentMode,
@@ -19,6 +18,7 @@ from batchkron.backends.cuda.segmented.edges import (
 )
 from batchkron.backends.cuda.segmented.general import segment_tiling
 from batchkron.backends.cuda.segmented.levels import sweep_levels
+from batchkron.backends.reference import ReferenceBackend
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
 BLOCKS = [

@@ -4,12 +4,11 @@ import dataclasses
 import random
 from itertools import islice
 
-import numpy as np
 import pytest
 from nvrtc import DEVICES, compile_program
 from plans import check_launch, check_runs, plan_of, product
 
-from batchkron.backends.cuda.kron.fibres.choose import FibreKnobs
+from batchkron.backends.cuda.kron.fibres.family import FibreVariant
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.search_space import (
     KronCase,
@@ -44,6 +43,17 @@ MIXED = [  # others whose runs have kernels of several kinds
     ([(16, 16)] * 6, 16, 1, "f4"),
 ]
 KRON_128 = 11
+# factors (K, C), products, outputs, dtype
+LISTS = [
+    ([(4, 4)], 32_000_000, 500_000, "f8"),
+    ([(2, 2)] * 2, 4000, 1000, "f4"),
+    ([(3, 3)] * 3, 9472, 148, "f8"),
+    ([(8, 8)] * 2, 2_000_000, 31_250, "f8"),
+    ([(5, 5)] * 4, 204_800, 3200, "f8"),
+    ([(2, 3), (4, 3), (3, 4)], 900, 3, "c8"),
+    ([(4, 4)] * 6, 31_232, 488, "f4"),
+    ([(4, 4)] * 5, 64 * 9, 9, "f8"),
+]
 MAX_CANDIDATES = 20  # choices that a test looks at in each step
 
 
@@ -152,7 +162,7 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
 def test_candidates_compile():
     """One of each case, drawn at random: what the templates ask for is kept by all."""
     draw = random.Random(5)
-    spaces = [KronSpace(case, rule_choice(case)) for case in map(kron_90, range(len(KRON)))]
+    spaces = [KronSpace(case, rule_of(case)) for case in map(kron_90, range(len(KRON)))]
     for space in spaces:
         choices = list(islice(candidates(space), 2 * MAX_CANDIDATES))
         draw.shuffle(choices)
@@ -220,7 +230,9 @@ def test_runs_that_do_not_cover_the_modes_have_no_kernels():
     assert chosen_kernels((RunChoice(0, 2, "fibres", strange),), case) is None
 
 
-def test_large_complex_factors_leave_nothing_to_choose():
-    case = kron_case(5, "90")
-    case = dataclasses.replace(case, inputs=(32,) * 2, outputs=(32,) * 2, dtype=np.dtype("c16"))
-    assert rule_choice(case) is None
+def test_large_complex_factors_are_left_to_panels_and_the_general_kernel():
+    case = KronCase(product([(32, 32)] * 2, 1024, 1, "c16"), DEVICES["90"])
+    rule = rule_of(case)
+    assert {one.family for one in rule} <= {"panels", "general"}
+    found = {one.family for choice in candidates(KronSpace(case, rule)) for one in choice}
+    assert found == {"panels", "general"}
