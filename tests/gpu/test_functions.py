@@ -7,7 +7,7 @@ from plans import preferred
 
 import batchkron as bk
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.panels import tile as device_panels
+from batchkron.backends.cuda.kron.panels import tile as panels
 
 pytestmark = pytest.mark.gpu
 
@@ -192,9 +192,9 @@ def test_every_cut_of_panels(
     expected = bk.gekmm([factor], x, y=y, alpha=2, beta=-1)
     given = [cupy.asarray(one) for one in (factor, x, y)]
     scale = 1000 * np.finfo(expected.dtype).eps * np.abs(expected).max()
-    for cut in device_panels._CUTS[key]:
+    for cut in panels._CUTS[key]:
         with monkeypatch.context() as patch:
-            patch.setitem(device_panels._CUTS, key, (cut,))
+            patch.setitem(panels._CUTS, key, (cut,))
             out = poisoned_on_device(y.size, dtype).reshape(y.shape)
             with preferred("panels"):
                 bk.gekmm([given[0]], given[1], y=given[2], out=out, alpha=2, beta=-1)

@@ -7,10 +7,8 @@ from plans import preferred
 from tf32_oracle import U, tf32_bound
 
 import batchkron as bk
-from batchkron.backends.cuda.kron.fibres import cuts as device_cuts
-from batchkron.backends.cuda.kron.fibres import family as device_fibres
-from batchkron.backends.cuda.kron.fibres import layout as device_layouts
-from batchkron.backends.cuda.kron.fibres import tf32 as device_tf32
+from batchkron.backends.cuda.kron.fibres import cuts, layout, tf32
+from batchkron.backends.cuda.kron.fibres import family as fibres
 from batchkron.backends.reference import multiply_modes
 
 pytestmark = pytest.mark.gpu
@@ -42,8 +40,8 @@ SHAPES = [
 @pytest.fixture
 def on_units(cupy, monkeypatch):
     """Fibres on matrix units, also where other kernels are faster."""
-    shapes = device_fibres._shapes
-    monkeypatch.setattr(device_fibres, "_shapes", lambda run: shapes(run)[:1])
+    shapes = fibres._shapes
+    monkeypatch.setattr(fibres, "_shapes", lambda run: shapes(run)[:1])
     with preferred("fibres"):
         yield
 
@@ -129,16 +127,16 @@ def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size)
 @pytest.fixture
 def only(on_units, monkeypatch):
     """Makes every pass use matrix units, with so many blocks and sharers."""
-    caches = [device_fibres._timed, device_fibres._fastest, device_layouts.layout_of]
+    caches = [fibres._timed, fibres._fastest, layout.layout_of]
 
     def clear():
         for cached in caches:
             cached.cache_clear()
 
     def choose(blocks, sharers):
-        monkeypatch.setattr(device_cuts, "_single", lambda *sizes: None)
-        monkeypatch.setattr(device_tf32, "_BLOCKS", (blocks,))
-        monkeypatch.setattr(device_tf32, "_SHARERS", (sharers,))
+        monkeypatch.setattr(cuts, "_single", lambda *sizes: None)
+        monkeypatch.setattr(tf32, "_BLOCKS", (blocks,))
+        monkeypatch.setattr(tf32, "_SHARERS", (sharers,))
         clear()
 
     yield choose
