@@ -10,6 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ from benchmarks.gpu.profiling import profile_missed, profile_table
 from benchmarks.gpu.report import Cell, Printer, absences, missed
 
 ROOT = Path(__file__).parents[2]
+
+
+def need_cupy() -> None:
+    """End with a message where CuPy is not installed."""
+    if importlib.util.find_spec("cupy") is None:
+        sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
 
 
 def commit() -> str:
@@ -129,6 +136,37 @@ def show_profiles(report: dict[str, Any], seconds: float) -> None:
     print("\n".join([*profile_table(report["cells"]), *report["failures_to_profile"]]))
 
 
+def ablate(options: Namespace) -> int:
+    """Time cells with and without families of kernels; the status is 1 if a result changed."""
+    from benchmarks.gpu import ablate as ablation
+
+    families = list(ablation.FAMILIES) if "all" in options.ablate else options.ablate
+    if unknown := sorted(set(families) - set(ablation.FAMILIES)):
+        known = ", ".join(ablation.FAMILIES)
+        sys.exit(f"no family of kernels is called {', '.join(unknown)}; there are {known}")
+    need_cupy()
+    choices = [one for one in options.choices if one.part in ablation.PARTS]
+    processes = default_processes() if options.processes is None else options.processes
+    began = time.perf_counter()
+    compile_all(ablation.ablation_jobs(jobs(choices), families), processes)
+    report: dict[str, Any] = {"machine": machine(options.commit), "gains": []}
+    report["seconds_to_compile"] = time.perf_counter() - began
+    found = []
+    for gain in ablation.gains(choices, families):
+        found.append(gain)
+        report["gains"].append(asdict(gain) | {"factor": gain.factor})
+    report["mean_gains"] = {
+        name: ablation.mean_gain(own) for name, own in ablation.by_family(found).items()
+    }
+    report["seconds"] = time.perf_counter() - began
+    save(options.json, report)
+    print(f"# {report['machine']['device']}, {report['seconds']:.0f} s\n")
+    print("\n".join(ablation.table(found, families)))
+    wrong = [one for one in found if one.reason.startswith(ablation.WrongError.__name__)]
+    print(*wrong, sep="\n")
+    return int(bool(wrong))
+
+
 def add_profiles(options: Namespace) -> int:
     """Profile cells of an earlier run of the same source on the same kind of device."""
     path: Path = options.profile_of
@@ -149,8 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for choice in options.choices:
             print(f"{choice.part:9} {choice.name:24} {choice.dtype}")
         return 0
-    if importlib.util.find_spec("cupy") is None:
-        sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
+    if options.ablate:
+        return ablate(options)
+    need_cupy()
     if options.profile_of:
         return add_profiles(options)
     processes = default_processes() if options.processes is None else options.processes

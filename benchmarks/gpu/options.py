@@ -120,6 +120,13 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="that a search of the part tune may take; 120 by default",
     )
+    parser.add_argument(
+        "--ablate",
+        action="append",
+        metavar="FAMILY",
+        help="time only ours, with and without a family of kernels such as kron.panels, in the"
+        " cells whose plan has it; may be repeated, all for every family",
+    )
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
     options = parser.parse_args(arguments)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.registers.tile import MAX_FACTOR_SIZE, factor_words
@@ -156,6 +157,9 @@ def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
     """Return the kernels for any factors, shared by all plans of a spec."""
     kernels = _kernels(spec, False, device)
     return _planned(spec, kernels, device, lambda kernel: load_kernel(kernel.program(), device))
+
+
+forget_by(_kron_program.cache_clear)
 
 
 class _OwnKernels:

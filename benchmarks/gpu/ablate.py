@@ -1,0 +1,256 @@
+"""What each family of kernels is worth: cells whose plan has it, with and without it.
+
+Nobody else is measured. A result without a family is compared with the one before, elementwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from batchkron.backends.cuda.batch.families import FAMILIES as BATCH
+from batchkron.backends.cuda.explicit.families import FAMILIES as EXPLICIT
+from batchkron.backends.cuda.kernel_family import without
+from batchkron.backends.cuda.kron.families import FAMILIES as KRON
+from batchkron.backends.cuda.kron_sum.families import FAMILIES as KRON_SUM
+from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
+from benchmarks.gpu.compiling import Job
+from benchmarks.gpu.list_cases import HUGE
+from benchmarks.gpu.options import Choice
+from benchmarks.gpu.sweep_cases import LARGE
+
+FAMILIES = {
+    f"{family.operation}.{family.name}": family
+    for table in (KRON, BATCH, SEGMENTED, EXPLICIT, KRON_SUM)
+    for family in table
+}
+PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
+MIN_GAIN = 1.10  # a family that gains less does not stay
+SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
+Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Times of a cell with all families, and without one that its plan has; µs.
+
+    ``without`` is None where no other family does it; ``reason`` says what happened then.
+    """
+
+    family: str
+    part: str
+    case: str
+    dtype: str
+    microseconds: float
+    without: float | None
+    reason: str = ""
+
+    @property
+    def factor(self) -> float | None:
+        """How many times as long it takes without the family."""
+        return None if self.without is None else self.without / self.microseconds
+
+
+class WrongError(ArithmeticError):
+    """Without a family the result is another one."""
+
+
+@contextmanager
+def used_families() -> Iterator[set[str]]:
+    """Collect the families whose kernels are asked for inside a ``with`` block."""
+    found: set[str] = set()
+
+    def recording(name: str, family: Any) -> Callable[..., Any]:
+        program = type(family).program
+
+        def recorded(self: Any, kernel: Any) -> Any:
+            found.add(name)
+            return program(self, kernel)
+
+        return recorded
+
+    with ExitStack() as stack:
+        for name, family in FAMILIES.items():
+            stack.enter_context(mock.patch.object(type(family), "program", recording(name, family)))
+        yield found
+
+
+def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
+    """Do a job that compiles, and again without each of the families that it uses."""
+    with without(), used_families() as used:  # plans that are remembered ask for no kernel
+        job()
+    for name in used.intersection(families):
+        with without(name):
+            try:
+                job()
+            except Exception:
+                continue  # nobody else does it: reported where it is measured
+
+
+def ablation_jobs(jobs: Sequence[Job], families: Iterable[str]) -> list[Job]:
+    """The jobs with what is needed without each family."""
+    return [partial(compile_with_and_without, job, tuple(families)) for job in jobs]
+
+
+def subject_of(choice: Choice) -> tuple[Make, Any] | None:
+    """How calls of a cell are prepared, and where the last one writes; None if it is left out."""
+    import cupy
+
+    import batchkron as bk
+    from benchmarks.gpu import data, lists
+    from benchmarks.gpu.timing import random_array
+
+    case, dtype = choice.case, choice.dtype
+    if choice.part in ("kron", "pde", "precision"):
+        precision = dtype if choice.part == "precision" else None
+        scalar = "float32" if precision else dtype
+        shape = data.that_fits(case.shape, scalar)
+        if shape is None:
+            return None
+        factors, pairs = data.factors_of(shape, scalar), data.vectors_of(shape, scalar)
+
+        def product() -> Sequence[Callable[[], object]]:
+            apply = bk.KroneckerProduct(factors, precision=precision).to("cuda").apply
+            return [partial(apply, x, out=y) for x, y in pairs]
+
+        return product, pairs[-1][1]
+    if choice.part == "batches" or (choice.part == "lists" and case.unknowns < HUGE):
+        if choice.part == "batches":
+            op = data.operator(case, dtype)
+            x = y = (case.blocks, case.block)
+        else:
+            op = lists.operator(case, dtype)
+            x = case.vectors, case.blocks, case.input_block
+            y = case.vectors, case.blocks, case.output_block
+        given, out = random_array(x, dtype), cupy.empty(y, dtype)
+        return lambda: [partial(op.to("cuda").apply, given, out=out)], out
+    if choice.part == "sweeps":
+        sweep = case.operator(dtype)
+        size = sweep.shape[0]
+        given, out = random_array((size,), dtype), cupy.empty(size, dtype)
+        if size >= LARGE:
+            return None
+        return lambda: [partial(sweep.to("cuda").matvec, given, out=out)], out
+    if choice.part == "explicit":
+        matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(case)]
+        side = math.prod(case)
+        out = cupy.empty((side, side), dtype)
+        return lambda: [partial(bk.kron, *matrices, out=out)], out
+    if choice.part == "systems":
+        count, sizes = case
+        summed = bk.KroneckerSum(
+            [random_array((count, n, n), dtype, seed).get() for seed, n in enumerate(sizes)]
+        )
+        shape = count, math.prod(sizes)
+        given, out = random_array(shape, dtype), cupy.empty(shape, dtype)
+        return lambda: [partial(summed.to("cuda").apply, given, out=out)], out
+    return None
+
+
+def choices_with_systems(choices: Sequence[Choice]) -> list[Choice]:
+    """The chosen cells, and Kronecker sums of many systems, which the benchmark has not."""
+    systems = [
+        Choice("systems", f"{count} systems {'×'.join(map(str, sizes))}", dtype, (count, sizes))
+        for count, sizes in SYSTEMS
+        for dtype in ("float32", "float64")
+    ]
+    return [*choices, *systems]
+
+
+def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
+    """Measure cell after cell, yield what each family is worth that it has."""
+    from benchmarks.gpu.batches import free_memory
+
+    for choice in choices_with_systems(choices):
+        subject = subject_of(choice)
+        if subject is not None:
+            yield from gains_of(choice, *subject, families)
+        del subject
+        free_memory()
+
+
+def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> Iterator[Gain]:
+    """What each of these families is worth in a cell."""
+    where = choice.part, choice.name, choice.dtype
+    with without(), used_families() as used:
+        make()[-1]()  # functions ask for kernels in their first call
+    asked = [name for name in families if name in used]
+    if not asked:
+        return
+    calls = make()
+    with_all = microseconds(calls)
+    expected = out.copy()
+    for name in asked:
+        with without(name):
+            try:
+                time, reason = measured_again(make, out, expected, choice.dtype), ""
+            except Exception as error:  # nobody else does it, or wrongly: the reason is reported
+                time, reason = None, f"{type(error).__name__}: {error}"
+        yield Gain(name, *where, with_all, time, reason)
+
+
+def microseconds(calls: Sequence[Callable[[], object]]) -> float:
+    """The time of one call."""
+    from benchmarks.gpu.timing import Contender, timed
+
+    return timed(calls, Contender("batchkron", {}).on).microseconds
+
+
+def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
+    """The time without a family; the result must be the one before."""
+    import cupy
+
+    from benchmarks.gpu.timing import TOLERANCE
+
+    out.fill(math.nan)
+    calls = make()
+    time = microseconds(calls)
+    error = float(cupy.abs(out - expected).max() / cupy.abs(expected).max())
+    if not error <= 10 * TOLERANCE[dtype]:
+        raise WrongError(f"relative difference {error:.1e}")
+    return time
+
+
+def mean_gain(found: Iterable[Gain]) -> float | None:
+    """The geometric mean of the factors, None where there is none."""
+    logs = [math.log(one.factor) for one in found if one.factor is not None]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def by_family(found: Iterable[Gain]) -> Mapping[str, list[Gain]]:
+    """The cells of each family."""
+    groups = defaultdict(list)
+    for one in found:
+        groups[one.family].append(one)
+    return groups
+
+
+def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
+    """A line for each family: cells, mean gain, least and largest, the verdict."""
+    lines = [
+        "| family | cells | only one | mean gain | least | largest | in |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    groups = by_family(found)
+    for name in families:
+        own = groups.get(name, [])
+        factors = sorted(
+            ((one.factor, one) for one in own if one.factor is not None), key=lambda pair: pair[0]
+        )
+        mean, alone = mean_gain(own), len(own) - len(factors)
+        if mean is None:
+            lines.append(f"| {name} | {len(own)} | {alone} | – | – | – | – |")
+            continue
+        (least, _), (largest, where) = factors[0], factors[-1]
+        short = "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
+        lines.append(
+            f"| {name} | {len(own)} | {alone} | {mean:.2f}{short} | {least:.2f} | {largest:.2f}"
+            f" | {where.part} {where.case} {where.dtype} |"
+        )
+    return lines
