@@ -155,6 +155,7 @@ def ablate(options: Namespace) -> int:
     for gain in ablation.gains(choices, families):
         found.append(gain)
         report["gains"].append(asdict(gain) | {"factor": gain.factor})
+        save(options.json, report)
     report["mean_gains"] = {
         name: ablation.mean_gain(own) for name, own in ablation.by_family(found).items()
     }
