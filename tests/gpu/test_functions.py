@@ -8,6 +8,8 @@ from plans import preferred
 import batchkron as bk
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.panels import tile as panels
+from batchkron.backends.cuda.steps import ModeRun
+from batchkron.spec.kron import KronSpec
 
 pytestmark = pytest.mark.gpu
 
@@ -174,6 +176,27 @@ def test_panels_at_any_address(cupy, rng, dtype, shape, inner):
         with preferred("panels"):
             result = bk.gekmm([given[0]], given[1], y=given[2], beta=2).get()
         np.testing.assert_allclose(result, expected, rtol=0, atol=scale)
+
+
+def test_fibres_whose_remainders_are_taken_apart(cupy, poisoned_on_device, rng):
+    """The compiler has sent results of a warp's fourth group of fibres 16 GiB beyond y."""
+    from batchkron.backends.cuda.kron.plan import prepared_call
+    from batchkron.backends.cuda.runtime.device import current_device, device_limits, load_kernel
+
+    device = current_device()
+    sizes, fibres = ((25,), (25,), 4096, 11, np.dtype("f4")), FAMILY_OF["fibres"]
+    run = ModeRun(0, *sizes, fixed_columns=True)
+    kernel = fibres.kernel(run, fibres.variant_type(8, 11, 6, 1, 1), device_limits(device))
+    factor, x = random_array(rng, (25, 25), "f4"), random_array(rng, (4096, 25, 11), "f4")
+    given, out = cupy.asarray(x), poisoned_on_device(x.shape, "f4")
+
+    def load(kernel):
+        return load_kernel(kernel.program(), device)
+
+    factors = [cupy.asarray(factor)]
+    prepared_call(KronSpec(*sizes), device, [kernel], factors, load)(given.data.ptr, out.data.ptr)
+    expected = bk.gekmm([factor], x)
+    np.testing.assert_allclose(out.get(), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

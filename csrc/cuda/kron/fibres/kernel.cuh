@@ -189,8 +189,12 @@ struct FibreKernel {
     Pieces refill;
 
     __device__ bool has(int fibre) const { return holds<Tile>(part, fibre); }
+    // The remainder is computed in 64 bits: of one in 32 bits NVRTC 13.0 to 13.5 may move a
+    // constant to the address of the store, and extend what is left, which can be negative, by
+    // zeros, so that results went 16 GiB beyond y.
     __device__ Place place(int fibre) const {
-      return row_of<Tile>(fibre) * width(a) + fibre % Tile::columns;
+      const Index row = fibre / Tile::columns;
+      return row_of<Tile>(fibre) * width(a) + (fibre - row * Tile::columns);
     }
     __device__ Place entry(int k) const { return k * (Tile::Direct::step * width(a)); }
 
