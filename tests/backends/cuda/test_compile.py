@@ -36,7 +36,7 @@ from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.segments import segments_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
-from batchkron.backends.cuda.kron.choose import kron_arguments
+from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.systems import sum_arguments
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.backends.cuda.segmented.edges import segmented_arguments
