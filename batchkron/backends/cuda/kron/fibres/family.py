@@ -66,14 +66,19 @@ class Fibres(KronFamily):
         return list(dict.fromkeys(map(_variant_of, ordered)))
 
     def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel of the first variant by weight, bank conflicts counted."""
+        """Return the kernel of the first variant by weight, bank conflicts counted.
+
+        Of the first on matrix units and the first on ordinary cores: the one of the least estimate.
+        Weights of matrix units count instructions, and were not fitted together with the others.
+        """
         if not self.accepts(run, device):
             return None
-        found = [(s, way) for s in _shapes(run) if (way := _first(s, device)) is not None]
-        if not found:
+        ways = [(s, cut) for s in _shapes(run) if (cut := _first(s, device)) is not None]
+        timed = [(fibre_seconds(*way, device), *way) for way in ways]
+        if not timed:
             return None
-        shape, (_, cut) = min(found, key=lambda one: one[1][0])
-        return self._kernel(run, shape, cut, fibre_seconds(shape, cut, device), device)
+        seconds, shape, cut = min(timed, key=lambda one: one[0])
+        return self._kernel(run, shape, cut, seconds, device)
 
     def estimate(self, run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> float:
         """Return how long a launch takes, seconds; infinite if the variant does not fit."""
@@ -144,7 +149,7 @@ def _ranked(shape: Shape, device: DeviceLimits) -> tuple[Cut, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _first(shape: Shape, device: DeviceLimits) -> tuple[float, Cut] | None:
+def _first(shape: Shape, device: DeviceLimits) -> Cut | None:
     """Return the fastest way by its rank, bank conflicts counted, None if no tile fits."""
     best: tuple[float, Cut] | None = None
     for cut in _ranked(shape, device):
@@ -153,4 +158,4 @@ def _first(shape: Shape, device: DeviceLimits) -> tuple[float, Cut] | None:
         slower = 1 + _BANK_CONFLICT_COST * (layout_of(shape, cut, device).conflicts - 1)
         if best is None or cut.rank * slower < best[0]:
             best = cut.rank * slower, cut
-    return best
+    return None if best is None else best[1]
