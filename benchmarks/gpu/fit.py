@@ -9,7 +9,7 @@ import json
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.gpu.measured_kernels import MeasuredKernel, Measurements, read
 
 LARGE_ERROR = 0.2  # of log(estimate / measured), from which on errors count less than squared
+OTHERS = 0.2  # weight of kernels that their family does not choose: estimates compare those chosen
 PULL = 0.02  # of the logarithm of a constant towards its start, so that all are determined
 DIGITS = 3  # of a constant
 
@@ -192,15 +193,17 @@ class Errors(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A family's costs, what they estimate, and how well."""
+    """A family's costs, the kernels they are fitted to, estimates of these, and how good they are.
+
+    ``errors`` and ``held_out`` are of kernels that the family chooses, ``others`` of those near.
+    """
 
     costs: Any
     kernels: tuple[MeasuredKernel, ...]
     estimates: Array  # seconds
     errors: Errors
-    held_out: Errors  # of a third of the runs, where the fit had only the others
-    loss: float
-    held_out_loss: float
+    others: Errors
+    held_out: Errors  # of a third of the runs, where the fit had only the rest
 
 
 def fit_family(name: str, measured: Measurements) -> Fitted:
@@ -210,19 +213,20 @@ def fit_family(name: str, measured: Measurements) -> Fitted:
         raise click.ClickException(f"none of the measured kernels is of the family {name}")
     work = stacked([family.work(one, measured.limits) for one in kernels])
     times = np.array([one.microseconds for one in kernels]) * 1e-6
-    is_held_out = np.array([zlib.crc32(repr(run_of(one)).encode()) % 3 == 0 for one in kernels])
-    costs = fitted_costs(family, work, times, np.ones(len(times), bool))
-    estimates = family.seconds(work, costs)
-    blind = family.seconds(work, fitted_costs(family, work, times, ~is_held_out))
-    others = tuple(one for one, held in zip(kernels, is_held_out, strict=True) if held)
+    chosen = np.array([one.chosen for one in kernels])
+    held_out = np.array([zlib.crc32(repr(run_of(one)).encode()) % 3 == 0 for one in kernels])
+    weights = np.where(chosen, 1.0, OTHERS)
+    costs = fitted_costs(family, work, times, weights)
+    blind = fitted_costs(family, work, times, np.where(held_out, 0.0, weights))
+    errors = np.log(family.seconds(work, costs) / times)
+    unseen = np.log(family.seconds(work, blind) / times)[chosen & held_out]
     return Fitted(
         costs,
         kernels,
-        estimates,
-        errors_of(estimates, times),
-        errors_of(blind[is_held_out], times[is_held_out]),
-        loss_of_choice(kernels, estimates),
-        loss_of_choice(others, blind[is_held_out]),
+        times * np.exp(errors),
+        errors_of(errors[chosen]),
+        errors_of(errors[~chosen]),
+        errors_of(unseen),
     )
 
 
@@ -238,8 +242,8 @@ def stacked(counts: Sequence[Any]) -> Any:
     )
 
 
-def fitted_costs(family: Family, work: Any, times: Array, chosen: Array) -> Any:
-    """The costs of least errors of the chosen kernels, rounded."""
+def fitted_costs(family: Family, work: Any, times: Array, weights: Array) -> Any:
+    """The costs of the least weighted errors, rounded."""
     names = list(asdict(family.start))
     start = np.log(list(asdict(family.start).values()))
 
@@ -249,15 +253,17 @@ def fitted_costs(family: Family, work: Any, times: Array, chosen: Array) -> Any:
 
     def residuals(logs: Array) -> Array:
         costs = replace(family.start, **dict(zip(names, np.exp(logs), strict=True)))
-        errors = np.log(family.seconds(work, costs)[chosen] / times[chosen])
-        return np.concatenate([errors, PULL * math.sqrt(len(errors) / 100) * (logs - start)])
+        errors = np.log(family.seconds(work, costs) / times)
+        pull = PULL * math.sqrt(weights.sum() / 100)
+        return np.concatenate([weights * errors, pull * (logs - start)])
 
     found = least_squares(residuals, start, loss="soft_l1", f_scale=LARGE_ERROR, max_nfev=200)
     return costs_at(found.x)
 
 
-def errors_of(estimates: Array, times: Array) -> Errors:
-    logs = np.log(estimates / times)
+def errors_of(logs: Array) -> Errors:
+    if not len(logs):
+        return Errors(math.nan, math.nan)
     return Errors(float(np.sqrt(np.mean(logs**2))), float(np.mean(logs)))
 
 
@@ -267,20 +273,23 @@ def run_of(kernel: MeasuredKernel) -> tuple[Any, ...]:
     return *sizes, kernel.dtype, kernel.products
 
 
-def loss_of_choice(kernels: Sequence[MeasuredKernel], estimates: Array) -> float:
-    """The geometric mean, over runs, of the time of the least estimate over the least time.
+def loss_of_choice(found: Iterable[Fitted]) -> tuple[float, int]:
+    """What choosing among families by their estimates costs, and the number of runs it is of.
 
-    1 where each run has one kernel only.
+    The geometric mean of the time of the least estimate over the least time, over runs of which
+    several families' choices were measured.
     """
     runs = defaultdict(list)
-    for kernel, estimate in zip(kernels, estimates, strict=True):
-        runs[run_of(kernel)].append((estimate, kernel.microseconds))
+    for one in found:
+        for kernel, estimate in zip(one.kernels, one.estimates, strict=True):
+            if kernel.chosen:
+                runs[run_of(kernel), kernel.constant].append((estimate, kernel.microseconds))
     losses = [
         math.log(min(ways)[1] / min(time for _, time in ways))
         for ways in runs.values()
         if len(ways) > 1
     ]
-    return math.exp(sum(losses) / max(1, len(losses)))
+    return math.exp(sum(losses) / max(1, len(losses))), len(losses)
 
 
 def table_of(name: str, measured: Measurements, found: dict[str, Fitted]) -> dict[str, Any]:
@@ -296,19 +305,18 @@ def main(measurements: Path, output: Path | None) -> None:
     """Fit the costs of a device's kernels to MEASUREMENTS, print the errors."""
     measured = read(measurements)
     found = {name: fit_family(name, measured) for name in FAMILIES}
-    print("family     kernels   rms  bias  held-out: rms  bias   loss of choice  held-out")
+    print("family     kernels  chosen:   rms  bias  others:   rms  bias  held out:   rms  bias")
     for name, one in found.items():
         print(
-            f"{name:10} {len(one.kernels):7} {one.errors.rms:5.3f} {one.errors.bias:+5.3f}"
-            f" {one.held_out.rms:14.3f} {one.held_out.bias:+5.3f}"
-            f" {one.loss:16.3f} {one.held_out_loss:9.3f}"
+            f"{name:10} {len(one.kernels):7}  {sum(kernel.chosen for kernel in one.kernels):7}"
+            f" {one.errors.rms:5.3f} {one.errors.bias:+5.3f}"
+            f"         {one.others.rms:5.3f} {one.others.bias:+5.3f}"
+            f"          {one.held_out.rms:5.3f} {one.held_out.bias:+5.3f}"
         )
-    kernels = [kernel for one in found.values() for kernel in one.kernels]
-    estimates = np.concatenate([one.estimates for one in found.values()])
-    times = np.array([kernel.microseconds for kernel in kernels]) * 1e-6
-    together = errors_of(estimates, times)
-    loss = loss_of_choice(kernels, estimates)
-    print(f"{'all':10} {len(kernels):7} {together.rms:5.3f} {together.bias:+5.3f}{loss:38.3f}")
+    loss, count = loss_of_choice(found.values())
+    print(
+        f"choosing a family by these costs {loss - 1:.1%} of the time, in the mean of {count} runs"
+    )
     if output is not None:
         table = table_of(measurements.name, measured, found)
         output.write_text(json.dumps(table, indent=2) + "\n")

@@ -18,7 +18,6 @@ from concurrent.futures import as_completed
 from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 import cupy
@@ -123,30 +122,32 @@ def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
                 )
 
 
-def kernels(family: KronFamily, run: ModeRun, rng: random.Random) -> Iterator[KronKernel]:
-    """The fastest kernel of a family by estimate, and some near it."""
+def kernels(
+    family: KronFamily, run: ModeRun, rng: random.Random
+) -> Iterator[tuple[KronKernel, bool]]:
+    """The kernel that a family chooses (True), and some near it."""
     device = device_limits(current_device())
     fastest = family.fastest(run, device)
     if fastest is None:
         return
-    yield fastest
+    yield fastest, True
     near = list(islice(family.near(run, fastest.variant, 1, 1.6, device), 60))
     for variant in rng.sample(near, min(len(near), OTHERS[family.name])):
         kernel = family.kernel(run, variant, device) if variant != fastest.variant else None
         if kernel is not None:
-            yield kernel
+            yield kernel, False
 
 
-def chosen(count: int, rng: random.Random) -> list[KronKernel]:
+def drawn(count: int, rng: random.Random) -> list[tuple[KronKernel, bool]]:
     """So many kernels, of each family its share, in random order."""
     distinct = dict.fromkeys(
         run for shape in products(rng, count // 40) for run in runs(shape, rng)
     )
     order = list(distinct)
     rng.shuffle(order)
-    found: list[KronKernel] = []
+    found: list[tuple[KronKernel, bool]] = []
     for family in FAMILIES:
-        own = (kernel for run in order for kernel in kernels(family, run, rng))
+        own = (pair for run in order for pair in kernels(family, run, rng))
         found += islice(own, int(SHARES[family.name] * count))
     rng.shuffle(found)
     return found
@@ -166,7 +167,7 @@ def timed(kernel: KronKernel, code: CompiledKernel, device: int) -> float:
     )
 
 
-def measured(kernel: KronKernel, microseconds: float) -> MeasuredKernel:
+def measured(kernel: KronKernel, chosen: bool, microseconds: float) -> MeasuredKernel:
     """A kernel as the file has it."""
     run = kernel.run
     return MeasuredKernel(
@@ -179,6 +180,7 @@ def measured(kernel: KronKernel, microseconds: float) -> MeasuredKernel:
         run.products,
         run.constant,
         astuple(kernel.variant),
+        chosen,
         round(microseconds, 3),
     )
 
@@ -193,20 +195,18 @@ def main(output: Path, count: int, seconds: float, seed: int) -> None:
     begin = time.monotonic()
     device = current_device()
     limits = device_limits(device)
-    queue = chosen(count, random.Random(seed))
+    queue = drawn(count, random.Random(seed))
     click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
     found: list[MeasuredKernel] = []
     failures: dict[str, int] = {}
     with Compilers(options_for(device)) as compilers:
-        futures: dict[Any, KronKernel] = {
-            compilers.submit(kernel.program()): kernel for kernel in queue
-        }
+        futures = {compilers.submit(kernel.program()): (kernel, own) for kernel, own in queue}
         for future in as_completed(futures):
             if time.monotonic() - begin > seconds:
                 break
-            kernel = futures[future]
+            kernel, own = futures[future]
             try:
-                found.append(measured(kernel, timed(kernel, future.result(), device)))
+                found.append(measured(kernel, own, timed(kernel, future.result(), device)))
             except RejectedError as error:
                 failures[str(error)[:80]] = failures.get(str(error)[:80], 0) + 1
             if len(found) % 100 == 0:

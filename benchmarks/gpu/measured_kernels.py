@@ -18,7 +18,8 @@ class MeasuredKernel(NamedTuple):
     """One kernel x (L, inputs, R) -> (L, outputs, R), how it was chosen, and its time.
 
     ``variant``: the numbers of the family's variant. ``constant``: whether
-    factors might be constants of the kernel.
+    factors might be constants of the kernel. ``chosen``: whether it is the one that the family
+    would choose, not one near it.
     """
 
     family: str
@@ -30,6 +31,7 @@ class MeasuredKernel(NamedTuple):
     products: int
     constant: bool
     variant: tuple[int, ...]
+    chosen: bool
     microseconds: float
 
     @property

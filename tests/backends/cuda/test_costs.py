@@ -34,17 +34,17 @@ COSTS = {
     "panels": PanelCosts,
     "general": GeneralCosts,
 }
-# Root mean square and mean of log(estimate / measured), a tenth above those of the worse card. Of
-# panels that copy words in single precision the same kernel takes one of two times, a factor of 1.7
-# apart.
+# Root mean square and mean of log(estimate / measured), of kernels that their family chooses, a
+# tenth above those of the worse card. Of panels that copy words in single precision the same kernel
+# takes one of two times, a factor of 1.7 apart.
 LARGEST_ERRORS = {
-    "registers": (0.21, 0.03),
+    "registers": (0.14, 0.03),
     "fibres": (0.19, 0.03),
     "slices": (0.075, 0.03),
-    "panels": (0.205, 0.03),
-    "general": (0.40, 0.06),
+    "panels": (0.175, 0.03),
+    "general": (0.37, 0.06),
 }
-LARGEST_LOSS = 1.035  # mean time of the kernel of least estimate over that of the fastest
+LARGEST_LOSS = 1.02  # mean time of the kernel of the least estimate over that of the fastest
 
 
 @pytest.fixture(params=TABLES, ids=lambda path: path.stem)
@@ -59,6 +59,7 @@ class MeasuredKernel(NamedTuple):
     family: KronFamily
     run: ModeRun
     variant: Any
+    chosen: bool  # by its family, among all variants
     estimate: float
     time: float
 
@@ -75,8 +76,8 @@ def measured(name):
         sizes = tuple(one["inputs"]), tuple(one["outputs"]), one["L"], one["R"]
         run = ModeRun(0, *sizes, np.dtype(one["dtype"]), one["products"], one["constant"])
         variant = family.variant_type(*one["variant"])
-        estimate = family.estimate(run, variant, device)
-        found.append(MeasuredKernel(family, run, variant, estimate, one["microseconds"] * 1e-6))
+        estimate, time = family.estimate(run, variant, device), one["microseconds"] * 1e-6
+        found.append(MeasuredKernel(family, run, variant, one["chosen"], estimate, time))
     return device, found
 
 
@@ -92,7 +93,11 @@ def test_every_family_has_costs(table):
 def test_estimates_are_near_the_measured_times(table, family):
     device, kernels = measured(table["measurements"])
     assert device.name == table["device"]
-    logs = [math.log(one.estimate / one.time) for one in kernels if one.family.name == family]
+    logs = [
+        math.log(one.estimate / one.time)
+        for one in kernels
+        if one.family.name == family and one.chosen
+    ]
     assert len(logs) > 20
     largest_rms, largest_bias = LARGEST_ERRORS[family]
     assert np.sqrt(np.mean(np.square(logs))) < largest_rms
@@ -100,10 +105,11 @@ def test_estimates_are_near_the_measured_times(table, family):
 
 
 def test_least_estimates_are_of_fast_kernels(table):
-    """Over all families: what is chosen takes little longer than the fastest that was measured."""
+    """Of the kernels that families choose, the one of the least estimate takes little longer."""
     runs = defaultdict(list)
     for one in measured(table["measurements"])[1]:
-        runs[replace(one.run, constant=False)].append((one.estimate, one.time))
+        if one.chosen:
+            runs[one.run].append((one.estimate, one.time))
     losses = [
         math.log(min(ways)[1] / min(time for _, time in ways))
         for ways in runs.values()
@@ -125,7 +131,7 @@ def test_estimates_grow_with_the_array(table, family):
             ways.append((one.family.estimate(*way), None if kernel is None else kernel.tile))
         assert all(0 < time < math.inf for time, _ in ways)
         for (before, tile), (after, next_tile) in pairwise(ways):
-            assert after >= before * (1 if tile == next_tile else 0.8), one
+            assert after >= before * (1 if tile == next_tile else 0.7), one
         assert ways[-1][0] >= ways[0][0], one
 
 
