@@ -65,15 +65,15 @@ class KernelFamily(Protocol[Work, Variant, Kernel]):
     variant_type: type[Variant]
 
     def accepts(self, work: Work, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this work at all."""
+        """Whether there is a kernel for this work."""
         ...
 
     def variants(self, work: Work, device: DeviceLimits) -> Iterable[Variant]:
-        """Return the ways that are worth comparing by their estimates."""
+        """Return the variants worth comparing by their estimates."""
         ...
 
     def estimate(self, work: Work, variant: Variant, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
         ...
 
     def kernel(self, work: Work, variant: Variant, device: DeviceLimits) -> Kernel | None:
@@ -81,11 +81,11 @@ class KernelFamily(Protocol[Work, Variant, Kernel]):
         ...
 
     def program(self, kernel: Kernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         ...
 
     def launch(self, kernel: Kernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Batch lists of any shape and any vectors, each product between two buffers."""
+"""Batch lists of any shape; results between a product's steps are kept in buffers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FAMILY = General()
 
 
 class ListBatch:
-    """A batch list on the device, ready to run on any vectors."""
+    """A batch list on the device, which can be applied to any number of vectors."""
 
     def __init__(self, shape: BatchShape, device: int, arrays: dict[str, Any]) -> None:
         """Take the device arrays "ids", "inputs", "outputs" and "starts"."""
@@ -52,13 +52,13 @@ class ListBatch:
         self._arguments["output_size"] = shape.output_size
 
     def set_weights(self, weights: DeviceArray) -> None:
-        """Take the weights (systems or 1, products); without them all are 1."""
+        """Set the weights, shape (systems or 1, products); before, all weights are 1."""
         self._launches.clear()
         self._arguments["weights"] = weights.data.ptr
         self._arguments["weight_system"] = self.shape.products if len(weights) > 1 else 0
 
     def set_factors(self, factors: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Say where the matrices of each step are."""
+        """Set each step's matrices: address and strides, as in `arguments.FACTOR`."""
         self._launches.clear()
         if has_fixed_steps(self.shape.steps):
             self._arguments["steps"]["factors"] = list(factors)
@@ -71,7 +71,7 @@ class ListBatch:
         self._arguments["steps"] = (*pointers, len(self.shape.steps))
 
     def prepare(self, inner: int) -> tuple[BatchKernel, Any]:
-        """Return the kernel of ``inner`` vectors at once, and its code; compiled when asked for."""
+        """Return kernel and code for ``inner`` vectors at once, compiled on the first request."""
         if inner not in self._kernels:
             shape = replace(self.shape, inner=inner)
             kernel = _FAMILY.kernel(shape, GeneralVariant(), device_limits(self.device))
@@ -126,7 +126,7 @@ class ListBatch:
     def launch(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Do `run` for vectors at the addresses x and y, neither of them empty."""
+        """Do what `run` does, for non-empty vectors given by the addresses x and y."""
         launch, workspace = self._prepared(outer, inner)
         memory = self._workspaces.pointer(workspace)
         stream, shape = ready_stream(self.device), self.shape
@@ -137,6 +137,6 @@ class ListBatch:
 
 
 def _slabs(tiling: Tiling, outer: int, inner: int, blocks: int, limits: DeviceLimits) -> int:
-    """Return how many slabs of vectors have ``blocks`` thread blocks each at a time."""
+    """Return how many groups of vectors run at the same time with ``blocks`` thread blocks each."""
     most = max(1, tiling.max_blocks(limits) // blocks)
     return min(outer * -(-inner // tiling.width), MAX_GRID_YZ, most)

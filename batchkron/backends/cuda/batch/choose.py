@@ -1,4 +1,4 @@
-"""Which kernel a batch list has."""
+"""The choice of a batch list's kernel."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 
 def fastest_kernel(shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-    """Return the kernel of the first family that has one, None where none has."""
+    """Return the kernel of the first family that has one for this list, None if none has."""
     found = (family.fastest(shape, device) for family in enabled(FAMILIES))
     return next(filter(None, found), None)

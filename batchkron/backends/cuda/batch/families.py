@@ -1,6 +1,6 @@
-"""The families of kernels for batch lists: the one table that choosing loops over.
+"""The table of kernel families for batch lists, in order of preference.
 
-Where two families take a list, the first one was faster (docs/developer/gpu-kernels.md).
+Where two families can run a list, the earlier one was faster (docs/developer/gpu-kernels.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel that takes batch lists of any shape, each product between two buffers."""
+"""The kernel for batch lists of any shape; results between steps are kept in buffers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from batchkron.backends.cuda.runtime.program import Program
 
 @dataclass(frozen=True, slots=True)
 class GeneralVariant:
-    """There is only one way: the sizes decide it."""
+    """The only variant: the sizes decide everything."""
 
 
 class General(BatchFamily):
     """Kernels of lists of any shape, dtype and number of vectors.
 
-    The last of the table: others are faster wherever they work. The estimate is constant, for there
-    is one variant.
+    The last family of the table: the others are faster where they can be used. The estimate is
+    constant, because there is only one variant.
     """
 
     name = "general"
@@ -28,7 +28,7 @@ class General(BatchFamily):
     has_records = False
 
     def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this list at all: always."""
+        """Whether there is a kernel for this list: always."""
         return True
 
     def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
@@ -36,7 +36,7 @@ class General(BatchFamily):
         return (GeneralVariant(),)
 
     def estimate(self, shape: BatchShape, variant: GeneralVariant, device: DeviceLimits) -> float:
-        """Return 1, in no unit."""
+        """Return 1, without a unit."""
         return 1.0
 
     def kernel(
@@ -49,11 +49,11 @@ class General(BatchFamily):
         return BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return batch_program(kernel.shape.dtype, kernel.tile, kernel.shape.owner)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one slab of vectors, ``tile.width`` of those inside."""
+        """Return the launch for one group of vectors: ``tile.width`` of the inner axis."""
         tile: Tiling = kernel.tile
         units = kernel.shape.num_outputs if kernel.shape.owner else kernel.shape.products
         blocks = min(-(-units // tile.teams), tile.max_blocks(device))

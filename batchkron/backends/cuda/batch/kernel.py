@@ -1,4 +1,4 @@
-"""One kernel of a batch list, and what all families of such kernels share."""
+"""A batch list's sizes, a kernel for it, and the base class of all families of such kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import Step
 
-_MAX_COUNT = 2**31 - 16  # inputs, and products of an output, that kernels count in 32 bits
+# Largest number of inputs, and of products of one output: kernels count them in 32 bits.
+_MAX_COUNT = 2**31 - 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +25,24 @@ class BatchShape:
     Attributes
     ----------
     steps : tuple of Step
+        Multiplies along one mode each, in the order of evaluation.
     dtype : dtype
     products : int
-        Of one system.
+        Products of one system.
     systems : int
     num_inputs, num_outputs : int
         Blocks of one system.
     input_size, output_size : int
         Elements of a block.
     owner : bool
-        Whether one team of threads adds all products of an output, in their order.
+        Whether each output is summed by one group of threads, in a fixed order.
     inner : int
-        Vectors that lie side by side.
+        Vectors in the innermost axis, side by side.
     max_products : int
-        Products of the output that has the most.
+        Largest number of products of one output.
     short_ids, identities : bool
         Whether ids have 16 bits; whether some factors are identities. These two and
-        ``max_products`` are looked up for kernels of single vectors only.
+        ``max_products`` are only used by kernels that take one vector at a time.
     """
 
     steps: tuple[Step, ...]
@@ -70,17 +72,17 @@ class BatchShape:
 
 @dataclass(frozen=True, slots=True)
 class BatchKernel:
-    """One kernel of a batch list: a family's variant for it.
+    """A kernel for one batch list: a variant of a family.
 
     Attributes
     ----------
     family : BatchFamily
     shape : BatchShape
-        What it is given.
+        The sizes of the list.
     variant : Any
-        The way to do it, of the family's ``variant_type``.
+        An instance of the family's ``variant_type``.
     tile : Any
-        What the kernel is compiled for, in the family's own terms.
+        The family's tiling, from which template arguments and launch follow.
     """
 
     family: BatchFamily
@@ -89,28 +91,28 @@ class BatchKernel:
     tile: Any
 
     def program(self) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         return self.family.launch(self, device)
 
     def slots(self) -> int:
-        """Return the records of each output, 0 where it has those of its products only."""
+        """Return the records per output of a padded list, 0 if the list is not padded."""
         return self.family.slots(self)
 
 
 class BatchFamily(ABC):
-    """A `KernelFamily` whose work is a batch list.
+    """A `KernelFamily` for batch lists.
 
-    There is no model of the time that tells families apart: the order of their table does, and
-    estimates compare the variants of one family, in a unit of its own.
+    Estimates compare the variants of one family, in a unit of its own. Between families the order
+    of their table decides.
 
     Attributes
     ----------
     has_records : bool
-        Whether kernels take single vectors, and the list as records (``records``).
+        Whether the kernels take one vector at a time, and the list as records (see `records`).
     is_tuned : bool
         Whether tuning searches the variants.
     """
@@ -123,15 +125,15 @@ class BatchFamily(ABC):
 
     @abstractmethod
     def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this list at all."""
+        """Whether there is a kernel for this list."""
 
     @abstractmethod
     def variants(self, shape: BatchShape, device: DeviceLimits) -> Iterable[Any]:
-        """Return the ways that are worth comparing by their estimates."""
+        """Return the variants worth comparing by their estimates."""
 
     @abstractmethod
     def estimate(self, shape: BatchShape, variant: Any, device: DeviceLimits) -> float:
-        """Return how long a product takes, in a unit of the family's; infinite if none fits."""
+        """Return the time of a product in the family's own unit; infinite if it does not fit."""
 
     @abstractmethod
     def kernel(self, shape: BatchShape, variant: Any, device: DeviceLimits) -> BatchKernel | None:
@@ -139,18 +141,18 @@ class BatchFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: BatchKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
 
     @abstractmethod
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
 
     def slots(self, kernel: BatchKernel) -> int:
-        """Return the records of each output, 0 where it has those of its products only."""
+        """Return the records per output of a padded list, 0 if the list is not padded."""
         return 0
 
     def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the kernel of the least estimate, None where it does not fit."""
+        """Return the kernel with the smallest estimate, None if it does not fit."""
         if not self.accepts(shape, device):
             return None
         variants = self.variants(shape, device)
@@ -160,22 +162,25 @@ class BatchFamily(ABC):
     def near(
         self, shape: BatchShape, centre: Any, changes: int, device: DeviceLimits
     ) -> Iterable[Any]:
-        """Return variants that differ from one in at most ``changes`` numbers, the nearest first.
+        """Return variants with up to ``changes`` numbers other than ``centre``'s, nearest first.
 
-        Only families that are tuned need it.
+        Only used for families that are tuned.
         """
         return self.variants(shape, device)
 
 
 def can_have_records(shape: BatchShape) -> bool:
-    """Whether a list may have records: of single vectors, by outputs, all numbers in 32 bits."""
+    """Whether kernels that take records can run a list.
+
+    It needs single vectors, sums by output (``owner``) and numbers that fit in 32 bits.
+    """
     sizes = shape.products, shape.num_outputs, shape.input_size, shape.output_size
     counted = max(shape.num_inputs, shape.products) <= _MAX_COUNT
     return shape.owner and shape.inner == 1 and 0 not in sizes and counted
 
 
 def launch_of_tile(kernel: BatchKernel, resident: int, cluster: int = 1) -> LaunchShape:
-    """Return the launch of a tile that says how many outputs a cluster of thread blocks makes."""
+    """Return the launch of a kernel where ``cluster`` thread blocks compute ``tile.outputs``."""
     tile = kernel.tile
     blocks = -(-kernel.shape.num_outputs // tile.outputs) * cluster
     memory = tile.shared_bytes

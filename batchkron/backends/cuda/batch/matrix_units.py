@@ -30,12 +30,14 @@ _HALF = 8  # rows of a matrix-unit fragment; a factor has one or two fragments o
 # Smallest number of multiply-adds in one slice (last two modes of a block), by element size in
 # bytes; below it other kernels were faster (H200).
 _MIN_SLICE_MULTIPLIES = {8: 200, 4: 500}
-# Bytes of elements whose modes may be split between warps: of four, others were faster (H200).
+# Element sizes in bytes with which a mode may be split between warps; with 4, other kernels were
+# faster (H200).
 _SPLIT_ITEMSIZES = (8,)
-_MAX_LEADING_SIZE = 8  # entries of the mode that is multiplied within a lane, not by matrix units
-_MAX_SPLIT_PARTS = 4  # warps that share the results of a split mode
-_MAX_THREAD_SUMS = 32  # float64 sums of a lane, two registers each
-# Elements of a block that a lane loads at a time, over all parts of a split mode.
+# Largest size of a leading mode, which each lane multiplies with ordinary arithmetic.
+_MAX_LEADING_SIZE = 8
+_MAX_SPLIT_PARTS = 4  # largest number of warps of a team, one for each result of the split mode
+_MAX_THREAD_SUMS = 32  # float64 sums held by one lane, two registers each
+# Elements of a block that a lane loads at a time, summed over the results of a split mode.
 _MAX_CHUNK_ELEMENTS = 16
 # Largest number of warps that share one output, so that a lane can have 255 registers. With 16
 # warps a lane has 128: blocks of (6, 4) then took 1326 µs instead of 393 (H200).
@@ -260,22 +262,23 @@ def unit_matrix_type(
 
 @dataclass(frozen=True, slots=True)
 class UnitVariant:
-    """There is only one way: the sizes and numbers decide it."""
+    """The only variant: sizes and counts decide everything."""
 
 
 class MatrixUnits(BatchFamily):
-    """Kernels of real factors on matrix units, a warp or some for each product.
+    """Kernels of real factors on matrix units, one or more warps for each product.
 
-    There is no model of the time: the family is the first of the table. Where others were faster on
-    an H200 it has no kernel: ``_MIN_SLICE_MULTIPLIES``, ``_SPLIT_ITEMSIZES``, and lists that do not
-    fill the device, ``_TARGET_WARPS``. The estimate is constant, for there is one variant.
+    The estimate is constant, because there is only one variant. The family is the first of the
+    table; it has no kernel where others were faster on an H200: for small slices
+    (``_MIN_SLICE_MULTIPLIES``), some split modes (``_SPLIT_ITEMSIZES``), and lists that do not fill
+    the device (``_TARGET_WARPS``).
     """
 
     name = "matrix_units"
     variant_type = UnitVariant
 
     def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether the sizes fit, and others are not faster."""
+        """Whether the sizes fit and no other family is faster."""
         return self.kernel(shape, UnitVariant(), device) is not None
 
     def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[UnitVariant, ...]:
@@ -283,17 +286,17 @@ class MatrixUnits(BatchFamily):
         return (UnitVariant(),)
 
     def estimate(self, shape: BatchShape, variant: UnitVariant, device: DeviceLimits) -> float:
-        """Return 1, in no unit."""
+        """Return 1, without a unit."""
         return 1.0
 
     def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the only kernel, None where it does not fit."""
+        """Return the only kernel, None if it does not fit."""
         return self.kernel(shape, UnitVariant(), device)
 
     def kernel(
         self, shape: BatchShape, variant: UnitVariant, device: DeviceLimits
     ) -> BatchKernel | None:
-        """Return the kernel, None if it does not fit, or others are faster."""
+        """Return the kernel, None if it does not fit or another family is faster."""
         if not can_have_records(shape):
             return None
         tiling = unit_tiling(
@@ -308,9 +311,9 @@ class MatrixUnits(BatchFamily):
         return None if tiling is None else BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return unit_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         return launch_of_tile(kernel, resident=1)

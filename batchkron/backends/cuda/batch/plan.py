@@ -102,12 +102,12 @@ class BatchPlan(FastPath):
         return lists
 
     def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
-        """Return the list as a kernel of single vectors takes it, None where there is none."""
+        """Return the list for a kernel that takes one vector at a time, None if none fits."""
         device = self._batch.device
         kernel = fastest_kernel(self._batch.shape, device_limits(device))
         if kernel is None or not kernel.family.has_records:
             return None
-        if is_tuned():  # else a process need not load what reads it
+        if is_tuned():  # imported only then, to keep the start of other processes short
             from batchkron.backends.cuda.batch.tuned import planned_kernel
 
             kernel = planned_kernel(kernel, device)
@@ -245,7 +245,7 @@ class BatchPlan(FastPath):
 def _one_for_each(
     arrays: Sequence[Array], make: Callable[[Array], DeviceArray]
 ) -> list[DeviceArray]:
-    """Return ``make(array)`` for each array; an array that occurs several times is made once."""
+    """Return ``make(array)`` for each array; it is called once for an array that occurs twice."""
     made = {id(array): array for array in arrays}
     results = {key: make(array) for key, array in made.items()}
     return [results[id(array)] for array in arrays]

@@ -1,6 +1,6 @@
-"""A batch list and its matrices in memory, as kernels of single vectors read them.
+"""The memory layout of a batch list and its matrices for kernels that take one vector at a time.
 
-Pure arithmetic, without any device.
+Pure arithmetic, no device needed.
 """
 
 from __future__ import annotations
@@ -14,31 +14,38 @@ from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_field
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.spec.kron import Array
 
-MAX_SHORT_ID = 65534  # the largest factor id in 16 bits; 65535 means an identity
-WORD = 16  # bytes that kernels copy at a time; x must begin at a multiple
+MAX_SHORT_ID = 65534  # largest factor id in a 16-bit id; 65535 means an identity
+WORD = 16  # bytes that kernels copy at a time; the address of x must be a multiple
 
 
 def matrix_bytes(elements: int, itemsize: int) -> int:
-    """Return the bytes of a matrix or block in shared memory: whole 16-byte words."""
+    """Return the bytes of a matrix or block in shared memory, a multiple of 16."""
     return round_up(elements * itemsize, 16)
 
 
 def matrix_pitch(elements: int, itemsize: int) -> int:
-    """Return the bytes from one matrix of a pool to the next: as few sectors as possible."""
+    """Return the bytes from one matrix of a pool to the next, in whole sectors of 32 bytes.
+
+    Small matrices of up to 16 bytes are not padded further.
+    """
     size = matrix_bytes(elements, itemsize)
     return size if size <= 16 else round_up(size, 32)
 
 
 def record_words(steps: int, short_ids: bool) -> int:
-    """Return the 4-byte words of a record of the list: an input and ids, in whole copies."""
+    """Return the 4-byte words of a list record: the input block and the factor ids.
+
+    Records are padded to 8 bytes or to a multiple of 16, the sizes of the kernel's copies.
+    """
     size = 4 + steps * (2 if short_ids else 4)
     return 2 if size <= 8 else round_up(size, 16) // 4
 
 
 def list_records(ids: Array, inputs: Array, starts: Array, short_ids: bool, slots: int) -> Array:
-    """Return the records of a list: each an input and the ids of its matrices, all ones for -1.
+    """Return the records of a list: each has an input block and the ids of its matrices.
 
-    Where each output has ``slots`` records, those without a product have -1 for the input.
+    An identity's id has all bits set. With ``slots``, each output has that many records; those
+    without a product have the input -1.
     """
     products, steps = ids.shape
     records = np.zeros((products, record_words(steps, short_ids)), np.int32)
@@ -59,7 +66,7 @@ def list_records(ids: Array, inputs: Array, starts: Array, short_ids: bool, slot
 
 @cache
 def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return RegisterBatchArguments for products of ``modes`` factors."""
+    """Return the layout of the C++ struct RegisterBatchArguments for ``modes`` factors."""
     pointers = pointer_fields("x", "y", "list", "starts", "weights", "unit_weights")
     pool = np.dtype([*pointer_fields("data"), *size_fields("system")])
     sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")

@@ -1,7 +1,6 @@
-"""The ways to work on a batch list that tuning chooses from: variants of the list's family.
+"""The search space of autotuning for batch lists: the variants of one kernel family.
 
-Pure arithmetic on sizes, no device needed. "The rule" is the tiling that is used without tuning,
-`registers.register_tiling`; a choice's fields are called knobs.
+Pure arithmetic on sizes, no device needed. "The rule" is the variant that is used without tuning.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from batchkron.backends.cuda.batch.kernel import BatchFamily, BatchKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.tuning.search import Kernel
 
-# How many numbers of the best variant so far are changed in each round of the search.
+# How many numbers of the best variant so far are changed in each round of the search; chosen by
+# hand.
 _CHANGED_NUMBERS = (1, 2, 1, 2, 4)
 
 
 def written_variant(variant: Any) -> list[int]:
-    """Return a variant as plain data."""
+    """Return a variant as a list of numbers, for the store."""
     return list(astuple(variant))
 
 
 def read_variant(data: Any, family: BatchFamily) -> Any:
-    """Return the variant that `written_variant` wrote, None for anything else."""
+    """Return the variant that `written_variant` wrote, None for other data."""
     variant_type = family.variant_type
     if not isinstance(data, list) or len(data) != len(fields(variant_type)):
         return None
@@ -33,15 +33,15 @@ def read_variant(data: Any, family: BatchFamily) -> Any:
 
 
 class BatchSpace:
-    """All variants of a batch list's family, in the order in which they are worth a try."""
+    """All variants of a batch list's family, the most promising ones first."""
 
     def __init__(self, kernel: BatchKernel, device: DeviceLimits) -> None:
-        """Take the kernel of the least estimate."""
+        """Take the kernel that is used without tuning."""
         self._family, self._shape, self._device = kernel.family, kernel.shape, device
         self.rule = kernel.variant
 
     def kernels(self, choice: Any) -> tuple[Kernel, ...] | None:
-        """Return what a variant is compiled to, None if it cannot run."""
+        """Return the kernels to compile for a variant, None if it does not fit."""
         kernel = self._family.kernel(self._shape, choice, self._device)
         if kernel is None:
             return None
@@ -50,9 +50,10 @@ class BatchSpace:
         return (Kernel(kernel.program(), how.threads, how.resident, *memory),)
 
     def steps(self) -> Iterator[Callable[[Any], Iterable[Any]]]:
-        """Yield functions from the best variant so far to others that may be better.
+        """Yield functions that map the best variant so far to candidates.
 
-        First those worth comparing by their estimates, then those near the best, few changes first.
+        The first one gives the variants that the family compares by estimates; the others change
+        a few numbers of the best one.
         """
         yield lambda best: self._family.variants(self._shape, self._device)
         for changes in _CHANGED_NUMBERS:

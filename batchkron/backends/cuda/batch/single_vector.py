@@ -1,4 +1,4 @@
-"""Batch lists of single vectors, by kernels that take the list as records."""
+"""Batch lists applied to one vector at a time, by kernels that take the list as records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RegisterBatch:
             self._arguments[key] = getattr(shape, key)
 
     def cut_as(self, kernel: BatchKernel, code: Any = None) -> RegisterBatch:
-        """Return the same list and values, by another variant; its code if it is compiled."""
+        """Return the same list and values with another kernel, and its code if compiled."""
         other = copy(self)
         other.kernel, other._code, other._launches = kernel, code, BoundedCache()
         other._arguments = self._arguments.copy()
@@ -58,7 +58,7 @@ class RegisterBatch:
         self._arguments["weight_system"] = self.kernel.shape.products if len(weights) > 1 else 0
 
     def prepare(self) -> Any:
-        """Return the kernel's code; it is compiled when first asked for."""
+        """Return the kernel's code, compiled on the first request."""
         if self._code is None:
             code = load_kernel(self.kernel.program(), self._device)
             with device_errors():

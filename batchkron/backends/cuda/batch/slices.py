@@ -34,50 +34,54 @@ from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 _MAX_WHOLE_MODE = 8  # largest mode size that one thread multiplies as a whole, or exchanges
 # Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
 _MAX_THREAD_MULTIPLIES = 2048
-_MAX_DATA_REGISTERS = 200  # of a thread for blocks and sums; the other 55 are for the rest
-_BATCH_REGISTERS = 32  # of a thread for values that it loads at a time
-_MAX_LOAD_BATCH = 4  # products whose blocks are loaded at a time; chosen by hand
-_MAX_OUTPUT_WARPS = 8  # that share an output; chosen by hand
-_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
-_MAX_SLICE_REGISTERS = 32  # of a thread for a slice; beyond, blocks go through shared memory
-_LARGE_TEAM_THREADS = 16  # from which exchanges of large slices within a team are expensive
-_LARGE_TEAM_SLICE_REGISTERS = 8  # of a thread of such a team, for a slice
-_LINE = 128  # bytes of the first-level cache
-_FEW_REGISTERS = 28  # of a thread for slice and sums, up to which the target is twice the warps
-_SATURATING_WARPS = 12  # of a multiprocessor, from which outputs count as many
-_SMALL_BLOCK_WARPS = 4  # of a thread block with several outputs
-_BOUNDED_REGISTERS = 144  # of a thread, up to which `_SATURATING_WARPS` can be resident
-_MAX_MATRIX_REGISTERS = 32  # of a thread for a part of a factor
-_MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
-# Records of a padded list for each product; of a record without a product nothing else is read.
+_MAX_DATA_REGISTERS = 200  # registers for blocks and sums; addresses etc. have the other 55
+_BATCH_REGISTERS = 32  # registers for the values that are loaded ahead
+_MAX_LOAD_BATCH = 4  # largest number of products that a thread loads at a time
+_MAX_OUTPUT_WARPS = 8  # largest number of warps that share an output
+_TARGET_WARPS = 8  # warps wanted on each multiprocessor, so that some compute while others wait
+_MAX_SLICE_REGISTERS = 32  # registers for a slice; with larger ones, other kernels are used
+_LARGE_TEAM_THREADS = 16  # threads of a team from which exchanging large slices is expensive
+_LARGE_TEAM_SLICE_REGISTERS = 8  # registers for a slice in such a team
+_LINE = 128  # bytes of a line of the first-level cache
+_FEW_REGISTERS = 28  # with up to this many for slice and sums, twice `_TARGET_WARPS` are wanted
+# Warps of a multiprocessor that keep it busy; with fewer warps in all, each output gets a thread
+# block of its own.
+_SATURATING_WARPS = 12
+_SMALL_BLOCK_WARPS = 4  # warps of a thread block that computes several outputs
+_BOUNDED_REGISTERS = 144  # with up to this many, `_SATURATING_WARPS` can be resident
+_MAX_MATRIX_REGISTERS = 32  # registers for a part of a factor
+_MAX_RESIDENT_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
+# The list is padded to equally many records per output if it then has at most this many records
+# per product; a record without a product costs only its own read.
 _MAX_RECORDS_PER_PRODUCT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SliceCosts:
-    """What a product costs a multiprocessor of an H200, cycles of each count.
+    """Cycles of a multiprocessor that each part of a product costs.
 
-    The weights are fitted: docs/developer/gpu-kernels.md.
+    Fitted to measurements on an H200, see docs/developer/gpu-kernels.md. A warp evaluates products
+    in rounds, one product for each of its teams.
 
     Attributes
     ----------
     line : float
-        Of a line of the first-level cache that the loads of a block ask for.
+        Cycles for each line of the first-level cache that the loads of a block touch.
     matrix_word : float
-        Of a load of a word of a held mode's matrix.
+        Cycles for each word that is loaded from the matrix of a held mode.
     factor_word : float
-        Of a load of a word of a column of the threads' modes' matrices.
+        Cycles for each word that is loaded from the matrices of the split and exchanged modes.
     round : float
-        Of a round of products, what a warp waits in any case.
+        Cycles of a round without its work.
     multiply : float
-        Of a multiply-add of four bytes, each round.
+        Cycles of a round for each multiply-add of 4 bytes.
     shuffle : float
-        Of an exchange of four bytes between lanes, each round.
+        Cycles of a round for each exchange of 4 bytes between lanes.
     register : float
-        Of a register of a thread for slice and sums, beyond ``free_registers``, each round.
+        Cycles of a round for each register for slice and sums beyond ``free_registers``.
     free_registers : int
     contiguous : float
-        Factor of all cycles where a slice is contiguous in memory.
+        Factor of all cycles if a slice is contiguous in memory.
     """
 
     line: float = 0.35
@@ -199,8 +203,8 @@ def slice_tiling(
 ) -> SliceTiling | None:
     """Return the tiling for products of single vectors, None where slices do not fit.
 
-    ``outputs`` and ``products`` are the numbers of the whole call, with all systems; ``maximum``
-    products has the output that has the most. By default the cut costs least.
+    ``outputs`` and ``products`` count those of all systems; ``maximum`` is the largest number of
+    products of one output. Without a variant the cut with the fewest estimated cycles is taken.
     """
     cuts = _cuts_that_fit(steps, itemsize)
     if variant is not None:
@@ -243,7 +247,7 @@ def slice_tiling(
 
 @dataclass(frozen=True, slots=True)
 class SliceVariant:
-    """The first of the modes whose entries are different threads', and how many modes these are."""
+    """The split mode, and the number of modes divided among threads: it and the exchanged ones."""
 
     first: int
     modes: int
@@ -314,7 +318,7 @@ def _variant_of(cut: _Cut) -> SliceVariant:
 
 
 def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[_Cut]:
-    """Return all cuts for whose slices a thread has room."""
+    """Return all cuts whose slices fit in a thread's registers."""
     if len(steps) > MAX_FIXED_MODES:
         return []
     modes = sorted(range(len(steps)), key=lambda s: steps[s].mode)
@@ -347,10 +351,9 @@ def _fits(cut: _Cut, itemsize: int) -> bool:
 
 
 def _cycles(cut: _Cut, itemsize: int, costs: SliceCosts = COSTS) -> float:
-    """Return what a product costs a multiprocessor of an H200, by estimate.
+    """Return an estimate of the cycles that a product costs a multiprocessor of an H200.
 
-    Loads cost the lines of the first-level cache that they ask for, a product's lanes together, and
-    each round of products what a warp waits.
+    Loads are counted in lines of the first-level cache, touched by all lanes of a product together.
     """
     words = itemsize // 4
     split = cut.steps[cut.split]
@@ -411,22 +414,21 @@ def slice_program(dtype: np.dtype[np.generic], tiling: SliceTiling) -> Program:
 
 
 class Slices(BatchFamily):
-    """Kernels of lists whose blocks are in the registers of a few threads, slice by slice.
+    """Kernels that hold a block in the registers of a few threads, a slice in each.
 
-    The estimate is in cycles of a multiprocessor, and compares the cuts of one list. There is no
-    model that compares them with other families: this one comes before larger blocks' in the table,
-    and has no kernel where half a warp would be idle.
+    The estimate is in cycles of a multiprocessor and compares the cuts of one list; it cannot be
+    compared with estimates of other families. There is no kernel where half a warp would be idle.
     """
 
     name = "slices"
     variant_type = SliceVariant
 
     def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether a thread has room for its slices."""
+        """Whether some cut's slices fit in a thread's registers."""
         return can_have_records(shape) and bool(_cuts_that_fit(shape.steps, shape.dtype.itemsize))
 
     def variants(self, shape: BatchShape, device: DeviceLimits) -> list[SliceVariant]:
-        """Return the modes that may be different threads'."""
+        """Return a variant for each cut that fits."""
         cuts = _cuts_that_fit(shape.steps, shape.dtype.itemsize)
         return [_variant_of(cut) for cut in cuts]
 
@@ -437,7 +439,7 @@ class Slices(BatchFamily):
         return next((_cycles(cut, itemsize) for cut in cuts), math.inf)
 
     def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the kernel of the fewest cycles, None where that does not fit."""
+        """Return the kernel with the fewest estimated cycles, None if it does not fit."""
         return self._kernel(shape, None, device)
 
     def kernel(
@@ -468,14 +470,14 @@ class Slices(BatchFamily):
         return BatchKernel(self, shape, own, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return slice_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         return launch_of_tile(kernel, kernel.tile.min_blocks)
 
     def slots(self, kernel: BatchKernel) -> int:
-        """Return the records of each output, 0 where it has those of its products only."""
+        """Return the records per output of a padded list, 0 if the list is not padded."""
         tile: SliceTiling = kernel.tile
         return tile.slots

@@ -1,6 +1,6 @@
-"""Tilings of batch lists in registers from the store of tuning results, and their search.
+"""Variants of batch lists from the store of tuning results, and their search.
 
-"The rule" is the tiling that is used without tuning.
+"The rule" is the variant that is used without tuning.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from batchkron.backends.cuda.tuning.tuning import Tuning
 
 
 def batch_key(shape: BatchShape, device: str) -> str:
-    """Return what a batch list is found by in the store."""
+    """Return the key of a batch list in the store."""
     flags = f"short ids {shape.short_ids}, identities {shape.identities}"
     return f"{device}; list {batch_words(shape)}; {flags}; {tuned_version()}"
 
 
 def batch_words(shape: BatchShape) -> str:
-    """Return a batch list in words, sizes in the order of the steps."""
+    """Return a description of a batch list, with sizes in the order of the steps."""
     sizes = [f"{step.K}" if step.C == step.K else f"{step.K}x{step.C}" for step in shape.steps]
     same = len(sizes) > 1 and len(set(sizes)) == 1
     factors = f"{sizes[0]}^{len(sizes)}" if same else ",".join(sizes)
@@ -40,7 +40,10 @@ def batch_words(shape: BatchShape) -> str:
 
 
 def planned_kernel(rule: BatchKernel, device: int) -> BatchKernel:
-    """Return how a list runs: as tuning has found, or by the rule, as families run without it."""
+    """Return the tuned kernel if the store has one, else the rule's.
+
+    Families that are not tuned always use the rule's.
+    """
     if not rule.family.is_tuned:
         return rule
     entry = kept_entry(batch_key(rule.shape, device_name(device)))
@@ -51,10 +54,10 @@ def planned_kernel(rule: BatchKernel, device: int) -> BatchKernel:
 
 
 def tuned_batch(registers: RegisterBatch, device: int, tuning: Tuning) -> RegisterBatch:
-    """Return a list as it runs after a search, unless that was done before.
+    """Return a list with the variant that a search, now or earlier, has found.
 
-    It is measured on its own matrices and weights. Other families than those that are tuned run as
-    the rule cuts them.
+    Candidates are measured with the list's own matrices and weights. Lists of families that are not
+    tuned are returned unchanged.
     """
     family, shape, limits = registers.kernel.family, registers.kernel.shape, device_limits(device)
     if not family.is_tuned:

@@ -161,22 +161,22 @@ def unit_slice_program(dtype: np.dtype[np.generic], tiling: UnitSliceTiling) -> 
 
 @dataclass(frozen=True, slots=True)
 class UnitSliceVariant:
-    """There is only one way: the sizes and numbers decide it."""
+    """The only variant: sizes and counts decide everything."""
 
 
 class UnitSlices(BatchFamily):
     """Kernels of three modes on matrix units, a thread block for each product.
 
-    There is no model of the time: the family comes after that of one warp a product, and takes the
-    sizes that were measured, ``_LEADING_SIZES`` and ``_OTHER_SIZES``, if outputs fill the device.
-    The estimate is constant, for there is one variant.
+    The estimate is constant, because there is only one variant. The family has kernels for the
+    sizes that were measured (``_LEADING_SIZES`` and ``_OTHER_SIZES``) if there is an output for
+    each multiprocessor.
     """
 
     name = "unit_slices"
     variant_type = UnitSliceVariant
 
     def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether the sizes fit, and others are not faster."""
+        """Whether the sizes fit and no other family is faster."""
         return self.kernel(shape, UnitSliceVariant(), device) is not None
 
     def variants(self, shape: BatchShape, device: DeviceLimits) -> tuple[UnitSliceVariant, ...]:
@@ -184,17 +184,17 @@ class UnitSlices(BatchFamily):
         return (UnitSliceVariant(),)
 
     def estimate(self, shape: BatchShape, variant: UnitSliceVariant, device: DeviceLimits) -> float:
-        """Return 1, in no unit."""
+        """Return 1, without a unit."""
         return 1.0
 
     def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the only kernel, None where it does not fit."""
+        """Return the only kernel, None if it does not fit."""
         return self.kernel(shape, UnitSliceVariant(), device)
 
     def kernel(
         self, shape: BatchShape, variant: UnitSliceVariant, device: DeviceLimits
     ) -> BatchKernel | None:
-        """Return the kernel, None if it does not fit, or others are faster."""
+        """Return the kernel, None if it does not fit or another family is faster."""
         if not can_have_records(shape):
             return None
         tiling = unit_slice_tiling(
@@ -208,9 +208,9 @@ class UnitSlices(BatchFamily):
         return None if tiling is None else BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return unit_slice_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         return launch_of_tile(kernel, resident=kernel.tile.blocks)

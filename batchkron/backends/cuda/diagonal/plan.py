@@ -19,7 +19,7 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch
 
 _THREADS = 256  # threads of a thread block; chosen by hand
-_BLOCKS_PER_PROCESSOR = 8  # most thread blocks per multiprocessor; chosen by hand
+_BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
 
 
 class DiagonalProduct(FastPath):

@@ -1,8 +1,8 @@
-"""The family of kernels that write a ⊗ b in bands of rows.
+"""The family of kernels that write a ⊗ b in bands.
 
-Bands hold the same entries of b in the same places.
-
-Pure arithmetic on sizes, without any device: the kernel's contract is in
+A band is a group of rows of a with all their rows of b. An element has the same entry of b in every
+band, so a thread computes it once and goes down the bands. A word is 16 bytes of the result, which
+a thread writes at once. Pure arithmetic on sizes, no device needed; the kernel's contract is in
 ``csrc/cuda/explicit/bands.cuh``.
 """
 
@@ -28,28 +28,31 @@ from batchkron.backends.cuda.runtime.arguments import size_fields
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
-_MIN_BAND_CHUNKS = 8  # of a band, so that few threads of its last thread block are idle
-MIN_BANDS = 8  # of a slice; with fewer, other cuts of the work are tried
+# Smallest number of chunks (words of one thread block) of a band, so that few threads of the last
+# thread block are idle; chosen by hand.
+_MIN_BAND_CHUNKS = 8
+MIN_BANDS = 8  # bands of a slice; with fewer, other tilings are tried; chosen by hand
+# Divisor n is passed as (2^32 - 1) // n: the kernel divides by multiplying.
 _RECIPROCAL = 2**32 - 1
-_MAX_OFFSET = 2**31 - 1
+_MAX_OFFSET = 2**31 - 1  # largest offset in elements that a 32-bit integer holds
 
 
 @dataclass(frozen=True, slots=True)
 class BandVariant:
-    """What decides how fast the kernel is, and not what it computes.
+    """Parameters that change a kernel's speed, but not its result.
 
     Attributes
     ----------
     threads : int
-        Of a thread block.
+        Threads of a thread block.
     words : int
-        That a thread holds.
+        Words of each band that a thread computes.
     batch : int
-        Bands that a thread reads before it writes them.
+        Bands for which a thread reads entries of a before it writes the first one.
     repeats : int
-        Most bands that a thread goes down.
+        Largest number of bands that a thread computes.
     streaming : bool
-        Whether results are stored as those that are not read again soon.
+        Whether results are written by streaming stores, which do not displace cached data.
     """
 
     threads: int = 256
@@ -60,16 +63,16 @@ class BandVariant:
 
     @property
     def chunk(self) -> int:
-        """Words of a thread block."""
+        """Words of a band that one thread block computes."""
         return self.threads * self.words
 
 
 @dataclass(frozen=True, slots=True)
 class ExplicitKernel:
-    """What a specialisation of the kernel is compiled for.
+    """The template arguments of the kernel of bands.
 
-    ``elements`` make a word that is aligned to ``bytes``; each is multiplied by one of ``entries``
-    of a. Offsets are of 32 bits where they are not ``wide``.
+    A word has ``elements`` elements and is aligned to ``bytes``; its elements are multiplied by up
+    to ``entries`` different entries of a. Offsets have 64 bits if ``wide``, else 32.
     """
 
     elements: int
@@ -84,23 +87,25 @@ class ExplicitKernel:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitCut:
-    """The work of a kernel: ``slices`` of out, bands of each, words of each band.
+    """The work of the kernel of bands: slices of the result, bands of a slice, words of a band.
 
     Attributes
     ----------
     kernel : ExplicitKernel
+        The kernel's template arguments.
     a, b : DeviceMatrix
-        Of the first slice.
+        The matrices of the first slice.
     slices : int
+        Number of slices: 1, or the rows of the result if each row is a slice.
     b_slices, a_slice, b_slice : int
         The matrices of slice z begin ``z // b_slices * a_slice`` and ``z % b_slices * b_slice``
         elements after those of the first one.
     band : int
         Rows of a in a band.
     words : int
-        Of a band that is not cut off.
+        Words of a complete band.
     whole, rest : int
-        Bands of a slice, and elements of the one that is cut off.
+        Complete bands of a slice, and elements of the incomplete one after them.
     repeats, groups : int
         Bands of a thread block, and thread blocks for all bands of a slice.
     """
@@ -121,49 +126,49 @@ class ExplicitCut:
 
     @property
     def a_band(self) -> int:
-        """Elements from a band of a to the next one."""
+        """Offset from one band of a to the next, in elements."""
         return self.band * self.a.row
 
     @property
     def out_band(self) -> int:
-        """Elements from a band of out to the next one."""
+        """Offset from one band of the result to the next, in elements."""
         return self.words * self.kernel.elements
 
     @property
     def over_columns(self) -> int:
-        """Multiplier in place of a division by the columns of out."""
+        """Factor by which the kernel divides by the result's number of columns."""
         return _RECIPROCAL // (self.a.columns * self.b.columns)
 
     @property
     def over_b_rows(self) -> int:
-        """Multiplier in place of a division by the rows of b."""
+        """Factor by which the kernel divides by the number of rows of b."""
         return _RECIPROCAL // self.b.rows
 
     @property
     def over_b_columns(self) -> int:
-        """Multiplier in place of a division by the columns of b."""
+        """Factor by which the kernel divides by the number of columns of b."""
         return _RECIPROCAL // self.b.columns
 
     @property
     def total(self) -> int:
-        """Elements of out in a slice."""
+        """Elements of the result in a slice."""
         return self.whole * self.out_band + self.rest
 
     @property
     def parts(self) -> int:
-        """Groups of bands of all slices."""
+        """Groups of bands, of all slices together."""
         return self.slices * self.groups
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Thread blocks across a band, and down the bands and slices."""
+        """Thread blocks along a band, and along groups of bands of all slices."""
         used = self.words if self.whole else -(-self.rest // self.kernel.elements)
         chunk = self.kernel.threads * self.kernel.words
         return -(-used // chunk), min(self.parts, MAX_GRID_YZ)
 
 
 def rows_of_band(shape: ProductShape, variant: BandVariant) -> int:
-    """Return how many rows of a are in a band."""
+    """Return the number of rows of a in a band."""
     elements, _ = shape.word()
     block = shape.b.rows * shape.a.columns * shape.b.columns  # elements of a row of a
     minimum = elements // math.gcd(block, elements)
@@ -171,11 +176,11 @@ def rows_of_band(shape: ProductShape, variant: BandVariant) -> int:
 
 
 def band_cut(shape: ProductShape, variant: BandVariant, limits: DeviceLimits) -> ExplicitCut:
-    """Return how a ⊗ b is cut into bands.
+    """Return the tiling of a ⊗ b by bands.
 
-    A thread that goes down few bands computes as many places as it writes words. Where a has many
-    columns then, each row of the result is a slice: that of a row of a as a column, and of a row
-    of b.
+    With few bands, computing where an element comes from costs as much as writing it. If a has many
+    columns, each row of the result is then a slice with bands of its own: the product of a row of
+    a, taken as a column, and a row of b.
     """
     a, b = shape.a, shape.b
     whole = _cut(shape, variant, limits)
@@ -198,7 +203,10 @@ def _cut(
     limits: DeviceLimits,
     slices: tuple[int, int, int, int] = (1, 1, 0, 0),
 ) -> ExplicitCut:
-    """Return the cut of one product, or of one slice of several."""
+    """Return the tiling by bands of a product, or of each of several slices.
+
+    ``slices`` are the attributes slices, b_slices, a_slice and b_slice of `ExplicitCut`.
+    """
     a, b, out = shape.a, shape.b, shape.out
     elements, alignment = shape.word()
     block = b.rows * a.columns * b.columns  # elements of a row of a
@@ -233,7 +241,7 @@ def _cut(
 
 
 def _entries(elements: int, columns: int, width: int, out: int, size: int, slices: int) -> int:
-    """Return by how many entries of a the elements of a word are multiplied at most."""
+    """Return the largest number of entries of a that the elements of one word need."""
     begins = slices == 1 or columns % elements == 0  # all slices begin at the same place of a word
     if elements == 1 or (width % elements == 0 and begins and out % WORD_BYTES == 0):
         return 1
@@ -254,16 +262,16 @@ def explicit_program(dtype: np.dtype[np.generic], kernel: ExplicitKernel) -> Pro
 
 
 class Bands(ProductFamily):
-    """Kernels whose threads hold words of b and go down the bands.
+    """Kernels whose threads compute the same words of one band after another.
 
-    The estimate is 2: between those of segments where these were faster, and where they were not.
+    The estimate is 2. `Segments` has 1 where it was faster than bands, else 3.
     """
 
     name = "bands"
     variant_type = BandVariant
 
     def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these matrices at all: always."""
+        """Whether there is a kernel for these matrices: always."""
         return True
 
     def variants(self, shape: ProductShape, device: DeviceLimits) -> tuple[BandVariant, ...]:
@@ -271,7 +279,7 @@ class Bands(ProductFamily):
         return (BandVariant(),)
 
     def estimate(self, shape: ProductShape, variant: BandVariant, device: DeviceLimits) -> float:
-        """Return 2, in no unit."""
+        """Return 2, without a unit."""
         return 2.0
 
     def kernel(
@@ -281,17 +289,17 @@ class Bands(ProductFamily):
         return ProductKernel(self, shape, variant, band_cut(shape, variant, device))
 
     def program(self, kernel: ProductKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return explicit_program(kernel.shape.dtype, kernel.tile.kernel)
 
     def layout(self) -> np.dtype[Any]:
-        """Return the type of the arguments."""
+        """Return the layout of the kernel's arguments."""
         return explicit_arguments()
 
 
 @cache
 def explicit_arguments() -> np.dtype[Any]:
-    """Return ExplicitKronArguments."""
+    """Return the layout of the C++ struct ExplicitKronArguments."""
     sizes = size_fields("b_slices", "a_slice", "b_slice", "total", "words", "a_band", "out_band")
     sizes += size_fields("whole", "rest", "repeats", "groups", "parts")
     reciprocals = [(f"over_{name}", "u4") for name in ("columns", "b_rows", "b_columns")]

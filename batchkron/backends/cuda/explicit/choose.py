@@ -1,4 +1,4 @@
-"""Which kernel writes a ⊗ b."""
+"""The choice of the kernel that writes a ⊗ b."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 
 def fastest_kernel(shape: ProductShape, device: DeviceLimits) -> ProductKernel:
-    """Return the kernel of the least estimate.
+    """Return the kernel with the smallest estimate.
 
     Raises
     ------

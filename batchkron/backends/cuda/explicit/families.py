@@ -1,4 +1,4 @@
-"""The families of kernels that write a ⊗ b: the one table that choosing loops over."""
+"""The table of kernel families that write a ⊗ b."""
 
 from __future__ import annotations
 

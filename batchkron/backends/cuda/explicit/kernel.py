@@ -1,6 +1,6 @@
-"""One kernel that writes a ⊗ b, and what all families of such kernels share.
+"""The layout of a product a ⊗ b, a kernel that writes it, and the base class of all such families.
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
 
-WORD_BYTES = 16
-# Thread blocks of a multiprocessor from which a thread takes more than one batch of bands.
+WORD_BYTES = 16  # bytes that a thread writes at once
+# Once there are this many thread blocks on each multiprocessor, a thread takes more than one batch
+# of bands, or more than one entry of a; chosen by hand.
 BLOCKS_PER_MULTIPROCESSOR = 16
-ADDRESSES = 3  # of the matrices and of the result
+ADDRESSES = 3  # number of addresses that a launch takes: a, b and the result
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMatrix:
-    """A matrix of any strides on the device, strides in elements."""
+    """A matrix on the device: address, shape, and the strides of rows and columns in elements."""
 
     data: int
     rows: int
@@ -36,16 +37,13 @@ class DeviceMatrix:
 
     @property
     def reach(self) -> int:
-        """The largest offset of an element, of either sign."""
+        """Largest absolute offset of an element, in elements."""
         return (self.rows - 1) * abs(self.row) + (self.columns - 1) * abs(self.column)
 
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """Two matrices, neither of them empty, and the address where the product is written.
-
-    Of addresses it only matters where in a word they are.
-    """
+    """Two matrices, neither of them empty, and the address ``out`` of the result modulo 16."""
 
     a: DeviceMatrix
     b: DeviceMatrix
@@ -58,9 +56,9 @@ class ProductShape:
         return self.b.columns * self.dtype.itemsize
 
     def word(self) -> tuple[int, int]:
-        """Return the elements of a word, and its alignment.
+        """Return the elements of a word, and its alignment in bytes.
 
-        Complex numbers may begin between their own multiples: then a word is one of them.
+        Complex arrays may be aligned to half their element size only; then a word is one element.
         """
         itemsize = self.dtype.itemsize
         if self.out % itemsize == 0:
@@ -70,17 +68,16 @@ class ProductShape:
 
 @dataclass(frozen=True, slots=True)
 class ProductKernel:
-    """One kernel that writes a ⊗ b: a family's variant for two matrices.
+    """A kernel that writes a ⊗ b: a variant of a family for two matrices.
 
     Attributes
     ----------
     family : ProductFamily
     shape : ProductShape
-        What it is given.
     variant : Any
-        The way to do it, of the family's ``variant_type``.
+        An instance of the family's ``variant_type``.
     tile : Any
-        The cut of the work, in the family's own terms. All have ``kernel``, what is compiled, of
+        The family's tiling. Every one has ``kernel``, the template arguments, among them
         ``threads``, and ``grid``, the thread blocks along two axes.
     """
 
@@ -90,23 +87,23 @@ class ProductKernel:
     tile: Any
 
     def program(self) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         return self.family.launch(self, device)
 
     def arguments(self) -> Array:
-        """Return the arguments but for addresses."""
+        """Return the kernel's arguments, without the addresses."""
         return self.family.arguments(self)
 
 
 class ProductFamily(ABC):
-    """A `KernelFamily` whose work is to write a ⊗ b.
+    """A `KernelFamily` that writes a ⊗ b.
 
-    There is no model of the time: estimates are ordinals, the least that of the family that was
-    faster. Of the variants only the first is used; others are for tests.
+    Estimates are no times: they only rank the families, the fastest first. Each family uses one
+    variant; tests use others.
     """
 
     operation = "explicit"
@@ -115,15 +112,15 @@ class ProductFamily(ABC):
 
     @abstractmethod
     def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these matrices at all."""
+        """Whether there is a kernel for these matrices."""
 
     @abstractmethod
     def variants(self, shape: ProductShape, device: DeviceLimits) -> Iterable[Any]:
-        """Return the ways that are worth comparing by their estimates."""
+        """Return the variants worth comparing by their estimates."""
 
     @abstractmethod
     def estimate(self, shape: ProductShape, variant: Any, device: DeviceLimits) -> float:
-        """Return a number that is less where the family was faster than others."""
+        """Return the family's rank, smaller where it was faster than others."""
 
     @abstractmethod
     def kernel(
@@ -133,19 +130,19 @@ class ProductFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: ProductKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
 
     @abstractmethod
     def layout(self) -> np.dtype[Any]:
-        """Return the type of the arguments."""
+        """Return the layout of the kernel's arguments."""
 
     def launch(self, kernel: ProductKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         across, down = kernel.tile.grid
         return LaunchShape(across, kernel.tile.kernel.threads, 1, 0, down=down)
 
     def arguments(self, kernel: ProductKernel) -> Array:
-        """Return the arguments but for addresses."""
+        """Return the kernel's arguments, without the addresses."""
         layout, cut = self.layout(), kernel.tile
         arguments = np.zeros(1, layout)
         for key, matrix in (("a", cut.a), ("b", cut.b)):
@@ -158,7 +155,7 @@ class ProductFamily(ABC):
     def fastest(
         self, shape: ProductShape, device: DeviceLimits
     ) -> tuple[float, ProductKernel] | None:
-        """Return the kernel of the least estimate, and that; None where there is none."""
+        """Return the smallest estimate and its kernel, None if there is none."""
         if not self.accepts(shape, device):
             return None
         ways = ((self.estimate(shape, one, device), one) for one in self.variants(shape, device))

@@ -42,8 +42,9 @@ from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
-_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are kept; chosen by hand
-_MAX_KEPT_BYTES = 64 << 20  # of workspace kept between calls; larger calls allocate; chosen by hand
+_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are cached; chosen by hand
+# Workspace kept between calls, in bytes; calls that need more allocate it anew. Chosen by hand.
+_MAX_KEPT_BYTES = 64 << 20
 
 # One for all products and for the whole process: `kron` is a function, so no object could own the
 # workspace that a captured CUDA graph continues to use.
@@ -289,7 +290,7 @@ def write_product(
     family: ProductFamily | None = None,
     variant: Any = None,
 ) -> None:
-    """Write a ⊗ b to ``out``, which is not empty, by a family's variant where one is given."""
+    """Write a ⊗ b to the non-empty ``out``, with the given variant of a family if there is one."""
     addresses = a.data.ptr, b.data.ptr, out.data.ptr
     shape = ProductShape(_layout(a), _layout(b), out.data.ptr % WORD_BYTES, out.dtype)
     launch = _launch(shape, device, family, variant)
@@ -308,7 +309,7 @@ def _chain(
 def _launch(
     shape: ProductShape, device: int, family: ProductFamily | None = None, variant: Any = None
 ) -> Launch:
-    """Return the launch for two matrices; a call brings three addresses."""
+    """Return the launch that writes a ⊗ b; a call takes the addresses of a, b and the result."""
     limits = device_limits(device)
     kernel = None if family is None else family.kernel(shape, variant, limits)
     if kernel is None:

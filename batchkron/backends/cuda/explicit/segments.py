@@ -1,6 +1,6 @@
-"""The family of kernels that write a ⊗ b in segments: rows of b times entries of a.
+"""The family of kernels that write a ⊗ b in segments: one row of b times one entry of a.
 
-Pure arithmetic on sizes, without any device: the kernel's contract is in
+Pure arithmetic on sizes, no device needed; the kernel's contract is in
 ``csrc/cuda/explicit/segments.cuh``.
 """
 
@@ -26,21 +26,22 @@ from batchkron.backends.cuda.runtime.arguments import size_fields
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 
-_MIN_SEGMENT_BYTES = 512  # of a row of b, from which the kernel of segments is taken
-_MAX_SEGMENT_ENTRIES = 64  # of a, looped over while a row of b is in registers
-_SEGMENT_THREADS = (128, 64, 256)
+# Chosen by hand:
+_MIN_SEGMENT_BYTES = 512  # bytes of a row of b from which segments are used
+_MAX_SEGMENT_ENTRIES = 64  # largest number of entries of a for which segments are used
+_SEGMENT_THREADS = (128, 64, 256)  # choices for the threads of a thread block, preferred first
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentVariant:
-    """What decides how fast the kernel is, and not what it computes.
+    """Parameters that change a kernel's speed, but not its result.
 
     Attributes
     ----------
     entries : int
-        Most entries of a that a thread goes through.
+        Largest number of entries of a that a thread loops over.
     streaming : bool
-        Whether results are stored as those that are not read again soon.
+        Whether results are written by streaming stores, which do not displace cached data.
     """
 
     entries: int = 32
@@ -49,7 +50,7 @@ class SegmentVariant:
 
 @dataclass(frozen=True, slots=True)
 class SegmentKernel:
-    """What a specialisation of the kernel of segments is compiled for."""
+    """The template arguments of the kernel of segments, as in `ExplicitKernel`."""
 
     elements: int
     bytes: int
@@ -61,8 +62,8 @@ class SegmentKernel:
 class SegmentCut:
     """The work of the kernel of segments.
 
-    A row of b is held by ``chunks`` thread blocks, which go through ``entries`` of a; ``groups``
-    of them go through all.
+    ``chunks`` thread blocks together hold a row of b in registers and multiply it by ``entries``
+    entries of a, one after another; ``groups`` such sets of thread blocks cover all entries.
     """
 
     kernel: SegmentKernel
@@ -79,7 +80,7 @@ class SegmentCut:
 
 
 def segment_cut(shape: ProductShape, variant: SegmentVariant, limits: DeviceLimits) -> SegmentCut:
-    """Return the cut into segments."""
+    """Return the tiling by segments."""
     a, b = shape.a, shape.b
     elements, alignment = shape.word()
     words = -(-(b.columns + elements - 1) // elements)
@@ -101,18 +102,18 @@ def segments_program(dtype: np.dtype[np.generic], kernel: SegmentKernel) -> Prog
 
 
 class Segments(ProductFamily):
-    """Kernels whose threads hold a part of a row of b while all of a is gone through.
+    """Kernels whose threads hold a part of a row of b and multiply it by one entry of a at a time.
 
-    The estimate is 1 where that was faster than bands, else 3: where rows of b are long and no
-    whole words, so that they begin elsewhere in a word each time, and a has few entries, in so few
-    bands that a thread that goes down these computes as many places as it writes words.
+    The estimate is 1 where that was faster than bands (estimate 2), else 3. It was faster if a is
+    small, so that there are few bands, and the rows of b are long but no whole number of words, so
+    that they begin at a different place of a word each time.
     """
 
     name = "segments"
     variant_type = SegmentVariant
 
     def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
-        """Whether rows of b have a whole word."""
+        """Whether a row of b has at least one word."""
         return shape.row_bytes >= WORD_BYTES
 
     def variants(self, shape: ProductShape, device: DeviceLimits) -> tuple[SegmentVariant, ...]:
@@ -136,15 +137,15 @@ class Segments(ProductFamily):
         return ProductKernel(self, shape, variant, segment_cut(shape, variant, device))
 
     def program(self, kernel: ProductKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return segments_program(kernel.shape.dtype, kernel.tile.kernel)
 
     def layout(self) -> np.dtype[Any]:
-        """Return the type of the arguments."""
+        """Return the layout of the kernel's arguments."""
         return segments_arguments()
 
 
 @cache
 def segments_arguments() -> np.dtype[Any]:
-    """Return ExplicitSegmentsArguments."""
+    """Return the layout of the C++ struct ExplicitSegmentsArguments."""
     return np.dtype([*PRODUCT, *size_fields("chunks", "entries", "groups")])

@@ -1,6 +1,6 @@
-"""The products of two that write the product of all factors.
+"""The order in which the product of all factors is made of products of two matrices.
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-RESULT_BYTES = 256  # results between begin at multiples, as memory of CuPy does
+RESULT_BYTES = 256  # alignment of intermediate results in bytes, the same as CuPy's of arrays
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return where to split factors of these sizes so that both parts' products are small."""
+    """Return the index at which to split factors so that the products of both parts are small."""
     return min(
         range(1, len(sizes)),
         key=lambda split: math.prod(sizes[:split]) + math.prod(sizes[split:]),
@@ -22,10 +22,11 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitStep:
-    """A product of two matrices: factors, or results of earlier steps.
+    """A product of two matrices, each a factor or the result of an earlier step.
 
-    ``left`` and ``right`` count the factors, then the results. The result (rows, columns) begins
-    ``offset`` bytes after the workspace does, but for that of the last step.
+    ``left`` and ``right`` are indices into the list of factors followed by the steps' results. The
+    result (rows, columns) begins ``offset`` bytes into the workspace; the last step writes to the
+    output instead.
     """
 
     left: int
@@ -38,15 +39,15 @@ class ExplicitStep:
 def explicit_steps(
     shapes: Sequence[tuple[int, int]], itemsize: int
 ) -> tuple[tuple[ExplicitStep, ...], int]:
-    """Return the products of two that write that of all factors, and bytes of workspace.
+    """Return the products of two matrices that make the product of all, and bytes of workspace.
 
-    All but the last one are small: factors are split where both parts are.
+    Factors are split so that both parts are small; only the last product is as large as the result.
     """
     steps: list[ExplicitStep] = []
     end = 0
 
     def product(first: int, last: int) -> tuple[int, tuple[int, int]]:
-        """Append the steps for some factors; return the result's number and shape."""
+        """Append the steps for factors first to last; return the result's index and shape."""
         nonlocal end
         if last - first == 1:
             return first, shapes[first]

@@ -57,11 +57,11 @@ class KronKernel:
         return self.run.L * math.prod(self.run.outputs) * self.run.R
 
     def program(self) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         return self.family.launch(self, device)
 
     def arguments(self) -> Array:
@@ -78,15 +78,15 @@ class KronFamily(ABC):
 
     @abstractmethod
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this run at all."""
+        """Whether there is a kernel for this run."""
 
     @abstractmethod
     def variants(self, run: ModeRun, device: DeviceLimits) -> Iterable[Any]:
-        """Return the ways that are worth comparing by their estimates."""
+        """Return the variants worth comparing by their estimates."""
 
     @abstractmethod
     def estimate(self, run: ModeRun, variant: Any, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
 
     @abstractmethod
     def kernel(self, run: ModeRun, variant: Any, device: DeviceLimits) -> KronKernel | None:
@@ -94,11 +94,11 @@ class KronFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: KronKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
 
     @abstractmethod
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
 
     def arguments(self, kernel: KronKernel) -> Array:
         """Return the arguments but for addresses and scalars."""

@@ -1,4 +1,4 @@
-"""Which kernel Kronecker sums of many systems have."""
+"""The choice of the kernel for Kronecker sums of many systems."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 
 def fastest_kernel(shape: SumShape, device: DeviceLimits) -> SumKernel | None:
-    """Return the kernel of the first family that has one, None for a batch list."""
+    """Return the kernel of the first family that has one, None if a batch list is used instead."""
     found = (family.fastest(shape, device) for family in enabled(FAMILIES))
     return next(filter(None, found), None)

@@ -1,6 +1,6 @@
-"""The families of kernels for Kronecker sums of many systems: the table that choosing loops over.
+"""The table of kernel families for Kronecker sums of many systems.
 
-What none of them takes are products of a batch list.
+Sums without a kernel are evaluated as a batch list.
 """
 
 from __future__ import annotations

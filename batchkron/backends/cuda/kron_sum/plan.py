@@ -69,7 +69,7 @@ class SumPlan(FastPath):
 
     @property
     def tiling(self) -> SumTiling | None:
-        """How a thread block has a system's vector; None for a batch list."""
+        """The tiling; None if a batch list is used."""
         return None if self._kernel is None else self._kernel.tile
 
     def _columns(self, factors: Sequence[Array]) -> list[Array]:

@@ -83,12 +83,12 @@ class SumShape:
 
 @dataclass(frozen=True, slots=True)
 class SumVariant:
-    """There is only one way: the sizes decide it."""
+    """The only variant: the sizes decide everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class SumKernel:
-    """One kernel for Kronecker sums of systems, what it is given and compiled for."""
+    """A kernel for Kronecker sums of systems, with their sizes and its tiling."""
 
     family: Systems
     shape: SumShape
@@ -96,19 +96,19 @@ class SumKernel:
     tile: SumTiling
 
     def program(self) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         return self.family.launch(self, device)
 
 
 class Systems:
-    """A `KernelFamily`: a thread block has a system's vector in shared memory.
+    """A `KernelFamily`: a thread block holds a system's vector in shared memory.
 
-    There is no model of the time: where a vector fits, and has ``_MIN_ELEMENTS``, batch lists were
-    slower. The estimate is constant, for there is one variant.
+    Batch lists were slower wherever a vector fits and has at least ``_MIN_ELEMENTS`` elements. The
+    estimate is constant, because there is only one variant.
     """
 
     operation = "kron_sum"
@@ -116,7 +116,7 @@ class Systems:
     variant_type = SumVariant
 
     def accepts(self, shape: SumShape, device: DeviceLimits) -> bool:
-        """Whether there are systems, and their vectors fit in a thread block."""
+        """Whether there are systems, and a vector fits in a thread block."""
         return self.fastest(shape, device) is not None
 
     def variants(self, shape: SumShape, device: DeviceLimits) -> tuple[SumVariant, ...]:
@@ -124,11 +124,11 @@ class Systems:
         return (SumVariant(),)
 
     def estimate(self, shape: SumShape, variant: SumVariant, device: DeviceLimits) -> float:
-        """Return 1, in no unit."""
+        """Return 1, without a unit."""
         return 1.0
 
     def fastest(self, shape: SumShape, device: DeviceLimits) -> SumKernel | None:
-        """Return the only kernel, None where it does not fit."""
+        """Return the only kernel, None if it does not fit."""
         return self.kernel(shape, SumVariant(), device)
 
     def kernel(
@@ -139,11 +139,11 @@ class Systems:
         return None if tiling is None else SumKernel(self, shape, variant, tiling)
 
     def program(self, kernel: SumKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return sum_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: SumKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         shared = kernel.tile.elements * kernel.shape.dtype.itemsize
         return LaunchShape(kernel.shape.systems, kernel.tile.threads, 1, shared)
 

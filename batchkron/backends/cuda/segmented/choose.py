@@ -1,4 +1,4 @@
-"""Which kernel sums over edges."""
+"""The choice of the kernel that sums over edges."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from batchkron.backends.cuda.segmented.kernel import SumsKernel, SumsShape
 
 
 def fastest_kernel(shape: SumsShape, device: DeviceLimits) -> SumsKernel:
-    """Return the kernel of the first family that has one.
+    """Return the kernel of the first family that has one for these sums.
 
     Raises
     ------
     LookupError
-        If those that have one are switched off.
+        If all families that have one are switched off.
     """
     for family in enabled(FAMILIES):
         kernel = family.fastest(shape, device)

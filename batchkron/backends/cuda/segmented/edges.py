@@ -1,6 +1,6 @@
-"""Tables of edges and the matrices that these multiply by, in memory as kernels read them.
+"""The memory layout of tables of edges, and of the edges' matrices, for kernels that sum over them.
 
-Pure arithmetic, without any device: ``csrc/cuda/segmented/general.cuh`` has the kernel's contract.
+Pure arithmetic, no device needed; the kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from batchkron.spec.kron import Array
 
 _Ids: TypeAlias = NDArray[np.int64]
 
-WORD = 16  # bytes; matrices begin at multiples
-NUM_TEAM_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams
-MAX_BLOCKS = 2**31 - 1  # of the inputs, or of the outputs: edges number them in 32 bits
-_MAX_NODE_EDGES = 2**31 - 1 - 512  # teams that share a node count up to 512 beyond its last edge
-_MIN_SORTED_EDGES = 8  # nodes with up to so many edges are one class and keep their order
+WORD = 16  # bytes; the addresses of matrices are multiples
+NUM_TEAM_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams, as in the kernel
+MAX_BLOCKS = 2**31 - 1  # largest number of input or output blocks: edges have 32-bit numbers
+# Largest number of edges of a node: teams that share it count up to 512 beyond its last edge.
+_MAX_NODE_EDGES = 2**31 - 1 - 512
+# Nodes with up to this many edges are one class and keep their order; chosen by hand.
+_MIN_SORTED_EDGES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentMode:
-    """A multiply (L, C, R) -> (L, K, R) of a block.
+    """A multiply along one mode of a block, (L, C, R) -> (L, K, R).
 
-    A thread has ``items`` pairs of L × R at a time, and ``tile`` of the K results of each.
+    A thread has ``items`` of the L R fibres at a time, and computes ``tile`` of the K results of
+    each.
     """
 
     L: int
@@ -41,7 +44,7 @@ class SegmentMode:
 
 
 def result_tile(outputs: int, itemsize: int) -> int:
-    """Return how many results of a fibre a thread has at a time: all, or tiles of 8 or 4."""
+    """Return how many results of a fibre a thread computes at a time: all, or 8 or 4 of them."""
     maximum = 4 if itemsize == 16 else 8
     if outputs <= maximum:
         return outputs
@@ -49,7 +52,7 @@ def result_tile(outputs: int, itemsize: int) -> int:
 
 
 def column_pitch(mode: SegmentMode, itemsize: int) -> int:
-    """Return the elements from one column of a matrix to the next."""
+    """Return the distance between columns of a matrix in the kernel's layout, in elements."""
     tile = result_tile(mode.K, itemsize)
     if tile < mode.K:
         return -(-mode.K // tile) * tile
@@ -59,12 +62,15 @@ def column_pitch(mode: SegmentMode, itemsize: int) -> int:
 
 
 def matrix_words(mode: SegmentMode, itemsize: int) -> int:
-    """Return the words that a matrix of a mode takes."""
+    """Return the 16-byte words that a matrix of a mode takes in the kernel's layout."""
     return -(-mode.C * column_pitch(mode, itemsize) * itemsize // WORD)
 
 
 def laid_out_matrices(mode: SegmentMode, matrices: Array) -> Array:
-    """Return matrices (count, K, C) as the kernel reads them, of whole words each."""
+    """Return matrices (count, K, C) in the kernel's layout: column-major, columns padded.
+
+    Each matrix takes a whole number of 16-byte words.
+    """
     count, itemsize = len(matrices), matrices.itemsize
     pitch = column_pitch(mode, itemsize)
     result = np.zeros((count, matrix_words(mode, itemsize) * WORD // itemsize), matrices.dtype)
@@ -74,20 +80,20 @@ def laid_out_matrices(mode: SegmentMode, matrices: Array) -> Array:
 
 
 class EdgeList(NamedTuple):
-    """Edges of one mode into the blocks of one vector.
+    """The edges along one mode into the blocks of one vector.
 
     Attributes
     ----------
     mode : int
-        Number of a `SegmentMode`.
+        Index of a `SegmentMode`.
     target : int
         The vector's first block.
     starts : ndarray of int64, (blocks + 1,)
         Block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
     children : ndarray of int64, (edges,)
-        Blocks that are multiplied.
+        The input block of each edge.
     words : ndarray of int64, (edges,)
-        Where the matrices begin.
+        The first 16-byte word of each edge's matrix.
     """
 
     mode: int
@@ -97,13 +103,16 @@ class EdgeList(NamedTuple):
     words: _Ids
 
     def outputs(self) -> _Ids:
-        """Return the block that each edge adds to."""
+        """Return the output block of each edge."""
         counts = np.diff(self.starts)
         return np.repeat(np.arange(self.target, self.target + len(counts)), counts)
 
 
 class NodeClass(NamedTuple):
-    """So many nodes have up to so many edges, a power of two."""
+    """A class of nodes of similar length: ``nodes`` of them have up to ``edges`` edges.
+
+    ``edges`` is a power of two.
+    """
 
     edges: int
     nodes: int
@@ -116,14 +125,14 @@ class EdgeTable:
     Attributes
     ----------
     targets : ndarray of int32, (nodes,)
-        By their classes, and in order within these: neighbours have edges to the same blocks, and
-        are made by one thread block.
+        The nodes' output blocks, sorted by class. Within a class the original order is kept, in
+        which neighbours read the same blocks; one thread block computes them.
     starts : ndarray of int64, (nodes * modes + 1,)
         Edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``.
     edges : ndarray of int32, (edges, 2)
-        Child and matrix of each.
+        Input block and first word of the matrix of each edge.
     classes : tuple of NodeClass
-        Those of the most edges first.
+        The classes of nodes, those with the most edges first.
     """
 
     targets: NDArray[np.int32]
@@ -135,21 +144,21 @@ class EdgeTable:
 def edge_table(
     vectors: Sequence[tuple[int, int]], lists: Sequence[EdgeList], modes: int
 ) -> EdgeTable:
-    """Gather edges by node and mode, those of one node and mode in the order of the lists.
+    """Gather edges by node and mode; edges of the same node and mode keep the order of the lists.
 
     Parameters
     ----------
     vectors : sequence of (int, int)
-        First block and number of blocks of each vector that is made.
+        First block and number of blocks of each vector that is computed.
     lists : sequence of EdgeList
-        All edges into these.
+        All edges into these vectors.
     modes : int
-        How many modes there are.
+        Number of modes.
 
     Raises
     ------
     ValueError
-        If blocks or matrices cannot be numbered in 32 bits.
+        If there are too many blocks, or matrices are too large, for 32-bit numbers.
     """
     blocks = np.sort(np.concatenate([np.arange(a, a + n) for a, n in vectors]))
     numbers = [np.concatenate(part) for part in zip(*map(_columns, lists), strict=True)]
@@ -184,7 +193,7 @@ def _columns(one: EdgeList) -> tuple[_Ids, ...]:
 
 @cache
 def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return SegmentedArguments."""
+    """Return the layout of the C++ struct SegmentedArguments."""
     pointers = pointer_fields("x", "y", "scratch", "starts", "edges", "targets", "matrices")
     sizes = size_fields("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
     nodes_by_team_count = "nodes_by_team_count", np.int64, (NUM_TEAM_COUNTS,)

@@ -1,6 +1,6 @@
-"""The families of kernels that sum over edges: the one table that choosing loops over.
+"""The table of kernel families for sums over edges, in order of preference.
 
-Where both take a table, the first one was faster (docs/developer/gpu-kernels.md).
+Where both can compute a sum, the earlier one was faster (docs/developer/gpu-kernels.md).
 """
 
 from __future__ import annotations

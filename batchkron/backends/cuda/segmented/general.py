@@ -1,4 +1,4 @@
-"""How sums of mode multiplies over lists of edges are cut for a device.
+"""Tilings of mode multiplies that are summed over lists of edges.
 
 An edge adds a matrix times an input block (child), along one mode, to an output block (node). Pure
 arithmetic, no device needed; the kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
@@ -29,16 +29,19 @@ from batchkron.backends.cuda.segmented.edges import (
 )
 from batchkron.backends.cuda.segmented.kernel import SumsFamily, SumsKernel, SumsShape
 
-_RESULT_REGISTERS = 20  # of a thread, for its sums
-_MAX_ITEMS = 4  # fibres of a thread at a time; chosen by hand
-_MAX_SUBWARP_ITEMS = 2  # the same of teams smaller than a warp, so that they read whole sectors
-_MAX_TEAM_THREADS = 512  # threads that share a node; chosen by hand
-_THREADS_PER_MULTIPROCESSOR = 1024  # fewer leave it waiting for memory
-_SHARED_TARGET = 48 << 10  # of a thread block
-_SHARING_BLOCK_THREADS = 256  # of a thread block whose teams may share nodes
-_MAX_TEAM_EDGES = 32  # of a node for each of the teams that share it; chosen by hand
-_COLUMNS_BYTES = 160  # of an edge that a thread has in registers, as in the kernel
-_MAX_LARGE_TEAMS = 8  # of a thread block, which read the same blocks through the first-level cache
+# Numbers below were chosen by hand where no source is given.
+_RESULT_REGISTERS = 20  # registers of a thread for its sums, 4 bytes each
+_MAX_ITEMS = 4  # largest number of fibres that a thread multiplies at a time
+_MAX_SUBWARP_ITEMS = 2  # the same for teams smaller than a warp, so that they read whole sectors
+_MAX_TEAM_THREADS = 512  # largest number of threads that compute a node together
+_THREADS_PER_MULTIPROCESSOR = 1024  # wanted threads; with fewer it often waits for memory
+_SHARED_TARGET = 48 << 10  # bytes of shared memory that a thread block should not exceed
+_SHARING_BLOCK_THREADS = 256  # threads of a thread block whose teams may share nodes
+_MAX_TEAM_EDGES = 32  # largest number of a node's edges for each team that shares the node
+_COLUMNS_BYTES = 160  # bytes of columns that a thread has in registers, as in the kernel
+# Largest number of teams above a warp in a thread block; they read the same blocks through the
+# first-level cache.
+_MAX_LARGE_TEAMS = 8
 
 
 @dataclass(frozen=True)
@@ -214,20 +217,20 @@ def segmented_program(dtype: np.dtype[np.generic], tiling: SegmentTiling) -> Pro
 
 @dataclass(frozen=True, slots=True)
 class GeneralVariant:
-    """There is only one way: sizes and numbers decide it."""
+    """The only variant: sizes and counts decide everything."""
 
 
 class General(SumsFamily):
-    """Kernels that read edges as they are, of blocks of any size.
+    """Kernels for blocks of any size, which read children straight from device memory.
 
-    The last of the table. The estimate is constant, for there is one variant.
+    The last family of the table. The estimate is constant, because there is only one variant.
     """
 
     name = "general"
     variant_type = GeneralVariant
 
     def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these sums at all: always."""
+        """Whether there is a kernel for these sums: always."""
         return True
 
     def variants(self, shape: SumsShape, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
@@ -235,7 +238,7 @@ class General(SumsFamily):
         return (GeneralVariant(),)
 
     def estimate(self, shape: SumsShape, variant: GeneralVariant, device: DeviceLimits) -> float:
-        """Return 1, in no unit."""
+        """Return 1, without a unit."""
         return 1.0
 
     def kernel(self, shape: SumsShape, variant: GeneralVariant, device: DeviceLimits) -> SumsKernel:
@@ -245,5 +248,5 @@ class General(SumsFamily):
         return SumsKernel(self, shape, variant, tiling)
 
     def program(self, kernel: SumsKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return segmented_program(kernel.shape.dtype, kernel.tile)

@@ -1,4 +1,4 @@
-"""One kernel that sums over edges, and what all families of such kernels share."""
+"""Sizes of sums over edges, a kernel for them, and the base class of all such families."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from batchkron.spec.kron import Array
 
 @dataclass(frozen=True, slots=True)
 class SumsShape:
-    """What the launches of some tables of edges have in common.
+    """What the launches for several tables of edges have in common.
 
     Attributes
     ----------
     modes : tuple of SegmentMode
-        The distinct multiplies.
+        The distinct mode multiplies.
     dtype : dtype
     nodes : int
-        Of the table with the most.
+        Number of nodes (output blocks) of the largest table.
     children : int
-        Blocks that edges read: those of x, and of the scratch memory.
+        Number of input blocks: those of x and of the scratch memory.
     between : bool
-        Whether children may be in the scratch memory.
+        Whether children may lie in the scratch memory, which holds intermediate vectors.
     outer, inner : int
         Vectors (outer, …, inner) of a launch.
     """
@@ -46,19 +46,18 @@ class SumsShape:
 
 @dataclass(frozen=True, slots=True)
 class SumsKernel:
-    """One kernel that sums over edges: a family's variant for some tables.
+    """A kernel that sums over edges: a variant of a family for given tables.
 
     Attributes
     ----------
     family : SumsFamily
     shape : SumsShape
-        What it is given.
     variant : Any
-        The way to do it, of the family's ``variant_type``.
+        An instance of the family's ``variant_type``.
     tile : Any
-        What the kernel is compiled for, in the family's own terms. All have ``block`` threads,
-        ``width`` columns of the innermost axis that a team takes at a time, and ``pieces``, the
-        thread blocks that share a node.
+        The family's tiling, from which template arguments and launch follow. Every one has
+        ``block``, the threads of a thread block; ``width``, the columns of the innermost axis that
+        a team computes at a time; and ``pieces``, the thread blocks that share a node.
     """
 
     family: SumsFamily
@@ -68,28 +67,28 @@ class SumsKernel:
 
     @property
     def slabs(self) -> int:
-        """Sets of columns that are summed one beside the other."""
+        """Sets of up to ``width`` columns, which are computed independently."""
         width: int = self.tile.width
         return self.shape.outer * -(-self.shape.inner // width)
 
     def program(self) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return self.family.program(self)
 
     def launch(self, table: EdgeTable, device: DeviceLimits) -> tuple[LaunchShape, list[int]]:
-        """Return how it is launched for a table, and how many nodes each number of teams shares."""
+        """Return the launch for a table, and how many nodes are shared by each number of teams."""
         return self.family.launch(self, table, device)
 
     def arrays(self, table: EdgeTable) -> dict[str, Array]:
-        """Return a table as the kernel takes it."""
+        """Return a table in the kernel's layout."""
         return self.family.arrays(self, table)
 
 
 class SumsFamily(ABC):
-    """A `KernelFamily` whose work are sums over edges; a launch is for one table of these.
+    """A `KernelFamily` for sums over edges; a launch computes one table.
 
-    There is no model of the time that tells families apart: the order of their table does, and
-    estimates compare the variants of one family, in a unit of its own.
+    Estimates compare the variants of one family, in a unit of its own. Between families the order
+    of their table decides.
     """
 
     operation = "segmented"
@@ -98,15 +97,15 @@ class SumsFamily(ABC):
 
     @abstractmethod
     def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these sums at all."""
+        """Whether there is a kernel for these sums."""
 
     @abstractmethod
     def variants(self, shape: SumsShape, device: DeviceLimits) -> Iterable[Any]:
-        """Return the ways that are worth comparing by their estimates."""
+        """Return the variants worth comparing by their estimates."""
 
     @abstractmethod
     def estimate(self, shape: SumsShape, variant: Any, device: DeviceLimits) -> float:
-        """Return how long a node takes, in a unit of the family's; infinite if none fits."""
+        """Return the time of a node in the family's own unit; infinite if it does not fit."""
 
     @abstractmethod
     def kernel(self, shape: SumsShape, variant: Any, device: DeviceLimits) -> SumsKernel | None:
@@ -114,22 +113,22 @@ class SumsFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: SumsKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
 
     def launch(
         self, kernel: SumsKernel, table: EdgeTable, device: DeviceLimits
     ) -> tuple[LaunchShape, list[int]]:
-        """Return how it is launched for a table, and how many nodes each number of teams shares."""
+        """Return the launch for a table, and how many nodes are shared by each number of teams."""
         tile = kernel.tile
         counts, blocks = tile.nodes_by_team_count(table, kernel.slabs, device)
         return LaunchShape(blocks, tile.block, 1, tile.shared_bytes), counts
 
     def arrays(self, kernel: SumsKernel, table: EdgeTable) -> dict[str, Array]:
-        """Return a table as the kernel takes it."""
+        """Return a table in the kernel's layout."""
         return {"starts": table.starts, "edges": table.edges, "targets": table.targets}
 
     def fastest(self, shape: SumsShape, device: DeviceLimits) -> SumsKernel | None:
-        """Return the kernel of the least estimate, None where it does not fit."""
+        """Return the kernel with the smallest estimate, None if it does not fit."""
         if not self.accepts(shape, device):
             return None
         variants = self.variants(shape, device)

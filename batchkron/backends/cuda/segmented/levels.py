@@ -60,7 +60,7 @@ class SweepLevels:
 
 @dataclass
 class _Made:
-    """A vector of the list: the sweeps into it, and from which level to which it is needed.
+    """A vector that sweeps compute: the sweeps into it, and the levels that compute and read it.
 
     ``parts`` are triples: the sweep, the index of its mode, the first 16-byte word of its matrices.
     """

@@ -63,7 +63,7 @@ class EdgeSums:
     ) -> None:
         """Take ``blocks`` = (inputs, outputs, blocks of scratch memory), and matrices.
 
-        The matrices have the kernel's layout, see `tiling.laid_out_matrices`.
+        The matrices have the kernel's layout, see `edges.laid_out_matrices`.
         """
         self.device = current_device()
         self._modes = tuple(modes)
@@ -98,7 +98,7 @@ class EdgeSums:
         return self._blocks[2] * self.output_size * inner * self._dtype.itemsize
 
     def _at_once(self, outer: int, inner: int) -> int:
-        """Return how many of the outer vectors share a launch, so that scratch memory suffices."""
+        """Return how many outer vectors share a launch, limited by `_SCRATCH_BYTES`."""
         return max(1, min(outer, _SCRATCH_BYTES // max(1, self._scratch_bytes(inner))))
 
     def _kernel(self, outer: int, inner: int) -> SumsKernel:
@@ -109,7 +109,7 @@ class EdgeSums:
         return fastest_kernel(shape, device_limits(self.device))
 
     def _arrays(self, number: int, kernel: SumsKernel) -> dict[str, DeviceArray]:
-        """Return a table as the kernel takes it, copied to the device when it is first needed.
+        """Return a table in the kernel's layout, copied to the device on the first request.
 
         For single vectors the constructor requests it. Several threads may request it at once.
 

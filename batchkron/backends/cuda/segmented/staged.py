@@ -28,16 +28,18 @@ from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.
 _LINE = 128  # bytes of a cache line
-_MAX_BUNDLE_MODES = 3
-MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES  # a load's 32-bit number has a bit for each mode
-_SIZES = (3, 5, 7)  # of a mode; of even sizes bundles would begin in the same banks
-_MIN_BLOCK_ELEMENTS = 300  # of a block from which children are staged in shared memory
-_SUM_REGISTERS = 72  # of a thread for its sums
-_TEAMS = (32, 64, 128)  # threads that may make a node
-_THREADS = 64  # of a thread block
-_MAX_BLOCK_THREADS = 128  # the same, where all nodes have a thread block on the device at a time
-_MANY_SUM_REGISTERS = 41  # of a thread for sums, from which it needs 168 in all
-# Threads of a multiprocessor, by registers of a thread.
+_MAX_BUNDLE_MODES = 3  # largest number of modes of a bundle, as in the kernel
+# Largest number of children: a load has 32 bits for the child's number and a bit per mode.
+MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES
+_SIZES = (3, 5, 7)  # supported mode sizes; with even ones, bundles would begin in the same banks
+_MIN_BLOCK_ELEMENTS = 300  # elements of a block from which children are staged in shared memory
+_SUM_REGISTERS = 72  # registers of a thread for its sums, 4 bytes each
+_TEAMS = (32, 64, 128)  # choices for the threads that compute a node
+_THREADS = 64  # threads of a thread block
+_MAX_BLOCK_THREADS = 128  # the same if all nodes fit on the device at the same time
+# From this many registers for sums on, a thread needs 168 registers in all.
+_MANY_SUM_REGISTERS = 41
+# Threads resident on a multiprocessor, by registers of a thread (65536 registers in all).
 _RESIDENT_THREADS = {168: 384, 128: 512, 102: 640}
 _SLOTS = 2  # children of a team in shared memory: one is multiplied while the other is copied
 # With fewer nodes per multiprocessor, all teams of a thread block share one node.
@@ -147,7 +149,7 @@ def _rounded(value: int, unit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StagedVariant:
-    """Threads that make a node, and modes of each bundle, those of the last modes first."""
+    """Threads that compute a node, and the number of modes of each bundle, last modes first."""
 
     team: int
     modes: tuple[int, ...]
@@ -163,8 +165,8 @@ def staged_tiling(
 ) -> StagedTiling | None:
     """Return the tiling for ``nodes`` nodes, None where children should not be staged.
 
-    All modes of a block have to be there, in their order, with square matrices of one size. By
-    default teams and bundles are those of the least work.
+    ``modes`` must be all modes of a block, in order, with square matrices of one size. Without a
+    variant, the team and the bundles with the least work (`_work`) are taken.
     """
     choices = _choices(modes, itemsize, limits)
     if variant is not None:
@@ -321,18 +323,18 @@ def staged_sums_program(dtype: np.dtype[np.generic], tiling: StagedTiling) -> Pr
 
 
 class Staged(SumsFamily):
-    """Kernels that copy whole children to shared memory, of blocks of one odd size of modes.
+    """Kernels that copy whole children to shared memory.
 
-    The estimate is in elements that a thread reads, and compares teams and bundles. There is no
-    model that compares it with the other family: where children can be staged, this was faster for
-    blocks of ``_MIN_BLOCK_ELEMENTS`` and more, of ``_SIZES`` (docs/developer/gpu-kernels.md).
+    For blocks of ``_MIN_BLOCK_ELEMENTS`` or more whose modes have one size out of ``_SIZES``, where
+    they were faster than the other family (docs/developer/gpu-kernels.md). The estimate, in
+    elements that a thread reads, only compares teams and bundles.
     """
 
     name = "staged"
     variant_type = StagedVariant
 
     def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
-        """Whether children of single vectors can be staged, and some team has room for its sums."""
+        """Whether children can be staged, and the sums fit in the registers of some team."""
         return _can_be_numbered(shape) and bool(_choices_of(shape, device))
 
     def variants(self, shape: SumsShape, device: DeviceLimits) -> list[StagedVariant]:
@@ -340,12 +342,12 @@ class Staged(SumsFamily):
         return [_variant_of(*one) for one in _choices_of(shape, device)]
 
     def estimate(self, shape: SumsShape, variant: StagedVariant, device: DeviceLimits) -> float:
-        """Return a node's work, infinite if the variant does not fit."""
+        """Return the work of a node (`_work`), infinite if the variant does not fit."""
         choices = (one for one in _choices_of(shape, device) if _variant_of(*one) == variant)
         return next((_work(bundles, team) for team, bundles in choices), math.inf)
 
     def fastest(self, shape: SumsShape, device: DeviceLimits) -> SumsKernel | None:
-        """Return the kernel of the least work, None where that does not fit."""
+        """Return the kernel with the least work, None if it does not fit."""
         return self._kernel(shape, None, device)
 
     def kernel(
@@ -366,17 +368,17 @@ class Staged(SumsFamily):
         return SumsKernel(self, shape, _variant_of(tiling.team, tiling.bundles), tiling)
 
     def program(self, kernel: SumsKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return staged_sums_program(kernel.shape.dtype, kernel.tile)
 
     def arrays(self, kernel: SumsKernel, table: EdgeTable) -> dict[str, Array]:
-        """Return a table's loads; kernels of all numbers of vectors take the same ones."""
+        """Return a table's loads, which do not depend on the number of vectors."""
         loads = staged_loads(table, kernel.tile.bundles)
         return {"starts": loads.starts, "edges": loads.loads, "targets": table.targets}
 
 
 def _can_be_numbered(shape: SumsShape) -> bool:
-    """Whether these are sums of single vectors whose loads number all children."""
+    """Whether vectors are single, and a load's 32-bit number can hold every child's number."""
     return shape.inner == 1 and shape.children <= MAX_CHILDREN
 
 

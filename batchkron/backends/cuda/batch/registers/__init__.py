@@ -1,1 +1,1 @@
-"""Products of a batch list with the blocks in registers of a team of threads."""
+"""Kernels of batch lists that hold a block in the registers of a team of threads."""

@@ -1,6 +1,6 @@
-"""How many elements of a block a thread holds, and what that costs.
+"""How many elements of a block a thread holds, chosen by estimated time.
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -19,31 +19,34 @@ from batchkron.backends.cuda.runtime.hardware import (
 )
 from batchkron.backends.cuda.steps import Step
 
-_MAX_TEAM_THREADS = 512  # threads that share a product; chosen by hand
-_MAX_THREAD_BYTES = 256  # of a block in the registers of one thread; chosen by hand
-_MAX_WASTE = 1.1  # registers of idle threads, relative to the best team size; chosen by hand
-_REGISTER_BYTES = 4
-# Multiply-adds of one thread, all unrolled: with so many a kernel compiles in a second or two.
+_MAX_TEAM_THREADS = 512  # largest number of threads that share a product; chosen by hand
+_MAX_THREAD_BYTES = 256  # bytes of a block in the registers of one thread; chosen by hand
+# A team size may waste this factor more registers (of idle threads) than the best one, if it is
+# smaller; chosen by hand.
+_MAX_WASTE = 1.1
+_REGISTER_BYTES = 4  # bytes of a register
+# Multiply-adds of one thread, all unrolled; with this many a kernel compiles in a second or two.
 _MAX_THREAD_MULTIPLIES = 4096
-# Elements of a block that one thread may have in registers: products of small factor sizes.
+# Choices for the elements of a block in one thread's registers: products of small factor sizes.
 _THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterCosts:
-    """What the time of a product is made of, relative to the work of its threads.
+    """Constants of the estimated time of a product, relative to the work of its threads.
 
     Attributes
     ----------
     latency_warps : float
-        A product's time grows as 1 + this / (warps of a multiprocessor): fitted to 1000 measured
-        kernels (H200).
+        The time is proportional to 1 + latency_warps / (warps of a multiprocessor); fitted to 1000
+        measured kernels (H200).
     partial_warp : float
-        Factor of the time where teams do not fill a warp: fitted with these.
+        Factor of the time if teams do not fill a warp; fitted to the same kernels.
     useful_warps : int
-        Warps of a multiprocessor, of which more hide no more latency.
+        Warps of a multiprocessor; more do not hide more latency.
     barriers : float
-        Factor of the time where a team is a whole thread block: a last resort.
+        Factor of the time if a team is larger than a warp and needs block-wide barriers; so large
+        that such teams are used only if nothing else fits.
     """
 
     latency_warps: float = 7
@@ -62,9 +65,9 @@ def input_size(steps: Sequence[Step]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """Which steps a thread does at once, and how many threads share a product.
+    """Steps cut into passes, and the number of threads that share a product (``team``).
 
-    ``shapes`` are the items of each pass, and elements of an item.
+    ``shapes`` has for each pass the number of items and the elements of an item.
     """
 
     steps: tuple[Step, ...]
@@ -75,7 +78,7 @@ class Cutting:
 
     @property
     def resident(self) -> int:
-        """Threads whose registers fit in a multiprocessor."""
+        """Estimated number of threads whose registers fit in a multiprocessor."""
         held = max(-(-items // self.team) * elements for items, elements in self.shapes)
         registers = min(
             MAX_THREAD_REGISTERS, 45 + 5 * held * self.itemsize // (2 * _REGISTER_BYTES)
@@ -83,7 +86,7 @@ class Cutting:
         return REGISTER_FILE // registers
 
     def cost(self, costs: RegisterCosts = COSTS) -> float:
-        """Return about how long products take, in no unit."""
+        """Return an estimate proportional to a product's time, for comparing cuttings."""
         threads = round_up(self.team, 32)
         products = threads // self.team
         matrices = sum(matrix_bytes(s.C * s.K, self.itemsize) for s in self.steps)
@@ -104,12 +107,12 @@ class Cutting:
 
 
 def thread_element_counts(itemsize: int) -> tuple[int, ...]:
-    """Return how many elements of a block a thread may hold."""
+    """Return the numbers of elements of a block that a thread may hold."""
     return tuple(size for size in _THREAD_ELEMENTS if size * itemsize <= _MAX_THREAD_BYTES)
 
 
 def best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) -> Cutting | None:
-    """Return the cutting of least cost, of equal ones that with the fewest threads."""
+    """Return the cutting of least estimated cost; the first found among equals, None if none."""
     found: list[Cutting] = []
     for maximum in reversed(held):
         cuts = cut_steps(steps, maximum)
@@ -121,7 +124,7 @@ def best_cutting(steps: tuple[Step, ...], held: Sequence[int], itemsize: int) ->
 
 
 def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
-    """Return the items of a pass, and the elements of an item."""
+    """Return the number of items of a pass, and the elements of an item."""
     first = steps[cut[0]]
     size = first.L * first.C * first.R
     elements = largest_tile([(steps[s].C, steps[s].K) for s in cut])
@@ -129,7 +132,7 @@ def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
 
 
 def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
-    """Return the fewest threads that hold a block, with hardly more idle ones than need be."""
+    """Return the smallest team that holds a block and wastes at most `_MAX_WASTE` of the least."""
     multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
 
     def waste(team: int) -> float:

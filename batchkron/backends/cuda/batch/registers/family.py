@@ -1,4 +1,4 @@
-"""The family of kernels whose blocks are in the registers of a team of threads."""
+"""The family of kernels that hold a block in the registers of a team of threads."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 
-_BLOCKS = (32, 64, 128, 256)
-_STAGES = (2, 3, 4)
+_BLOCKS = (32, 64, 128, 256)  # threads of a thread block that tuning tries; chosen by hand
+_STAGES = (2, 3, 4)  # products copied ahead that tuning tries; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterVariant:
-    """How a list is worked on.
+    """The numbers that tuning may change.
 
     Attributes
     ----------
     held : int
-        Elements of a block that a thread may hold, 0 for those that cost least.
+        Elements of a block that a thread may hold, 0 for the number of least estimated time.
     block, stages, teams_per_output : int
-        Threads of a thread block, products of a team on their way, teams that share an output.
+        Threads of a thread block, products that a team copies ahead, teams that share an output.
     cached : int
-        1 if the first-level cache should have what shared memory does not need, else 0.
+        1 if the first-level cache should get the memory that shared memory does not need, else 0.
     """
 
     held: int
@@ -51,11 +51,11 @@ class RegisterVariant:
 
 
 class Registers(BatchFamily):
-    """Kernels of lists whose blocks are in the registers of a team of threads.
+    """Kernels that hold a block in the registers of a team of threads.
 
-    The estimate has no unit, and compares how many elements of a block a thread may hold; all other
-    numbers follow from sizes (``tile``), and are tuned. There is no model that compares them with
-    other families: these come before in the table.
+    The estimate has no unit. It compares only the numbers of elements that a thread may hold; the
+    other numbers follow from the sizes (see `tile`) or from tuning. It cannot be compared with
+    estimates of other families: their order is that of the table.
     """
 
     name = "registers"
@@ -67,21 +67,21 @@ class Registers(BatchFamily):
         return can_have_records(shape) and _tiling(shape, 0, device) is not None
 
     def variants(self, shape: BatchShape, device: DeviceLimits) -> Iterator[RegisterVariant]:
-        """Yield what a thread may hold, each with the numbers that follow from it."""
+        """Yield a variant for each number of elements that a thread may hold."""
         for held in thread_element_counts(shape.dtype.itemsize):
             tiling = _tiling(shape, held, device)
             if tiling is not None:
                 yield _variant_of(held, tiling)
 
     def estimate(self, shape: BatchShape, variant: RegisterVariant, device: DeviceLimits) -> float:
-        """Return about how long products take, in no unit; infinite if a block does not fit."""
+        """Return the estimated time of a product, without a unit; infinite if it does not fit."""
         itemsize = shape.dtype.itemsize
         held = (variant.held,) if variant.held else thread_element_counts(itemsize)
         cutting = best_cutting(shape.steps, held, itemsize)
         return math.inf if cutting is None else cutting.cost()
 
     def fastest(self, shape: BatchShape, device: DeviceLimits) -> BatchKernel | None:
-        """Return the kernel where a thread holds what costs least, None where it does not fit."""
+        """Return the kernel with the best ``held`` by estimate, None if it does not fit."""
         tiling = _tiling(shape, 0, device) if can_have_records(shape) else None
         return None if tiling is None else self._kernel(shape, _variant_of(0, tiling), tiling)
 
@@ -117,16 +117,16 @@ class Registers(BatchFamily):
         return BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return register_batch_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched for one vector of each system."""
+        """Return the launch for one vector of each system."""
         return launch_of_tile(kernel, kernel.tile.min_blocks, kernel.tile.cluster)
 
 
 def _tiling(shape: BatchShape, held: int, device: DeviceLimits) -> RegisterTiling | None:
-    """Return the tiling where a thread holds so many elements, 0 for those that cost least."""
+    """Return the tiling where a thread holds up to ``held`` elements, 0 for the best number."""
     return register_tiling(
         shape.steps,
         shape.dtype.itemsize,

@@ -23,14 +23,22 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, rou
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
-_MAX_FACTOR_SIZE = 32  # rows or columns of a factor in registers
-_TINY_BLOCK_BYTES = 16  # a copy of so few takes longer than one round of arithmetic
-_TARGET_WARPS = 8  # of a multiprocessor, so that some compute while others wait
-_WARPS_FOR_CACHE = 12  # where the first-level cache would rather have the memory
-_WAVES = 4  # of thread blocks, so that a partial last one matters little; chosen by hand
-_MIN_PIPELINED_PRODUCTS = 8  # of a team in a row, so that the first one's latency matters little
-_SMALL_BLOCK_THREADS = 64  # of a thread block to begin with; chosen by hand
-_MAX_GROWN_BLOCK_THREADS = 256  # so that each thread may still have 255 registers
+_MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
+# Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
+# twice as large and copy three products ahead instead of two. Chosen by hand.
+_TINY_BLOCK_BYTES = 16
+# Warps wanted on each multiprocessor, so that some compute while others wait; chosen by hand.
+_TARGET_WARPS = 8
+# The same where the first-level cache gets the memory that shared memory leaves; chosen by hand.
+_WARPS_FOR_CACHE = 12
+# Number of times the list should fill the device, so that a partial last wave of thread blocks
+# costs little; chosen by hand.
+_WAVES = 4
+# Products that a team should evaluate in a row, so that the latency of the first one's loads
+# matters little; chosen by hand.
+_MIN_PIPELINED_PRODUCTS = 8
+_SMALL_BLOCK_THREADS = 64  # threads of a thread block before it is grown; chosen by hand
+_MAX_GROWN_BLOCK_THREADS = 256  # at most this many threads, so that each can have 255 registers
 
 
 @dataclass(frozen=True)
@@ -175,7 +183,8 @@ def register_tiling(
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
-    shift = 0 if input_size(steps) * itemsize % 16 == 0 else 16  # of a block in its first word
+    # Bytes by which a block may begin inside its first 16-byte word.
+    shift = 0 if input_size(steps) * itemsize % 16 == 0 else 16
     area = (matrix_bytes(padded, itemsize) + shift) // itemsize
     tiny = input_size(steps) * itemsize <= _TINY_BLOCK_BYTES
     tiling = RegisterTiling(

@@ -81,7 +81,7 @@ class Fibres(KronFamily):
         return self._kernel(run, shape, cut, seconds, device)
 
     def estimate(self, run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
         way = _way(run, variant, device)
         return math.inf if way is None else fibre_seconds(*way, device)
 
@@ -108,7 +108,7 @@ class Fibres(KronFamily):
         return KronKernel(self, run, _variant_of(cut), tile, seconds)
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return fibre_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

@@ -50,7 +50,7 @@ class General(KronFamily):
         return (GeneralVariant(),)
 
     def estimate(self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds."""
+        """Return the estimated seconds of a launch."""
         return general_seconds(run, _tile(run, device).tiling, device)
 
     def kernel(
@@ -63,11 +63,11 @@ class General(KronFamily):
         return KronKernel(self, run, variant, tile, general_seconds(run, tile.tiling, device))
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return group_program(kernel.run.dtype, kernel.tile.tiling)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         tiling: Tiling = kernel.tile.tiling
         tiles = -(-kernel.run.L * kernel.run.R // tiling.columns)
         blocks = min(tiles, tiling.max_blocks(device))

@@ -36,7 +36,7 @@ class Panels(KronFamily):
         return [one for one in cuts if panel_tile(run, one, device) is not None]
 
     def estimate(self, run: ModeRun, variant: PanelVariant, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
         tile = panel_tile(run, variant, device)
         return math.inf if tile is None else panel_seconds(run, tile, device)
 
@@ -50,11 +50,11 @@ class Panels(KronFamily):
         return KronKernel(self, run, variant, tile, panel_seconds(run, tile, device))
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return panel_program(kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         tile: PanelTile = kernel.tile
         tiles = tiles_of(kernel.run, tile.cut)
         blocks = min(tiles, tile.cut.blocks * device.multiprocessors)

@@ -55,7 +55,7 @@ class Registers(KronFamily):
         return [variant] if fits(run, variant, device) else []
 
     def estimate(self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
         if not fits(run, variant, device):
             return math.inf
         return register_seconds(run, variant, device)
@@ -71,11 +71,11 @@ class Registers(KronFamily):
         return KronKernel(self, run, variant, tile, seconds, tile.constant)
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return register_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         run = kernel.run
         tile: RegisterTile = kernel.tile
         blocks = min(tiles_of(run.L, run.R, tile), tile.blocks * device.multiprocessors)

@@ -33,7 +33,7 @@ class Slices(KronFamily):
         return [_variant_of(tile) for tile in tiles_of(run, device)]
 
     def estimate(self, run: ModeRun, variant: SliceVariant, device: DeviceLimits) -> float:
-        """Return how long a launch takes, seconds; infinite if the variant does not fit."""
+        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
         for tile in tiles_of(run, device):
             if _variant_of(tile) == variant:
                 return slice_seconds(run, tile, device)
@@ -58,11 +58,11 @@ class Slices(KronFamily):
         return KronKernel(self, run, _variant_of(tile), tile, seconds)
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return what is compiled."""
+        """Return the template instance to compile."""
         return kron_slices_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched."""
+        """Return the launch: grid, threads and memory."""
         run, tile = kernel.run, kernel.tile
         tiles = run.L * run.R // tile.columns
         blocks = min(tiles, tile.blocks * device.multiprocessors)
