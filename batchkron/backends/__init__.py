@@ -1,4 +1,4 @@
-"""The places where work runs, and the choice between them."""
+"""Backends, the implementations for CPU and devices, and the choice between them."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ __all__ = [
 
 _CPU = CpuBackend()
 _HOSTS: dict[str, HostBackend] = {_CPU.name: _CPU, ReferenceBackend.name: ReferenceBackend()}
-_host: ContextVar[HostBackend] = ContextVar("host", default=_CPU)  # what `using` names
-_chosen: ContextVar[Backend] = ContextVar("backend", default=_CPU)  # or what is built on
+_host: ContextVar[HostBackend] = ContextVar("host", default=_CPU)  # set by `using`
+_chosen: ContextVar[Backend] = ContextVar("backend", default=_CPU)  # by `using`, `building_on`
 
 
 def backend() -> Backend:
@@ -75,7 +75,7 @@ def host_backend() -> HostBackend:
 
 @cache
 def _cuda() -> Any:
-    """Return the backend of CUDA devices, imported when it is first asked for."""
+    """Return the backend of CUDA devices, imported on first use."""
     return importlib.import_module("batchkron.backends.cuda.backend").CUDA
 
 
@@ -86,9 +86,9 @@ def backend_for(module: Any) -> Backend:
 
 
 def krylov_backend(module: Any) -> KrylovBackend:
-    """Return what Krylov methods on arrays of NumPy or CuPy use: compiled passes.
+    """Return the backend whose compiled passes Krylov methods use on arrays of NumPy or CuPy.
 
-    They have no counterpart in the reference backend.
+    The reference backend has no passes of its own.
     """
     chosen: KrylovBackend = _CPU if module is np else _cuda()
     return chosen

@@ -49,7 +49,7 @@ class HostBackend(Backend):
     array_module = np
 
     def current_device(self) -> str:
-        """Return where operators are."""
+        """Return the device of operators."""
         return "cpu"
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -61,14 +61,14 @@ class HostBackend(Backend):
         return tuple(arrays)
 
     def workspace(self) -> Workspace:
-        """Return memory of one operator, for each thread."""
+        """Return workspace for one operator, separate for each thread."""
         return Workspace()
 
     def reserve(self, plan: Product, outer: int, inner: int) -> None:
         """Do nothing: memory belongs to the calling thread."""
 
     def with_factors(self, product: Any, factors: Sequence[Array]) -> Product:
-        """Return a product made anew."""
+        """Return a new product."""
         return self.kron_product(factors)
 
     def sum_plan(self, factors: Sequence[Array]) -> SumPlan:
@@ -93,8 +93,8 @@ class HostBackend(Backend):
 
     @abstractmethod
     def write_kron(self, factors: Sequence[Array], out: Array) -> None:
-        """Write the explicit product of matrices of one dtype to ``out``, C-contiguous."""
+        """Write the explicit product of matrices of one dtype to the C-contiguous ``out``."""
 
     @abstractmethod
     def sum_vectors(self, factors: Sequence[float], vectors: Sequence[Array], out: Array) -> None:
-        """Write Σ factors[k] vectors[k] to ``out``; all are real, ``out`` may be a vector."""
+        """Write Σ factors[k] vectors[k] to ``out``, which may be one of the vectors; all real."""

@@ -1,4 +1,4 @@
-"""Kronecker sums by what a backend has for products: mode by mode, or as a batch list."""
+"""Kronecker sums made of a backend's products: one per mode, or as a batch list."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class SumOfModes:
     Parameters
     ----------
     backend : Backend
-        Makes the products.
+        The backend of the products.
     factors : sequence of ndarray, each (n_k, n_k)
-        Of one dtype.
+        Matrices of one dtype.
     """
 
     def __init__(self, backend: Backend, factors: Sequence[Array]) -> None:
@@ -43,7 +43,7 @@ class SumOfModes:
         ]
 
     def reserve(self, outer: int, inner: int) -> None:
-        """Allocate on a device what `run` will need."""
+        """Allocate what `run` will need, if the backend is on a device."""
         for axis in self._axes(outer, inner):
             self._backend.reserve(*axis)
 
@@ -53,21 +53,21 @@ class SumOfModes:
         """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
         axes = self._axes(outer, inner)
         for axis in axes:
-            self._backend.reserve(*axis)  # all of them before anything is written
+            self._backend.reserve(*axis)  # for all modes before anything is written
         for product, before, behind in axes:
             product.run(x, y, before, behind, alpha, accumulate)
             accumulate = True
 
 
 class ListedSum:
-    """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s: a product for each factor, with identities elsewhere.
+    """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s: a batch list with one product I ⊗ A_sk ⊗ I per factor.
 
     Parameters
     ----------
     make : callable
-        Makes the plan of a batch list.
+        Returns the plan of a batch list.
     factors : sequence of ndarray, each (..., n_k, n_k)
-        Of one dtype; leading axes broadcast to the systems.
+        Matrices of one dtype; leading axes are broadcast to the systems.
     """
 
     def __init__(self, make: Callable[[BatchSpec], BatchPlan], factors: Sequence[Array]) -> None:

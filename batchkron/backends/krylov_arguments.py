@@ -1,7 +1,4 @@
-"""What the passes of Krylov methods are given.
-
-The layout is that of ``KrylovArguments`` in ``csrc/krylov/common.hpp``.
-"""
+"""Arguments of the passes of Krylov methods, with the layouts of ``csrc/krylov/common.hpp``."""
 
 from __future__ import annotations
 
@@ -10,10 +7,11 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-MAX_VECTORS = 10
-STATE_FIELDS = 32
-MAX_SUMS = 5  # of a pass over single elements
+MAX_VECTORS = 10  # kVectors: vectors of a method
+STATE_FIELDS = 32  # kStateFields: scalars of a system
+MAX_SUMS = 5  # kMaxSums: largest number of sums of a pass over single elements
 
+# The C++ struct KrylovArguments.
 ARGUMENTS = np.dtype(
     [
         ("n", np.int64),
@@ -41,10 +39,10 @@ ARGUMENTS = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What an iteration does in turn: a pass over vectors, or the product of two of them with A.
+    """A stage of an iteration: a pass over vectors, or a product A x.
 
-    ``name`` is a pass's, "" for a product; ``vectors`` are numbers of the method's vectors, in the
-    pass's order, or those of x and A x.
+    ``name`` is that of the pass, "" for a product. ``vectors`` are the indices of the method's
+    vectors that the pass takes, in its order, or those of x and A x.
     """
 
     name: str
@@ -52,7 +50,7 @@ class Stage:
 
 
 class Progress(IntEnum):
-    """Where a system is: running, waiting for the true residual, or (from 8 on) done."""
+    """Status of a system: running, waiting for the true residual (1 to 7), or done (from 8 on)."""
 
     RUNNING = 0
     CLAIMED = 1
@@ -72,7 +70,7 @@ class Progress(IntEnum):
 
 
 class Field(IntEnum):
-    """Scalars of a system, in its row of the state."""
+    """Indices of a system's scalars in its row of the state."""
 
     RESIDUAL = 0
     ESTIMATE = 1
@@ -95,12 +93,12 @@ class Flag(IntFlag):
 
 
 def small_size(restart: int, dtype: np.dtype[np.generic]) -> int:
-    """Return how many float64 a system needs for GMRES's triangles (``gmres::Triangle``)."""
+    """Return the float64 values that a system needs for GMRES (``gmres::Triangle``)."""
     reals = 2 if dtype.kind == "c" else 1
     return reals * (2 * restart**2 + 7 * (restart + 1)) + 2 * (restart + 1)
 
 
 def max_sums(restart: int, dtype: np.dtype[np.generic]) -> int:
-    """Return how many sums the largest pass has, with a basis of ``restart`` vectors."""
+    """Return the largest number of sums of any pass, with a basis of ``restart`` vectors."""
     reals = 2 if dtype.kind == "c" else 1
     return max(MAX_SUMS, 2 * restart * reals + 2 + reals)

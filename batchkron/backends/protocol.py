@@ -1,11 +1,11 @@
-"""What a backend offers: `Backend` makes plans and computes; the protocols say what plans can do.
+"""The interface of a backend: `Backend` makes plans, and the protocols are the plans' methods.
 
-A backend for the CPU derives from `HostBackend` (host.py), which has what hosts share. It writes
-eight functions and eight methods of plans: `run` of the five kinds that it makes itself, and
-`set_values` of three. A device's backend writes all of `Backend`. How a device launches its work,
-repeats it, and shortens the way of frequent calls is its own business.
+A backend for the CPU derives from `HostBackend` (host.py), which has what hosts share. It
+implements eight functions and eight methods of plans: `run` of its five kinds of plans, and
+`set_values` of three. A backend for a device implements all of `Backend`. How a device launches
+and repeats its work, and its fast paths, are not part of the interface.
 
-Vectors of plans are contiguous arrays of the plan's dtype, where the backend works.
+Vectors given to plans are contiguous arrays of the plan's dtype, in the backend's memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from batchkron.spec.sweeps import SweepList
 
 
 class KronPlan(Protocol):
-    """A multiply by one Kronecker product of fixed shape. Immutable and shared."""
+    """A multiply by one Kronecker product of fixed shape. Plans are immutable and may be shared."""
 
     def run(
         self,
@@ -41,7 +41,7 @@ class KronPlan(Protocol):
 class Product(Protocol):
     """A product with a matrix A that the plan holds, for any number of vectors.
 
-    A may be one matrix, or one for each of many systems, which then are the last part of ``outer``.
+    A may be one matrix, or one for each of many systems; ``outer`` then counts (..., systems).
     """
 
     def run(
@@ -78,27 +78,27 @@ class SweepPlan(Product, Protocol):
     """A list of sweeps along fibres, of fixed structure; vectors are blocks of elements."""
 
     def set_values(self, matrices: Sequence[Array]) -> None:
-        """Copy new matrices (count, n, n), one array per part; runs under way keep the old ones."""
+        """Copy new matrices (count, n, n), one array per part; present runs use the old ones."""
 
 
 def own_apply(plan: object) -> Callable[[object, object], bool] | None:
-    """Return a plan's own way to write A x[..., :] to ``out[..., :]``, if it has one.
+    """Return a plan's fast path that writes A x[..., :] to ``out[..., :]``, if it has one.
 
-    It takes any two objects, and returns False, having done nothing, unless these are arrays that
-    it need not copy. It spares the checks in Python, most of the time of calls on few data.
+    It takes any two objects. Unless they are arrays that need no copy, it does nothing and returns
+    False. It saves the checks in Python, which take most of the time of small calls.
     """
     return getattr(plan, "apply", None)
 
 
 class Backend(ABC):
-    """One place where work runs.
+    """An implementation of all products, on the CPU or on a kind of device.
 
     Attributes
     ----------
     name : str
-        "cpu", "cuda", "reference".
+        "cpu", "cuda" or "reference".
     array_module : module
-        Of the arrays that it works on: NumPy or CuPy.
+        The module of its arrays: NumPy or CuPy.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Backend(ABC):
 
     @abstractmethod
     def current_device(self) -> str:
-        """Return the place where new operators will be: "cpu", or such as "cuda:0"."""
+        """Return the device of new operators: "cpu", or for example "cuda:0"."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -114,15 +114,15 @@ class Backend(ABC):
 
     @abstractmethod
     def place(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """Return host arrays where the backend works: themselves, or copies on a device."""
+        """Return host arrays in the backend's memory: themselves, or copies on a device."""
 
     @abstractmethod
     def workspace(self) -> Any:
-        """Return memory of one operator, whose ``array(elements, dtype)`` is kept between calls."""
+        """Return workspace for one operator; memory of its ``array(elements, dtype)`` is reused."""
 
     @abstractmethod
     def reserve(self, plan: Product, outer: int, inner: int) -> None:
-        """Allocate what a plan's `run` will need, so that it cannot fail halfway."""
+        """Allocate what a plan's `run` will need, so that it cannot fail midway."""
 
     @abstractmethod
     def kron_plan(self, spec: KronSpec) -> KronPlan:
@@ -146,7 +146,7 @@ class Backend(ABC):
 
     @abstractmethod
     def diagonal_product(self, entries: Array) -> Product:
-        """Return the product with diagonal matrices of entries (systems…, N) placed here."""
+        """Return the product with diagonal matrices of entries (systems…, N), a `place`d array."""
 
     @abstractmethod
     def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
@@ -154,11 +154,14 @@ class Backend(ABC):
 
     @abstractmethod
     def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
-        """Return the plan of a list of sweeps, with an array of matrices for each part."""
+        """Return the plan of a list of sweeps; ``matrices`` has one array for each part."""
 
     @abstractmethod
     def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:
-        """Return the explicit Kronecker product, ``out`` if given: all of `batchkron.kron`."""
+        """Return the explicit Kronecker product, ``out`` if given, with all checks of the inputs.
+
+        This is all that `batchkron.kron` does.
+        """
 
     @abstractmethod
     def batched_gemm(
@@ -174,28 +177,27 @@ class Backend(ABC):
 
 
 class KrylovPasses(Protocol):
-    """Passes of a Krylov method over the vectors of many systems, one after another."""
+    """A sequence of passes of a Krylov method over the vectors of many systems."""
 
     def run(self, address: int) -> int:
-        """Run them, given the address of their ``ARGUMENTS`` (krylov_arguments.py).
+        """Run the passes, given the address of their ``ARGUMENTS`` (krylov_arguments.py).
 
-        Returns how many systems are running afterwards, -1 where that is not known without
-        waiting for a device.
+        Returns how many systems are still running, -1 if the device would have to be waited for.
         """
 
 
 class KrylovRecorder(Protocol):
-    """Does the same work again and again."""
+    """Runs the same work repeatedly, with less effort than calling it each time."""
 
     def run(self, key: object, work: Callable[[], None]) -> bool:
-        """Do what ``work`` does, which is the same for the same key.
+        """Do what ``work`` does, which must be the same for the same key.
 
-        Returns whether that was without calling it.
+        Returns whether it was done without calling ``work``.
         """
 
 
 class KrylovBackend(ABC):
-    """What a Krylov method needs of a backend besides products with its operator."""
+    """What a Krylov method needs from a backend besides products with its operator."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -203,42 +205,42 @@ class KrylovBackend(ABC):
 
     @abstractmethod
     def address(self, array: Array) -> int:
-        """Return where an array lies."""
+        """Return the address of an array."""
 
     @abstractmethod
     def place_of_work(self) -> tuple[Hashable, object]:
-        """Return what tells the place of work from others, and what keeps it so.
+        """Return a key of the place where work now runs, and an object that keeps the key valid.
 
-        Work of a thread on one place is done in order.
+        On a device the place is the current stream. Work of a thread at one place runs in order.
         """
 
     @abstractmethod
     def krylov_vectors(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return uninitialised vectors for passes, placed as these are quickest with."""
+        """Return uninitialised vectors for passes, with the alignment that makes these fastest."""
 
     @abstractmethod
     def krylov_passes(
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
     ) -> KrylovPasses:
-        """Return passes by their names, for vectors (systems, n) and bases of restart + 1."""
+        """Return passes by their names, for vectors (systems, n) and restart + 1 basis vectors."""
 
     @abstractmethod
     def krylov_parts(self, n: int, systems: int) -> int:
-        """Return how many sums a pass leaves of one system, before they are added."""
+        """Return the number of partial sums that a pass writes for each sum of a system."""
 
     @abstractmethod
     def krylov_reader(self) -> Callable[[Array], Array]:
-        """Return what brings arrays to the host, each valid until the next one is brought."""
+        """Return a function that copies arrays to the host; a copy is valid until the next call."""
 
     def krylov_iterations(
         self, plan: Any, stages: tuple[Stage, ...], kept: int, count: int
     ) -> KrylovPasses | None:
         """Return whole iterations for the systems of a `SumPlan`, in one call; None by default.
 
-        Of ``count`` vectors the first ``kept`` go on from iteration to iteration.
+        Of ``count`` vectors, the first ``kept`` keep their values between calls.
         """
         return None
 
     def krylov_recorder(self) -> KrylovRecorder | None:
-        """Return what repeats work with less effort than calling it; None by default."""
+        """Return an object that repeats work with less effort than calling it; None by default."""
         return None

@@ -1,7 +1,7 @@
-"""The reference backend, in NumPy: what every backend computes, and is tested against.
+"""The reference backend in plain NumPy, which all other backends are tested against.
 
-Plans do here what their protocols (protocol.py) say, one product after another. Kronecker sums are
-made of these plans (kron_sum.py).
+Plans implement their protocols (protocol.py) literally, one product after another. Kronecker sums
+are evaluated by these plans (kron_sum.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def multiply_modes(factors: Sequence[Array], x: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class KronPlan:
-    """y = alpha * (F_1 x ... x F_d) x + beta * y."""
+    """y = alpha (A_1 ⊗ … ⊗ A_d) x + beta y."""
 
     spec: KronSpec
 
@@ -53,7 +53,7 @@ class KronPlan:
 
 
 class KronProduct:
-    """y (+)= alpha * (F_1 x ... x F_d) x."""
+    """y = alpha (A_1 ⊗ … ⊗ A_d) x, or added to y."""
 
     def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
         self.factors = [factor.copy() for factor in factors]
@@ -71,7 +71,8 @@ class KronProduct:
 class BatchPlan:
     """y[outputs[b]] += alpha * weights[b] * (kron of factors) x[inputs[b]] for each b.
 
-    The vectors of ``outer`` go through the systems, which have pools and weights of their own.
+    Each system has its own pools and weights; vector e of ``outer`` belongs to system e mod
+    systems.
     """
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -130,8 +131,8 @@ class SegmentedPlan:
 class SweepPlan:
     """Step by step, target[node] += (matrix of the edge) on one mode of source[child].
 
-    A step has several parts, each of them a mode, a source and its edges. Vector 0 is x, 1 is y,
-    the others are scratch; alpha scales the result.
+    A step has several parts, each with a mode, a source vector and edges. Vector 0 is x, vector 1
+    is y, the others are intermediate; alpha scales the result.
     """
 
     def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
@@ -173,7 +174,7 @@ class SweepPlan:
 
 
 class ReferenceBackend(HostBackend):
-    """Every product one after another, any shape, in full precision."""
+    """All products one after another, for any shape, in full precision."""
 
     name = "reference"
 

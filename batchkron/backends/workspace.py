@@ -1,4 +1,4 @@
-"""Workspace of one composed operator, separate for each thread."""
+"""Workspace of an operator on the CPU, separate for each thread."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class CudaBackend(Backend, KrylovBackend):
     """Plans on CuPy's current device.
 
-    Half of what a process waits for before its first product is modules: all but those of
-    Kron-Matmuls are imported when they are asked for.
+    Importing modules takes half of the time that a process needs before its first product. All but
+    those of Kron-Matmuls are therefore imported on first use.
     """
 
     name = "cuda"
@@ -46,15 +46,15 @@ class CudaBackend(Backend, KrylovBackend):
     with_factors = staticmethod(kron_matmul.with_factors)
 
     def current_device(self) -> str:
-        """Return the place where new operators will be, such as "cuda:0"."""
+        """Return the device of new operators, such as "cuda:0"."""
         return f"cuda:{device.current_device()}"
 
     def workspace(self) -> Workspaces:
-        """Return memory of one operator, for each stream."""
+        """Return workspace for one operator, separate for each stream."""
         return Workspaces()
 
     def reserve(self, plan: Any, outer: int, inner: int) -> None:
-        """Compile and allocate what a plan's `run` will need, so that it cannot fail halfway."""
+        """Compile and allocate what a plan's `run` will need, so that it cannot fail midway."""
         plan.reserve(outer, inner)
 
     def batch_plan(self, spec: BatchSpec) -> BatchPlan:
@@ -66,7 +66,7 @@ class CudaBackend(Backend, KrylovBackend):
     def sum_plan(self, factors: Sequence[Array]) -> SumPlan | SumOfModes:
         """Return the product with a Kronecker sum; it holds its own copy of the factors.
 
-        A launch does all systems where they are many; for one system each mode is a launch.
+        Many systems take one launch; a single system takes one launch for each mode.
         """
         if all(factor.ndim == 2 for factor in factors):
             return SumOfModes(self, factors)
@@ -94,10 +94,10 @@ class CudaBackend(Backend, KrylovBackend):
 
     @cached_property
     def kron(self) -> Callable[[Sequence[Any], DeviceArray | None], DeviceArray]:
-        """What returns the explicit Kronecker product, ``out`` if given."""
+        """The function that returns the explicit Kronecker product, ``out`` if given."""
         from batchkron.backends.cuda.explicit import plan as explicit
 
-        return explicit.kron  # itself: products of small matrices take a few microseconds
+        return explicit.kron  # not wrapped: small products take only a few microseconds
 
     def batched_gemm(
         self,
@@ -108,28 +108,28 @@ class CudaBackend(Backend, KrylovBackend):
         transpose_b: bool,
         ids: tuple[Array, Array, Array],
     ) -> None:
-        """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``."""
+        """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
         from batchkron.backends.cuda.batch import plan as batch
 
         batch.batched_gemm(a, b, c, alpha, transpose_b, ids)
 
     def address(self, array: DeviceArray) -> int:
-        """Return where an array lies."""
+        """Return the device address of an array."""
         return int(array.data.ptr)
 
     def place_of_work(self) -> tuple[tuple[int, int], object]:
-        """Return device and address of the current stream, and the stream."""
+        """Return (device, address of the current stream), and the stream, to keep it alive."""
         stream = device.cupy.cuda.get_current_stream()
         return (device.current_device(), int(stream.ptr)), stream
 
     def krylov_vectors(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-        """Return uninitialised vectors; CuPy's memory is aligned."""
+        """Return uninitialised vectors; memory from CuPy is aligned."""
         return device.empty(shape, dtype)
 
     def krylov_passes(
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
     ) -> Passes:
-        """Return passes of a Krylov method by their names in csrc/krylov."""
+        """Return the passes of a Krylov method with these names in ``csrc/krylov``."""
         from batchkron.backends.cuda.krylov import passes as krylov
 
         return krylov.krylov_passes(names, dtype, n, systems, restart)
@@ -141,7 +141,7 @@ class CudaBackend(Backend, KrylovBackend):
         return krylov.krylov_parts(n, systems)
 
     def krylov_reader(self) -> Reader:
-        """Return what brings arrays to the host."""
+        """Return a function that copies arrays to the host."""
         from batchkron.backends.cuda.krylov import passes as krylov
 
         return krylov.Reader()
@@ -149,13 +149,13 @@ class CudaBackend(Backend, KrylovBackend):
     def krylov_iterations(
         self, plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
     ) -> Iterations | None:
-        """Return whole iterations for systems of a plan, in one launch; None if they do not fit."""
+        """Return whole iterations for the systems of a plan in one launch, None if too large."""
         from batchkron.backends.cuda.krylov import passes as krylov
 
         return krylov.krylov_iterations(plan, stages, kept, count)
 
     def krylov_recorder(self) -> Recorder:
-        """Return what repeats work by graphs."""
+        """Return an object that repeats work by CUDA graphs."""
         from batchkron.backends.cuda.krylov import passes as krylov
 
         return krylov.Recorder()

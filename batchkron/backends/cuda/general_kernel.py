@@ -1,6 +1,8 @@
-"""The kernels for products of any sizes: which modes go together, tiles, threads, shared memory.
+"""Tilings of the general kernels, for batch lists and Kron-Matmuls of any sizes.
 
-Pure arithmetic on sizes, without any device: the kernels' contracts are in ``csrc/cuda``.
+A kernel evaluates all steps of a tile of columns in shared memory. Pure arithmetic on sizes, no
+device needed; the kernels' contracts are in ``csrc/cuda/batch/general.cuh`` and
+``csrc/cuda/kron/general.cuh``.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from batchkron.backends.cuda.steps import (
     steps_type,
 )
 
-_SHARED_TARGET = 96 << 10  # so that at least two thread blocks share a multiprocessor
-_WORKSPACE_TARGET = 256 << 20
-_WIDTHS = (32, 16, 8)
-_NARROW_WIDTHS = (4, 2, 1)
-_COALESCED_WIDTH = 8  # narrower tiles of columns waste memory's transactions
-_TINY_BYTES = 4 << 20  # where that does not matter: the cache holds everything
-_SMALL_TEAM_BLOCK = 128
+# Numbers below were chosen by hand.
+# Bytes of shared memory of a thread block, so that at least two fit on a multiprocessor.
+_SHARED_TARGET = 96 << 10
+_WORKSPACE_TARGET = 256 << 20  # largest workspace in bytes, if that suffices for one thread block
+_WIDTHS = (32, 16, 8)  # columns of a tile, preferred first
+_NARROW_WIDTHS = (4, 2, 1)  # the same, if wider tiles are too large or too few
+_COALESCED_WIDTH = 8  # columns of a tile; with fewer, memory transactions are partly wasted
+_TINY_BYTES = 4 << 20  # bytes of an array that fits in the cache, where that does not matter
+_SMALL_TEAM_BLOCK = 128  # threads of a thread block whose teams are at most a warp
 
 
 @dataclass(frozen=True)
@@ -40,19 +44,21 @@ class Tiling:
     Attributes
     ----------
     steps : tuple of Step
+        Multiplies along one mode each, in the order of evaluation.
     width : int
         Columns of a tile, a power of two.
     row_length : int
-        0, or the elements of a row in memory, where that is shorter than ``width``.
+        Elements of a row in memory if that is shorter than ``width``, else 0.
     threads : int
-        That work on one tile together.
+        Threads that work on one tile together (a team).
     staged : bool
         Whether the factors are copied to shared memory.
     in_shared : bool
         Whether the buffers are in shared memory, not in the workspace.
     buffers : int
-        Buffers per tile.
+        Buffers per tile, for results between steps.
     itemsize : int
+        Bytes of an element.
     """
 
     steps: tuple[Step, ...]
@@ -71,12 +77,12 @@ class Tiling:
 
     @property
     def teams(self) -> int:
-        """Tiles that a thread block evaluates at a time."""
+        """Tiles that a thread block evaluates at the same time, one by each team."""
         return self.block // self.threads
 
     @property
     def columns(self) -> int:
-        """Columns of a tile that are used."""
+        """Columns of a tile that are used: whole rows, if rows are shorter than the tile."""
         return self.width - self.width % self.row_length if self.row_length else self.width
 
     @cached_property
@@ -104,7 +110,10 @@ class Tiling:
 
     @cached_property
     def team_elements(self) -> int:
-        """Elements of shared memory for one tile: an odd number of 16-byte words."""
+        """Elements of shared memory for one tile.
+
+        They are an odd number of 16-byte words, so that teams begin in different banks.
+        """
         elements = self.staged_elements
         if self.in_shared:
             elements += self.buffers * self.buffer_elements
@@ -122,7 +131,7 @@ class Tiling:
         return 0 if self.in_shared else self.buffers * self.buffer_elements * self.itemsize
 
     def max_blocks(self, limits: DeviceLimits) -> int:
-        """Return how many thread blocks may run, where each needs workspace."""
+        """Return the largest number of thread blocks, which may be limited by their workspace."""
         if self.in_shared:
             return 2**31 - 1
         return max(1, min(limits.multiprocessors, _WORKSPACE_TARGET // self.workspace_bytes))
@@ -136,10 +145,10 @@ def _largest(steps: Sequence[Step]) -> int:
 def batch_tiling(
     steps: tuple[Step, ...], inner: int, buffers: int, itemsize: int, limits: DeviceLimits
 ) -> Tiling:
-    """Return how one product of a batch is evaluated on ``inner`` vectors at once.
+    """Return the tiling of one product of a batch list, for ``inner`` vectors at once.
 
-    Tiny blocks are evaluated by a part of a warp, others by a thread block; blocks that do not fit
-    in shared memory lie in the workspace.
+    Tiny blocks are evaluated by part of a warp, others by a thread block. Blocks that do not fit in
+    shared memory are kept in the workspace.
     """
     width = min(32, power_of_two(inner + 1) // 2) if inner > 1 else 1
 
@@ -171,7 +180,10 @@ def run_steps(run: ModeRun) -> tuple[Step, ...]:
 def run_tiling(
     steps: tuple[Step, ...], columns: int, after: int, itemsize: int, limits: DeviceLimits
 ) -> Tiling:
-    """Return how a run of modes is evaluated: wide tiles, unless these are too few or too large."""
+    """Return the tiling of a run of modes: wide tiles, unless these are too few or too large.
+
+    ``columns`` are L R of the run, ``after`` is R.
+    """
 
     def tiling(width: int, staged: bool, in_shared: bool) -> Tiling:
         row_length = after if after < width and in_shared else 0
@@ -195,7 +207,7 @@ def run_tiling(
 
 
 def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> Program:
-    """Return the kernel of a batch list."""
+    """Return the general kernel of a batch list."""
     scalar = SCALARS[dtype]
     return Program(
         "cuda/batch/general.cuh",
@@ -213,7 +225,7 @@ def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> P
 
 
 def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
-    """Return the kernel of one pass of a Kron-Matmul."""
+    """Return the general kernel of a run of modes of a Kron-Matmul."""
     scalar = SCALARS[dtype]
     return Program(
         "cuda/kron/general.cuh",
@@ -234,7 +246,7 @@ def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
 
 @cache
 def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[Any]:
-    """Return BatchArguments for products of ``modes`` factors."""
+    """Return the layout of the C++ struct BatchArguments for products of ``modes`` factors."""
     pointers = pointer_fields(
         "x", "y", "workspace", "ids", "inputs", "outputs", "starts", "weights"
     )
@@ -248,7 +260,7 @@ def batch_arguments(dtype: np.dtype[Any], modes: int, fixed: bool) -> np.dtype[A
 
 @cache
 def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return GroupArguments for ``modes`` factors."""
+    """Return the layout of the C++ struct GroupArguments for ``modes`` factors."""
     pointers = pointer_fields("x", "y", "previous", "workspace")
     steps = ("steps", steps_argument(modes, True))
     sizes = size_fields("columns", "R", "input_size", "output_size", "staged", "buffer")

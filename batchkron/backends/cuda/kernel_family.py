@@ -1,8 +1,8 @@
-"""What a family of kernels is: where it works, in which ways, and how long each of them takes.
+"""Kernel families: which work a family has kernels for, their variants and estimated times.
 
-An operation's families stand in one table. Whoever chooses loops over it, and asks no kernel of
-what kind it is. `without` switches families off, to measure what they gain. Nothing here needs a
-device.
+Each operation has one table of its families, and the choice of a kernel loops over it, without
+special cases for single families. `without` switches families off, to measure what they gain.
+Nothing here needs a device.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Kernel = TypeVar("Kernel")
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """The thread blocks of a launch, threads of each, and memory.
+    """The grid, threads and memory of a launch.
 
     Attributes
     ----------
     blocks : int
-        Thread blocks of the grid.
+        Thread blocks along the first axis of the grid.
     threads : int
         Threads of a thread block.
     resident : int
-        Thread blocks that a multiprocessor should hold at a time: it bounds the registers.
+        Thread blocks that a multiprocessor should hold, which bounds the registers of a thread.
     shared_bytes : int
-        Shared memory of a thread block, bytes.
+        Bytes of shared memory of a thread block.
     workspace : int
-        Device memory of the whole grid for what does not fit there, bytes.
+        Bytes of device memory of the whole grid for what does not fit in shared memory.
     down : int
         Thread blocks along the second axis of the grid.
     carveout : int
-        Percentage of the memory on chip that should be shared memory, -1 for no preference.
+        Percentage of the on-chip memory to use as shared memory, -1 for no preference.
     """
 
     blocks: int
@@ -53,11 +53,11 @@ class LaunchShape:
 
 
 class KernelFamily(Protocol[Work, Variant, Kernel]):
-    """One template of ``csrc/cuda`` with all its specialisations.
+    """A kernel template of ``csrc/cuda`` and the choice of its template arguments.
 
-    ``Work`` is what is to be done, such as some modes of a Kron-Matmul. A ``Variant`` is one way to
-    do it: a frozen dataclass of integers, so that tuning can store it. A ``Kernel`` is a variant
-    for some work, with all that compiling and launching it take.
+    ``Work`` describes what to compute, such as some modes of a Kron-Matmul. A ``Variant`` is one
+    choice: a frozen dataclass of integers, so that tuning can store it. A ``Kernel`` is a variant
+    for given work, ready to be compiled and launched.
     """
 
     operation: str
@@ -104,14 +104,14 @@ _remembered: list[Callable[[], None]] = []
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Plan without some families, in this thread: for benchmarks and tests only.
+    """Plan without some families in a ``with`` block, in this thread; for benchmarks and tests.
 
-    Plans that were made before keep their kernels.
+    Existing plans keep their kernels.
 
     Parameters
     ----------
     *names : str
-        Operation and family of each, such as "batch.unit_slices".
+        Operation and name of each family, such as "batch.unit_slices".
     """
     token = _switched_off.set(_switched_off.get() | set(names))
     _forget()
@@ -123,7 +123,7 @@ def without(*names: str) -> Iterator[None]:
 
 
 def enabled(families: tuple[Family, ...]) -> tuple[Family, ...]:
-    """Return those of a table that are not switched off. Planning alone asks for it."""
+    """Return the families of a table that are not switched off."""
     off = _switched_off.get()
     if not off:
         return families
@@ -131,7 +131,7 @@ def enabled(families: tuple[Family, ...]) -> tuple[Family, ...]:
 
 
 def forget_by(clear: Callable[[], None]) -> None:
-    """Have `without` call ``clear``: of what remembers plans by no key that names the families."""
+    """Register ``clear`` of a cache of plans whose keys lack the families; `without` calls it."""
     _remembered.append(clear)
 
 

@@ -1,6 +1,6 @@
-"""The steps of a product, one mode each, and groups of neighbouring modes.
+"""The steps of a product, a multiply along one mode each, and runs of neighbouring modes.
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ import numpy as np
 from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import round_up
 
-MAX_FIXED_MODES = 12  # beyond, a kernel reads the sizes of its steps when it runs
-_RUNTIME_TILE = 4
-# RuntimeStep
+# Largest number of modes whose sizes are compiled into a kernel; with more it reads them from
+# memory.
+MAX_FIXED_MODES = 12
+_RUNTIME_TILE = 4  # results that a thread computes at a time in kernels that read the sizes
+# The C++ struct RuntimeStep.
 STEP = np.dtype([("L", "i8"), ("C", "i8"), ("K", "i8"), ("R", "i8")])
 
 
 @dataclass(frozen=True, slots=True)
 class ModeRun:
-    """Neighbouring modes that a kernel works on, from x (L, inputs, R) to y (L, outputs, R).
+    """Neighbouring modes that one kernel multiplies: x (L, inputs, R) -> y (L, outputs, R).
 
     Attributes
     ----------
     first : int
-        The number of the first mode in the whole product.
+        Index of the first mode in the whole product.
     inputs, outputs : tuple of int
-        Sizes of the modes before and afterwards.
+        Sizes of the modes before and after the multiply.
     L, R : int
-        Elements of x before and behind these modes.
+        Products of the sizes of all axes before and behind these modes.
     dtype : dtype
     products : int
-        Multiply-adds on matrix units that may stand for one of single precision, or 0.
+        TF32 multiply-adds of matrix units that may replace one in float32, 0 if none may.
     constant : bool
-        Whether the factors may be constants of the kernel.
+        Whether factors may lie in the kernel's constant memory.
     fixed_columns : bool
-        Whether R may be compiled into the kernel: the product has no columns of its own.
+        Whether R may be compiled into the kernel; so if the vectors have no inner axis.
     """
 
     first: int
@@ -60,12 +62,12 @@ class ModeRun:
 
     @property
     def bytes(self) -> int:
-        """Bytes that are read and written at least."""
+        """Bytes of x and y together."""
         sizes = math.prod(self.inputs) + math.prod(self.outputs)
         return self.L * self.R * sizes * self.itemsize
 
     def part(self, low: int, high: int, done: Container[int] = ()) -> ModeRun:
-        """Return the run of the modes ``low`` to before ``high``, after those in ``done``."""
+        """Return the run of the modes ``low`` to ``high - 1``, to be multiplied after ``done``."""
         sizes = [
             self.outputs[mode] if mode in done else self.inputs[mode]
             for mode in range(len(self.inputs))
@@ -80,7 +82,7 @@ class ModeRun:
         )
 
     def parts(self, order: Iterable[tuple[int, int]]) -> Iterator[ModeRun]:
-        """Yield what each kernel is given where runs of modes in ``order`` follow each other."""
+        """Yield the runs (low, high) of ``order``, multiplied one after another."""
         done: set[int] = set()
         for low, high in order:
             yield self.part(low, high, done)
@@ -104,24 +106,25 @@ class Step:
         return round_up(self.C * round_up(self.K, self.tile), unit)
 
     def items(self, columns: int) -> int:
-        """Return how many threads can work on it."""
+        """Return the number of groups of ``tile`` results, each computed by one thread."""
         return self.L * -(-self.K // self.tile) * self.R * columns
 
 
 def k_tile(outputs: int, dtype: np.dtype[np.generic]) -> int:
-    """Return how many results of a fibre one thread computes: fewest loads, padding counted.
+    """Return how many results of a fibre one thread computes, so that it loads least.
 
-    A tile takes one load of x and ``tile`` loads of the factor per term of the sum.
+    For each term of the sums, a tile takes one load of x and ``tile`` loads of the factor. Results
+    beyond the last one of a fibre are counted, too.
     """
     maximum = 4 if dtype.kind == "c" else 8
     return min(range(1, maximum + 1), key=lambda tile: (-(-outputs // tile) * (tile + 1), -tile))
 
 
 def plan_order(inputs: Sequence[int], outputs: Sequence[int]) -> list[int]:
-    """Return the modes in the order of least work, the last of equal ones first.
+    """Return the modes in the order of least work; among equal modes, the last one first.
 
-    Mode a goes before mode b where 1/Q_a - 1/P_a < 1/Q_b - 1/P_b. The last modes lie together in
-    memory, so that a kernel which begins with them reads whole lines.
+    Mode a goes before mode b if 1/Q_a - 1/P_a < 1/Q_b - 1/P_b. The elements of the last modes are
+    contiguous in memory, so a kernel that begins with them reads whole cache lines.
     """
 
     def growth(mode: int) -> float:
@@ -133,7 +136,7 @@ def plan_order(inputs: Sequence[int], outputs: Sequence[int]) -> list[int]:
 def plan_steps(
     inputs: Sequence[int], outputs: Sequence[int], order: Sequence[int], dtype: np.dtype[np.generic]
 ) -> tuple[Step, ...]:
-    """Return the steps of the modes in ``order``, all others keeping their input sizes."""
+    """Return the steps of the modes in ``order``; other modes keep their input sizes."""
     sizes = list(inputs)
     fixed = len(order) <= MAX_FIXED_MODES
     steps = []
@@ -151,7 +154,7 @@ def has_fixed_steps(steps: Sequence[Step]) -> bool:
 
 
 def steps_type(scalar: str, steps: Sequence[Step]) -> str:
-    """Return the type of the steps of a product."""
+    """Return the C++ type of the steps of a product."""
     if not has_fixed_steps(steps):
         return f"batchkron::RuntimeSteps<{scalar}>"
     fixed = (f"batchkron::FixedStep<{s.L}, {s.C}, {s.K}, {s.R}, {s.tile}>" for s in steps)
@@ -160,7 +163,7 @@ def steps_type(scalar: str, steps: Sequence[Step]) -> str:
 
 @cache
 def steps_argument(modes: int, fixed: bool) -> np.dtype[Any]:
-    """Return FixedSteps of ``modes`` steps, or RuntimeSteps."""
+    """Return the layout of the C++ struct FixedSteps of ``modes`` steps, or of RuntimeSteps."""
     if fixed:
         return np.dtype([("factors", FACTOR, (modes,))])
     return np.dtype([*pointer_fields("steps", "factors"), *size_fields("count")])

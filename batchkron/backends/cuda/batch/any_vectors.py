@@ -138,5 +138,5 @@ class ListBatch:
 
 def _slabs(tiling: Tiling, outer: int, inner: int, blocks: int, limits: DeviceLimits) -> int:
     """Return how many groups of vectors run at the same time with ``blocks`` thread blocks each."""
-    most = max(1, tiling.max_blocks(limits) // blocks)
-    return min(outer * -(-inner // tiling.width), MAX_GRID_YZ, most)
+    maximum = max(1, tiling.max_blocks(limits) // blocks)
+    return min(outer * -(-inner // tiling.width), MAX_GRID_YZ, maximum)

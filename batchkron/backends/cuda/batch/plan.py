@@ -134,13 +134,13 @@ class BatchPlan(FastPath):
 
     def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
         """Allocate memory for values that modes or systems shared until now and no longer do."""
-        homes, home = _memory_for(pools, self._pools), self._weights
-        if len(weights) not in (1, len(home)):
-            home = cupy.empty(weights.shape, home.dtype)
-        old, new = [*self._pools, self._weights], [*homes, home]
+        new_pools, new_weights = _memory_for(pools, self._pools), self._weights
+        if len(weights) not in (1, len(new_weights)):
+            new_weights = cupy.empty(weights.shape, new_weights.dtype)
+        old, new = [*self._pools, self._weights], [*new_pools, new_weights]
         if any(one is not other for one, other in zip(old, new, strict=True)):
             self._replaced += old
-            self._pools, self._weights = homes, home
+            self._pools, self._weights = new_pools, new_weights
             self._bind()
             note_move()
 
@@ -267,15 +267,15 @@ def _memory_for(pools: Sequence[Array], current: Sequence[DeviceArray]) -> list[
     Modes that share memory continue to share it as long as they have the same values.
     """
     chosen: list[tuple[DeviceArray, Array, DeviceArray]] = []
-    homes = []
+    result = []
     for pool, old in zip(pools, current, strict=True):
-        home = next((h for o, other, h in chosen if o is old and _is_same(other, pool)), None)
-        if home is None:
-            fits = len(pool) in (1, len(old)) and all(h is not old for _, _, h in chosen)
-            home = old if fits else _empty_pool(pool)
-            chosen.append((old, pool, home))
-        homes.append(home)
-    return homes
+        memory = next((m for o, other, m in chosen if o is old and _is_same(other, pool)), None)
+        if memory is None:
+            fits = len(pool) in (1, len(old)) and all(m is not old for _, _, m in chosen)
+            memory = old if fits else _empty_pool(pool)
+            chosen.append((old, pool, memory))
+        result.append(memory)
+    return result
 
 
 def _is_same(one: Array, other: Array) -> bool:

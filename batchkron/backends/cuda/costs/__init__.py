@@ -1,7 +1,7 @@
-"""What kernels cost on a device: constants of their estimated times, a table for each card.
+"""Constants of kernels' estimated times, one table (JSON file) for each measured card.
 
-``python -m benchmarks.gpu.fit`` makes a table of measured kernels. A family of kernels reads its
-part of the table that `costs_for` returns.
+``python -m benchmarks.gpu.fit`` fits a table to measured kernels. A kernel family reads its part of
+the table that `costs_for` returns.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostTable:
-    """The constants of a card.
+    """The constants of one card.
 
     Attributes
     ----------
     device : str
         The card that was measured: "name, sm_NN, N multiprocessors".
     is_exact : bool
-        Whether it is the card asked for, not the nearest one.
+        Whether it is the requested card, not only the most similar one.
     families : mapping
-        By operation and family: the constants by name, such as ``families["kron"]["fibres"]``.
+        Constants by operation, family and name: ``families["kron"]["fibres"]["launch"]``.
     """
 
     device: str
@@ -35,17 +35,17 @@ class CostTable:
 
 @cache
 def costs_for(device: str) -> CostTable:
-    """Return the costs of a card, or those of the nearest one with a table.
+    """Return the costs of a card, or those of the most similar card with a table.
 
     Parameters
     ----------
     device : str
-        "name, sm_NN, N multiprocessors", as ``runtime.device`` names it.
+        "name, sm_NN, N multiprocessors", as from ``runtime.device.device_name``.
 
     Notes
     -----
-    Of other cards those of the same architecture are nearer, then those with more words of the name
-    in common, then those with as many multiprocessors.
+    Similar cards have the same architecture; among these, more words of the name in common; then,
+    a closer number of multiprocessors.
     """
     table = min(_tables(), key=lambda one: _distance(one["device"], device))
     families = {name: part for name, part in table.items() if isinstance(part, dict)}
@@ -58,7 +58,7 @@ def _tables() -> list[dict[str, Any]]:
 
 
 def _distance(table: str, asked: str) -> tuple[int, int, int]:
-    """Return how far a table's card is from that asked for, the most important first."""
+    """Return how much two cards differ, as a tuple with the most important difference first."""
     name, architecture, count = _parts(table)
     own_name, own_architecture, own_count = _parts(asked)
     words = set(name.split()) & set(own_name.split())

@@ -1,1 +1,1 @@
-"""Kron-Matmuls on a device: (A_1 ⊗ … ⊗ A_d) x."""
+"""Kron-Matmuls (A_1 ⊗ … ⊗ A_d) x on a CUDA device."""

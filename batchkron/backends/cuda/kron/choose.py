@@ -1,8 +1,8 @@
-"""Which kernels a Kron-Matmul has: the shortest path from no mode done to all modes done.
+"""The choice of a Kron-Matmul's kernels: a shortest path from no mode to all modes.
 
-A node is the number of modes that are done, in the order of least work. An edge is a run of
-neighbouring modes that one kernel does; its length is the least time that a family estimates for
-it. A launch is part of every edge, so that few rows need no rule of their own.
+A node of the graph is the number of modes that have been multiplied, in the order of least work. An
+edge is a run of neighbouring modes that one kernel multiplies; its length is the smallest time that
+a family estimates for it. Estimates include the launch, so small products get few kernels.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun, plan_order
 from batchkron.spec.kron import KronSpec
 
-_MIN_LAUNCH = 0.9e-6  # seconds: no kernel in a graph took less on an H100
-_MAX_RATE = 8e12  # bytes a second: no kernel moves more, in caches either
-_MAX_RUN = 16  # modes: no family takes more
+_MIN_LAUNCH = 0.9e-6  # seconds; no kernel in a CUDA graph took less (H100)
+_MAX_RATE = 8e12  # bytes per second; no kernel moves more, from caches either
+_MAX_RUN = 16  # largest number of modes of one kernel, over all families
 
 
 def product_of(spec: KronSpec, constant: bool) -> ModeRun:
-    """Return all modes of a Kron-Matmul; ``constant``: factors may be constants of kernels."""
+    """Return the run of all modes of a Kron-Matmul.
+
+    ``constant``: whether factors may lie in a kernel's constant memory.
+    """
     return ModeRun(
         first=0,
         inputs=spec.inputs,
@@ -44,7 +47,7 @@ def product_of(spec: KronSpec, constant: bool) -> ModeRun:
 def fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...] = FAMILIES
 ) -> tuple[KronKernel, ...]:
-    """Return the kernels of the least estimated time, in the order in which they run.
+    """Return the kernels with the smallest estimated time, in the order in which they run.
 
     Parameters
     ----------
@@ -52,12 +55,12 @@ def fastest_plan(
         All modes.
     device : DeviceLimits
     families : tuple of KronFamily
-        Those to choose from, but for those that are switched off.
+        The families to choose from; those that are switched off are skipped.
 
     Returns
     -------
     tuple of KronKernel
-        Empty where no family takes some mode.
+        Empty if no family has a kernel for some mode.
     """
     return _fastest_plan(product, device, enabled(families))
 
@@ -82,10 +85,10 @@ def _shortest_path(
     families: Sequence[KronFamily],
     best: tuple[float, tuple[KronKernel, ...]],
 ) -> tuple[float, tuple[KronKernel, ...]]:
-    """Return the fastest kernels that do the modes in this order, or ``best`` if none are faster.
+    """Return the fastest kernels that multiply the modes in this order, ``best`` if none is faster.
 
-    Edges are left out that cannot be part of a faster way: whatever their kernels are, they are
-    launched, and move their vectors.
+    An edge is skipped if the path would not be faster even with a kernel that takes no longer than
+    its launch and the transfer of its vectors.
     """
     count = len(order)
     ways: list[tuple[float, tuple[KronKernel, ...]]] = [(math.inf, ())] * count + [best]
@@ -95,9 +98,9 @@ def _shortest_path(
         for end in range(min(count, done + _MAX_RUN), done, -1):
             low, high = min(order[done:end]), max(order[done:end]) + 1
             if high - low != end - done:
-                continue  # they are no neighbours
+                continue  # not neighbouring modes
             run = product.part(low, high, order[:done])
-            minimum = seconds + _least(run) + (_MIN_LAUNCH if end < count else 0.0)
+            minimum = seconds + _min_seconds(run) + (_MIN_LAUNCH if end < count else 0.0)
             if minimum >= min(ways[end][0], ways[count][0]):
                 continue
             found = (family.fastest(run, device) for family in families)
@@ -107,6 +110,6 @@ def _shortest_path(
     return ways[count]
 
 
-def _least(run: ModeRun) -> float:
-    """Return the seconds that any kernel takes for a run."""
+def _min_seconds(run: ModeRun) -> float:
+    """Return a lower bound of the seconds that a kernel takes for a run."""
     return _MIN_LAUNCH + run.bytes / _MAX_RATE

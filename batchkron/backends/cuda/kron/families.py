@@ -1,4 +1,4 @@
-"""The families of kernels for Kron-Matmuls: the one table that choosing and tuning loop over."""
+"""The table of kernel families for Kron-Matmuls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One kernel of a Kron-Matmul, and what all families of such kernels share."""
+"""A kernel of a Kron-Matmul, and the base class of all families of such kernels."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from batchkron.spec.kron import Array
 
 @dataclass(frozen=True, slots=True)
 class KronKernel:
-    """One kernel of a Kron-Matmul: a family's variant for a run of neighbouring modes.
+    """A kernel of a Kron-Matmul: a variant of a family for a run of neighbouring modes.
 
     Attributes
     ----------
     family : KronFamily
     run : ModeRun
-        What it is given.
+        The modes that the kernel multiplies.
     variant : Any
-        The way to do it, of the family's ``variant_type``.
+        An instance of the family's ``variant_type``.
     tile : Any
-        What the kernel is compiled for, in the family's own terms.
+        The family's tiling, from which template arguments and launch follow.
     seconds : float
-        Estimated.
+        Estimated time of a launch.
     constant : bool
-        Whether the factors are constants of the kernel: it belongs to one operator then.
+        Whether the factors lie in the kernel's constant memory; it then belongs to one operator.
     """
 
     family: KronFamily
@@ -47,7 +47,7 @@ class KronKernel:
 
     @property
     def modes(self) -> tuple[int, ...]:
-        """The modes whose factors the arguments take, in their order."""
+        """The modes, in the order of the factors in the kernel's arguments."""
         modes: tuple[int, ...] = self.tile.modes
         return modes
 
@@ -65,12 +65,12 @@ class KronKernel:
         return self.family.launch(self, device)
 
     def arguments(self) -> Array:
-        """Return the arguments but for addresses and scalars."""
+        """Return the kernel's arguments, without addresses and scalars."""
         return self.family.arguments(self)
 
 
 class KronFamily(ABC):
-    """A `KernelFamily` whose work is a run of neighbouring modes."""
+    """A `KernelFamily` for runs of neighbouring modes."""
 
     operation = "kron"
     name: str
@@ -101,14 +101,14 @@ class KronFamily(ABC):
         """Return the launch: grid, threads and memory."""
 
     def arguments(self, kernel: KronKernel) -> Array:
-        """Return the arguments but for addresses and scalars."""
+        """Return the kernel's arguments, without addresses and scalars."""
         run = kernel.run
         arguments = np.zeros(1, kron_arguments(run.dtype, len(run.inputs)))
         arguments["L"], arguments["R"] = run.L, run.R
         return arguments
 
     def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel of the least estimated time, None where there is none."""
+        """Return the kernel with the smallest estimated time, None if there is none."""
         if not self.accepts(run, device):
             return None
         variants = self.variants(run, device)
@@ -120,15 +120,15 @@ class KronFamily(ABC):
     ) -> Iterable[Any]:
         """Return variants for a search near ``centre``, the most promising first.
 
-        Those that differ from it in at most ``changes`` numbers, or that take at most ``longer``
-        times as long by estimate: what tells more about the family.
+        Each family takes the criterion that suits it: variants that differ from ``centre`` in at
+        most ``changes`` numbers, or whose estimate is at most ``longer`` times as large.
         """
         return self.variants(run, device)
 
 
 @cache
 def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
-    """Return KronArguments for a kernel of ``modes`` factors."""
+    """Return the layout of the C++ struct KronArguments for ``modes`` factors."""
     pointers = pointer_fields("x", "y", "previous")
     sizes = size_fields("L", "R")
     scalars = [("alpha", dtype), ("beta", dtype)]

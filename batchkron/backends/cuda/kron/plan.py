@@ -1,4 +1,4 @@
-"""Multiplies by one Kronecker product."""
+"""Plans of multiplies by one Kronecker product, on one device."""
 
 from __future__ import annotations
 
@@ -39,24 +39,26 @@ from batchkron.spec.kron import Array, KronSpec, Precision
 if TYPE_CHECKING:
     from batchkron.backends.cuda.kron.tuned import Load
 
-_MAX_CACHED_PLANS = 64  # prepared plans that a product keeps; chosen by hand
-_ALIGNMENT = 256  # bytes, that of CuPy's own memory: kernels copy whole words, and whole lines
+_MAX_CACHED_PLANS = 64  # largest number of prepared calls that a product keeps; chosen by hand
+# Alignment of intermediate results in bytes, the same as CuPy's of arrays: kernels then copy whole
+# words and cache lines.
+_ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One kernel of a Kron-Matmul, and its arguments but for what a call brings."""
+    """One kernel of a Kron-Matmul with its launch and arguments, without addresses and scalars."""
 
     kernel: Any
     modes: tuple[int, ...]
-    elements: int  # of the result of all rows
+    elements: int  # elements of the result
     blocks: int
     threads: int
     shared_bytes: int
     arguments: Any
 
     def launch(self, factors: Sequence[DeviceArray]) -> Launch:
-        """Return the launch for factors; a call brings x, y, previous, and workspace if any."""
+        """Return the launch; a call takes the addresses x, y, previous, and workspace if used."""
         arguments = self.arguments.copy()
         matrices = [matrix_factor(factors[mode]) for mode in self.modes]
         if "factors" in arguments.dtype.fields:
@@ -74,17 +76,17 @@ class _KronProgram:
     """All kernels of a Kron-Matmul."""
 
     passes: tuple[_Pass, ...]
-    intermediate: int  # bytes for the largest result of all passes but the last, whole lines
-    workspace: int  # bytes for buffers that do not fit in shared memory
+    intermediate: int  # bytes of the largest intermediate result, a multiple of `_ALIGNMENT`
+    workspace: int  # bytes for buffers of kernels that do not fit in shared memory
 
     @property
     def buffers(self) -> int:
-        """How many intermediate results there are at a time."""
+        """Number of intermediate results that exist at the same time."""
         return min(2, len(self.passes) - 1)
 
     @property
     def bytes(self) -> int:
-        """All memory that a run needs."""
+        """Bytes of workspace that a run needs."""
         return self.buffers * self.intermediate + self.workspace
 
 
@@ -95,11 +97,11 @@ def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _
 
 
 def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
-    """Return the kernels that tuning has found, or else those of the least estimated time.
+    """Return the tuned kernels if there are some, else those with the smallest estimated time.
 
-    ``constant``: the factors may be constants of the kernels.
+    ``constant``: whether factors may lie in a kernel's constant memory.
     """
-    if is_tuned():  # else a process need not load what reads it
+    if is_tuned():  # imported only then, to keep the start of other processes short
         from batchkron.backends.cuda.kron.tuned import planned_kernels
 
         return planned_kernels(spec, constant, device)
@@ -135,13 +137,13 @@ def prepared_call(
     factors: Sequence[DeviceArray],
     load: Load,
 ) -> Callable[[int, int], None]:
-    """Return what applies kernels with these factors: from the address of x to that of y."""
+    """Return a function that applies kernels with these factors, given the addresses of x and y."""
     program = _planned(spec, kernels, device, load)
     return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
 
 
 def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) -> None:
-    """Search the kernels of a product if that is wanted and was not done before."""
+    """Search the kernels of a product if tuning is requested and was not done before."""
     if tuning is None or _is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
         return
 
@@ -154,7 +156,7 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
 
 @lru_cache(maxsize=1024)
 def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
-    """Return the kernels for any factors, shared by all plans of a spec."""
+    """Return kernels that read their factors from memory, shared by all plans of a spec."""
     kernels = _kernels(spec, False, device)
     return _planned(spec, kernels, device, lambda kernel: load_kernel(kernel.program(), device))
 
@@ -163,9 +165,9 @@ forget_by(_kron_program.cache_clear)
 
 
 class _OwnKernels:
-    """Kernels whose constants are the factors of one operator, on one device.
+    """Kernels with the factors of one operator in their constant memory, on one device.
 
-    They stay as long as the operator, since captured graphs call them.
+    They exist as long as the operator, because captured graphs call them.
     """
 
     def __init__(self, factors: Sequence[Array], device: int) -> None:
@@ -175,7 +177,7 @@ class _OwnKernels:
         self._changing = threading.Lock()
 
     def function(self, kernel: KronKernel) -> Any:
-        """Return a kernel with the factors as its constants."""
+        """Return a kernel with the factors in its constant memory."""
         with self._changing:
             own = self._kernels.get(kernel.tile)
             if own is None:
@@ -186,7 +188,7 @@ class _OwnKernels:
             return own.function
 
     def set_factors(self, factors: Sequence[Array]) -> None:
-        """Take new factors; no kernel may be running."""
+        """Set new factors; no kernel may be running."""
         with self._changing:
             self._factors = factors
             for tile, kernel in self._kernels.items():
@@ -196,7 +198,7 @@ class _OwnKernels:
         kernel.set_constants(factor_words([self._factors[mode] for mode in modes]))
 
     def program(self, spec: KronSpec) -> _KronProgram | None:
-        """Return the kernels of a Kron-Matmul, None where the factors are too large."""
+        """Return the kernels of a Kron-Matmul, None if the factors are too large."""
         if not _may_be_constant(spec):
             return None
 
@@ -209,12 +211,12 @@ class _OwnKernels:
 
 
 def _may_be_constant(spec: KronSpec) -> bool:
-    """Whether factors of these sizes may be constants of kernels."""
+    """Whether factors of these sizes may lie in a kernel's constant memory."""
     return max(*spec.inputs, *spec.outputs) <= MAX_FACTOR_SIZE
 
 
 class _Prepared:
-    """A Kron-Matmul with its factors: all that a call brings are vectors and scalars."""
+    """A Kron-Matmul with its factors; a call only takes vectors and scalars."""
 
     def __init__(
         self,
@@ -238,7 +240,7 @@ class _Prepared:
         self.run(x, y, 0, self._plain)
 
     def run(self, x: int, y: int, previous: int, scalars: bytes) -> None:
-        """Write the result for the vectors at the address x to y; ``scalars`` of `_scalars`."""
+        """Write alpha A x + beta previous to y, all given by addresses; ``scalars``: `_scalars`."""
         memory = self._workspaces.pointer(self._program.bytes)
         stream, scratch = ready_stream(self._device), memory + self._scratch
         source = x
@@ -250,14 +252,14 @@ class _Prepared:
 
 
 def _scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:
-    """Return what the arguments of a pass end with."""
+    """Return the bytes of the scalars at the end of a kernel's arguments."""
     return np.array([alpha, beta], dtype).tobytes()
 
 
 class KronPlan:
-    """y = alpha * (F_1 x ... x F_d) x + beta * y, one kernel per group of neighbouring modes.
+    """y = alpha (A_1 ⊗ … ⊗ A_d) x + beta y, one kernel per run of neighbouring modes.
 
-    Works on the device that is current when it runs.
+    It runs on the device that is current at the call.
     """
 
     def __init__(self, spec: KronSpec) -> None:
@@ -279,13 +281,13 @@ class KronPlan:
         y: DeviceArray | None,
         out: DeviceArray,
     ) -> None:
-        """Write the result to ``out``, C-contiguous; y may be ``out`` itself."""
+        """Write the result to the C-contiguous ``out``; y may be ``out`` itself."""
         device, spec = current_device(), self.spec
         check_device(device, x, out, *factors, *([] if y is None else [y]))
         if out.size == 0:
             return
         with device_errors():
-            # everything is allocated before anything is written
+            # Allocate everything before writing anything.
             previous = None
             if beta != 0 and y is not None:
                 previous = y if y is out else cupy.ascontiguousarray(y, dtype=spec.dtype)
@@ -307,16 +309,16 @@ def _is_empty(spec: KronSpec) -> bool:
 
 
 def kron_plan(spec: KronSpec) -> KronPlan:
-    """Return a plan of a multiply by one Kronecker product; its workspace is its own."""
+    """Return a plan of a multiply by one Kronecker product, with its own workspace."""
     return KronPlan(spec)
 
 
 class KronProduct(FastPath):
-    """y = alpha (F_1 x ... x F_d) x with factors on the current device, and one workspace."""
+    """y = alpha (A_1 ⊗ … ⊗ A_d) x with factors on the current device, and one workspace."""
 
     def __init__(self, factors: Sequence[Array], precision: Precision | None = None) -> None:
         super().__init__(current_device())
-        self._tuning = wanted_tuning()  # of each number of vectors, when it is first seen
+        self._tuning = wanted_tuning()  # used for each number of vectors when it first occurs
         self._precision = precision
         self._factors = place(factors)
         self._outputs, self._inputs = zip(*[factor.shape for factor in factors], strict=True)
@@ -326,7 +328,7 @@ class KronProduct(FastPath):
         self._scalars = ScalarArguments(partial(_scalars, self._factors[0].dtype))
 
     def set_values(self, factors: Sequence[Array]) -> None:
-        """Overwrite the factors, so that captured graphs see the new ones."""
+        """Copy new factors in place, so that captured graphs use them."""
         upload(factors, self._factors)
         self._kernels.set_factors(self._on_host())
 
@@ -334,7 +336,7 @@ class KronProduct(FastPath):
         return [cupy.asnumpy(factor) for factor in self._factors]
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Vectors are (..., N)."""
+        """Accept vectors (..., N)."""
         rows, columns = math.prod(self._outputs), math.prod(self._inputs)
         fits = x.dtype == self._factors[0].dtype and x.shape[-1:] == (columns,)
         if not (fits and out.shape == (*x.shape[:-1], rows)):
@@ -343,7 +345,7 @@ class KronProduct(FastPath):
         return None if prepared is None else prepared.apply
 
     def _prepare(self, outer: int, inner: int) -> _Prepared | None:
-        """Return the product of vectors (outer, N, inner), None where there is nothing to do."""
+        """Return the product for vectors (outer, N, inner), None if something is empty."""
         prepared = self._prepared.get((outer, inner))
         if prepared is None:
             dtype = self._factors[0].dtype
@@ -386,7 +388,7 @@ class KronProduct(FastPath):
 
 
 def kron_product(factors: Sequence[Array], precision: Precision | None = None) -> KronProduct:
-    """Return a product with these factors, host arrays of one dtype."""
+    """Return the product with these factors, host arrays of one dtype."""
     return KronProduct(factors, precision)
 
 

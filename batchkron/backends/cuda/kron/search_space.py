@@ -1,6 +1,6 @@
-"""The ways to work on a Kron-Matmul that tuning chooses from: runs of modes, kernels, variants.
+"""The search space of autotuning for Kron-Matmuls: runs of modes, a family and variant for each.
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed. "The rule" is the choice that is used without tuning.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.backends.cuda.tuning.search import Kernel
 
-_MAX_PERMUTED = 3  # runs of which every order is tried
-_MAX_CUTS = 32  # ways to cut the modes into runs that are tried with each family
-# Changes of a variant's numbers, and how much longer than the best it may take by estimate: near
-# the rule first, then near what was better.
+# Numbers below were chosen by hand.
+_MAX_PERMUTED = 3  # largest number of runs that are tried in every order
+_MAX_CUTS = 32  # largest number of divisions into runs that are tried with each family
+# Arguments (changes, longer) of `KronFamily.near` for each round of the search: near the best
+# choice first, then further away.
 _NEIGHBOURHOODS = ((1, 1.3), (2, 2.0), (1, 1.3), (2, 2.0), (5, 4.0))
 
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
-    """The kernel of the modes from ``low`` to before ``high``: a family and its variant."""
+    """The kernel of the modes ``low`` to ``high - 1``: a family and its variant."""
 
     low: int
     high: int
@@ -47,12 +48,12 @@ class KronCase:
     device: DeviceLimits
 
     def fastest(self) -> tuple[KronKernel, ...]:
-        """Return the kernels of the least estimated time."""
+        """Return the kernels with the smallest estimated time."""
         return fastest_plan(self.product, self.device)
 
 
 def choice_of(kernels: Iterable[KronKernel]) -> KronChoice:
-    """Return kernels as a choice."""
+    """Return the choice that gives these kernels."""
     return tuple(
         RunChoice(one.run.first, one.run.first + len(one.run.inputs), one.family.name, one.variant)
         for one in kernels
@@ -77,12 +78,12 @@ def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[KronKernel, ...]
 
 
 def written_kron_choice(choice: KronChoice) -> list[list[Any]]:
-    """Return a choice as plain data."""
+    """Return a choice as lists of names and numbers, for the store."""
     return [[c.family, c.low, c.high, *astuple(c.variant)] for c in choice]
 
 
 def read_kron_choice(data: Any) -> KronChoice | None:
-    """Return what `written_kron_choice` wrote, None for anything else."""
+    """Return the choice that `written_kron_choice` wrote, None for other data."""
     if not isinstance(data, list) or not data:
         return None
     found = []
@@ -98,13 +99,13 @@ def read_kron_choice(data: Any) -> KronChoice | None:
 
 
 class KronSpace:
-    """All choices for a Kron-Matmul, in the order in which they are worth a try."""
+    """All choices for a Kron-Matmul, the most promising ones first."""
 
     def __init__(self, case: KronCase, rule: KronChoice) -> None:
         self.case, self.rule = case, rule
 
     def kernels(self, choice: KronChoice) -> tuple[Kernel, ...] | None:
-        """Return what a choice is compiled to, None if it cannot run."""
+        """Return the kernels to compile for a choice, None if it does not fit."""
         kernels = chosen_kernels(choice, self.case)
         return None if kernels is None else tuple(map(self._compiled, kernels))
 
@@ -113,10 +114,10 @@ class KronSpace:
         return Kernel(kernel.program(), shape.threads, shape.resident, shape.shared_bytes)
 
     def steps(self) -> Iterator[Callable[[KronChoice], Iterable[KronChoice]]]:
-        """Yield functions from the best choice so far to others that may be better.
+        """Yield functions that map the best choice so far to candidates.
 
-        First all runs of modes with each family's fastest variants by estimate, then other variants
-        of each run, few changes first.
+        The first one divides the modes into other runs, with each family's fastest variants by
+        estimate. The others take another family or variant for one run, the nearest ones first.
         """
         yield self._other_runs
         for changes, longer in _NEIGHBOURHOODS:
@@ -138,7 +139,7 @@ class KronSpace:
             yield from (choice for choice in choices if choice is not None)
 
     def _runs(self, family: KronFamily) -> Iterator[KronChoice]:
-        """Yield the fewest runs of modes that a family's kernels can take, and one more."""
+        """Yield divisions into the fewest runs that a family has kernels for, and into one more."""
         fewest = tried = 0
         for parts in range(1, len(self.case.product.inputs) + 1):
             if fewest and parts > fewest + 1:
@@ -168,7 +169,7 @@ class KronSpace:
     def _other_variants(
         self, index: int, changes: int, longer: float, best: KronChoice
     ) -> Iterator[KronChoice]:
-        """Yield choices with another kernel for one run: its family's first."""
+        """Yield choices with another kernel for run ``index``, those of its own family first."""
         if index >= len(best):
             return
         one, device = best[index], self.case.device

@@ -1,4 +1,7 @@
-"""Which kernels a Kron-Matmul has on a device: those that tuning has found, or the rule's."""
+"""Kernels of Kron-Matmuls from the store of tuning results, and their search.
+
+"The rule" is the choice that is used without tuning.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,15 @@ from batchkron.backends.cuda.tuning.trials import (
 from batchkron.backends.cuda.tuning.tuning import Tuning
 from batchkron.spec.kron import Array, KronSpec
 
-_TF32_ROUNDING = 2.0**-16  # so that results may differ by some roundings to 11 bits
-Load = Callable[[KronKernel], Any]  # from a group to its kernel as a CuPy function
+# Unit of rounding of results in TF32. The search allows differences of 1000 units (`Trial`), 1.5 %
+# of the largest result: about 30 roundings to TF32's 11 bits.
+_TF32_ROUNDING = 2.0**-16
+Load = Callable[[KronKernel], Any]  # returns the compiled kernel as a CuPy function
 Prepare = Callable[[tuple[KronKernel, ...], Sequence[DeviceArray], Load], Apply]
 
 
 def kron_key(spec: KronSpec, constant: bool, device: str) -> str:
-    """Return what a Kron-Matmul is found by in the store."""
+    """Return the key of a Kron-Matmul in the store."""
     factors = ",".join(f"{K}x{C}" for K, C in zip(spec.outputs, spec.inputs, strict=True))
     where = "constant" if constant else "read"
     vectors = f"outer {spec.outer}, inner {spec.inner}, {spec.dtype} {spec.precision}"
@@ -53,7 +58,7 @@ def kron_key(spec: KronSpec, constant: bool, device: str) -> str:
 
 
 def kron_words(spec: KronSpec, constant: bool) -> str:
-    """Return a Kron-Matmul as people write it, "1024: 8^5 float32"."""
+    """Return a description of a Kron-Matmul for the user, such as "1024: 8^5 float32 operator"."""
     pairs = zip(spec.inputs, spec.outputs, strict=True)
     sizes = [str(C) if C == K else f"{C}x{K}" for C, K in pairs]
     same = len(sizes) > 1 and len(set(sizes)) == 1
@@ -65,9 +70,9 @@ def kron_words(spec: KronSpec, constant: bool) -> str:
 
 
 def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
-    """Return the kernels of a Kron-Matmul: those that tuning has found, or the rule's.
+    """Return the tuned kernels if the store has some, else the rule's.
 
-    ``constant``: the factors may be constants of the kernels.
+    ``constant``: whether factors may lie in a kernel's constant memory.
     """
     case = KronCase(product_of(spec, constant), device_limits(device))
     entry = kept_entry(kron_key(spec, constant, device_name(device)))
@@ -79,9 +84,9 @@ def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKe
 def tune_kron(
     spec: KronSpec, constant: bool, device: int, prepare: Prepare, tuning: Tuning
 ) -> bool:
-    """Search the kernels of a Kron-Matmul unless that was done before; return whether it was now.
+    """Search the kernels of a Kron-Matmul if that was not done before; return whether it was done.
 
-    ``prepare`` makes a call of kernels with factors on the device.
+    ``prepare`` returns a function that runs kernels with factors on the device.
     """
     case = KronCase(product_of(spec, constant), device_limits(device))
     key, shape = kron_key(spec, constant, device_name(device)), kron_words(spec, constant)
@@ -106,7 +111,7 @@ def tune_kron(
 
 
 def random_factors(spec: KronSpec) -> list[Array]:
-    """Return factors on the host that keep the size of vectors about the same."""
+    """Return host factors, scaled so that the norm of a vector stays about the same."""
     return [
         random_values((K, C), spec.dtype, mode) / spec.dtype.type(C**0.5)
         for mode, (K, C) in enumerate(zip(spec.outputs, spec.inputs, strict=True))
@@ -114,7 +119,7 @@ def random_factors(spec: KronSpec) -> list[Array]:
 
 
 class LoadedKernels:
-    """Compiled kernels of a candidate, which live as long as this."""
+    """The kernels of a candidate, loaded from compiled code as long as this object exists."""
 
     def __init__(
         self, compiled: dict[Program, CompiledKernel], factors: Sequence[Array], device: int
@@ -123,7 +128,7 @@ class LoadedKernels:
         self._alive: list[Any] = []
 
     def load(self, kernel: KronKernel) -> Any:
-        """Return a kernel as a CuPy function; its constants are the factors."""
+        """Return a kernel as a CuPy function, with its factors in constant memory if it has one."""
         program = kernel.program()
         code = self._compiled[program]
         if not kernel.constant:

@@ -1,1 +1,1 @@
-"""Krylov methods on a device: fused passes over vectors."""
+"""Krylov methods on a CUDA device: fused passes over vectors."""

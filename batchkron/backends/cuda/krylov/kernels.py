@@ -1,8 +1,8 @@
-"""How passes of Krylov methods are cut into kernels and thread blocks. Nothing here needs a device.
+"""Kernels and launches for the passes of Krylov methods. Nothing here needs a device.
 
-A thread block owns a system where systems are small or many; its passes, as far as they are over
-single elements, are one kernel. Otherwise each pass is a kernel of its own, and a system's blocks
-leave sums of their parts, which the last one adds.
+If systems are small or many, one thread block owns each system, and passes over single elements
+are fused into one kernel. Otherwise several thread blocks share a system, and each pass is a kernel
+of its own; the blocks write partial sums, which the last block of a system adds up.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.krylov_arguments import MAX_SUMS, Stage
 
-_SINGLE_BLOCK_UNKNOWNS = 8192  # of a system up to which one thread block is fastest
-_PART_THREADS = 256
-_MIN_ELEMENTS_PER_THREAD = 4  # before another thread block pays for adding up its sums
-_BLOCKS_PER_PROCESSOR = 4
+# Numbers below were chosen by hand where no source is given.
+_SINGLE_BLOCK_UNKNOWNS = 8192  # unknowns of a system up to which one thread block is fastest
+_PART_THREADS = 256  # threads of a thread block that shares a system
+# With fewer elements per thread, adding up the sums of another thread block costs more than it
+# gains.
+_MIN_ELEMENTS_PER_THREAD = 4
+_BLOCKS_PER_PROCESSOR = 4  # thread blocks wanted on each multiprocessor
 _THREAD_ELEMENTS = 4  # kThreadElements of cuda/krylov/basis.cuh; kRow is _PART_THREADS
-# Threads over the basis where a multiprocessor has one block at most: all its registers.
+# Threads of a thread block in passes over the basis, if a multiprocessor has one block at most,
+# which can use all its registers.
 _PROJECT_THREADS, _EXTEND_THREADS = 512, 1024
-BASIS_KERNELS = {  # of the passes of GMRES over its basis
+# The kernels of the passes of GMRES over its basis, by names of passes.
+BASIS_KERNELS = {
     ("GmresProject",): "krylov_project",
     ("GmresExtend",): "krylov_extend",
     ("GmresProject", "GmresExtend"): "krylov_step",
     ("GmresCombine",): "krylov_combine",
 }
 _BASIS_PASSES = {name for names in BASIS_KERNELS for name in names}
-_SYSTEM_REGISTERS = 128  # of a thread for a system's vectors; the product takes as many again
+# Registers of a thread for a system's vectors; the product needs as many more.
+_SYSTEM_REGISTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class KrylovKernel:
-    """One launch: its program, blocks and threads, and how much shared memory it asks for."""
+    """A kernel's program with its thread blocks, threads and bytes of shared memory."""
 
     program: Program
     blocks: int
@@ -45,7 +51,7 @@ class KrylovKernel:
 
 
 def parts_of(n: int, systems: int, processors: int) -> int:
-    """Return how many thread blocks share a system: 1 where one block owns it."""
+    """Return how many thread blocks share a system; 1 if one block owns it."""
     wanted = _BLOCKS_PER_PROCESSOR * processors
     if n <= _SINGLE_BLOCK_UNKNOWNS or systems >= wanted:
         return 1
@@ -61,7 +67,7 @@ def _threads(n: int, per_thread: int, maximum: int) -> int:
 def _basis_room(
     names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, staged: bool
 ) -> int:
-    """Return the bytes of shared memory of a kernel over the basis."""
+    """Return the bytes of shared memory of a kernel that passes over the basis."""
     warps, reals = threads // 32, 2 if dtype.kind == "c" else 1
     words = warps + 3
     if "GmresProject" in names:
@@ -74,7 +80,7 @@ def _basis_room(
 def _basis_kernel(
     names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, maximum: int
 ) -> tuple[Program, int, int]:
-    """Return the program, threads and shared memory, of which there are ``maximum`` bytes.
+    """Return program, threads and bytes of shared memory, which are at most ``maximum``.
 
     Raises
     ------
@@ -103,9 +109,10 @@ def systems_kernel(
     count: int,
     limits: DeviceLimits,
 ) -> KrylovKernel | None:
-    """Return the launch that does whole iterations; None where a system does not fit in a block.
+    """Return the kernel of whole iterations, None if a system does not fit in a thread block.
 
-    ``count`` vectors, of which the first ``kept`` are read and written, are in registers.
+    ``count`` vectors of a system are in registers; the first ``kept`` of them are read before the
+    iterations and written after them.
     """
     reals = 2 if dtype.kind == "c" else 1
     words = tiling.held * count * reals * (dtype.itemsize // reals) // 4
@@ -124,7 +131,7 @@ def krylov_kernels(
     restart: int,
     limits: DeviceLimits,
 ) -> list[KrylovKernel]:
-    """Return the launches that passes take, in their order.
+    """Return the kernels of passes, in their order.
 
     Raises
     ------
@@ -168,7 +175,7 @@ def krylov_program(
 ) -> Program:
     """Return the kernel of passes of a Krylov method over single elements.
 
-    Several at once where a thread block owns a system (``whole``), else one.
+    It may be several passes if a thread block owns a system (``whole``), else one.
     """
     scalar = SCALARS[dtype]
     passes = (f"batchkron::device::{name}<{scalar}>" for name in names)
@@ -179,7 +186,10 @@ def krylov_program(
 def basis_program(
     dtype: np.dtype[np.generic], names: Sequence[str], threads: int, staged: bool
 ) -> Program:
-    """Return the kernel of passes of ``BASIS_KERNELS``; ``staged`` matters to all but the last."""
+    """Return the kernel of the passes ``names``, a key of ``BASIS_KERNELS``.
+
+    ``staged``: whether a system's small arrays are in shared memory; "GmresCombine" ignores it.
+    """
     kernel = BASIS_KERNELS[tuple(names)]
     options = [] if kernel == "krylov_combine" else [flag(staged)]
     return Program(

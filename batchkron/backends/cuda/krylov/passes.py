@@ -1,4 +1,4 @@
-"""Passes of Krylov methods, and graphs that repeat them."""
+"""Passes of Krylov methods on a device, and CUDA graphs that repeat them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _RUNS_BEFORE_CAPTURE = 5  # launches of the same work before it is captured; cho
 
 
 def _launch(kernel: KrylovKernel, device: int) -> Launch:
-    """Return the launch of a kernel whose arguments a call brings."""
+    """Return the launch of a kernel; a call passes all of its arguments."""
     function, none = load_kernel(kernel.program, device), np.empty(0, np.uint8)
     return Launch(function, (kernel.blocks, 1), kernel.threads, kernel.shared, none, 0)
 
 
 class Passes:
-    """Launches for vectors (systems, n)."""
+    """Passes of a Krylov method over vectors (systems, n)."""
 
     def __init__(
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
@@ -51,7 +51,7 @@ class Passes:
         self._launches = [_launch(kernel, self._device) for kernel in kernels]
 
     def run(self, address: int) -> int:
-        """Launch the kernels on the current stream; CUDA copies their arguments at once."""
+        """Launch the kernels on the current stream; the arguments may be changed afterwards."""
         stream = ready_stream(self._device)
         for launch in self._launches:
             launch.run_with(stream, address)
@@ -59,15 +59,15 @@ class Passes:
 
 
 class Iterations:
-    """A launch for the systems of a plan, which is kept by whoever runs it."""
+    """Whole iterations for the systems of a plan; the caller must keep the plan alive."""
 
     def __init__(self, plan: SumPlan, kernel: KrylovKernel) -> None:
         self._device = current_device()
         self._launch = _launch(kernel, self._device)
-        self._factors = plan.factors.view(np.uint64)  # where matrices are, and stay
+        self._factors = plan.factors.view(np.uint64)  # addresses, which do not change
 
     def run(self, address: int) -> int:
-        """Launch the kernel on the current stream; CUDA copies its arguments at once."""
+        """Launch the kernel on the current stream; the arguments may be changed afterwards."""
         given, behind = ARGUMENTS.itemsize // 8, self._factors
         words = np.empty(given + behind.size, np.uint64)
         words[given:] = behind
@@ -79,7 +79,7 @@ class Iterations:
 def krylov_iterations(
     plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
 ) -> Iterations | None:
-    """Return whole iterations for systems of a plan; None where they do not fit in a block."""
+    """Return whole iterations for the systems of a plan, None if one does not fit in a block."""
     if plan.tiling is None:
         return None
     of = plan.dtype, plan.tiling, plan.systems, stages, kept, count
@@ -102,7 +102,7 @@ def _passes_on(
 def krylov_passes(
     names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
 ) -> Passes:
-    """Return passes by their names in csrc/krylov."""
+    """Return the passes with these names in ``csrc/krylov``."""
     return _passes_on(current_device(), names, dtype, n, systems, restart)
 
 
@@ -112,16 +112,19 @@ def krylov_parts(n: int, systems: int) -> int:
 
 
 class Reader:
-    """Brings arrays to the host, into pinned memory that grows as needed and is used again.
+    """Copies arrays to the host, to one buffer of pinned memory that grows as needed.
 
-    A device writes there several times as quickly as to memory that the system may move.
+    Copies to pinned memory are several times as fast as to pageable memory.
     """
 
     def __init__(self) -> None:
         self._memory: Any = np.empty(0, np.uint8)
 
     def __call__(self, array: DeviceArray) -> Array:
-        """Return what a contiguous array holds, in order of the current stream."""
+        """Return a host copy of a contiguous array, made in the order of the current stream.
+
+        It is valid until the next call.
+        """
         if self._memory.nbytes < array.nbytes:
             pinned = cupy.cuda.alloc_pinned_memory(array.nbytes)
             self._memory = np.frombuffer(pinned, np.uint8, array.nbytes)
@@ -131,11 +134,11 @@ class Reader:
 
 
 class Recorder:
-    """Work that is done again and again: launched by its operators at first, then by a graph.
+    """Runs repeated work: at first by calling it, later by launching a captured CUDA graph.
 
-    A graph takes about as long to make as five such runs of 8 iterations (0.9 ms on an H200). One
-    more run is on a stream of the recorder's own, so that operators have their workspace there
-    before the capture. An update of an operator that moves its arrays ends all graphs.
+    Making a graph takes about as long as five runs of 8 iterations (0.9 ms on an H200). The run
+    before the capture is on the recorder's own stream, so that operators allocate their workspace
+    for that stream. All graphs are dropped when an update of an operator moves its arrays.
     """
 
     def __init__(self) -> None:
@@ -145,7 +148,7 @@ class Recorder:
         self._moves = moves()
 
     def run(self, key: object, work: Callable[[], None]) -> bool:
-        """Do what ``work`` does; return whether that was without calling it."""
+        """Do what ``work`` does, which is the same for the same key; return whether by a graph."""
         if self._moves != moves():
             self._moves = moves()
             self._runs.clear()
@@ -180,7 +183,7 @@ class Recorder:
 
     @staticmethod
     def _order(first: Any, second: Any) -> None:
-        """Let what is begun on the second stream from now on wait for the first."""
+        """Let later work on the second stream wait for the present work on the first."""
         done = cupy.cuda.Event()
         done.record(first)
         second.wait_event(done)

@@ -1,1 +1,1 @@
-"""Kron-Matmuls by fibres: whole modes of a tile in shared memory."""
+"""Kernels for larger real factors, which multiply fibres of a tile in shared memory."""

@@ -1,8 +1,8 @@
-"""The estimated time of a Kron-Matmul's kernel that multiplies fibres in shared memory.
+"""The estimated time of a kernel that multiplies fibres in shared memory.
 
-    time = launch + factors + slowest(a team's tiles in turn, a multiprocessor's work, memory)
+    time = launch + factors + slowest(a team's tiles, a multiprocessor's work, memory)
 
-Pure arithmetic on sizes, without any device.
+where a team computes its tiles one after another. Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -25,54 +25,51 @@ from batchkron.backends.cuda.estimates import (
 from batchkron.backends.cuda.kron.fibres.cuts import LANES, Cut, Fragment, Shape, adds_without_carry
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 
-_NARROW_BYTES = 64  # contiguous bytes of a tile's rows, below which memory is slower
+_NARROW_BYTES = 64  # memory is slower if the rows of a tile have fewer contiguous bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FibreCosts:
-    """Times of what these kernels do, in nanoseconds; rates in bytes a nanosecond.
+    """Constants of the estimated time, in nanoseconds; rates in bytes per nanosecond.
 
-    A multiply-add of units is one of 16 x 8 x 4 in double precision, of 16 x 8 x 8 otherwise.
+    Matrix units do multiply-adds of 16 x 8 x 4 in double precision, of 16 x 8 x 8 in TF32.
 
     Attributes
     ----------
     launch : float
-        ns of a kernel in a graph, until its factors are asked for.
+        A kernel launch in a CUDA graph, until the kernel loads its factors.
     factor_kilobyte : float
-        ns of 1024 bytes of factors, until they have come.
+        Loading 1024 bytes of factors.
     factor_word : float
-        ns of each word of 16 bytes of factors that a thread copies to shared memory.
+        Each 16-byte word of factors that a thread copies to shared memory.
     multiply_add : float
-        ns of a multiply-add of single precision, where a warp waits for the one before.
+        Latency of a multiply-add in single precision.
     store : float
-        ns of a result of a thread in single precision.
+        Latency of a result of a thread in single precision.
     step : float
-        ns until sums take the next multiply-add, on units or not.
+        Latency between two multiply-adds to the same sum.
     unit_store : float
-        ns of four results of a thread in double precision.
+        Latency of four results of a thread in double precision.
     tf32_load : float
-        ns of a word that a thread reads for units in single precision.
+        Latency of a word that a thread reads for TF32 multiply-adds.
     place : float
-        ns of a fibre's place that is found by dividing.
+        Latency of an integer division, to find where a fibre begins.
     warp_multiply_add : float
-        ns of a multiprocessor for a warp's multiply-add of single precision.
+        Time of a multiprocessor for each multiply-add of a warp in single precision.
     warp_unit : float
-        ns of a multiprocessor for a multiply-add of units.
+        Time of a multiprocessor for each multiply-add of matrix units.
     warp_item : float
-        ns of a multiprocessor for a warp's turn to other fibres.
+        Time of a multiprocessor for each iteration of a warp over groups of fibres.
     thread_copy : float
-        ns of a multiprocessor for an element, or word, that a thread copies from or to the array.
+        Time of a multiprocessor for each element or word that a thread copies from or to the array.
     memory_latency : float
-        ns until data have come from memory, where no cache has them.
+        Latency of memory, for data that is in no cache.
     memory_rate, cache_rate : float
-        Of memory, and of the second-level cache.
+        Bandwidths of memory and of the second-level cache.
     cache_bytes : float
-        Bytes read and written of which half come from the cache.
-    narrow : float
-        Of the time of moving data, how much more for each time that a row of a tile's columns is
-        shorter than 64 bytes.
-    unaligned : float
-        The same for each sector of such a row, where rows do not begin with one.
+        If this many bytes are read and written, half of them are found in the cache.
+    narrow, unaligned : float
+        Transfers take 1 + narrow * ``short`` + unaligned * ``cut`` times as long, see `FibreWork`.
     sharpness : float
         See `slowest`.
     """
@@ -100,22 +97,22 @@ class FibreCosts:
 
 
 class PassWork(NamedTuple):
-    """What a warp does for a tile, in one pass or in all.
+    """Counts of what a warp does for a tile, in one pass or in all.
 
     Attributes
     ----------
     multiply_adds, stores : number
-        Of a thread in single precision: multiply-adds, results.
+        Multiply-adds and results of a thread in single precision.
     steps : number
-        Of sums, one after another.
+        Multiply-adds to the same sum, one after another.
     units, unit_stores : number
-        Multiply-adds of units of double precision; four results of a thread.
+        Multiply-adds of matrix units in double precision; a thread's stores of four results.
     tf32_units, tf32_loads : number
-        Multiply-adds of units in single precision; words that a thread reads for them.
+        Multiply-adds of matrix units in TF32; words that a thread reads for them.
     items : number
-        Turns to other fibres.
+        Iterations over groups of fibres.
     places : number
-        Fibres whose places are found by dividing.
+        Integer divisions to find where fibres begin.
     """
 
     multiply_adds: Count = 0
@@ -130,30 +127,34 @@ class PassWork(NamedTuple):
 
 
 class FibreWork(NamedTuple):
-    """What a kernel does.
+    """Counts of what a kernel does, for `FibreCosts`.
 
     Attributes
     ----------
     warp : PassWork
-        Of a warp for a tile.
+        Counts of a warp for a tile.
     warps : number
-        Of a team.
+        Warps of a team.
     rounds : number
         Tiles of a multiprocessor.
     turns : number
-        Tiles of a team, one after another.
+        Tiles that a team computes one after another.
     overlapped : number
         1 if a team loads a tile while it multiplies another, otherwise 0.
     uneven : number
-        Warps of the busiest quarter of a multiprocessor, over their mean.
+        Warps of the busiest of a multiprocessor's four schedulers, over the mean of all four.
     copies : number
         Elements or words of a tile that are copied from and to the array.
     tile_bytes, moved : number
-        Bytes that are read and written: of a tile, of all.
-    short, cut : number
-        How much shorter than 64 bytes a row of columns is; sectors of it, where it is not aligned.
+        Bytes of a tile, and of the whole array, that are read and written.
+    short : number
+        64 bytes / (bytes of a row of the tile) - 1 if rows are shorter, else 0.
+    cut : number
+        One sector over the length of a row of the tile, 0 if rows are aligned to sectors.
     factor_bytes, staged_words : number
-        Bytes of the factors; words of 16 bytes that a thread copies of them.
+        Bytes of the factors; 16-byte words of them that each thread copies.
+    multiprocessors : number
+        Multiprocessors of the device.
     """
 
     warp: PassWork
@@ -178,12 +179,12 @@ def _costs(device: str) -> FibreCosts:
 
 
 def fibre_seconds(shape: Shape, cut: Cut, device: DeviceLimits) -> float:
-    """Return the estimated seconds of a kernel that works as ``cut`` says."""
+    """Return the estimated seconds of the kernel of a cut."""
     return float(seconds(fibre_work(shape, cut, device), _costs(device.name)))
 
 
 def seconds(work: FibreWork, costs: FibreCosts) -> Count:
-    """Return the estimated seconds of a kernel, or of many."""
+    """Return the estimated seconds of one kernel, or of many at once."""
     one = work.warp
     multiplying = (
         costs.multiply_add * one.multiply_adds
@@ -217,7 +218,7 @@ def seconds(work: FibreWork, costs: FibreCosts) -> Count:
 
 
 def fibre_work(shape: Shape, cut: Cut, limits: DeviceLimits) -> FibreWork:
-    """Return what a group's kernel does that works as ``cut`` says."""
+    """Return the counts of the kernel of a cut."""
     size = shape.itemsize
     tiles = ceil_div(shape.L, cut.slices) * ceil_div(shape.R, cut.columns)
     rounds = ceil_div(tiles, limits.multiprocessors)

@@ -1,7 +1,7 @@
-"""Ways to multiply the fibres of tiles in place, and their order from the fastest on.
+"""Cuts of the work of fibre kernels, and their rank.
 
-A way is the size of a tile, the warps that share it and what a warp takes of its fibres, see
-``csrc/cuda/kron/fibres/kernel.cuh``. Pure arithmetic on sizes, without any device.
+A cut is the size of a tile, the warps that share it, and the fibres and results of a warp, see
+``csrc/cuda/kron/fibres/kernel.cuh``. Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
 )
 
-LANES = (1, 2, 4, 8, 16)  # lanes of a warp along results, single precision
+# Numbers below were chosen by hand where no source is given.
+LANES = (1, 2, 4, 8, 16)  # choices for the lanes of a warp along results, single precision
 SECTOR = 32  # bytes, the unit of memory transactions
-_MAX_THREAD_SUMS = 128  # of a thread, single precision
-_MAX_FIBRE_REGISTERS = 128  # of a thread for entries of fibres, double precision
+_MAX_THREAD_SUMS = 128  # sums of a thread, single precision
+_MAX_FIBRE_REGISTERS = 128  # registers of a thread for entries of fibres, double precision
 _MAX_STAGED_ELEMENTS = 96 * 96  # elements of one factor in shared memory, double precision
-_MIN_SPLIT_ELEMENTS = 96 * 96  # of a float32 factor from which float64 matrix units are tried
-_OTHER_REGISTERS = 52  # of a thread for words of factors and addresses
-_TEAM_COUNTS = {  # warps of a team: how many teams a thread block may have
+_MIN_SPLIT_ELEMENTS = 96 * 96  # elements of a float32 factor for which float64 units are tried
+_OTHER_REGISTERS = 52  # registers of a thread for words of factors and addresses
+# For each number of warps of a team, the choices for the teams of a thread block.
+_TEAM_COUNTS = {
     1: (4, 6, 8, 12, 16),
     2: (2, 4, 6, 8),
     3: (4,),
@@ -36,32 +38,32 @@ _TEAM_COUNTS = {  # warps of a team: how many teams a thread block may have
     12: (1,),
     16: (1,),
 }
-RING = 4  # tiles in shared memory, read by warps that are not synchronised with each other
-_MAX_UNPADDED_SHARE = 0.98  # of shared memory that tiles may fill before padding is added
+# Stages (tiles in shared memory) of a ring, whose warps are not synchronised with each other.
+RING = 4
+_MAX_UNPADDED_SHARE = 0.98  # share of shared memory that tiles may fill before padding is added
 
-# Weights by which ways are ordered, in cycles of a multiprocessor of an H200: they were fitted to
-# 2350 kernels so that the fastest way of a run comes first. They are no times to be compared
-# with other families' (``cost`` has these): where resources share the time, no number alone is
-# physical.
-_BYTES_A_CYCLE = 21.6  # of device memory, for each multiprocessor
-_FULL_TILE_SLOWDOWN = 0.7  # relative increase of memory time where tiles fill shared memory
-_CACHED_BYTES_A_CYCLE = 44  # of the second-level cache, for each multiprocessor
+# Weights that rank the cuts of a run, in cycles of a multiprocessor of an H200. They were fitted
+# together to 2350 kernels so that the fastest cut of a run comes first; a single number need not be
+# physical, and ranks are no times to compare with other families (for these see `cost`).
+_BYTES_A_CYCLE = 21.6  # bandwidth of memory for each multiprocessor, bytes per cycle
+_FULL_TILE_SLOWDOWN = 0.7  # relative increase of memory time if tiles fill shared memory
+_CACHED_BYTES_A_CYCLE = 44  # the same bandwidth of the second-level cache
 _LATENCY = 1480  # from a tile's first request to the second-level cache to the last answer
-# Time of loading a tile while another one is multiplied: the p-norm of both, with this p.
+# Time of multiplying a tile while another one is loaded: the p-norm of both times, with this p.
 _COPY_OVERLAP_NORM = 2.2
-_NARROW_BYTES = 64  # contiguous bytes of a tile's rows, below which memory is slower
-_ROW_OVERHEAD_BYTES = 22  # bytes that could be moved in the extra time of each row of a tile
+_NARROW_BYTES = 64  # memory is slower if the rows of a tile have fewer contiguous bytes
+_ROW_OVERHEAD_BYTES = 22  # extra time of each row of a tile, in bytes that it would transfer
 _MATRIX_MULTIPLY_ADD = 11.3  # a 16 x 8 x 4 multiply-add on one of four matrix units
 _MATRIX_LATENCY = 12.4  # between two of these that add to the same sums
-_STORE_TILE = 6.9  # writing eight results
+_STORE_TILE = 6.9  # storing eight results
 # Weights of the larger and the smaller of (multiply-add time, load time).
 _LONGER_WEIGHT, _SHORTER_WEIGHT = 0.48, 0.44
 _LOAD = 4.1  # a word from shared memory, for each of four warps that share its bandwidth
 _STORE = 3.8  # one result of a thread
 _FRAGMENT_OVERHEAD = 45  # of each group of fibres that a warp works on
-# Division by the size of a tile's axis, for each fibre of a thread, where nothing hides its time.
+# Division by the size of a tile's axis, for each fibre of a thread; nothing hides its latency.
 _AXIS_DIVISION = 130
-# Factor of the time of passes while copies run beside them, by bytes of an element.
+# Factor of the time of passes while copies run at the same time, by bytes of an element.
 _COPY_INTERFERENCE = {4: 1.27, 8: 1.41}
 # Relative increase of that time for each mode beyond the first, where tiles have one column.
 _STRIDED_COST = 0.11
@@ -69,22 +71,23 @@ _IDLE_WARPS = 1.2  # warps that could issue in the cycles in which a multiproces
 # Power of the imbalance (warps rounded up to a multiple of the four schedulers, over warps).
 _IMBALANCE_POWER = 1.45
 _RESOURCE_NORM = 3  # p of the p-norm by which the times of several resources are combined
-# Factor of the time of passes where warps of a ring need not wait for each other.
+# Factor of the time of passes in a ring, whose warps need not wait for each other.
 _RING_FACTOR = 0.75
 _LAUNCH = 4000  # a kernel's launch, and its first loads
-# Wait for the second-level cache, for each batch of factor values that a thread loads.
+# Latency of the second-level cache, for each batch of factor values that a thread loads.
 _STAGING_LATENCY = 800
 _STAGING_BATCH = 8  # values of such a batch
 _REGISTER_FACTOR_LOAD = 65  # loading a value of a factor that a thread keeps in registers
 _CONVERT = 4  # reading a float32 value of a fibre for float64 matrix units
-_TAIL = 0.22  # share of a team's tiles while which no other team runs on the multiprocessor
+_TAIL = 0.22  # share of a team's tiles that run with no other team on the multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a group is given: sizes of its modes, L, R, bytes of an element.
+    """The sizes of a run: see `ModeRun`.
 
-    ``products``: multiply-adds on matrix units that may stand for one of single precision, or 0.
+    ``products``: TF32 multiply-adds of matrix units that replace one in float32, 0 for ordinary
+    cores.
     """
 
     inputs: tuple[int, ...]
@@ -96,17 +99,17 @@ class Shape:
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The room of each mode in a tile."""
+        """Size of each mode's axis in a tile, which holds inputs and outputs."""
         return tuple(max(pair) for pair in zip(self.inputs, self.outputs, strict=True))
 
     def word(self, columns: int) -> int:
-        """Return how many elements of a tile always lie together, at most 16 bytes."""
+        """Return the elements of a 16-byte word if tiles consist of whole words, else 1."""
         word = 16 // self.itemsize
         sizes = [self.inputs[-1], self.outputs[-1]] if columns == 1 else [columns]
         return word if all(size % word == 0 for size in sizes) else 1
 
     def steps(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the modes in the order of least work, each with all sizes before it."""
+        """Yield the modes in the order of least work, each with all sizes before its multiply."""
         modes = tuple(reversed(range(len(self.inputs))))
         if self.inputs != self.outputs:
             modes = min(permutations(modes), key=self._work)
@@ -125,9 +128,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What a warp takes in a pass, see ``FibrePass`` of the kernel.
+    """A warp's share of a pass, see ``FibrePass`` of the kernel.
 
-    With ``products`` see ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    If ``products`` is not 0, see ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
     """
 
     rows: int
@@ -141,9 +144,9 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A way to work on a run of modes: tile, teams of warps, and what a warp takes in each pass.
+    """A cut of the work on a run: tile, teams of warps, and a warp's share of each pass.
 
-    ``rank``: the smaller, the faster among the ways of one run.
+    ``rank``: the smaller, the faster among the cuts of one run.
     """
 
     rank: float
@@ -163,7 +166,7 @@ def _powers(maximum: int) -> list[int]:
 def _single(
     C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
 ) -> tuple[float, Fragment] | None:
-    """Return the cycles of a pass in single precision on a quarter of a multiprocessor."""
+    """Return the cycles of a pass in single precision on one of four schedulers, and the share."""
     across = 1 if along else word
     best: tuple[float, Fragment] | None = None
     for lanes in LANES:
@@ -187,7 +190,7 @@ def _single(
 def _double(
     C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
 ) -> tuple[float, Fragment] | None:
-    """Return the cycles of a pass in double precision on a quarter of a multiprocessor."""
+    """Return the cycles of a pass in double precision on one of four schedulers, and the share."""
     steps, tiles = -(-C // 4), -(-K // 8)
     best: tuple[float, Fragment] | None = None
     for rows in (2, 4, 8):
@@ -213,9 +216,9 @@ def _double(
 def _split(
     C: int, K: int, fibres: int, warps: int, registers: int, along: bool, itemsize: int
 ) -> tuple[float, Fragment] | None:
-    """Return the cycles in double precision where warps share the factor, in their registers.
+    """Return cycles and share in double precision if warps hold parts of the factor in registers.
 
-    ``itemsize``: 4 for single precision, which is converted as it is read.
+    ``itemsize``: 4 for single precision, which is converted when it is read.
     """
     steps, mine = _share(C, K, warps)
     best: tuple[float, Fragment] | None = None
@@ -231,7 +234,7 @@ def _split(
 
 
 def _share(C: int, K: int, warps: int) -> tuple[int, int]:
-    """Return fragments along a factor's entries, and along the results that a warp has."""
+    """Return the fragments along a factor's columns, and along the part of its rows of a warp."""
     steps, tiles = -(-C // 4), -(-K // 8)
     return steps, -(-tiles // warps)
 
@@ -246,7 +249,7 @@ def _single_on_units(
     along: bool,
     products: int,
 ) -> tuple[float, Fragment] | None:
-    """Return the cycles of a pass in single precision on matrix units."""
+    """Return the cycles of a pass in single precision on matrix units, and the share."""
     cut = tf32_cut(C, K, fibres, warps, registers, products)
     if cut is None:
         return None
@@ -257,7 +260,7 @@ def _single_on_units(
 def _fragments(
     shape: Shape, slices: int, columns: int, warps: int, registers: int, double_units: bool
 ) -> tuple[float, tuple[Fragment, ...]] | None:
-    """Return the cycles of all passes of a tile by a team, and what its warps take."""
+    """Return the cycles of all passes of a team over a tile, and a warp's share of each."""
     word, total, found = shape.word(columns), 0.0, []
     for mode, sizes in shape.steps():
         C, K = shape.inputs[mode], shape.outputs[mode]
@@ -285,9 +288,9 @@ def _fragments(
 def _address_cycles(
     shape: Shape, slices: int, columns: int, warps: int, fragments: Sequence[Fragment]
 ) -> float:
-    """Return the cycles in which a warp finds its fibres of a tile, where each has its own place.
+    """Return the cycles in which a warp finds where its fibres begin, by integer divisions.
 
-    In single precision estimates are as good without.
+    0 in single precision, where the estimates are as good without.
     """
     if shape.itemsize == 4:
         return 0.0
@@ -302,7 +305,10 @@ def _address_cycles(
 
 
 def adds_without_carry(axes: Sequence[int], step: int) -> bool:
-    """Whether ``step`` on from any multiple of it nothing is carried from axis to axis."""
+    """Whether place(i + n step) = place(i) + place(n step) for all i < step and n.
+
+    place(i) is the offset of fibre i in the axes: no addition carries from one axis to the next.
+    """
     for size in axes[:-1]:
         if step % size:
             return size % step == 0
@@ -311,7 +317,7 @@ def adds_without_carry(axes: Sequence[int], step: int) -> bool:
 
 
 def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Yield slices and columns that a tile may have."""
+    """Yield the choices for slices and columns of a tile."""
     if shape.R <= 64:
         for slices in _powers(min(128, shape.L)):
             yield slices, shape.R
@@ -321,7 +327,7 @@ def _widths(shape: Shape) -> Iterator[tuple[int, int]]:
 
 
 def writes_to_array(shape: Shape, columns: int, along: bool) -> bool:
-    """Whether the last pass does: what a warp writes together fills sectors."""
+    """Whether the last pass writes to the array: if the stores of a warp fill whole sectors."""
     *_, (mode, _) = shape.steps()
     sizes = shape.outputs
     if columns < shape.R:
@@ -336,14 +342,14 @@ def writes_to_array(shape: Shape, columns: int, along: bool) -> bool:
 
 
 def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragment]) -> bool:
-    """Whether a tile may be one of a ring: all warps read it, and write to the array."""
+    """Whether tiles may form a ring: one team, whose warps read tiles and write to the array."""
     last = fragments[-1]
     is_shared = teams == 1 and last.split > 0 and last.products == 0
     return is_shared and writes_to_array(shape, columns, last.along)
 
 
 def _slowest(norm: float, *parts: float) -> float:
-    """Return the time of parts that go on at once: the longest one's, and some of the others'."""
+    """Return the time of parts that run at the same time: the p-norm of their times, p ``norm``."""
     return float(sum(part**norm for part in parts) ** (1 / norm))
 
 
@@ -356,13 +362,13 @@ def cut_with(
     stages: int,
     limits: DeviceLimits,
 ) -> Cut | None:
-    """Return the way to work on a run with this tile and these teams, None if there is none."""
+    """Return the cut with this tile and these teams, None if there is none."""
     found = _cuts(shape, [(slices, columns)], [(teams, warps)], limits)
     return next((cut for cut in found if cut.stages == stages), None)
 
 
 def cuts_of(shape: Shape, limits: DeviceLimits) -> Iterator[Cut]:
-    """Yield all ways to work on a run that fit in shared memory and registers."""
+    """Yield all cuts of a run that fit in shared memory and registers."""
     shared = [(teams, warps) for warps, numbers in _TEAM_COUNTS.items() for teams in numbers]
     return _cuts(shape, _widths(shape), shared, limits)
 

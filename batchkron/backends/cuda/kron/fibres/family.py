@@ -1,9 +1,9 @@
-"""Kernels of larger factors: tiles in shared memory, whose fibres are multiplied in place.
+"""The family of kernels for larger factors: fibres of tiles in shared memory, multiplied in place.
 
-A run of neighbouring modes is one kernel, ``csrc/cuda/kron/fibres/kernel.cuh``: single precision on
-ordinary cores, or on matrix units where asked for, double precision on matrix units. Tiles, thread
-groups and fibres of a warp are those of the least estimated time (``cost``), with few bank
-conflicts (``layout``). Pure arithmetic on sizes, without any device.
+Single precision uses ordinary cores, or matrix units if the user asked for TF32; double precision
+uses matrix units. The tiling has the best rank (``cuts``), corrected by its bank conflicts
+(``layout``). Pure arithmetic on sizes, no device needed; the kernel's contract is in
+``csrc/cuda/kron/fibres/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import ModeRun
 
-_SMALLEST = 8  # rows or columns that the largest factor has at least: smaller ones fit in registers
-_MAX_MODES = 6  # of a kernel
-# Relative increase of the time where every access to shared memory has a two-way bank conflict.
+_SMALLEST = 8  # rows or columns that the largest factor must have; smaller ones fit in registers
+_MAX_MODES = 6  # largest number of modes of a run
+# Relative increase of the time if every access to shared memory has a two-way bank conflict.
 _BANK_CONFLICT_COST = 0.18
 
 
 @dataclass(frozen=True, slots=True)
 class FibreVariant:
-    """Slices and columns of a tile, thread groups, their warps, tiles of a group at a time.
+    """The numbers that tuning may change.
 
-    ``units``: 1 if single precision is multiplied on matrix units, where that was asked for.
+    Slices and columns of a tile, teams (thread groups) of a thread block, warps of a team, tiles of
+    a team in shared memory, and ``units``: 1 if matrix units multiply single precision in TF32.
     """
 
     slices: int
@@ -49,27 +50,27 @@ class FibreVariant:
 
 
 class Fibres(KronFamily):
-    """Kernels of real factors, of any number of modes up to six."""
+    """Kernels for up to six modes with real factors."""
 
     name = "fibres"
     variant_type = FibreVariant
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
-        """Whether the factors are real, and large enough."""
+        """Whether the factors are real and large enough, and not too many."""
         fits = run.dtype.kind == "f" and len(run.inputs) <= _MAX_MODES
         return fits and max(*run.inputs, *run.outputs) >= _SMALLEST
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[FibreVariant]:
-        """Return all that fit in shared memory, in the order of their weights."""
+        """Return all variants that fit in shared memory, those of the best rank first."""
         ranked = [cut for shape in _shapes(run) for cut in _ranked(shape, device)]
         ordered = sorted(ranked, key=lambda cut: cut.rank)
         return list(dict.fromkeys(map(_variant_of, ordered)))
 
     def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel of the first variant by weight, bank conflicts counted.
+        """Return the kernel with the best rank, bank conflicts included; None if none fits.
 
-        Of the first on matrix units and the first on ordinary cores: the one of the least estimate.
-        Weights of matrix units count instructions, and were not fitted together with the others.
+        Ranks of matrix units and of ordinary cores cannot be compared, since they were not fitted
+        together: of the best of each the one with the smaller estimated time is taken.
         """
         if not self.accepts(run, device):
             return None
@@ -95,7 +96,7 @@ class Fibres(KronFamily):
     def near(
         self, run: ModeRun, centre: FibreVariant, changes: int, longer: float, device: DeviceLimits
     ) -> Iterator[FibreVariant]:
-        """Yield variants of at most ``longer`` times the rank of ``centre``."""
+        """Yield the variants whose rank is at most ``longer`` times that of ``centre``."""
         ranked = [cut for shape in _shapes(run) for cut in _ranked(shape, device)]
         own = [cut.rank for cut in ranked if _variant_of(cut) == centre]
         bound = longer * min(own or [cut.rank for cut in ranked], default=0.0)
@@ -112,7 +113,7 @@ class Fibres(KronFamily):
         return fibre_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
-        """Return how it is launched: one thread block to a multiprocessor."""
+        """Return the launch: one thread block for each multiprocessor."""
         run = kernel.run
         tile: FibreTile = kernel.tile
         tiles = -(-run.L // tile.slices) * -(-run.R // tile.columns)
@@ -121,19 +122,19 @@ class Fibres(KronFamily):
 
 
 def _variant_of(cut: Cut) -> FibreVariant:
-    """Return what tells a cut from all others of its run."""
+    """Return the variant of a cut, which identifies it among all cuts of its run."""
     units = int(any(fragment.products for fragment in cut.fragments))
     return FibreVariant(cut.slices, cut.columns, cut.teams, cut.warps, cut.stages, units)
 
 
 def _shapes(run: ModeRun) -> list[Shape]:
-    """Return a run as it is asked for, and on ordinary cores, which that allows as well."""
+    """Return the shapes of a run: with TF32 if the user asked for it, and on ordinary cores."""
     sizes = run.inputs, run.outputs, run.L, run.R, run.itemsize
     return [Shape(*sizes, products) for products in dict.fromkeys((run.products, 0))]
 
 
 def _way(run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> tuple[Shape, Cut] | None:
-    """Return the sizes and the cut of a variant, None if it does not fit."""
+    """Return the shape and the cut of a variant, None if it does not fit."""
     one = variant
     for shape in _shapes(run):
         cut = cut_with(shape, one.slices, one.columns, one.teams, one.warps, one.stages, device)
@@ -142,9 +143,9 @@ def _way(run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> tuple[Sha
     return None
 
 
-@lru_cache(maxsize=64)  # a search asks for many variants of few runs
+@lru_cache(maxsize=64)  # tuning requests many variants of few runs
 def _ranked(shape: Shape, device: DeviceLimits) -> tuple[Cut, ...]:
-    """Return all ways to work on a run, from the fastest on."""
+    """Return all cuts of a run, those of the best rank first."""
     return tuple(sorted(cuts_of(shape, device), key=lambda cut: cut.rank))
 
 

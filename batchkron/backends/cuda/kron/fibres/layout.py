@@ -1,7 +1,7 @@
-"""Where a tile of a Kron-Matmul of large factors lies in shared memory.
+"""The layout of a fibre kernel's tile in shared memory, and its template arguments.
 
-Strides are those with the fewest bank conflicts over all passes of the tile; with them, a tile is
-all that ``csrc/cuda/kron/fibres/kernel.cuh`` is compiled for. Pure arithmetic on sizes.
+The strides have the fewest bank conflicts over all passes. Pure arithmetic on sizes, no device
+needed; the kernel's contract is in ``csrc/cuda/kron/fibres/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.spec.kron import Array
 
-_BARRIERS = 16  # bytes of a stage of a ring: it is full, it is read
-_BANKS = 32  # of four bytes each
+_BARRIERS = 16  # bytes of the two barriers of each stage of a ring: it is full, it has been read
+_BANKS = 32  # banks of shared memory, 4 bytes each
 
 
 @dataclass(frozen=True, slots=True)
 class FibrePass:
-    """One mode of a tile, see ``FibrePass`` of the kernel; ``fibres``: (size, stride) of axes.
+    """The template arguments of a pass, see ``FibrePass`` of the kernel.
 
-    With ``products`` it is a ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
+    ``fibres`` are (size, stride) of the axes that enumerate the fibres. If ``products`` is not 0,
+    it is a ``Tf32Pass``: ``rows`` are its blocks, ``split`` its sharers.
     """
 
     C: int
@@ -45,14 +46,14 @@ class FibrePass:
 
 @dataclass(frozen=True, slots=True)
 class FibreTile:
-    """What one kernel of a group is compiled for.
+    """The tiling of one kernel.
 
     Attributes
     ----------
     modes : tuple of int
-        The group's modes, in the order of the passes.
+        The run's modes, in the order of the passes.
     slices, columns : int
-        Of a tile.
+        A tile has this many blocks of the run's modes along L, and columns along R.
     inputs, outputs : tuple of (int, int)
         Size and stride of the tile's axes in shared memory, the fastest first.
     word : int
@@ -62,12 +63,15 @@ class FibreTile:
     threads, teams, stages : int
         Threads of a team, teams of a thread block, tiles of a team in shared memory.
     shared_bytes : int
+        Bytes of shared memory of a thread block.
     passes : tuple of FibrePass
+        The passes over a tile, one for each mode.
     step : int
-        Rows of the array between neighbouring results of the last pass, which writes there; 0: it
-        writes to the tile.
+        If the last pass writes to the array: rows between neighbouring results of a fibre. If it
+        writes to the tile: 0.
     rows : tuple of (int, int)
-        Number and distance of rows of its fibres, see ``DirectTarget`` of the kernel.
+        Size and stride, in rows, of the axes that enumerate the last pass' fibres in the array, see
+        ``DirectTarget`` of the kernel.
     """
 
     modes: tuple[int, ...]
@@ -87,12 +91,12 @@ class FibreTile:
 
     @property
     def input_size(self) -> int:
-        """Elements of a block's column before."""
+        """Elements of a block's column before the multiply."""
         return math.prod(size for size, _ in self.inputs) // (self.slices * self.columns)
 
     @property
     def output_size(self) -> int:
-        """Elements of a block's column afterwards."""
+        """Elements of a block's column after the multiply."""
         return math.prod(size for size, _ in self.outputs) // (self.slices * self.columns)
 
 
@@ -121,7 +125,10 @@ def _passes(shape: Shape, cut: Cut, strides: Sequence[int]) -> tuple[FibrePass, 
 
 
 def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int]]:
-    """Yield fibres and entries of a warp's reads and writes in shared memory, elements of each."""
+    """Yield the accesses of a warp to shared memory: first its reads, then its writes.
+
+    Each is (fibre of each lane, entry of each lane, elements that a lane accesses).
+    """
     lane = np.arange(WARP)
     if one.products:
         fibre = lane // 4 * one.across
@@ -143,7 +150,10 @@ def _accesses(one: FibrePass, itemsize: int) -> Iterator[tuple[Array, Array, int
 
 
 def _places(fibres: Sequence[tuple[int, Array]], fibre: Array) -> Array:
-    """Return where fibres begin; ``fibres``: axes, each with its strides in every layout."""
+    """Return where each lane's fibre begins, in every layout.
+
+    ``fibres`` are the axes that enumerate fibres: size, and strides in every layout.
+    """
     place = np.zeros((len(fibres[0][1]), WARP), np.int64)
     for size, strides in fibres:
         place += strides[:, None] * (fibre % size)
@@ -156,9 +166,9 @@ def _conflicts(shape: Shape, cut: Cut, strides: Array) -> Array:
     numbers = tuple(range(strides.shape[1]))
     found = []
     step, _ = _direct(shape, cut)
-    for one in _passes(shape, cut, numbers):  # with numbers of axes in place of their strides
+    for one in _passes(shape, cut, numbers):  # with indices of axes in place of strides
         fibres = [(size, strides[:, axis]) for size, axis in one.fibres]
-        in_registers = one.split > 0 and one.products == 0  # the factor, of the only mode
+        in_registers = one.split > 0 and one.products == 0  # the factor is in registers
         only_reads = in_registers and step > 0
         for fibre, entry, word in islice(_accesses(one, shape.itemsize), 1 if only_reads else None):
             places = _places(fibres, fibre) + strides[:, one.stride, None] * entry
@@ -171,7 +181,11 @@ def _conflicts(shape: Shape, cut: Cut, strides: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a tile lies in shared memory: strides of slices, modes and columns."""
+    """The layout of a tile in shared memory: strides of slices, modes and columns.
+
+    ``buffer`` are the elements of a tile; ``conflicts`` is the mean length of accesses, 1 without
+    bank conflicts.
+    """
 
     strides: tuple[int, ...]
     passes: tuple[FibrePass, ...]
@@ -182,7 +196,7 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def layout_of(shape: Shape, cut: Cut, limits: DeviceLimits) -> Layout:
-    """Return the layout of least bank conflicts, of at most two axes' strides padded."""
+    """Return the layout with the fewest bank conflicts, with padding of at most two axes."""
     word = shape.word(cut.columns)
     extents = [cut.slices, *shape.extents, cut.columns]
     staged = sum(one.staged for one in cut.fragments)
@@ -203,7 +217,7 @@ def layout_of(shape: Shape, cut: Cut, limits: DeviceLimits) -> Layout:
 
 @cache
 def _pads(padded: int, axes: int) -> Array:
-    """Return pads, in words, of at most two of the first ``padded`` of so many axes."""
+    """Return the paddings to try, in words: of at most two of the first ``padded`` axes."""
     found: dict[tuple[int, ...], None] = {}
     for pads in product(range(6), repeat=min(2, padded)):
         for pair in combinations(range(padded), len(pads)):
@@ -213,7 +227,7 @@ def _pads(padded: int, axes: int) -> Array:
 
 
 def fibre_tile(low: int, shape: Shape, cut: Cut, limits: DeviceLimits) -> FibreTile:
-    """Return what the kernel is compiled for."""
+    """Return the tiling of a cut for the modes from ``low`` on."""
     layout = layout_of(shape, cut, limits)
     modes = range(len(shape.inputs))
 
@@ -267,7 +281,7 @@ def _fibre_pass(one: FibrePass) -> str:
 
 
 def fibre_program(dtype: np.dtype[np.generic], tile: FibreTile) -> Program:
-    """Return the kernel of neighbouring factors whose fibres are multiplied in place."""
+    """Return the kernel that multiplies fibres in shared memory."""
     shape = (tile.slices, tile.columns, tile.input_size, tile.output_size, tile.word)
     room = (tile.buffer, tile.threads, tile.teams, tile.stages)
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)

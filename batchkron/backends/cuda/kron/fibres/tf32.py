@@ -1,6 +1,6 @@
-"""What multiplying fibres of single precision costs on matrix units, whose operands have 11 bits.
+"""The cost of multiplying float32 fibres on matrix units in TF32, whose significands have 11 bits.
 
-See ``csrc/cuda/kron/fibres/tf32.cuh``. Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed; the kernel's part is ``csrc/cuda/kron/fibres/tf32.cuh``.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 from batchkron.spec.kron import Precision
 
-# multiply-adds of matrix units for each one of single precision
+# TF32 multiply-adds of matrix units for each one in float32, by requested precision; 0: none.
 PRODUCTS: dict[Precision | None, int] = {None: 0, "tf32": 1, "tf32x3": 3}
 
-_FRAGMENT_FIBRES = 16  # of a matrix-unit multiply-add of 16 x 8 x 8
-_BLOCKS = (1, 2, 4)  # how many times 16 fibres a warp takes at a time
-_SHARERS = (1, 2, 4, 8)  # warps that share a fibre's results
-_OTHER_REGISTERS = 52  # of a thread for parts of factors and addresses
+_FRAGMENT_FIBRES = 16  # fibres of a matrix-unit multiply-add of 16 x 8 x 8
+_BLOCKS = (1, 2, 4)  # choices for the blocks of 16 fibres that a warp multiplies at a time
+_SHARERS = (1, 2, 4, 8)  # choices for the warps that share a fibre's results
+_OTHER_REGISTERS = 52  # registers of a thread for parts of factors and addresses
 
-# Estimated times, in cycles of a multiprocessor of an H200: its units do 318 TFLOP/s, the others
-# are counts of instructions, not fitted to measured kernels.
-_SCALE = 0.75  # makes them comparable with the fitted ones of `cost`
+# Estimated times in cycles of a multiprocessor of an H200. They follow from the rate of its matrix
+# units, 318 TFLOP/s, and from counts of instructions; they were not fitted to measured kernels.
+_SCALE = 0.75  # makes them comparable with the fitted weights of `cuts`
 _MATRIX_MULTIPLY_ADD = 6  # a 16 x 8 x 8 multiply-add on one of four matrix units
 _MATRIX_LATENCY = 35  # between two of these that add to the same sums
-_SPLIT_INSTRUCTIONS = 3  # that split a number into a leading and a trailing TF32 part
-_ROUNDING_INSTRUCTIONS = 4  # that round a number to TF32, as the compiler makes them
-_HIDDEN_SHARE = 0.3  # of the time of all but the slowest resource that adds to the total
-_FRAGMENT_OVERHEAD = 60  # addresses of a warp's fibres, and the wait before they are overwritten
+_SPLIT_INSTRUCTIONS = 3  # instructions to split a number into a leading and a trailing TF32 part
+_ROUNDING_INSTRUCTIONS = 4  # instructions to round a number to TF32, as compiled
+_HIDDEN_SHARE = 0.3  # share of the time of all resources but the slowest that adds to the total
+_FRAGMENT_OVERHEAD = 60  # addresses of a warp's fibres, and the barrier before they are overwritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Tf32Cut:
     Attributes
     ----------
     cycles : float
-        Estimated, on a quarter of a multiprocessor.
+        Estimated time on one of the four schedulers of a multiprocessor.
     blocks : int
-        Of 16 fibres, of a warp.
+        Blocks of 16 fibres that a warp multiplies at a time.
     sharers : int
         Warps that share a fibre's results.
     staged : int
@@ -53,7 +53,7 @@ class Tf32Cut:
 def tf32_cut(
     C: int, K: int, fibres: int, warps: int, registers: int, products: int
 ) -> Tf32Cut | None:
-    """Return the fastest way for a team of ``warps``, None where no sums fit in ``registers``."""
+    """Return the fastest division among ``warps`` warps, None if no sums fit in ``registers``."""
     steps, all_tiles = -(-C // 8), -(-K // 8)
     best: Tf32Cut | None = None
     for sharers in _SHARERS:
@@ -66,7 +66,7 @@ def tf32_cut(
             if sums + entries + _OTHER_REGISTERS > registers:
                 continue
             cycles = _step(blocks, tiles, products) * steps
-            cycles += 16 * blocks * tiles + _FRAGMENT_OVERHEAD  # its results go to shared memory
+            cycles += 16 * blocks * tiles + _FRAGMENT_OVERHEAD  # storing results in shared memory
             items = -(-fibres // (_FRAGMENT_FIBRES * blocks))
             cycles *= _SCALE * -(-items // (warps // sharers))
             if best is None or cycles < best.cycles:
@@ -75,9 +75,9 @@ def tf32_cut(
 
 
 def _step(blocks: int, tiles: int, products: int) -> float:
-    """Return the cycles of eight entries of a warp's fibres and of their factors' rows."""
+    """Return the cycles in which a warp multiplies 8 entries of its fibres."""
     multiplies = products * blocks * tiles
-    loads = 4 * (4 * blocks + 2 * tiles)  # of shared memory, which four warps share
+    loads = 4 * (4 * blocks + 2 * tiles)  # from shared memory, whose bandwidth four warps share
     prepared = (
         _SPLIT_INSTRUCTIONS * (4 * blocks + 2 * tiles)
         if products > 1

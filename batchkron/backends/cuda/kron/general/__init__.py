@@ -1,1 +1,1 @@
-"""Kron-Matmuls of factors of any size and dtype, by way of two buffers."""
+"""The kernel for factors of any size and dtype; results between steps are kept in two buffers."""

@@ -2,7 +2,8 @@
 
     time = launch + factors + slowest(a tile's latency x rounds, a multiprocessor's work, memory)
 
-Pure arithmetic on sizes, without any device.
+where rounds is the number of tiles that a team of threads computes one after another. Pure
+arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ from batchkron.backends.cuda.general_kernel import Tiling
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
 from batchkron.backends.cuda.steps import ModeRun
 
-_MAX_THREADS = 2048  # of a multiprocessor
-_MAX_BLOCKS = 32  # thread blocks of a multiprocessor
+_MAX_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
+_MAX_BLOCKS = 32  # resident thread blocks of a multiprocessor, a limit of the hardware
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralCosts:
-    """Times of what this kernel does, in nanoseconds; a word has four bytes.
+    """Constants of the estimated time, in nanoseconds unless stated; a word has 4 bytes.
 
     Attributes
     ----------
     launch : float
-        ns of a kernel in a graph.
+        A kernel launch in a CUDA graph.
     factor : float
-        ns until one factor has come to shared memory.
+        Latency of copying one factor to shared memory.
     factor_turn : float
-        ns of each turn of a thread that copies a factor there.
+        One iteration of the loop in which a thread copies a factor.
     turn : float
-        ns of a thread's turn to other results in a step: addresses, barrier.
+        One iteration of a thread over its results of a step: addresses, barrier.
     multiply_add : float
-        ns of a multiply-add, where a thread waits for the one before.
+        Latency of a multiply-add that depends on the one before.
     copy : float
-        ns of an element that a thread copies from or to the array.
+        Latency of an element that a thread copies from or to the array.
     warp_word : float
-        ns of a multiprocessor for a word that a warp loads or multiplies.
+        Time of a multiprocessor for each word that a warp loads or multiplies.
     warp_copy : float
-        ns of a multiprocessor for what a warp copies at once from or to the array.
+        Time of a multiprocessor for each copy instruction of a warp from or to the array.
     memory_rate : float
-        Bytes a nanosecond of memory.
+        Bandwidth of memory, bytes per nanosecond.
     sharpness : float
         See `slowest`.
     """
@@ -68,20 +69,20 @@ class GeneralCosts:
 
 
 class GeneralWork(NamedTuple):
-    """What a kernel does.
+    """Counts of what a kernel does, for `GeneralCosts`.
 
     Attributes
     ----------
     rounds : number
-        Tiles one after another of a team of threads.
+        Tiles that a team of threads computes one after another.
     tiles : number
-        Of a multiprocessor.
+        Tiles of a multiprocessor.
     factors, factor_turns : number
-        Copied to shared memory; turns of a thread that copies them.
+        Factors copied to shared memory; iterations of a thread that copies them.
     turns, multiply_adds, copies : number
-        Of a thread for a tile, one after another.
+        What one thread does for a tile, one after another.
     warp_words, warp_copies : number
-        Of all warps for a tile.
+        What all warps together do for a tile.
     moved : number
         Bytes of the array that are read and written.
     """
@@ -109,7 +110,7 @@ def general_seconds(run: ModeRun, tiling: Tiling, device: DeviceLimits) -> float
 
 
 def seconds(work: GeneralWork, costs: GeneralCosts) -> Count:
-    """Return the estimated seconds of a kernel, or of many."""
+    """Return the estimated seconds of one kernel, or of many at once."""
     latency = (
         costs.turn * work.turns + costs.multiply_add * work.multiply_adds + costs.copy * work.copies
     )
@@ -122,7 +123,7 @@ def seconds(work: GeneralWork, costs: GeneralCosts) -> Count:
 
 
 def general_work(run: ModeRun, tiling: Tiling, limits: DeviceLimits) -> GeneralWork:
-    """Return what a kernel with this tiling does."""
+    """Return the counts of a kernel with this tiling."""
     columns = run.L * run.R
     threads, size, steps = tiling.threads, tiling.itemsize, tiling.steps
     items = [step.items(tiling.width) for step in steps]

@@ -1,4 +1,4 @@
-"""The kernel of a Kron-Matmul that takes factors of any size and dtype, by way of two buffers."""
+"""The family of kernels for Kron-Matmuls with factors of any size and dtype."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from batchkron.spec.kron import Array
 
 @dataclass(frozen=True, slots=True)
 class GeneralVariant:
-    """There is only one way: the sizes decide it."""
+    """The only variant: the sizes decide everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralTile:
-    """What the kernel is compiled for, and the modes in the order of its steps."""
+    """The modes in the order of the kernel's steps, and their tiling."""
 
     modes: tuple[int, ...]
     tiling: Tiling
 
 
 class General(KronFamily):
-    """Kernels of up to twelve modes, of any sizes: where no other family works, or is faster."""
+    """Kernels of up to twelve modes of any size."""
 
     name = "general"
     variant_type = GeneralVariant
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
-        """Whether the kernel can have the sizes of all steps."""
+        """Whether there are few enough modes."""
         return len(run.inputs) <= MAX_FIXED_MODES
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
@@ -75,7 +75,7 @@ class General(KronFamily):
         return LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace)
 
     def arguments(self, kernel: KronKernel) -> Array:
-        """Return the arguments but for addresses and scalars."""
+        """Return the kernel's arguments, without addresses and scalars."""
         run = kernel.run
         tiling: Tiling = kernel.tile.tiling
         arguments = np.zeros(1, group_arguments(run.dtype, len(tiling.steps)))

@@ -1,1 +1,1 @@
-"""Kron-Matmuls of one factor, by panels of the factor and of the fibres."""
+"""Kernels for one factor of any size, of which panels pass through shared memory."""

@@ -1,8 +1,9 @@
-"""The estimated time of a kernel of one large factor, cut in panels.
+"""The estimated time of a kernel for one factor in panels.
 
     time = launch + slowest(a tile's latency x rounds, a multiprocessor's work, memory)
 
-Pure arithmetic on sizes, without any device.
+where rounds is the number of tiles that a thread block computes one after another. Pure arithmetic
+on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -27,43 +28,43 @@ from batchkron.backends.cuda.kron.panels.tile import PanelTile
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
 
-_MULTIPLY_ADDS = {"float32": 1, "complex64": 4, "complex128": 8}  # of single precision
+# Multiply-adds counted for one in this dtype, in units of one in float32.
+_MULTIPLY_ADDS = {"float32": 1, "complex64": 4, "complex128": 8}
 
 
 @dataclass(frozen=True, slots=True)
 class PanelCosts:
-    """Times of what these kernels do, in nanoseconds; rates in bytes a nanosecond.
+    """Constants of the estimated time, in nanoseconds; rates in bytes per nanosecond.
 
-    A multiply-add of units is one of 8 x 8 x 4 in double precision. One of complex numbers is four
-    of real ones, in double precision each is two.
+    Matrix units do multiply-adds of 8 x 8 x 4 in double precision. A complex multiply-add counts as
+    four real ones, in double precision each of them as two.
 
     Attributes
     ----------
     launch : float
-        ns of a kernel in a graph.
+        A kernel launch in a CUDA graph.
     multiply_add : float
-        ns of a multiply-add in single precision, where a warp waits for the one before.
+        Latency of a multiply-add in single precision.
     unit : float
-        ns of a multiply-add of units, where a warp waits.
+        Latency of a multiply-add of matrix units.
     tile : float
-        ns of a multiprocessor for a tile.
+        Time of a multiprocessor for each tile.
     warp_multiply_add : float
-        ns of a multiprocessor for a warp's multiply-add in single precision.
+        Time of a multiprocessor for each multiply-add of a warp in single precision.
     factor_word : float
-        ns of a multiprocessor for 16 bytes of the factor that come to shared memory at once.
+        Time of a multiprocessor for each 16-byte copy of the factor to shared memory.
     result_word : float
-        ns of a multiprocessor for 16 bytes of results that are written at once.
+        Time of a multiprocessor for each 16-byte store of results.
     complex : float
-        Of the time of multiply-adds, what is left with complex numbers.
+        Factor of the time of multiply-adds with complex numbers.
     memory_latency : float
-        ns until data have come from memory, where no cache has them.
+        Latency of memory, for data that is in no cache.
     memory_rate, cache_rate : float
-        Of memory, and of the second-level cache.
+        Bandwidths of memory and of the second-level cache.
     cache_bytes : float
-        Bytes read and written of which half come from the cache.
+        If this many bytes are read and written, half of them are found in the cache.
     unaligned : float
-        Of the time of moving data, how much more for each sector of a row of fibres that does not
-        begin with one.
+        Transfers take 1 + unaligned * ``cut`` times as long, see `PanelWork`.
     sharpness : float
         See `slowest`.
     """
@@ -85,28 +86,28 @@ class PanelCosts:
 
 
 class PanelWork(NamedTuple):
-    """What a kernel does.
+    """Counts of what a kernel does, for `PanelCosts`.
 
     Attributes
     ----------
     rounds : number
-        Tiles one after another of a thread block.
+        Tiles that a thread block computes one after another.
     tiles : number
-        Of a multiprocessor.
+        Tiles of a multiprocessor.
     warps : number
-        Of a thread block.
+        Warps of a thread block.
     multiply_adds : number
-        Of all warps for a tile in single precision: of a thread.
+        Multiply-adds of warps for a tile, all warps together, not on matrix units.
     units : number
-        Of all warps for a tile in double precision.
+        Multiply-adds of matrix units for a tile.
     factor_words, result_words : number
-        Of 16 bytes, of a tile; 0 where elements are copied one by one.
+        16-byte words of the factor and of the results of a tile; 0 if single elements are copied.
     is_complex : number
         1 with complex numbers, otherwise 0.
     moved : number
         Bytes of the array that are read and written.
     cut : number
-        Sectors of a row of fibres, where it does not begin with one.
+        One sector over the length of a row of fibres, 0 if rows are aligned to sectors.
     """
 
     rounds: Count
@@ -132,7 +133,7 @@ def panel_seconds(run: ModeRun, tile: PanelTile, device: DeviceLimits) -> float:
 
 
 def seconds(work: PanelWork, costs: PanelCosts) -> Count:
-    """Return the estimated seconds of a kernel, or of many."""
+    """Return the estimated seconds of one kernel, or of many at once."""
     share = share_of_memory(work.moved, costs.cache_bytes)
     less = work.is_complex * costs.complex + 1 - work.is_complex
     latency = (
@@ -154,7 +155,7 @@ def seconds(work: PanelWork, costs: PanelCosts) -> Count:
 
 
 def panel_work(part: ModeRun, tile: PanelTile, limits: DeviceLimits) -> PanelWork:
-    """Return what a group's kernel with this tile does."""
+    """Return the counts of a kernel with this tile."""
     cut, size, C, K = tile.cut, part.itemsize, tile.C, tile.K
     tiles = ceil_div(part.L * part.R, cut.fibres) * ceil_div(K, cut.results)
     of_each = ceil_div(tiles, limits.multiprocessors)
@@ -184,5 +185,5 @@ def panel_work(part: ModeRun, tile: PanelTile, limits: DeviceLimits) -> PanelWor
 
 
 def _words(elements: int, row: int, pack: int) -> float:
-    """Return how many words of ``pack`` elements there are, 0 where rows are not whole words."""
+    """Return the number of words of ``pack`` elements, 0 if rows are not whole words."""
     return 0 if row % pack else elements / pack

@@ -1,4 +1,4 @@
-"""The family of kernels of one factor each, which comes in panels, as the fibres do."""
+"""The family of kernels for one factor of any size, which is read in panels, as the fibres are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from batchkron.backends.cuda.steps import ModeRun
 
 
 class Panels(KronFamily):
-    """Kernels of one factor each, by panels of the factor and of the fibres."""
+    """Kernels for one factor: panels of it and of the fibres pass through shared memory."""
 
     name = "panels"
     variant_type = PanelVariant

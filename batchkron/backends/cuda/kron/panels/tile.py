@@ -1,7 +1,8 @@
-"""How one factor that is too large for shared memory is cut: panels of it and of the fibres.
+"""Tilings for one factor that may be larger than shared memory.
 
-Its kernel is ``csrc/cuda/kron/panels.cuh``: single precision and complex numbers on ordinary cores,
-double precision on matrix units. Pure arithmetic on sizes, without any device.
+As in a matrix product, panels of the factor and of the fibres pass through shared memory:
+``csrc/cuda/kron/panels.cuh``. Double precision uses matrix units, single precision and complex
+numbers use ordinary cores. Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,24 @@ from batchkron.backends.cuda.steps import ModeRun
 
 @dataclass(frozen=True, slots=True)
 class PanelCut:
-    """What a thread block works on, see ``PanelCut`` of the kernel.
+    """How the work of a thread block is divided.
 
-    ``rate``: multiply-adds a cycle of a multiprocessor, measured on an H200 with many tiles.
+    Attributes
+    ----------
+    fibres, results : int
+        A tile is this many fibres by this many results (rows of the factor).
+    depth : int
+        Entries of each fibre and row in one panel.
+    rows, columns : int
+        Fibres and results of a thread; in double precision, those of a warp.
+    threads : int
+        Threads of a thread block.
+    stages : int
+        Panels in shared memory at the same time.
+    blocks : int
+        Thread blocks of a multiprocessor.
+    rate : float
+        Multiply-adds per cycle of a multiprocessor, measured on an H200 with many tiles.
     """
 
     fibres: int
@@ -35,7 +51,8 @@ class PanelCut:
 
 _COMPLEX64 = (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 12),)
 _COMPLEX128 = (PanelCut(32, 32, 8, 4, 4, 64, 3, 4, 6),)
-_CUTS = {  # of a dtype, and of fibres whose entries lie together or do not
+# By dtype, and whether the entries of a fibre are contiguous in memory.
+_CUTS = {
     (np.dtype(np.float32), True): (
         PanelCut(64, 64, 16, 4, 8, 128, 3, 4, 63),
         PanelCut(32, 32, 32, 2, 4, 128, 3, 4, 50),
@@ -69,16 +86,16 @@ _CUTS = {  # of a dtype, and of fibres whose entries lie together or do not
 
 @dataclass(frozen=True, slots=True)
 class PanelVariant:
-    """The number of a cut, from 0 on."""
+    """The index of a cut in `cuts_of`."""
 
     cut: int
 
 
 @dataclass(frozen=True, slots=True)
 class PanelTile:
-    """A factor K x C, its mode, and the way it is cut.
+    """A factor K x C, its mode and its tiling.
 
-    ``along``: entries of a fibre lie together in memory.
+    ``along``: the entries of a fibre are contiguous in memory.
     """
 
     modes: tuple[int]
@@ -90,7 +107,7 @@ class PanelTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a thread block."""
+        """Bytes of shared memory of a thread block."""
         cut, itemsize = self.cut, self.dtype.itemsize
         pad = 4 if self.dtype == np.float64 else 16 // itemsize
         fibres = cut.fibres * (cut.depth + pad) if self.along else cut.depth * (cut.fibres + pad)
@@ -98,12 +115,12 @@ class PanelTile:
 
 
 def cuts_of(run: ModeRun) -> tuple[PanelCut, ...]:
-    """Return the ways to cut panels for a run."""
+    """Return the tilings for a run of one mode."""
     return _CUTS[run.dtype, run.R == 1]
 
 
 def panel_tile(run: ModeRun, variant: PanelVariant, device: DeviceLimits) -> PanelTile | None:
-    """Return what a variant is compiled for, None if it does not fit in shared memory."""
+    """Return the tile of a variant, None if it does not fit in shared memory."""
     cuts = cuts_of(run)
     if not 0 <= variant.cut < len(cuts):
         return None
@@ -122,7 +139,7 @@ def tiles_of(run: ModeRun, cut: PanelCut) -> int:
 
 
 def panel_program(tile: PanelTile) -> Program:
-    """Return the kernel of one large factor."""
+    """Return the kernel for one factor in panels."""
     cut = tile.cut
     sizes = tile.C, tile.K, flag(tile.along), cut.fibres, cut.results, cut.depth
     share = cut.rows, cut.columns, cut.threads, cut.stages, cut.blocks

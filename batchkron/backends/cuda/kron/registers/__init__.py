@@ -1,1 +1,1 @@
-"""Kron-Matmuls of small factors: modes of a tile in registers."""
+"""Kernels for small factors, which multiply along several modes in a thread's registers."""

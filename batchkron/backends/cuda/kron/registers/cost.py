@@ -1,8 +1,9 @@
-"""The estimated time of a Kron-Matmul's kernel that works in registers.
+"""The estimated time of a register kernel of a Kron-Matmul.
 
-    time = launch + factors + slowest(one tile's latency x rounds, a multiprocessor's work, memory)
+    time = launch + factors + slowest(a tile's latency x rounds, a multiprocessor's work, memory)
 
-Pure arithmetic on sizes, without any device.
+where rounds is the number of tiles that a thread block computes one after another. Pure arithmetic
+on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -42,39 +43,38 @@ from batchkron.backends.cuda.steps import ModeRun
 
 @dataclass(frozen=True, slots=True)
 class RegisterCosts:
-    """Times of what these kernels do, in nanoseconds; a word has four bytes.
+    """Constants of the estimated time, in nanoseconds unless stated; a word has 4 bytes.
 
     Attributes
     ----------
     launch : float
-        ns of a kernel in a graph that does nothing.
+        Launch of an empty kernel in a CUDA graph.
     factor : float
-        ns until one factor has come to shared memory.
+        Latency of copying one factor to shared memory.
     factor_turn : float
-        ns of each turn of a thread that copies a factor there.
+        One iteration of the loop in which a thread copies a factor.
     constant_line : float
-        ns until 128 bytes of factors that are constants of the kernel have come.
+        Latency of 128 bytes of factors from constant memory.
     turn : float
-        ns of a thread's turn to other elements in a pass: waiting for memory, barrier.
+        One iteration of a thread over its items of a pass: latency of loads, barrier.
     multiply_add : float
-        ns of a multiply-add, where a thread waits for the one before.
+        Latency of a multiply-add that depends on the one before.
     tile : float
-        ns of a multiprocessor for a tile.
+        Time of a multiprocessor for each tile.
     warp_multiply_add : float
-        ns of a multiprocessor for a warp's multiply-add, by words of an element.
+        Time of a multiprocessor for each multiply-add of a warp and word of an element.
     warp_factor : float
-        ns of a multiprocessor for a word of a factor that a warp reads in shared memory.
+        Time of a multiprocessor for each word of a factor that a warp reads from shared memory.
     line : float
-        ns of a multiprocessor for each line of 128 bytes that a warp touches in the array.
+        Time of a multiprocessor for each 128-byte line of the array that a warp touches.
     memory_latency : float
-        ns until the first data have come from memory, where no cache has them.
+        Latency of memory, for data that is in no cache.
     memory_rate, cache_rate : float
-        Bytes a nanosecond of memory, and of the second-level cache.
+        Bandwidths of memory and of the second-level cache, bytes per nanosecond.
     cache_bytes : float
-        Bytes read and written of which half come from the cache.
+        If this many bytes are read and written, half of them are found in the cache.
     scattered : float
-        Of the time of moving data, how much more for each sector more than needed that a warp
-        writes.
+        Transfers take 1 + scattered * ``scattered`` times as long, see `RegisterWork`.
     sharpness : float
         See `slowest`.
     """
@@ -98,26 +98,26 @@ class RegisterCosts:
 
 
 class RegisterWork(NamedTuple):
-    """What a kernel does.
+    """Counts of what a kernel does, for `RegisterCosts`.
 
     Attributes
     ----------
     rounds : number
-        Tiles one after another of a thread block.
+        Tiles that a thread block computes one after another.
     tiles : number
-        Of a multiprocessor.
+        Tiles of a multiprocessor.
     factors, factor_turns : number
-        Copied to shared memory; turns of a thread that copies them.
+        Factors copied to shared memory; iterations of a thread that copies them.
     constant_lines : number
-        Of 128 bytes, of factors that are constants.
+        128-byte lines of factors in constant memory.
     turns, multiply_adds : number
-        Of a thread for a tile, one after another.
+        What one thread does for a tile, one after another.
     warp_multiply_adds, warp_factors, lines : number
-        Of all warps for a tile.
+        What all warps together do for a tile.
     moved : number
         Bytes of the array that are read and written.
     scattered : number
-        Sectors that a warp writes for each one that it fills, less one.
+        (Sectors that a warp touches when it writes) / (sectors that its data would fill) - 1.
     """
 
     rounds: Count
@@ -145,7 +145,7 @@ def register_seconds(run: ModeRun, variant: RegisterVariant, device: DeviceLimit
 
 
 def seconds(work: RegisterWork, costs: RegisterCosts) -> Count:
-    """Return the estimated seconds of a kernel, or of many."""
+    """Return the estimated seconds of one kernel, or of many at once."""
     share = share_of_memory(work.moved, costs.cache_bytes)
     latency = costs.turn * work.turns + costs.multiply_add * work.multiply_adds
     busy = (
@@ -167,7 +167,7 @@ def seconds(work: RegisterWork, costs: RegisterCosts) -> Count:
 
 
 def register_work(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> RegisterWork:
-    """Return what a variant's kernel does."""
+    """Return the counts of a variant's kernel."""
     size = run.itemsize
     tile = _tile(
         run.inputs,
@@ -211,7 +211,7 @@ def register_work(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) 
 
 
 class _Pass(NamedTuple):
-    """A pass: items of a tile, and of each its elements before and after, multiply-adds."""
+    """Counts of a pass: items of a tile, and for each item its elements and multiply-adds."""
 
     items: int
     inputs: int
@@ -222,12 +222,12 @@ class _Pass(NamedTuple):
 
     @property
     def warps(self) -> int:
-        """Warps, or turns of them, that the items are."""
+        """Number of warps that the items fill."""
         return warps_of(self.items)
 
 
 class _Tile(NamedTuple):
-    """What does not depend on the array: passes, shared memory, elements of each factor."""
+    """Counts of a tile, which do not depend on the array, so that they can be cached."""
 
     passes: tuple[_Pass, ...]
     factors: tuple[int, ...]
@@ -276,7 +276,7 @@ def _counted(one: RegisterPass) -> _Pass:
 
 
 def _pieces(axes: Sequence[ThreadAxis], reads: bool, R: int, itemsize: int, piece: int) -> int:
-    """Return the pieces of so many bytes in which a warp's elements of the array lie."""
+    """Return how many aligned pieces of ``piece`` bytes of the array a warp touches at once."""
     places = [0]
     for axis in axes:
         stride = (axis.from_ if reads else axis.to) * (1 if axis.bound == 2 else R)

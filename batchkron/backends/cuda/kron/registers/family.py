@@ -1,7 +1,7 @@
-"""Kernels of small factors: several modes at a time go through registers.
+"""The family of kernels for small factors: threads hold several modes of a tile in registers.
 
-A run of neighbouring modes is one kernel, ``csrc/cuda/kron/registers/kernel.cuh``. Pure arithmetic
-on sizes, without any device.
+Pure arithmetic on sizes, no device needed; the kernel's contract is in
+``csrc/cuda/kron/registers/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import ModeRun
 
-# what a search tries beside the usual values
-_MAX_HELD_BYTES = 512  # of a tile in a thread
-_THREAD_ELEMENTS = (8, 9, 16, 25, 27, 32, 36, 48, 64, 81, 96, 128)  # elements
-_THREADS = (64, 128, 256, 512)
-_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
-_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-_MAX_SLICES = 64
-_MIN_OTHER_REGISTERS = 16  # of a thread, beside what it holds
+# What tuning tries besides the values of the centre of its search; chosen by hand.
+_MAX_HELD_BYTES = 512  # bytes of a tile in the registers of one thread
+_THREAD_ELEMENTS = (8, 9, 16, 25, 27, 32, 36, 48, 64, 81, 96, 128)  # elements of a thread
+_THREADS = (64, 128, 256, 512)  # threads of a thread block
+_BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)  # thread blocks of a multiprocessor
+_WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # columns of a tile
+_MAX_SLICES = 64  # largest number of slices of a tile
+_MIN_OTHER_REGISTERS = 16  # registers that a thread needs besides those of its elements
 
 
 class Registers(KronFamily):
-    """Kernels of factors of at most sixteen rows and columns, of any dtype."""
+    """Kernels for factors of up to 16 rows and columns, of any dtype."""
 
     name = "registers"
     variant_type = RegisterVariant
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
-        """Whether the factors are small."""
+        """Whether the factors are small enough."""
         return may_be_held(run)
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[RegisterVariant]:
-        """Return the variant for few tiles where there are few, or else the usual one."""
+        """Return one variant: that for few tiles if there are few, else the usual one."""
         variant = variant_of_few_tiles(run, device) or usual_variant(run, device)
         return [variant] if fits(run, variant, device) else []
 
@@ -91,7 +91,7 @@ class Registers(KronFamily):
     ) -> Iterator[RegisterVariant]:
         """Yield variants that differ in at most ``changes`` numbers, the nearest first.
 
-        Those are left out that leave a thread fewer registers than it holds elements in.
+        Variants with too few registers for the elements that a thread holds are skipped.
         """
         now = astuple(centre)
         found = []
@@ -110,7 +110,7 @@ class Registers(KronFamily):
 
 
 def _options(run: ModeRun, centre: RegisterVariant) -> list[tuple[int, ...]]:
-    """Return the values that each number of a `RegisterVariant` may have, in their order."""
+    """Return the values to try for each field of a `RegisterVariant`."""
     widths = {centre.columns, *(width for width in _WIDTHS if width <= run.R)}
     if max(_WIDTHS) >= run.R:
         widths.add(run.R)

@@ -1,7 +1,8 @@
-"""The passes of a tile through registers: which modes together, which threads, where in memory.
+"""Passes over a tile: which modes a thread holds in registers, and where elements lie.
 
-A tile is ``slices`` blocks of some modes, ``columns`` wide. A pass takes a run of modes into
-registers, multiplies along them and puts the tile back: in shared memory, at last in memory.
+A tile has ``slices`` blocks of a run of modes and ``columns`` columns. In each pass a thread reads
+an item, the elements along some neighbouring modes, to registers, multiplies along these modes and
+writes the results. Between passes the tile is in shared memory.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ import numpy as np
 from batchkron.backends.cuda.runtime.hardware import WARP
 from batchkron.spec.kron import Array
 
-_BANKS = 32  # of four bytes each
+_BANKS = 32  # banks of shared memory, 4 bytes each
 _LINE = 128  # bytes of a cache line, which a warp should read as a whole
-_MAX_TRANSFER_COST = 0.75  # cost of a pass that only copies, which replaces scattered accesses
-_MAX_PADDED_RATIO = 1.07  # elements of a tile with padding over those without
-_MAX_PERMUTED = 4  # passes up to which every order of them is tried
-_MIN_BUSY_THREADS = 256  # of a tile with work, before a thread takes several fibres
+# Cost of a pass that only copies the tile, relative to one that multiplies. It replaces scattered
+# accesses that would cost more. Chosen by hand, as are the next three.
+_MAX_TRANSFER_COST = 0.75
+_MAX_PADDED_RATIO = 1.07  # largest ratio of a tile's elements with and without padding
+_MAX_PERMUTED = 4  # largest number of passes that are tried in every order
+_MIN_BUSY_THREADS = 256  # threads that must have work before a thread takes several fibres
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterAxis:
-    """An axis in registers: C entries ``from_`` apart, K results ``to`` apart; factor -1: none."""
+    """An axis that a thread holds in registers: C entries are multiplied to K results.
+
+    Entries are ``from_`` elements apart where the pass reads, results ``to`` elements where it
+    writes. ``factor`` is the index of the factor; -1 if there is none, then K is C.
+    """
 
     factor: int
     C: int
@@ -38,7 +45,10 @@ class RegisterAxis:
 
 @dataclass(frozen=True, slots=True)
 class ThreadAxis:
-    """An axis that threads share; bound 0: within a tile, 1: slices, 2: columns of the array."""
+    """An axis that is divided among the threads, with strides as in `RegisterAxis`.
+
+    ``bound`` is 1 for slices and 2 for columns, which may lie beyond the edge of the array, else 0.
+    """
 
     size: int
     bound: int
@@ -48,7 +58,7 @@ class ThreadAxis:
 
 @dataclass(frozen=True, slots=True)
 class RegisterPass:
-    """One pass over a tile."""
+    """One pass over a tile: the axes of an item, and the axes that enumerate the items."""
 
     registers: tuple[RegisterAxis, ...]
     threads: tuple[ThreadAxis, ...]
@@ -61,7 +71,7 @@ def staged_elements(inputs: Sequence[int], outputs: Sequence[int], itemsize: int
 
 
 def cuts(count: int, parts: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield all ways to cut ``count`` modes into ``parts`` runs of neighbours."""
+    """Yield all divisions of ``count`` modes into ``parts`` runs of neighbours."""
     for inner in combinations(range(1, count), parts - 1):
         edges = (0, *inner, count)
         yield list(pairwise(edges))
@@ -82,7 +92,11 @@ def multiply_adds(
 
 
 def _scattered(run: tuple[int, int], sizes: Sequence[int], columns: int, itemsize: int) -> float:
-    """Return what a pass costs more that reads or writes memory with this run in registers."""
+    """Return the extra cost of a pass that reads or writes memory with this run in registers.
+
+    It is relative to a pass, and 0 if a warp's elements fill whole cache lines; the factor 0.3 was
+    chosen by hand.
+    """
     together = math.prod(sizes[run[1] :]) * columns * itemsize
     return max(0.0, 0.3 * (_LINE / together - 1)) if together < _LINE else 0.0
 
@@ -95,10 +109,10 @@ def _runs(
     maximum: int,
     cached: bool,
 ) -> list[tuple[int, int]]:
-    """Return the modes that are in registers together, in the order of the passes.
+    """Return the run of modes that each pass holds in registers, in the order of the passes.
 
-    As few passes as possible, one more where the first and the last one would else read or write
-    scattered elements: an empty run copies the tile. Of these the order with least work.
+    There are as few passes as possible, in the order of least work. If the first or the last pass
+    would read or write scattered elements of memory, a pass with an empty run copies the tile.
     """
     largest = [max(pair) for pair in zip(inputs, outputs, strict=True)]
     best: tuple[float, ...] | None = None
@@ -138,9 +152,9 @@ def _runs(
 
 
 def strides_of(sizes: Sequence[int], pads: Sequence[Any] | Array) -> list[Any]:
-    """Return strides of axes with ``sizes``, each stride longer by its pad.
+    """Return the strides of axes with ``sizes``, each enlarged by its padding, in elements.
 
-    A pad, and so a stride, is a number or an array with those of many layouts.
+    A padding, and so a stride, is a number or an array with one number for each of many layouts.
     """
     strides: list[Any] = [0] * len(sizes)
     stride: Any = 1
@@ -151,11 +165,14 @@ def strides_of(sizes: Sequence[int], pads: Sequence[Any] | Array) -> list[Any]:
 
 
 def access_lengths(places: Array, lanes: int) -> Array:
-    """Return, for each row of places of words, the most of ``lanes`` that lie in one bank."""
+    """Return for each row of addresses how many different words are in the busiest bank.
+
+    That is the length of the access; addresses are in words, and there are ``lanes`` banks of them.
+    """
     rows = len(places)
     found = np.sort(places, axis=1)
     first = np.ones(found.shape, bool)
-    first[:, 1:] = found[:, 1:] != found[:, :-1]  # the same word is read once
+    first[:, 1:] = found[:, 1:] != found[:, :-1]  # one read serves all lanes with the same word
     banks = found % lanes + np.arange(rows)[:, None] * lanes
     counts = np.bincount(banks[first], minlength=rows * lanes)
     longest: Array = counts.reshape(rows, lanes).max(axis=1)
@@ -163,9 +180,10 @@ def access_lengths(places: Array, lanes: int) -> Array:
 
 
 def _conflicts(axes: Sequence[ThreadAxis], strides: Sequence[Array], words: int) -> Array:
-    """Return how many times longer a warp's access takes than without bank conflicts.
+    """Return how many times as long a warp's accesses take as without bank conflicts, on average.
 
-    ``axes`` have numbers of axes in place of their strides, which ``strides`` has in each layout.
+    There is one result for each layout. ``strides`` has each axis' stride in all layouts; ``axes``
+    have indices into it in place of strides.
     """
     total = math.prod(axis.size for axis in axes)
     lanes = _BANKS // words
@@ -181,7 +199,23 @@ def _conflicts(axes: Sequence[ThreadAxis], strides: Sequence[Array], words: int)
 
 
 class TilePlanner:
-    """Plans the passes of one tile, of ``slices`` blocks of modes from ``first`` on."""
+    """Plans the passes over one tile.
+
+    Parameters
+    ----------
+    first : int
+        Index of the run's first mode in the whole product.
+    inputs, outputs : tuple of int
+        Sizes of the modes before and after the multiply.
+    slices, columns : int
+        Size of a tile, see `tile.RegisterTile`.
+    itemsize : int
+        Bytes of an element.
+    maximum : int
+        Elements that a thread may hold.
+    cached : bool
+        Whether the array fits in the second-level cache, where scattered accesses cost little.
+    """
 
     def __init__(
         self,
@@ -200,14 +234,14 @@ class TilePlanner:
         self.max_elements, self.cached = maximum, cached
 
     def sizes_before(self, number: int) -> list[int]:
-        """Return slices, modes and columns of the tile before pass ``number``."""
+        """Return the sizes (slices, modes, columns) of the tile before pass ``number``."""
         sizes = list(self.inputs)
         for low, high in self.runs[:number]:
             sizes[low:high] = self.outputs[low:high]
         return [self.slices, *sizes, self.columns]
 
     def passes(self, pads: Sequence[int]) -> tuple[RegisterPass, ...]:
-        """Return all passes, tiles in shared memory padded by ``pads`` of each axis' stride."""
+        """Return all passes, where ``pads`` enlarge the strides of tiles in shared memory."""
         planned = []
         for number in range(len(self.runs)):
             before, after = self.sizes_before(number), self.sizes_before(number + 1)
@@ -217,7 +251,7 @@ class TilePlanner:
         return tuple(planned)
 
     def _places(self, sizes: Sequence[int], pads: Sequence[int], in_memory: bool) -> list[int]:
-        """Return the strides of slices, modes and columns; in memory the first two in rows."""
+        """Return the strides of slices, modes and columns; in memory, the first two in rows."""
         if in_memory:
             return [*strides_of(sizes[:-1], [0] * (len(sizes) - 1)), 1]
         return strides_of(sizes, pads)
@@ -233,7 +267,8 @@ class TilePlanner:
         rest = {axis: before[axis] for axis in range(len(before)) if axis not in held}
         held_now = max(math.prod(r.C for r in registers), math.prod(r.K for r in registers))
         room = 3 * self.max_elements // (4 * held_now)
-        if room > 1:  # fibres that share the loads of the factors: some of the slowest mode
+        # Several fibres of a thread, taken from the slowest mode, share the loads of the factors.
+        if room > 1:
             for axis in sorted(rest):
                 split = max(n for n in range(1, room + 1) if rest[axis] % n == 0)
                 if 0 < axis < len(before) - 1 and split > 1 and self._spare(rest, split):
@@ -255,16 +290,19 @@ class TilePlanner:
         return RegisterPass(tuple(registers), threads)
 
     def _spare(self, rest: dict[int, int], split: int) -> bool:
-        """Whether enough threads have work if each does ``split`` times as much."""
+        """Whether enough threads have work if each takes ``split`` times as many fibres."""
         return math.prod(rest.values()) // split >= _MIN_BUSY_THREADS
 
     def buffer(self, pads: Sequence[int]) -> int:
-        """Return the elements of a buffer that holds every tile between passes."""
+        """Return the elements of a buffer that is large enough for the tile between all passes."""
         largest: int = self._whole_words(max(self._extents(pads), default=0))
         return largest
 
     def _extents(self, pads: Sequence[Any] | Array) -> list[Any]:
-        """Return the elements of each tile between passes, as `strides_of` has layouts."""
+        """Return the elements of the tile after each pass but the last, with padding.
+
+        Numbers or arrays with one number for each layout, as in `strides_of`.
+        """
         between = map(self.sizes_before, range(1, len(self.runs)))
         return [strides_of(sizes, pads)[0] * sizes[0] for sizes in between]
 
@@ -287,13 +325,13 @@ class TilePlanner:
         return means
 
     def pads(self) -> tuple[int, ...]:
-        """Return the pads of least conflicts: of at most two axes."""
+        """Return the padding, of at most two axes, that is best by bank conflicts and memory."""
         found = self.unpadded()
         if len(self.runs) == 1:
             return found
         plain, best = self.buffer(found), math.inf
         layouts = np.array(self._candidates())
-        for some in layouts[:1], layouts[1:]:  # most often none are needed
+        for some in layouts[:1], layouts[1:]:  # usually no padding is needed
             sizes = self._whole_words(np.max(self._extents(some.T), axis=0))
             fits = sizes <= _MAX_PADDED_RATIO * plain + 64
             some, sizes = some[fits], sizes[fits]
@@ -301,12 +339,12 @@ class TilePlanner:
             for pads, cost in zip(some.tolist(), costs.tolist(), strict=True):
                 if cost < best - 1e-9:
                     best, found = cost, tuple(pads)
-                if best <= 1.5:  # no conflicts, no more memory than without pads
+                if best <= 1.5:  # neither conflicts nor more memory than without padding
                     return found
         return found
 
     def _candidates(self) -> list[tuple[int, ...]]:
-        """Return no pads, then those of single axes and pairs, each once; none of the columns."""
+        """Return the paddings to try: none, then those of one or two axes, but not of columns."""
         axes = len(self.inputs) + 2
         found = {self.unpadded(): None}
         for pair in combinations(range(axes - 1), 2):
@@ -318,11 +356,14 @@ class TilePlanner:
         return list(found)
 
     def unpadded(self) -> tuple[int, ...]:
-        """Return no pads for all axes."""
+        """Return a padding of 0 for all axes."""
         return (0,) * (len(self.inputs) + 2)
 
     def buffers(self) -> int:
-        """Return the buffers in shared memory, one where passes write where they have read."""
+        """Return the number of buffers in shared memory.
+
+        If all factors are square, one suffices: passes write to the elements that they have read.
+        """
         return min(1 if self.inputs == self.outputs else 2, len(self.runs) - 1)
 
     def shared_bytes(self, pads: Sequence[int], constant: bool = False) -> int:

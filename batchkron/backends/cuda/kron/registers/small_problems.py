@@ -1,7 +1,7 @@
-"""The variant of a kernel in registers where there are few tiles: at most two to a multiprocessor.
+"""Variants of register kernels for small problems: at most two tiles for each multiprocessor.
 
-A thread block then has a multiprocessor to itself: what counts is how long one tile takes, not how
-many fit, and many threads take few turns. Pure arithmetic on sizes, without any device.
+A thread block then has a multiprocessor to itself. The latency of one tile counts, not the number
+of tiles that run at the same time. Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -21,28 +21,31 @@ from batchkron.backends.cuda.kron.registers.tile import (
 from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.steps import ModeRun
 
-_MIN_BLOCK_THREADS, _MAX_BLOCK_THREADS = 128, 512
-_THREAD_ELEMENTS = (16, 32)  # in registers of a thread, tried beside the usual numbers
-# Of a thread; the smallest that fits is taken: with more, the compiler's code is longer and slower.
+_MIN_BLOCK_THREADS, _MAX_BLOCK_THREADS = 128, 512  # threads of a thread block; chosen by hand
+_THREAD_ELEMENTS = (16, 32)  # elements of a thread that are tried besides the usual numbers
+# Choices for the registers of a thread. The smallest that fits is taken: with more registers, the
+# compiler's code is longer and slower.
 _REGISTER_COUNTS = (64, 128, 256)
-_OTHER_REGISTERS = 46  # of a thread, beside the elements that it holds
-_FACTOR_REGISTERS = 24  # further ones, for factors that are complex or no constants of the kernel
-_MAX_THREAD_BYTES = 512  # of a tile in the registers of one thread
-_MAX_TILE_ROUNDS = 2  # tiles of a multiprocessor, one after another
-_UNSHARED_THREADS = 128  # of a multiprocessor: one warp for each of its four schedulers
+_OTHER_REGISTERS = 46  # registers of a thread besides those of its elements
+# Further registers for factors that are complex or not in the kernel's constant memory.
+_FACTOR_REGISTERS = 24
+_MAX_THREAD_BYTES = 512  # bytes of a tile in the registers of one thread
+_MAX_TILE_ROUNDS = 2  # largest number of tiles that a multiprocessor computes one after another
+_UNSHARED_THREADS = 128  # threads of a multiprocessor with one warp on each of its four schedulers
 
-# Weights by which variants of a run are ordered, in cycles of a multiprocessor of an H200: they
-# were fitted to 200 kernels so that the fastest comes first. ``cost`` has times to compare.
-_TILE_OVERHEAD = 200  # of each tile, beside its passes
-_PASS_OVERHEAD = 280  # of each pass, beside its items
-_ITEM_OVERHEAD = 71  # of each item that a thread works on
-_ELEMENT_ACCESS = 6.82  # reading and writing an element of four bytes
-_MULTIPLY_ADD = 1.25  # of elements of four bytes
-_MIN_MULTIPLY_ADD = 3.4  # of a warp alone on its scheduler, for factors larger than 2 x 2
+# Weights that rank the variants of a run, in cycles of a multiprocessor of an H200. They were
+# fitted to 200 kernels so that the fastest variant comes first; they are no estimates of time (for
+# these see `cost`).
+_TILE_OVERHEAD = 200  # for each tile
+_PASS_OVERHEAD = 280  # for each pass
+_ITEM_OVERHEAD = 71  # for each item that a thread works on
+_ELEMENT_ACCESS = 6.82  # for reading and writing 4 bytes of an element
+_MULTIPLY_ADD = 1.25  # for each multiply-add of 4 bytes
+_MIN_MULTIPLY_ADD = 3.4  # the same for a warp alone on its scheduler, if factors exceed 2 x 2
 
 
 def variant_of_few_tiles(run: ModeRun, device: DeviceLimits) -> RegisterVariant | None:
-    """Return the fastest variant by its weights, None where there are more tiles, or none fits."""
+    """Return the variant of least weight; None if there are too many tiles, or none fits."""
     usual = usual_planner(run, device)
     spread = slices_to_spread(run.L, run.R, usual, device)
     if tiles_of(run.L, run.R, usual) > device.multiprocessors * spread:
@@ -52,7 +55,7 @@ def variant_of_few_tiles(run: ModeRun, device: DeviceLimits) -> RegisterVariant 
 
 
 def _ways(run: ModeRun, device: DeviceLimits) -> Iterator[tuple[float, RegisterVariant]]:
-    """Yield weights and variants, one for each number of elements that a thread may hold."""
+    """Yield (weight, variant) for each number of elements that a thread may hold."""
     usual = usual_planner(run, device)
     is_loaded = not may_be_constant(run) or run.dtype.kind != "f"
     largest = max(*run.inputs, *run.outputs)
@@ -87,13 +90,16 @@ def _items(one: RegisterPass) -> int:
 
 
 def _threads(passes: Sequence[RegisterPass]) -> int:
-    """Return a power of two: twice as many threads as have work were the fastest."""
+    """Return the threads of a thread block, a power of two.
+
+    Twice as many threads as have work were fastest.
+    """
     wanted = 2 * max(map(_items, passes))
     return min(max(1 << (wanted - 1).bit_length(), _MIN_BLOCK_THREADS), _MAX_BLOCK_THREADS)
 
 
 def _tile_weight(passes: Sequence[RegisterPass], threads: int, words: float) -> float:
-    """Return the weight of a tile of elements of so many ``words`` of four bytes."""
+    """Return the weight of a tile; ``words``: size of an element in units of 4 bytes."""
     weight = float(_TILE_OVERHEAD)
     for one in passes:
         held, items = _elements(one), _items(one)

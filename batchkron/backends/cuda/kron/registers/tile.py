@@ -1,7 +1,7 @@
-"""The kernel of neighbouring small factors that go through registers, and what it is compiled for.
+"""Tilings of runs of small factors: threads hold several modes of a tile in registers.
 
-Its tile, the elements that a thread holds, threads, thread blocks: by rule, or with given knobs.
-The kernel is ``csrc/cuda/kron/registers/kernel.cuh``. Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed; the kernel's contract is in
+``csrc/cuda/kron/registers/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_t
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import Array
 
-MAX_FACTOR_SIZE = 16  # rows or columns of a factor that is applied in registers
-MAX_MODES = 12  # of a group
-_MAX_CONSTANT_BYTES = 16 << 10  # of factors in constant memory
+# Numbers below were chosen by hand where no source is given.
+MAX_FACTOR_SIZE = 16  # largest number of rows or columns of a factor
+MAX_MODES = 12  # largest number of modes of a run
+_MAX_CONSTANT_BYTES = 16 << 10  # bytes of factors that a kernel may have in constant memory
 _SECTOR = 32  # bytes, the unit of memory transactions
-_MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
-_MAX_THREAD_BYTES = 1024  # of a tile in a thread: 256 registers
-_MIN_RESIDENT_THREADS = 256  # of a multiprocessor that should have elements to hold
-_MAX_MERGED_TILES = 2  # that become one tile, where there are more of them than multiprocessors
-_MAX_MERGED_ELEMENTS = 2048  # of a tile that is merged so; chosen by hand
-_MIN_THREAD_ELEMENTS = 8  # in registers of a thread, however small the problem
-# Largest number of elements of a tile of whole rows in registers of a thread, where measurements
-# (H200) differ from `_held`: by bytes of an element and the largest factor, from each row size on.
+_MAX_RESIDENT_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
+_MAX_THREAD_BYTES = 1024  # bytes of a tile in the registers of one thread: 256 registers
+_MIN_RESIDENT_THREADS = 256  # threads of a multiprocessor that should have elements to work on
+# If there are more tiles than multiprocessors, up to this many are merged into one tile.
+_MAX_MERGED_TILES = 2
+_MAX_MERGED_ELEMENTS = 2048  # largest number of elements of a merged tile
+_MIN_THREAD_ELEMENTS = 8  # elements of a thread, however small the problem
+# Largest number of elements of a thread if tiles are whole rows, where measurements (H200) differ
+# from the rule in `_held`. By (bytes of an element, size of the largest factor): the number for
+# rows of at least this many elements.
 _MAX_ROW_THREAD_ELEMENTS = {
     (4, 3): {1: 16},
     (4, 4): {1: 16, 4**7: 48},
@@ -45,24 +48,26 @@ _MAX_ROW_THREAD_ELEMENTS = {
     (8, 4): {1: 25},
     (8, 6): {4096: 36},
 }
-_TILE_BYTES = 48 << 10  # of shared memory for a tile of several slices
-_LARGE_BLOCK_BYTES = 56 << 10  # of a tile from which `_LARGE_BLOCK_THREADS` work on it
-_LARGE_BLOCK_THREADS = 256  # of a thread block, for tiles of many items
-_TINY_BYTES = 4 << 20  # scattered accesses cost little where the cache holds everything
+_TILE_BYTES = 48 << 10  # bytes of shared memory for a tile of several slices
+_LARGE_BLOCK_BYTES = 56 << 10  # bytes of a tile above which fewer items suffice for large blocks
+_LARGE_BLOCK_THREADS = 256  # threads of a large thread block, for tiles of many items
+# Arrays of up to this many bytes fit in the second-level cache, where scattered accesses cost
+# little.
+_TINY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """What one kernel of the group is compiled for.
+    """The tiling of one kernel.
 
     Attributes
     ----------
     modes : tuple of int
-        The group's modes, in their order in memory.
+        The run's modes, in their order in memory.
     inputs, outputs : tuple of int
-        Their sizes.
+        Sizes of the modes before and after the multiply.
     slices, columns : int
-        Of a tile.
+        A tile has this many blocks of the run's modes along L, and columns along R.
     R : int
         Columns of the array, 0 if they are known only when the kernel runs.
     held : int
@@ -70,12 +75,15 @@ class RegisterTile:
     buffer : int
         Elements of a buffer in shared memory.
     buffers : int
+        Number of buffers.
     threads, blocks : int
         Threads of a thread block, thread blocks of a multiprocessor.
     constant : bool
-        Whether the factors are constants of the kernel, not in shared memory.
+        Whether the factors are in the kernel's constant memory, not in shared memory.
     shared_bytes : int
+        Bytes of shared memory of a thread block.
     passes : tuple of RegisterPass
+        The passes over a tile.
     """
 
     modes: tuple[int, ...]
@@ -96,10 +104,10 @@ class RegisterTile:
 
 @dataclass(frozen=True, slots=True)
 class RegisterVariant:
-    """How a run of small factors goes through registers.
+    """The numbers that tuning may change.
 
-    Slices and columns of a tile, the elements of it that a thread holds, threads of a thread block,
-    thread blocks of a multiprocessor.
+    Slices and columns of a tile, elements that a thread may hold, threads of a thread block, thread
+    blocks of a multiprocessor.
     """
 
     slices: int
@@ -110,7 +118,7 @@ class RegisterVariant:
 
 
 def factor_words(factors: Sequence[Array]) -> Array:
-    """Return factors (K, C) one after another as the kernel reads them, see ``FactorLayout``."""
+    """Return factors (K, C) in the kernel's layout (``FactorLayout``), one after another."""
     pack = 16 // factors[0].itemsize
     words = []
     for factor in factors:
@@ -127,9 +135,9 @@ def tiles_of(L: int, R: int, tile: RegisterTile | TilePlanner) -> int:
 
 
 def slices_to_spread(L: int, R: int, planner: TilePlanner, limits: DeviceLimits) -> int:
-    """Return by what to multiply the slices of small tiles so that each multiprocessor has one.
+    """Return how many small tiles to merge, so that no multiprocessor has more than one.
 
-    1 where that is not worth it, or cannot be.
+    1 if they cannot be merged, or the merged tile would be too large.
     """
     together = -(-tiles_of(L, R, planner) // limits.multiprocessors)
     largest = max(math.prod(planner.inputs), math.prod(planner.outputs))
@@ -145,7 +153,7 @@ def may_be_held(run: ModeRun) -> bool:
 
 @lru_cache(maxsize=1024)
 def planner_of(run: ModeRun, slices: int, columns: int, held: int) -> TilePlanner:
-    """Return the planner of a tile where a thread holds ``held`` elements."""
+    """Return the planner of a tile where a thread may hold ``held`` elements."""
     sizes = run.inputs, run.outputs, slices, columns, run.itemsize
     return TilePlanner(run.first, *sizes, held, is_in_cache(run))
 
@@ -157,7 +165,7 @@ def is_in_cache(run: ModeRun) -> bool:
 
 
 def fits(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> bool:
-    """Whether a variant's numbers make sense, and its tile without pads fits in shared memory."""
+    """Whether a variant's numbers are valid, and its tile without padding fits in shared memory."""
     columns = 0 < variant.columns <= run.R
     whole = variant.columns == run.R or variant.slices == 1
     held = 0 < variant.held * run.itemsize <= _MAX_THREAD_BYTES
@@ -172,7 +180,7 @@ def fits(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> bool:
 
 @lru_cache(maxsize=256)
 def register_tile(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> RegisterTile:
-    """Return what the kernel of a variant that `fits` is compiled for."""
+    """Return the tiling of a variant that `fits`."""
     planner = planner_of(run, variant.slices, variant.columns, variant.held)
     constant = may_be_constant(run)
     pads = planner.pads()
@@ -198,13 +206,13 @@ def register_tile(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) 
 
 
 def may_be_constant(run: ModeRun) -> bool:
-    """Whether the factors are constants of the kernel, not in shared memory."""
+    """Whether the factors are in the kernel's constant memory, not in shared memory."""
     elements = staged_elements(run.inputs, run.outputs, run.itemsize)
     return run.constant and elements * run.itemsize <= _MAX_CONSTANT_BYTES
 
 
 def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
-    """Return the variant that is right where there are many tiles: by rule, without a search."""
+    """Return the variant that is used without tuning if there are many tiles."""
     planner = usual_planner(run, device)
     constant, unpadded = may_be_constant(run), planner.unpadded()
     passes = planner.passes(unpadded)
@@ -213,14 +221,14 @@ def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
         math.prod(max(axis.C, axis.K) for axis in one.registers) * run.itemsize // 4
         for one in passes
     )
-    other = 40 if constant else 64  # for sums, words of a factor, addresses
+    other = 40 if constant else 64  # registers for sums, words of a factor, addresses
     registers = min(MAX_THREAD_REGISTERS, held + other)
     room = max(WARP, REGISTER_FILE // registers // WARP * WARP)
     items = min(math.prod(axis.size for axis in one.threads) for one in passes)
     fitting = max(1, resident_blocks(shared, device))
     minimum = (
         _LARGE_BLOCK_THREADS if shared > _LARGE_BLOCK_BYTES else _LARGE_BLOCK_THREADS * 3 // 2
-    )  # items for so many
+    )  # smallest number of items for `_LARGE_BLOCK_THREADS`
     maximum = 512 if fitting == 1 else _LARGE_BLOCK_THREADS if items >= minimum else 128
     threads = min(-(-items // WARP) * WARP, maximum, room)
     blocks = max(1, min(room // threads, fitting, _MAX_RESIDENT_THREADS // threads))
@@ -228,7 +236,7 @@ def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
 
 
 def usual_planner(part: ModeRun, limits: DeviceLimits) -> TilePlanner:
-    """Return the planner of a group's tile: its slices and columns, what a thread holds."""
+    """Return the planner with the usual slices and columns of a tile, and elements of a thread."""
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
     share = part.L * R * largest // (limits.multiprocessors * _MIN_RESIDENT_THREADS)
     columns, slices = _columns(R, largest * part.itemsize, part.itemsize, limits), 1
@@ -242,10 +250,13 @@ def usual_planner(part: ModeRun, limits: DeviceLimits) -> TilePlanner:
 
 
 def _held(part: ModeRun, columns: int, share: int, largest: int) -> int:
-    """Return the elements of a tile that a thread holds; ``largest``: of a column of the tile.
+    """Return how many elements a thread may hold.
 
-    64 of four bytes, 16 of eight: beyond, too few threads share a multiprocessor. Two fibres of a
-    long factor share the loads of it.
+    64 of 4 bytes, 16 of 8 bytes: with more, too few threads fit on a multiprocessor. For factors
+    larger than 8, enough for two fibres, which share the loads of the factor.
+
+    ``share``: elements of the array for each of `_MIN_RESIDENT_THREADS` of all multiprocessors;
+    ``largest``: elements of a column of the tile.
     """
     factor = max(*part.inputs, *part.outputs)
     if factor > 8:
@@ -258,7 +269,7 @@ def _held(part: ModeRun, columns: int, share: int, largest: int) -> int:
 
 
 def _columns(R: int, column_bytes: int, itemsize: int, limits: DeviceLimits) -> int:
-    """Return the columns of a tile: as many as half of shared memory holds, whole sectors."""
+    """Return the columns of a tile: whole sectors, as many as half of shared memory holds."""
     if R == 1:
         return 1
     widths = [w for w in (32, 16, 8, 4, 2) if w * itemsize >= _SECTOR and w <= R] or [min(R, 8)]
@@ -280,7 +291,7 @@ def _pass_type(one: RegisterPass) -> str:
 
 
 def register_program(dtype: np.dtype[np.generic], tile: RegisterTile) -> Program:
-    """Return the kernel of neighbouring small factors that go through registers."""
+    """Return the kernel of a run of small factors."""
     scalar = SCALARS[dtype]
     sizes = (
         f"batchkron::FactorSize<{C}, {K}>" for C, K in zip(tile.inputs, tile.outputs, strict=True)

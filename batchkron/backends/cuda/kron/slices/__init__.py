@@ -1,1 +1,1 @@
-"""Kron-Matmuls whose tiles pass through shared memory slice by slice."""
+"""Kernels whose tiles pass through shared memory slice by slice."""

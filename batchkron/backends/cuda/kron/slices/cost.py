@@ -1,8 +1,8 @@
-"""The estimated time of a Kron-Matmul's kernel whose tiles come slice by slice.
+"""The estimated time of a kernel whose tiles pass through shared memory slice by slice.
 
-    time = launch + first slices + slowest(a multiprocessor's tiles, memory)
+    time = launch and first slices + slowest(a multiprocessor's work, memory)
 
-Pure arithmetic on sizes, without any device.
+Pure arithmetic on sizes, no device needed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from batchkron.backends.cuda.steps import ModeRun
 
 @dataclass(frozen=True, slots=True)
 class SliceCosts:
-    """Times of what these kernels do, in nanoseconds.
+    """Constants of the estimated time, in nanoseconds unless stated.
 
     Attributes
     ----------
     launch : float
-        ns of a kernel in a graph, until the first slices have come and the last ones have gone.
+        A kernel launch in a CUDA graph, with the loads of the first slices and the stores of the
+        last ones.
     element : float
-        ns of a multiprocessor for an element of a tile: copies, barriers.
+        Time of a multiprocessor for each element of a tile: copies, barriers.
     multiply_add : float
-        ns of a multiprocessor for a multiply-add in double precision, on matrix units.
+        Time of a multiprocessor for each multiply-add in double precision, on matrix units.
     single : float
-        Of these, what is left in single precision.
+        Factor of these two in single precision.
     memory_rate : float
-        Bytes a nanosecond of memory.
+        Bandwidth of memory, bytes per nanosecond.
     sharpness : float
         See `slowest`.
     """
@@ -48,12 +49,12 @@ class SliceCosts:
 
 
 class SliceWork(NamedTuple):
-    """What a kernel does.
+    """Counts of what a kernel does, for `SliceCosts`.
 
     Attributes
     ----------
     elements, multiply_adds : number
-        Of all tiles of a multiprocessor.
+        Those of all tiles of a multiprocessor.
     is_single : number
         1 in single precision, otherwise 0.
     moved : number
@@ -77,7 +78,7 @@ def slice_seconds(run: ModeRun, tile: SliceTile, device: DeviceLimits) -> float:
 
 
 def seconds(work: SliceWork, costs: SliceCosts) -> Count:
-    """Return the estimated seconds of a kernel, or of many."""
+    """Return the estimated seconds of one kernel, or of many at once."""
     busy = costs.element * work.elements + costs.multiply_add * work.multiply_adds
     busy = busy * (work.is_single * costs.single + 1 - work.is_single)
     total = costs.launch + slowest(costs.sharpness, busy, work.moved / costs.memory_rate)
@@ -85,7 +86,7 @@ def seconds(work: SliceWork, costs: SliceCosts) -> Count:
 
 
 def slice_work(part: ModeRun, tile: SliceTile, limits: DeviceLimits) -> SliceWork:
-    """Return what a group's kernel with this tile does."""
+    """Return the counts of a kernel with this tile."""
     rounds = ceil_div(part.L * part.R // tile.columns, limits.multiprocessors)
     modes = [*tile.outer, *tile.inner, *([tile.lead] if tile.lead else [])]
     elements = rounds * tile.elements

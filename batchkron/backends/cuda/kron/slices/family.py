@@ -25,11 +25,11 @@ class Slices(KronFamily):
     variant_type = SliceVariant
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
-        """Whether a kind of slices fits the sizes."""
+        """Whether there is a kernel for the sizes."""
         return next(tiles_of(run, device), None) is not None
 
     def variants(self, run: ModeRun, device: DeviceLimits) -> list[SliceVariant]:
-        """Return the numbers of slices that fit in shared memory, the usual one first."""
+        """Return the variants that fit in shared memory, the default one first."""
         return [_variant_of(tile) for tile in tiles_of(run, device)]
 
     def estimate(self, run: ModeRun, variant: SliceVariant, device: DeviceLimits) -> float:
@@ -40,7 +40,7 @@ class Slices(KronFamily):
         return math.inf
 
     def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel of the usual variant: estimates do not tell them apart."""
+        """Return the kernel of the default variant: the variants' estimates do not differ."""
         usual = next(tiles_of(run, device), None)
         return None if usual is None else self._kernel(run, usual, device)
 

@@ -1,10 +1,10 @@
-"""Tiles of a Kron-Matmul that are larger than shared memory: slices of them come one after another.
+"""Tilings whose tiles may be larger than shared memory: they pass through it slice by slice.
 
-A tile has the first mode of a group, the lead, and slices along it. A slice is multiplied along all
-other modes, and threads keep its results until the last slice has come, see
-``csrc/cuda/kron/slices.cuh``. In single precision slices may be tiles, too, without a lead. Modes
-that are neighbours stand for one of 8 or 16 where their sizes multiply to that. Pure arithmetic on
-sizes, without any device.
+The slices lie along the first mode of a run, the lead. A slice is multiplied along all other modes,
+and threads keep its results; after the last slice they multiply along the lead. In single precision
+a tile may be one slice, without a lead. Neighbouring modes whose sizes have the product 8 or 16 are
+treated as one mode. Pure arithmetic on sizes, no device needed; the kernel's contract is in
+``csrc/cuda/kron/slices.cuh``.
 """
 
 from __future__ import annotations
@@ -19,20 +19,31 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits, shared_bytes_
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 
-_THREADS = 256
-_MAX_MODES = 16  # of a product that slices are tried for
-_MAX_SLOTS = 6  # slices of a tile that are copied or multiplied at a time
-# Thread blocks of a multiprocessor, and slots of each, where a tile is one slice.
+_THREADS = 256  # threads of a thread block
+_MAX_MODES = 16  # largest number of modes of a run
+_MAX_SLOTS = 6  # largest number of slices that are copied or multiplied at the same time
+# Thread blocks of a multiprocessor, and slots of each, if a tile is one slice.
 _TILE_BLOCKS, _TILE_SLOTS = 2, 3
 _LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a slice is cut: products of its outer and of its inner modes, its columns.
+    """A supported shape of slices.
 
-    ``itemsize``: bytes of an element. ``leads``: entries of the first mode. ``minimum``: tiles of
-    each multiprocessor, and entries of each mode, from which on the kernel is compiled at all.
+    Attributes
+    ----------
+    itemsize : int
+        Bytes of an element.
+    outer, inner : tuple of int
+        Sizes of the outer and inner modes of a slice; each may be several modes with this product.
+    columns : int
+        Columns of a slice.
+    leads : tuple of int
+        Supported sizes of the lead, 1 if there is none.
+    minimum : (int, int)
+        Smallest number of tiles for each multiprocessor, and smallest mode size, for which the
+        kernel is used.
     """
 
     itemsize: int
@@ -62,7 +73,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class SliceVariant:
-    """Slices that are copied or multiplied at a time, and those held in registers."""
+    """Slices that are copied or multiplied at the same time, and slices held in registers."""
 
     slots: int
     held: int
@@ -70,21 +81,22 @@ class SliceVariant:
 
 @dataclass(frozen=True, slots=True)
 class SliceTile:
-    """What one kernel of a group is compiled for.
+    """The tiling of one kernel.
 
     Attributes
     ----------
     modes : tuple of int
-        The group's modes, in their order in memory.
+        The run's modes, in their order in memory.
     lead : tuple of int
-        Sizes of those that are the first mode; none if a slice is a tile.
+        Sizes of the modes that make the lead; empty if a tile is one slice.
     outer, inner : tuple of tuple of int
-        Sizes of those that are each one outer mode, and each one inner mode, of a slice.
+        For each outer and inner mode of a slice, the sizes of the modes that make it.
     columns : int
         Neighbouring columns of a tile.
     slots, held : int
-        Slices in shared memory that are copied or multiplied; those whose results registers hold.
+        Slices in shared memory that are copied or multiplied; slices with results in registers.
     shared_bytes : int
+        Bytes of shared memory of a thread block.
     """
 
     modes: tuple[int, ...]
@@ -114,7 +126,7 @@ class SliceTile:
 
 
 def tiles_of(part: ModeRun, limits: DeviceLimits) -> Iterator[SliceTile]:
-    """Yield what kernels of a group may be compiled for, the rule's choice first."""
+    """Yield the tilings that fit a run of modes, the default one first."""
     sizes, size = part.inputs, part.itemsize
     if part.dtype.kind != "f" or not limits.double_units or part.products:
         return
@@ -131,7 +143,8 @@ def tiles_of(part: ModeRun, limits: DeviceLimits) -> Iterator[SliceTile]:
         if min(sizes) < smallest or tiles < rounds * limits.multiprocessors:
             continue
         slices, slice_bytes = math.prod(runs[0]), kind.entries * size
-        own = slices**2 * size + (0 if size == 8 else kind.entries * 8)  # and one in float64
+        # The lead's factor, and in single precision a slice that is converted to float64.
+        own = slices**2 * size + (0 if size == 8 else kind.entries * 8)
         cut = runs[0], runs[1 : 1 + len(kind.outer)], runs[1 + len(kind.outer) :], kind.columns
         for held in _held(slices):
             whole, maximum = (limits.shared_bytes, _MAX_SLOTS) if runs[0] else _shared(limits)
@@ -144,19 +157,22 @@ def tiles_of(part: ModeRun, limits: DeviceLimits) -> Iterator[SliceTile]:
 
 
 def _shared(limits: DeviceLimits) -> tuple[int, int]:
-    """Return shared memory and most slots of each of several thread blocks."""
+    """Return bytes of shared memory and largest number of slots, if a tile is one slice."""
     return shared_bytes_for_blocks(_TILE_BLOCKS, limits), _TILE_SLOTS
 
 
 def _held(slices: int) -> Iterator[int]:
-    """Yield how many slices' results may be in registers, what is best for most first."""
+    """Yield how many slices' results may be held in registers, the default first."""
     usual = 1 if slices == 1 else 4 if slices <= 8 else 7
     yield usual
     yield from (held for held in (usual - 1, usual + 1) if 0 < held <= min(slices, 8))
 
 
 def _runs(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """Return what is left of sizes, and the runs at their end that multiply to ``products``."""
+    """Divide sizes so that the last parts have these ``products``; return the rest and the parts.
+
+    None if that is not possible.
+    """
     found, high = [], len(sizes)
     for product in reversed(products):
         low, size = high, 1
@@ -171,7 +187,7 @@ def _runs(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int, .
 
 
 def kron_slices_program(dtype: np.dtype[np.generic], tile: SliceTile) -> Program:
-    """Return the kernel of neighbouring factors whose tiles come slice by slice."""
+    """Return the kernel whose tiles pass through shared memory slice by slice."""
 
     def one(sizes: Sequence[int]) -> str:
         return template_type("Composite", *sizes)
