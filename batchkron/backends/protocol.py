@@ -226,7 +226,7 @@ class KrylovBackend(ABC):
 
     @abstractmethod
     def krylov_parts(self, n: int, systems: int) -> int:
-        """Return the number of partial sums that a pass writes for each sum of a system."""
+        """Return how many parts of each sum of a system a pass leaves in memory, 0 if none."""
 
     @abstractmethod
     def krylov_reader(self) -> Callable[[Array], Array]:

@@ -225,15 +225,15 @@ class CpuBackend(HostBackend, KrylovBackend):
         )
 
     def address(self, array: Array) -> int:
-        """Return where an array lies."""
+        """Return the address of an array."""
         return int(array.__array_interface__["data"][0])
 
     def place_of_work(self) -> tuple[str, None]:
-        """Return what tells the CPU from devices."""
+        """Return a key that no device has, and nothing to keep alive."""
         return "cpu", None
 
     def krylov_vectors(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return uninitialised vectors of which the first begins a cache line."""
+        """Return uninitialised vectors; the first one begins at a cache line."""
         size = math.prod(shape) * dtype.itemsize
         memory = np.empty(size + 63, np.uint8)
         begin = -self.address(memory) % 64
@@ -242,15 +242,15 @@ class CpuBackend(HostBackend, KrylovBackend):
     def krylov_passes(
         self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
     ) -> KrylovPasses:
-        """Return passes of a Krylov method by their names in csrc/krylov."""
+        """Return the passes of a Krylov method with these names in ``csrc/krylov``."""
         return _krylov_sequence(names, dtype)
 
     def krylov_parts(self, n: int, systems: int) -> int:
-        """Return 0: sums of parts are the passes' own."""
+        """Return 0: passes add up their sums themselves."""
         return 0
 
     def krylov_reader(self) -> Callable[[Array], Array]:
-        """Return what gives back an array, which is on the host."""
+        """Return the identity: arrays are on the host."""
         return lambda array: array
 
 

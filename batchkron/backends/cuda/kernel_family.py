@@ -81,7 +81,7 @@ class KernelFamily(Protocol[Work, Variant, Kernel]):
         ...
 
     def program(self, kernel: Kernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         ...
 
     def launch(self, kernel: Kernel, device: DeviceLimits) -> LaunchShape:

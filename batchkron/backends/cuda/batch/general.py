@@ -49,7 +49,7 @@ class General(BatchFamily):
         return BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return batch_program(kernel.shape.dtype, kernel.tile, kernel.shape.owner)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:

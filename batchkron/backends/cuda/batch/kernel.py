@@ -91,7 +91,7 @@ class BatchKernel:
     tile: Any
 
     def program(self) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
@@ -141,7 +141,7 @@ class BatchFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: BatchKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
 
     @abstractmethod
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:

@@ -470,7 +470,7 @@ class Slices(BatchFamily):
         return BatchKernel(self, shape, own, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return slice_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:

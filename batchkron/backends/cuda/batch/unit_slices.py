@@ -208,7 +208,7 @@ class UnitSlices(BatchFamily):
         return None if tiling is None else BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return unit_slice_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:

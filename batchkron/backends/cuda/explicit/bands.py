@@ -289,7 +289,7 @@ class Bands(ProductFamily):
         return ProductKernel(self, shape, variant, band_cut(shape, variant, device))
 
     def program(self, kernel: ProductKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return explicit_program(kernel.shape.dtype, kernel.tile.kernel)
 
     def layout(self) -> np.dtype[Any]:

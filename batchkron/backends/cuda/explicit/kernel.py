@@ -87,7 +87,7 @@ class ProductKernel:
     tile: Any
 
     def program(self) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
@@ -130,7 +130,7 @@ class ProductFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: ProductKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
 
     @abstractmethod
     def layout(self) -> np.dtype[Any]:

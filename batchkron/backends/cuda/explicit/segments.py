@@ -137,7 +137,7 @@ class Segments(ProductFamily):
         return ProductKernel(self, shape, variant, segment_cut(shape, variant, device))
 
     def program(self, kernel: ProductKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return segments_program(kernel.shape.dtype, kernel.tile.kernel)
 
     def layout(self) -> np.dtype[Any]:

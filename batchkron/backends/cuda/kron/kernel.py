@@ -57,7 +57,7 @@ class KronKernel:
         return self.run.L * math.prod(self.run.outputs) * self.run.R
 
     def program(self) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
@@ -94,7 +94,7 @@ class KronFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: KronKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
 
     @abstractmethod
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

@@ -96,7 +96,7 @@ class SumKernel:
     tile: SumTiling
 
     def program(self) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return self.family.program(self)
 
     def launch(self, device: DeviceLimits) -> LaunchShape:
@@ -139,7 +139,7 @@ class Systems:
         return None if tiling is None else SumKernel(self, shape, variant, tiling)
 
     def program(self, kernel: SumKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return sum_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: SumKernel, device: DeviceLimits) -> LaunchShape:

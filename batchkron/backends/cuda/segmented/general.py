@@ -248,5 +248,5 @@ class General(SumsFamily):
         return SumsKernel(self, shape, variant, tiling)
 
     def program(self, kernel: SumsKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return segmented_program(kernel.shape.dtype, kernel.tile)

@@ -72,7 +72,7 @@ class SumsKernel:
         return self.shape.outer * -(-self.shape.inner // width)
 
     def program(self) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return self.family.program(self)
 
     def launch(self, table: EdgeTable, device: DeviceLimits) -> tuple[LaunchShape, list[int]]:
@@ -113,7 +113,7 @@ class SumsFamily(ABC):
 
     @abstractmethod
     def program(self, kernel: SumsKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
 
     def launch(
         self, kernel: SumsKernel, table: EdgeTable, device: DeviceLimits

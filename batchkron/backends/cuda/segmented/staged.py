@@ -368,7 +368,7 @@ class Staged(SumsFamily):
         return SumsKernel(self, shape, _variant_of(tiling.team, tiling.bundles), tiling)
 
     def program(self, kernel: SumsKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return staged_sums_program(kernel.shape.dtype, kernel.tile)
 
     def arrays(self, kernel: SumsKernel, table: EdgeTable) -> dict[str, Array]:

@@ -117,7 +117,7 @@ class Registers(BatchFamily):
         return BatchKernel(self, shape, variant, tiling)
 
     def program(self, kernel: BatchKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return register_batch_program(kernel.shape.dtype, kernel.tile)
 
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:

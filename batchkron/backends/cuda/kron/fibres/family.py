@@ -109,7 +109,7 @@ class Fibres(KronFamily):
         return KronKernel(self, run, _variant_of(cut), tile, seconds)
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return fibre_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

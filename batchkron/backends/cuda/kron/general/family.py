@@ -63,7 +63,7 @@ class General(KronFamily):
         return KronKernel(self, run, variant, tile, general_seconds(run, tile.tiling, device))
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return group_program(kernel.run.dtype, kernel.tile.tiling)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

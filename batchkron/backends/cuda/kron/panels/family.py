@@ -50,7 +50,7 @@ class Panels(KronFamily):
         return KronKernel(self, run, variant, tile, panel_seconds(run, tile, device))
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return panel_program(kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

@@ -71,7 +71,7 @@ class Registers(KronFamily):
         return KronKernel(self, run, variant, tile, seconds, tile.constant)
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return register_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

@@ -58,7 +58,7 @@ class Slices(KronFamily):
         return KronKernel(self, run, _variant_of(tile), tile, seconds)
 
     def program(self, kernel: KronKernel) -> Program:
-        """Return the template instance to compile."""
+        """Return the program to compile."""
         return kron_slices_program(kernel.run.dtype, kernel.tile)
 
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:
