@@ -1,7 +1,7 @@
 """Times of batchkron next to its peers' and to what the machine can do: see README.md.
 
-``python -m`` from the root of the source finds the folder ``batchkron`` there first, which has no
-compiled module. The root goes behind the installed packages, so that the installed one is timed.
+``python -m`` puts the root of the source first on the path, where the folder ``batchkron`` has no
+compiled module. Here the root goes behind the installed packages: the installed one is timed.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Products with the operator at equal error: ``python -m benchmarks.steppers``.
 
-Each problem of the gallery is run by a method that chooses its steps, at a tolerance of 1e-6, and
+Some problems of the gallery are run by a method with step-size control, at a tolerance of 1e-6, and
 by third-order Runge-Kutta with the fewest equal steps whose error is no larger. The error is that
 of time alone, against a run of far smaller tolerance. Counts, no times.
 """
@@ -69,7 +69,7 @@ class _CountedOperator:
 def chosen(
     problem: Problem, until: float, method: str, rtol: float, options: dict[str, Any]
 ) -> tuple[NDArray[Any], int, int]:
-    """Return the state, products and steps of a run that chooses its steps."""
+    """Return the state, products and steps of a run with step-size control."""
     counted = Counted(problem)
     result = evolve(
         counted, until=until, method=method, rtol=rtol, raise_on_failure=True, **options

@@ -1,4 +1,4 @@
-"""Measure, judge, print: `python -m benchmarks.cpu --help`."""
+"""Time all cells, compare with the targets, print tables: `python -m benchmarks.cpu --help`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from benchmarks.cpu.regimes import Regime
 from benchmarks.cpu.timing import Failure, SetThreads
 from benchmarks.cpu.verdicts import judge, speedups
 
-ARRAYS_AT_ONCE = 8  # vectors of one cell in memory: ours, the peers' buffers, what they allocate
-QUICK_ARRAY_BYTES = 512 << 20
-QUIET_LOAD = 0.3
+ARRAYS_AT_ONCE = 8  # arrays of a cell in memory: vectors, the peers' buffers, what they allocate
+QUICK_ARRAY_BYTES = 512 << 20  # the largest array of a quick run
+QUIET_LOAD = 0.3  # load average from which the report says that the machine was busy
 
 
 def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
-    """Return how to set the threads of all libraries that are loaded, and what these are."""
+    """Return a function that sets the threads of all loaded libraries, and a list of these."""
     controller = ThreadpoolController()
 
     def set_threads(count: int) -> None:
@@ -72,7 +72,7 @@ def all_ceilings(
 
 
 def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
-    """Measure cell after cell, and say how far the run is, apart from its result."""
+    """Measure cell after cell; show the progress on stderr, apart from the report."""
     for count, key in enumerate(keys, 1):
         start = time.perf_counter()
         cell = measure_cell(key, conditions)
@@ -112,7 +112,7 @@ def print_report(
 
 
 def save(path: Path | None, record: Mapping[str, Any]) -> None:
-    """Write the file, if there shall be one."""
+    """Write the record as JSON, if a file is asked for."""
     if path is not None:
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
@@ -120,7 +120,10 @@ def save(path: Path | None, record: Mapping[str, Any]) -> None:
 def prepare(
     options: argparse.Namespace, array_bytes: int, cache: int
 ) -> tuple[Conditions, dict[str, Any]]:
-    """Load the peers, then take hold of everybody's threads; return the conditions to record."""
+    """Return the conditions of the run, and what the file says of them.
+
+    Peers are loaded before `thread_setter`, which finds the libraries that are loaded.
+    """
     peers = all_peers(options.asgard, chosen_tuning(options))
     missing = absences(peers, options.peers)
     seed = np.random.SeedSequence().entropy if options.seed is None else options.seed

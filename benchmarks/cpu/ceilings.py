@@ -17,13 +17,13 @@ import numpy as np
 from benchmarks.cpu.data import Array
 
 SOURCE = Path(__file__).with_name("ceilings.c")
-# a copy loop stays the loop that is written there, and not a call of memcpy
+# the last flag keeps the copy loop from becoming a call of memcpy
 FLAGS = [
     *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"),
     *("-ffp-contract=fast", "-fno-tree-loop-distribute-patterns"),
 ]
 DTYPES = ("float64", "float32")
-ARRAYS = {"fill": 1, "copy": 2, "triad": 3}  # how many arrays each kind of traffic goes through
+ARRAYS = {"fill": 1, "copy": 2, "triad": 3}  # how many arrays each loop reads or writes
 
 Ceilings = dict[str, float]
 """Flops per second for "fma float64" and the like, bytes per second for the others:
@@ -78,7 +78,7 @@ def gemm_rate(dtype: str, sizes: Sequence[int], repetitions: int) -> float:
 
 
 def aligned(count: int, vector: int) -> Array:
-    """Room for ``count`` vectors, at a multiple of a vector's bytes."""
+    """Memory for ``count`` SIMD vectors of ``vector`` bytes, aligned to a vector."""
     memory = np.empty((count + 1) * vector, np.uint8)
     offset = -memory.ctypes.data % vector
     return memory[offset : offset + count * vector]
@@ -93,12 +93,12 @@ def traffic_rates(
     arrays = [aligned(count, vector) for _ in range(3)]
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
     arguments = (*pointers, ctypes.c_long(count), threads)
-    for rotated in range(3):  # the threads that use a page touch it first
+    for rotated in range(3):  # places each page near the thread that uses it
         kernels.fill(*pointers[rotated:], *pointers[:rotated], *arguments[3:])
     rates = {}
     for kind, moved in ARRAYS.items():
         for name in (kind, f"{kind}_nontemporal"):
-            if hasattr(kernels, name):  # there are no such stores on other processors than x86
+            if hasattr(kernels, name):  # only x86 has non-temporal stores
                 function = getattr(kernels, name)
                 seconds = shortest(partial(function, *arguments), repetitions)
                 rates[name] = moved * count * vector / seconds
@@ -106,7 +106,7 @@ def traffic_rates(
 
 
 def measure_ceilings(kernels: ctypes.CDLL, threads: int, array_bytes: int, quick: bool) -> Ceilings:
-    """All ceilings of so many threads, which BLAS is limited to already."""
+    """All ceilings on so many threads; the caller has limited BLAS to them."""
     repetitions = 3 if quick else 7
     sizes = (768,) if quick else (512, 768, 1024, 1536)
     rates = traffic_rates(kernels, array_bytes, threads, repetitions)

@@ -18,7 +18,7 @@ Result = Times | Failure | Absent
 
 @dataclass(frozen=True)
 class Key:
-    """What makes a cell; regimes that have it in common share its times."""
+    """What identifies a cell: regimes that have the same one share its times."""
 
     shape: Shape
     dtype: str
@@ -95,7 +95,7 @@ def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -
 
 
 def measure_cell(key: Key, conditions: Conditions) -> Cell:
-    """Make the data, ask everybody what they offer, check the results, take the times."""
+    """Make the data, ask every contender for its variants, check their results, time them."""
     dtype = np.dtype(key.dtype)
     measured = key.shape.reduced(conditions.array_bytes // dtype.itemsize)
     cell = Cell(key, measured)

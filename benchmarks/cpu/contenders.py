@@ -20,8 +20,8 @@ OURS = "batchkron"
 class Contender:
     """One way of computing a result: a call for each set of the data.
 
-    The result is in the data's output, or, with ``returns``, what the call returns. ``keeps`` holds
-    what the calls know by its address only.
+    The result is in the data's output, or, with ``returns``, what the call returns. ``keeps`` are
+    arrays that the calls know by address only: they are kept alive here.
     """
 
     name: str
@@ -85,13 +85,13 @@ class Peer:
 
 
 class Batchkron(Peer):
-    """Ourselves, through the public interface: an operator is the plan, ``out`` is given."""
+    """Ourselves, by public calls with ``out``; operators are built outside of the time."""
 
     name = OURS
     shapes = (KronMatmul, Batch, Explicit)
 
     def version(self) -> str:
-        """Of the installed package."""
+        """The version of the installed package."""
         return bk.__version__
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:

@@ -14,8 +14,8 @@ from benchmarks.cpu.shapes import Batch, Explicit, KronMatmul, Shape
 
 Array = NDArray[Any]
 
-CHECKED_ELEMENTS = 1 << 20
-CHECKED_PRODUCTS = 1024
+CHECKED_ELEMENTS = 1 << 20  # of a result that are compared with the reference, at most
+CHECKED_PRODUCTS = 1024  # of a batch list that the reference computes, at most
 # A prime number of random values is repeated in large arrays, so that no two rows are the same.
 RANDOM_VALUES = 4_194_301
 
@@ -45,7 +45,7 @@ class Data:
         self.outputs[0].fill(np.nan)
 
     def wrong(self, result: Array) -> str | None:
-        """Say what is wrong with a result on the first set, entrywise within rounding."""
+        """Say what is wrong with a result on the first set: entries may differ by rounding."""
         picked, expected, bound = self.reference
         actual = result.reshape(self.outputs[0].shape)[picked].astype(np.float64)
         excess = np.abs(actual - expected) - bound
@@ -65,7 +65,7 @@ class Data:
         return float(4 * np.finfo(self.dtype).eps * terms)
 
     def picked(self, rows: int, maximum: int) -> Array:
-        """The first row, the last, and others by chance: at most ``maximum``, at least one."""
+        """Indices of the first row, the last, and random others: 1 to ``maximum`` rows."""
         if maximum >= rows:
             return np.arange(rows)
         chosen = self.rng.choice(rows, size=max(1, maximum), replace=False)

@@ -16,11 +16,11 @@ from benchmarks.cpu.contenders import Peer
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-UNKNOWN_CACHE = 32 << 20
+UNKNOWN_CACHE = 32 << 20  # bytes, assumed where the system does not tell
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -39,7 +39,7 @@ def available_memory() -> int:
 
 
 def processor_name() -> str:
-    """As the kernel calls it."""
+    """The processor's name, as the system gives it."""
     found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     return found[1] if found else platform.machine()
 
@@ -56,7 +56,7 @@ def output_of(*command: str) -> str:
 def describe_machine(
     peers: Sequence[Peer], missing: dict[str, str], libraries: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Collect all of it, for the report and for the file."""
+    """Collect what the figures belong to, for the report and for the file."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": processor_name(),

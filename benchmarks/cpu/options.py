@@ -14,7 +14,7 @@ from benchmarks.cpu.timing import Effort
 
 FULL = Effort(rounds=5, turn_seconds=0.04)
 QUICK = Effort(rounds=3, turn_seconds=0.01)
-TUNING_SECONDS = {True: 10.0, False: 120.0}  # quick or not
+TUNING_SECONDS = {True: 10.0, False: 120.0}  # of FastKron for a shape, in a quick run or not
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -31,14 +31,14 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--json", type=Path, help="where all numbers are written, after each cell")
     known = [regime.name for regime in REGIMES]
     add("--regime", nargs="+", choices=known, metavar="NAME", help="all by default")
-    add("--shape", nargs="+", metavar="NAME", help='only these of the regimes, such as "64: 8^4"')
+    add("--shape", nargs="+", metavar="NAME", help='only these shapes, such as "64: 8^4"')
     add("--peers", nargs="*", choices=NAMES, metavar="NAME", help="all by default")
     add("--asgard", type=Path, metavar="PATH", help="the unpacked source of ASGarD")
-    add("--tuning", type=float, metavar="SECONDS", help="the most for FastKron to tune a shape")
-    add("--memory", type=float, metavar="GIB", help="for the operands; what is free by default")
-    add("--seed", type=int, help="of the random data; a fresh one by default")
-    add("--rounds", type=int, help="of all contenders of a cell")
-    add("--turn", type=float, metavar="MILLISECONDS", help="of a contender in a round")
+    add("--tuning", type=float, metavar="SECONDS", help="limit for FastKron to tune a shape")
+    add("--memory", type=float, metavar="GIB", help="memory to use; all that is free by default")
+    add("--seed", type=int, help="seed of the random data; a fresh one by default")
+    add("--rounds", type=int, help="how often the contenders of a cell take turns")
+    add("--turn", type=float, metavar="MILLISECONDS", help="length of a contender's turn")
     return parser.parse_args(arguments)
 
 
@@ -50,7 +50,7 @@ def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
 
 
 def chosen_effort(options: argparse.Namespace) -> Effort:
-    """The mode's rounds and turns, unless they are given."""
+    """Rounds and turns as they are given, else those of a quick or a full run."""
     mode = QUICK if options.quick else FULL
     turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
     return Effort(options.rounds or mode.rounds, turn)

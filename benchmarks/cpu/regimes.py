@@ -10,7 +10,7 @@ from benchmarks.cpu.shapes import Batch, Shape, mixed, power, rectangular, squar
 
 @dataclass(frozen=True)
 class Share:
-    """At least this fraction of a measured ceiling; of several, the one that binds counts."""
+    """At least this fraction of a measured ceiling; of several, that of the longest time counts."""
 
     ceiling: str  # "gemm" (flops), "bandwidth" (bytes read and written) or "write" (bytes written)
     fraction: float
@@ -18,7 +18,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Latency:
-    """At most these seconds, and the flops at this rate on top."""
+    """At most these seconds plus the time of the flops at this rate."""
 
     seconds: float
     flops_per_second: float
@@ -39,10 +39,10 @@ Machine = tuple[Share, ...] | Latency | Rate | None
 class Regime:
     """A row of the table of targets.
 
-    ``ratio`` is how many times the best peer's speed must be reached, for each dtype; where it
-    names peers, it is how many times each one's (0: not compared), and the others must not be
-    faster. ``quick`` shapes stand for the regime in the quick mode. ``cold`` regimes rotate their
-    vectors over more than the last cache.
+    ``ratio``: for each dtype, how many times as fast as the best peer we must be; where it names
+    peers, how many times as fast as each of them (0: not compared), and no other may be faster.
+    ``quick``: the shapes of a quick run. ``cold``: calls rotate through vectors that together are
+    larger than the last-level cache.
     """
 
     name: str
@@ -66,7 +66,7 @@ def gemm(fraction: float) -> tuple[Share, ...]:
 
 
 TINY = Latency(seconds=1.4e-6, flops_per_second=20e9)
-# to multiply always the same x into the same memory is not the same task as a call with x and out
+# not compared: bound to one x and one output, which is an easier task than a call with both
 TINY_BOUND = {"NumPy, bound": 0.0}
 TINY_PLANE = tuple(
     [power(1, n, 1) for n in (2, 4, 8, 16, 64)] + [power(1, n, 2) for n in (2, 3, 4, 8, 16, 22)]
@@ -103,7 +103,7 @@ REAL_WORLD = (
     power(16, 64, 3),
 )
 
-# of FastKron's powers and of the PDE-like shapes, those that no other regime has
+# those of FastKron's powers and of the PDE-like shapes that no other regime has
 REMAINING = (
     power(1024, 8, 5),
     power(1024, 8, 6),
@@ -320,5 +320,5 @@ REGIMES = (
     ),
 )
 
-MIN_SPEEDUP = 0.95  # from one thread to more, of the binding ceiling's own
-MIN_SECONDS = 100e-6  # of work on one thread, for the speedup to count
+MIN_SPEEDUP = 0.95  # from one thread to more, as a share of the speedup of the binding ceiling
+MIN_SECONDS = 100e-6  # time on one thread from which the speedup of a cell is judged

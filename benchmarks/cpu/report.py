@@ -27,7 +27,7 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None, needed: float | None, pattern: str) -> str:
-    """A number with what it must be."""
+    """A number, and what it must be at least, if anything is asked for."""
     if value is None:
         return "–"
     return format(value, pattern) + (f" (≥ {format(needed, pattern)})" if needed else "")

@@ -70,9 +70,9 @@ class Batch:
     contributions: int = 64
     only: int | None = None
 
-    MIN_FLOPS = 20e6
+    MIN_FLOPS = 20e6  # of a list
     MIN_BLOCKS = 8
-    POOL = 256
+    POOL = 256  # matrices of each mode
 
     @property
     def name(self) -> str:

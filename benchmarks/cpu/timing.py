@@ -16,8 +16,8 @@ from benchmarks.cpu.data import Data
 
 SAMPLE_SECONDS = 100e-6  # short calls are repeated until the clock's own cost does not count
 HOPELESS = 5.0  # a peer so many times slower than the fastest has one round only
-SLOW_SECONDS = 0.1  # such a peer has the one call of the check only, if that takes so long
-MAX_SETTLING_SECONDS = 0.3
+SLOW_SECONDS = 0.1  # it has no round at all if its first call, for the check, takes so long
+MAX_SETTLING_SECONDS = 0.3  # longest wait for the threads of the contender before
 
 SetThreads = Callable[[int], None]
 
@@ -92,7 +92,7 @@ class Lane:
                 return
 
     def give_up(self, seconds: float, fastest: float) -> None:
-        """Leave the race if this cannot be the best peer; a call not sampled yet is the sample."""
+        """Stop if this cannot be the best peer; without samples, ``seconds`` is the only one."""
         if self.contender.name != OURS and seconds > HOPELESS * fastest:
             self.hopeless = True
             self.samples = self.samples or [seconds]
@@ -175,7 +175,7 @@ def measure(
 def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
     """One round of the lanes of one number of threads."""
     racing = [lane for lane in lanes if not lane.hopeless]
-    # another one begins each round, so that none always follows the same one
+    # each round begins with another contender, so that none always runs in the same place
     first = turn % max(1, len(racing))
     for lane in racing[first:] + racing[:first]:
         if lane.threads > 1:

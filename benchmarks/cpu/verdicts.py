@@ -110,7 +110,7 @@ def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceiling
 
 
 def ratio_to_peers(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings) -> Target:
-    """How many times as fast as the peer that is hardest to beat by what is asked for."""
+    """How many times as fast we are as the peer whose required ratio is hardest to reach."""
     medians = cell.medians(threads)
     seconds = cell.ours(threads)
     asked = regime.ratio.get(cell.key.dtype)
@@ -148,7 +148,7 @@ def peer_target(
     asked: float | Mapping[str, float],
     floor: float,
 ) -> Target:
-    """The ratio to one peer. Where the machine does not allow what is asked, only to lead is."""
+    """The ratio to one peer; 1 is enough where the machine does not allow what is asked for."""
     needed = asked.get(name, 1.0) if isinstance(asked, Mapping) else asked
     if peer_seconds / needed >= floor:
         return Target(peer_seconds / seconds, needed, name)
@@ -173,7 +173,7 @@ def judge(regime: Regime, cells: Sequence[Cell], ceilings: Mapping[int, Ceilings
 
 @dataclass(frozen=True)
 class Speedup:
-    """From one thread to ``threads``, next to that of the ceiling that binds."""
+    """The speedup from one thread to ``threads``, next to that of the binding ceiling."""
 
     cell: Cell
     threads: int

@@ -28,16 +28,16 @@ class Multiply:
 
     @property
     def elements(self) -> int:
-        """Of the result."""
+        """How many the result has."""
         return self.batch * self.K * self.others
 
 
 def chain(shape: KronMatmul, form: str) -> list[Multiply]:
     """The multiplies of a shape.
 
-    "in place": each factor where its mode lies, in the order of least work, strided batches but
-    for the last mode. "turned": from the first mode to the last, a batch of rows; each multiply
-    puts its mode behind all others, so that after the last they are in order again.
+    "in place": each factor multiplies its mode where it lies, in the order of least work, by a
+    strided batch (the last mode: by one multiply). "turned": from the first mode to the last, by a
+    batch over rows; each multiply puts its mode behind all others, so that they end in order.
     """
     sizes = [p for p, _ in shape.factors]
     steps = []

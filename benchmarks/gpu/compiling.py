@@ -1,7 +1,7 @@
 """Compile all kernels ahead, in several processes, into the cache of kernels.
 
-Each process builds what will be measured and lets the backend reserve what it needs. Memory is
-managed memory there, which takes no room on the device until it is touched.
+Each process builds the operators that will be measured, which compiles their kernels. They are
+built in managed memory, which takes no room on the device until it is touched.
 """
 
 from __future__ import annotations

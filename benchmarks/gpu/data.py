@@ -13,7 +13,7 @@ from benchmarks.gpu.cases import BatchCase
 from benchmarks.gpu.floors import kron_bytes
 from benchmarks.gpu.timing import CACHE_BYTES, random_array
 
-MAX_BUFFER_SETS = 8
+MAX_BUFFER_SETS = 8  # pairs of input and output that calls rotate through
 ARRAYS_AT_ONCE = 6  # input, output, the peers' two buffers, ours
 
 

@@ -19,7 +19,7 @@ from benchmarks.gpu.timing import CACHE_BYTES, Contender, measured, random_array
 
 
 def explicit_name(sizes: Sequence[int]) -> str:
-    """As "64² ⊗ 512²"."""
+    """The name of a product, such as "64² ⊗ 512²"."""
     return squares(*sizes).name
 
 
@@ -69,7 +69,7 @@ def explicit_cells(sizes: Sequence[int], dtype: str) -> Iterator[Cell]:
 
 
 def torch_kron(matrices: Sequence[Any], out: Any) -> Any:
-    """torch.kron; it has no other than products of two."""
+    """torch.kron, which multiplies two matrices at a time."""
     torch = torch_chain.torch
     *left, last = [torch_chain.tensor(matrix) for matrix in matrices]
     target = torch_chain.tensor(out)

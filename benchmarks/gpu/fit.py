@@ -34,16 +34,19 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.gpu.measured_kernels import MeasuredKernel, Measurements, read
 
 LARGE_ERROR = 0.2  # of log(estimate / measured), from which on errors count less than squared
-OTHERS = 0.2  # weight of kernels that their family does not choose: estimates compare those chosen
-PULL = 0.02  # of the logarithm of a constant towards its start, so that all are determined
-DIGITS = 3  # of a constant
+OTHERS = 0.2  # weight of kernels that their family would not choose: estimates compare the others
+PULL = 0.02  # weight that pulls the logarithm of a constant to its start: all are determined
+DIGITS = 3  # significant ones of a constant
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Family:
-    """How a family's kernels are counted and estimated, and where the fit of its costs begins."""
+    """``work`` counts what a kernel does, ``seconds`` estimates its time from counts and costs.
+
+    ``start`` are the costs where the fit begins.
+    """
 
     work: Callable[[MeasuredKernel, DeviceLimits], Any]
     seconds: Callable[[Any, Any], Any]
@@ -51,7 +54,7 @@ class Family:
 
 
 def tile_of(kernel: MeasuredKernel, limits: DeviceLimits) -> Any:
-    """What a measured kernel was compiled for."""
+    """The tile that a measured kernel was compiled for."""
     family = FAMILY_OF[kernel.family]
     found = family.kernel(kernel.run, family.variant_type(*kernel.variant), limits)
     assert found is not None, f"there is no such kernel: {kernel}"
@@ -203,7 +206,7 @@ class Fitted(NamedTuple):
     estimates: Array  # seconds
     errors: Errors
     others: Errors
-    held_out: Errors  # of a third of the runs, where the fit had only the rest
+    held_out: Errors  # on a third of the runs, by a fit to the other two thirds
 
 
 def fit_family(name: str, measured: Measurements) -> Fitted:
@@ -268,7 +271,7 @@ def errors_of(logs: Array) -> Errors:
 
 
 def run_of(kernel: MeasuredKernel) -> tuple[Any, ...]:
-    """What kernels have in common that may stand for one another."""
+    """The run of a kernel: kernels of the same run may stand for one another."""
     sizes = kernel.inputs, kernel.outputs, kernel.L, kernel.R
     return *sizes, kernel.dtype, kernel.products
 
@@ -300,7 +303,7 @@ def table_of(name: str, measured: Measurements, found: dict[str, Fitted]) -> dic
 
 @click.command()
 @click.argument("measurements", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="The costs.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 def main(measurements: Path, output: Path | None) -> None:
     """Fit the costs of a device's kernels to MEASUREMENTS, print the errors."""
     measured = read(measurements)

@@ -11,12 +11,11 @@ from benchmarks.cpu.shapes import KronMatmul
 from benchmarks.gpu.cases import BATCH_FLOPS, BatchCase
 
 COPY = 4.29e12  # bytes per second through memory, half of them read and half written
-WRITE = 4.65e12
+WRITE = 4.65e12  # bytes per second into memory
 FLOPS = 65e12  # per second: single precision on ordinary cores, double on matrix units
-# on matrix units with operands of 11 bits, and with three products for each of single precision
+# per second, on matrix units: operands of 11 bits; three such products for one of float32
 PRECISION_FLOPS = {"tf32": 318e12, "tf32x3": 106e12}
-# of batches, whose factors differ from product to product: blocks and factors gathered from the
-# second-level cache, and arithmetic on ordinary cores
+# bytes per second of blocks and factors of a batch list, gathered from the second-level cache
 GATHER = 8.77e12
 
 
@@ -25,17 +24,17 @@ def _itemsize(dtype: str) -> int:
 
 
 def kron_bytes(shape: KronMatmul, dtype: str) -> int:
-    """What is read and written at least."""
+    """Bytes that are read and written at least."""
     return sum(shape.elements()) * _itemsize(dtype)
 
 
 def kron_floor(shape: KronMatmul, dtype: str) -> float:
-    """One read and one write, or the arithmetic."""
+    """The longer of one read of x with one write of y, and of the arithmetic."""
     return 1e6 * max(kron_bytes(shape, dtype) / COPY, shape.flops / FLOPS)
 
 
 def precision_floor(shape: KronMatmul, precision: str) -> float:
-    """The same in float32 on matrix units."""
+    """As `kron_floor`, in float32 on matrix units."""
     arithmetic = shape.flops / PRECISION_FLOPS[precision]
     return 1e6 * max(kron_bytes(shape, "float32") / COPY, arithmetic)
 
@@ -47,7 +46,7 @@ def batch_bytes(case: BatchCase, dtype: str) -> int:
 
 
 def batch_floor(case: BatchCase, dtype: str) -> float:
-    """Gathers of blocks and factors, or the arithmetic.
+    """The longer of gathering blocks and factors, and of the arithmetic.
 
     Too low for blocks under 64 bytes, of which whole sectors of 32 bytes are read.
     """
@@ -55,10 +54,10 @@ def batch_floor(case: BatchCase, dtype: str) -> float:
 
 
 def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
-    """What is written."""
+    """Bytes that are written."""
     return math.prod(sizes) ** 2 * _itemsize(dtype)
 
 
 def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
-    """One write."""
+    """One write of the product."""
     return 1e6 * explicit_bytes(sizes, dtype) / WRITE

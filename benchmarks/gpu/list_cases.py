@@ -12,16 +12,16 @@ from benchmarks.gpu.cases import BATCH_FLOPS, BatchCase
 from benchmarks.gpu.floors import COPY, FLOPS, GATHER
 
 SECTOR = 32  # bytes that memory and caches move at least
-HUGE = 32_000_000
-OVER_FLOOR = 1.7  # the goal
-OVER_MEASURED_FLOOR = 1.5  # where the rate of gathers is measured in the same run
+HUGE = 32_000_000  # unknowns of an x larger than the second-level cache
+OVER_FLOOR = 1.7  # goal: time over the floor
+OVER_MEASURED_FLOOR = 1.5  # the goal where the rate of gathers is measured in the same run
 
 
 @dataclass(frozen=True)
 class ListCase:
     """A batch list of random factors A (P, Q), blocks and inputs; every output has 64 products.
 
-    ``unknowns`` are the elements of x, about; ``vectors`` such x are multiplied at once.
+    x has about ``unknowns`` elements; ``vectors`` such x are multiplied at once.
     """
 
     factors: tuple[tuple[int, int], ...]
@@ -75,7 +75,7 @@ class ListCase:
 
 
 def padded_flops(case: ListCase) -> float:
-    """Of 16 × 8 × 4 multiply-adds on matrix units, each product's fibres and results filled up."""
+    """Flops on matrix units of 16 × 8 × 4 multiply-adds, each product padded to whole units."""
     rows = case.as_rows
     size, total = rows.columns[0], 0
     for mode in rows.cheapest_order:
@@ -92,7 +92,7 @@ def _up(size: int, unit: int) -> int:
 
 
 def arithmetic_seconds(case: ListCase, dtype: str) -> float:
-    """On ordinary cores, or on the matrix units of double precision, whichever is faster."""
+    """Time on ordinary cores, or on the matrix units of float64, whichever is less."""
     ordinary = case.flops / BATCH_FLOPS[dtype]
     return min(ordinary, padded_flops(case) / FLOPS) if dtype == "float64" else ordinary
 
@@ -105,24 +105,24 @@ def sector_bytes(elements: int, itemsize: int) -> float:
 
 
 def block_bytes(case: ListCase, dtype: str) -> float:
-    """Gathered from x."""
+    """Bytes gathered from x."""
     itemsize = np.dtype(dtype).itemsize
     return case.products * case.vectors * sector_bytes(case.input_block, itemsize)
 
 
 def factor_bytes(case: ListCase, dtype: str) -> float:
-    """Gathered from pools, whose matrices begin at sectors: once for all vectors."""
+    """Bytes gathered from pools, whose matrices begin at sectors: once for all vectors."""
     itemsize = np.dtype(dtype).itemsize
     return float(case.products * sum(_up(p * q * itemsize, SECTOR) for p, q in case.factors))
 
 
 def list_bytes(case: ListCase) -> int:
-    """An input of four bytes and ids of two for each product."""
+    """Bytes of the list: for each product an input of four and ids of two bytes."""
     return case.products * (4 + 2 * len(case.factors))
 
 
 def list_floor(case: ListCase, dtype: str, gather_rate: float | None = None) -> float:
-    """Arithmetic; whole sectors of blocks, factors and ids through the second-level cache; memory.
+    """Least µs: of arithmetic, of whole sectors through the second-level cache, and of memory.
 
     ``gather_rate``: bytes per second of random blocks, where x is larger than that cache.
     """

@@ -23,8 +23,8 @@ from benchmarks.gpu.report import Cell
 from benchmarks.gpu.timing import Contender, measured, random_array, timed
 
 Array = Any
-MAX_GATHERS = 8_000_000
-WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}
+MAX_GATHERS = 8_000_000  # blocks that `gather_rate` reads
+WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes
 SOURCE = Path(__file__).with_name("gather.cu")
 
 
@@ -60,7 +60,7 @@ def operator(case: ListCase, dtype: str, content: Any = None) -> Any:
 
 @cache
 def gather_rate(block: int, blocks: int, dtype: str) -> float:
-    """Bytes per second of random blocks of a vector, as many elements as of so many blocks."""
+    """Measured bytes per second of reading random blocks of a vector of ``blocks`` blocks."""
     x = random_array((blocks * block,), dtype)
     size = block * x.itemsize
     word = max(width for width in WORDS if size % width == 0)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu.measure_kernels KERNELS.json --kernels 3000 --seconds 300
 
-takes runs of neighbouring modes of the benchmark's products and of random ones, and of each run the
-fastest kernel of each family by estimate and some variants near it. Kernels are compiled by several
-processes, and timed one at a time on vectors that no cache holds, where they are large.
+takes runs of neighbouring modes of the benchmark's products and of random ones. For each run it
+times the kernel of least estimate of each family, and some variants near it. Kernels are compiled
+by several processes and timed one at a time; large vectors do not come from a cache.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ SIZES = (*SMALL_SIZES, *LARGE_SIZES, 192, 256)
 MAX_ELEMENTS = 1 << 26  # of a random product's largest result
 MAX_RUN_ELEMENTS = 1 << 28
 COMPLEX, REDUCED = 0.06, 0.10  # shares of runs that are taken in complex, and in TF32
-OTHERS = {"fibres": 4, "registers": 2, "slices": 2, "panels": 4, "general": 0}  # variants of a run
+# variants of a run that are timed beside the fastest one, and each family's share of all kernels
+OTHERS = {"fibres": 4, "registers": 2, "slices": 2, "panels": 4, "general": 0}
 SHARES = {"fibres": 0.42, "registers": 0.38, "slices": 0.04, "panels": 0.12, "general": 0.04}
 
 
@@ -139,7 +140,7 @@ def kernels(
 
 
 def drawn(count: int, rng: random.Random) -> list[tuple[KronKernel, bool]]:
-    """So many kernels, of each family its share, in random order."""
+    """About ``count`` kernels, of each family its share, in random order; who is chosen: True."""
     distinct = dict.fromkeys(
         run for shape in products(rng, count // 40) for run in runs(shape, rng)
     )
@@ -187,8 +188,8 @@ def measured(kernel: KronKernel, chosen: bool, microseconds: float) -> MeasuredK
 
 @click.command()
 @click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--kernels", "count", default=3000, show_default=True, help="About so many.")
-@click.option("--seconds", default=300.0, show_default=True, help="At most.")
+@click.option("--kernels", "count", default=3000, show_default=True, help="How many, about.")
+@click.option("--seconds", default=300.0, show_default=True, help="Stop after these.")
 @click.option("--seed", default=0, show_default=True, help="Of the random products.")
 def main(output: Path, count: int, seconds: float, seed: int) -> None:
     """Time kernels on the current device and write OUTPUT."""

@@ -95,7 +95,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=DTYPES + PRECISIONS, help="all by default")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument(
-        "--processes", type=int, metavar="N", help="compile ahead in N of them; 0: not ahead"
+        "--processes", type=int, metavar="N", help="compile ahead in N processes; 0: not ahead"
     )
     parser.add_argument(
         "--profile", action="store_true", help="let ncu say what limits the cells that miss"
@@ -105,7 +105,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         type=float,
         default=180.0,
         metavar="N",
-        help="after which no other cell is profiled; 180 by default",
+        help="seconds after which no other cell is profiled; 180 by default",
     )
     parser.add_argument(
         "--profile-of",
@@ -118,7 +118,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         type=float,
         default=120.0,
         metavar="N",
-        help="that a search of the part tune may take; 120 by default",
+        help="seconds that a search of the part tune may take; 120 by default",
     )
     parser.add_argument(
         "--ablate",

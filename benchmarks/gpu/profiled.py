@@ -1,8 +1,8 @@
 """Call each of some cells once: `ncu … python -m benchmarks.gpu.profiled CELLS.json SECONDS`.
 
-Only what lies between CuPy's `profiler.start` and `stop` is meant to be profiled: for each cell a
-marker, and one call that was made before. Large vectors have fewer rows: a profiler repeats each
-kernel tens of times, and restores what it has written.
+Only what lies between CuPy's `profiler.start` and `stop` is to be profiled: for each cell a marker
+kernel and one call, which is not the first. Large vectors have fewer rows, since a profiler repeats
+each kernel tens of times and restores what it has written.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Cell = dict[str, Any]  # as `report.Cell.record` writes it
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("kron", "precision", "pde", "batches", "lists", "sweeps", "explicit")
-STOP_SECONDS = 65  # seconds after its time until a profiler is stopped that does not end
+STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
 MARKER = "cell_marker"  # the kernel before those of a cell
 SECTIONS = (
     "SpeedOfLight",
@@ -44,13 +44,13 @@ PIPE = re.compile(
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 UNITS = ("fma", "fp64", "tensor")
 USES = (*UNITS, "issue", "memory", "second-level cache", "shared memory, L1")  # columns of tables
-WARPS = ("issue", "occupancy")  # what is no resource
-BOUND = 75  # percent of a peak that is called the limit
+WARPS = ("issue", "occupancy")  # percentages that are not of a resource
+BOUND = 75  # percent of its peak from which a resource is called the limit
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Of a cell's longest kernel: percentages of peaks, and what warps wait for.
+    """A cell's longest kernel: percentages of peaks, and what warps wait for.
 
     ``stalls`` are cycles per instruction of the two most frequent reasons, ``share`` is the part of
     the cell's time that is the kernel's.
@@ -63,7 +63,7 @@ class Profile:
 
     @property
     def reason(self) -> str:
-        """In words."""
+        """What limits the kernel, in words."""
         limits = {name: self.percent[name] for name in self.percent if name not in WARPS}
         if not limits:
             return "no figures"

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.gpu.cases import Figures, Recorded
 
-MAX_GAIN = 1.10  # that tuning may have over the rule
+MAX_GAIN = 1.10  # largest time by the rule (the choice by estimates) over the time after tuning
 RECORDED = "recorded, not in this run"
 NOTES = {
     "kron": f"FastKron, cuTENSOR: {RECORDED}.",
@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def best_peer(self) -> float | None:
-        """The least of these."""
+        """The time of the fastest peer that was measured."""
         return min(self.measured_peers.values(), default=None)
 
     @property
@@ -88,7 +88,7 @@ class Cell:
         return found
 
     def verdict(self) -> str:
-        """In words."""
+        """Whether the goal is met, or what is missed, in words."""
         if short := self.shortfalls():
             return ", ".join(short)
         if self.part == "tune":

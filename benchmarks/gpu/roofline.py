@@ -26,7 +26,7 @@ from benchmarks.gpu.floors import COPY, FLOPS
 from benchmarks.gpu.roofline_picture import Mark, Roof, picture
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
-LAUNCH = 2.0  # µs; shorter floors say nothing
+LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ WIDTH, HEIGHT = 960, 720
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 40, 56
 LETTER, LINE = 6.2, 11  # of labels: width of a letter, height
 RADIUS = 4
-NEAR = 14  # no line leads from a mark to its label
-PASSES = (2, 3)
+NEAR = 14  # distance of a label from which a line leads to its mark
+PASSES = (2, 3)  # over memory, whose roofs are drawn as well
 SHAPES = {"float32": "circle", "float64": "square"}
 
 STYLE = """
@@ -122,7 +122,7 @@ def around(x: float, y: float, width: float) -> Iterator[Box]:
 
 
 def covered_by_roofs(roof: Roof, scale: Scale) -> Iterator[Box]:
-    """Yield small boxes along all lines."""
+    """Yield small boxes along the lines of all roofs."""
     for passes in (1, *PASSES):
         lower = Roof(roof.bandwidth / passes, roof.peak)
         for x in range(LEFT, WIDTH - RIGHT, 4):

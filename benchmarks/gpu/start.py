@@ -26,13 +26,13 @@ cupy.cuda.Device().synchronize()
 done = time.perf_counter()
 print(ready - began, imported - ready, done - imported)
 """
-GOALS = {"first process": 2e6, "second process": 5e4}
+GOALS = {"first process": 2e6, "second process": 5e4}  # µs
 
 
 def start_cells() -> Iterator[Cell]:
-    """In a first process, which compiles, and in a second, which finds the kernels.
+    """Time a first process, which compiles the kernels, and a second, which finds them.
 
-    The second finds Python's bytecode, too, as if the package were installed.
+    The second also finds Python's bytecode, as it does for an installed package.
     """
     with tempfile.TemporaryDirectory() as folder:
         places = os.pathsep.join(sys.path)  # finds what this process has found

@@ -14,8 +14,8 @@ from benchmarks.gpu.list_cases import sector_bytes
 if TYPE_CHECKING:
     from batchkron.operators import SparseGridOperator
 
-EDGE_BYTES = 8  # a block and a matrix
-GOAL = 0.4  # of the floor, on grids of at least so many unknowns
+EDGE_BYTES = 8  # the indices of a block and of a matrix
+GOAL = 0.4  # floor over time, on grids of at least LARGE unknowns
 LARGE = 10_000_000
 
 
@@ -76,8 +76,8 @@ def converted(given: Any, dtype: str) -> Blocks:
 def sweep_floors(op: SparseGridOperator, dtype: str) -> dict[str, float]:
     """The least µs for memory, arithmetic, and gathers.
 
-    "memory": x is read, y written, and all edges are read, once. "gathers": a block for each edge
-    through the second-level cache, in whole sectors.
+    "memory": x and all edges are read, y is written, once. "gathers": for each edge (a pair of
+    cells) a block is read through the second-level cache, in whole sectors.
     """
     itemsize, block = np.dtype(dtype).itemsize, op.shape[0] // op.num_inputs
     edges = op._program.num_edges

@@ -17,12 +17,13 @@ Call = Callable[[], object]
 Array = Any  # cupy.ndarray
 
 CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
-REPLAY_MICROSECONDS = 4_000
-MAX_ROUNDS = 100
+REPLAY_MICROSECONDS = 4_000  # about the length of a graph
+MAX_ROUNDS = 100  # of all calls in a graph
 REPLAYS = 5
 SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
+# largest error that counts as right, relative to the largest entry
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
-BLOCK = 1 << 22
+BLOCK = 1 << 22  # random numbers that large arrays repeat
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who computes a result; ``calls`` has those of each variant, on rotated arrays.
+    """Computes a result; ``calls`` has those of each variant, which take arrays in turn.
 
     ``on`` makes a CuPy stream the one that the calls run on.
     """
@@ -57,7 +58,7 @@ def _stream() -> Any:
 
 
 def random_array(shape: Sequence[int], dtype: str, seed: int = 0) -> Array:
-    """Standard normal numbers; large arrays repeat a block of four million."""
+    """Standard normal numbers; large arrays repeat four million of them."""
     block = _block(dtype)
     array = cupy.empty(math.prod(shape), dtype)
     start, position = seed * 1_000_003 % BLOCK, 0
@@ -161,7 +162,7 @@ def measure(
 
 
 def _fastest(firsts: Mapping[str, float]) -> Iterator[str]:
-    """The variants that may be the fastest: a first look at short ones says little."""
+    """The variants that may be the fastest; 50 µs are allowed for noise in short ones."""
     bound = SLOWER * min(firsts.values()) + 50
     return (variant for variant, first in firsts.items() if first <= bound)
 

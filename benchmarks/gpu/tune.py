@@ -1,4 +1,4 @@
-"""What tuning gains over the rule, and how long it takes."""
+"""What tuning gains over the rule (the choice by estimated times), and how long it takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.gpu.report import Cell
 
 @contextmanager
 def empty_cache() -> Iterator[None]:
-    """A cache that is thrown away, with what tuning finds: other parts go by the rule."""
+    """A cache that is thrown away with what tuning finds, so that other parts go by the rule."""
     name = "BATCHKRON_CACHE_DIR"
     before = os.environ.get(name)
     with TemporaryDirectory() as folder:

@@ -34,6 +34,7 @@ from benchmarks.krylov.cases import (
 )
 from benchmarks.krylov.timing import in_turn, tolerance_name
 
+# times the peer's speed
 TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
 
 
@@ -62,12 +63,12 @@ def peer_of(device: str) -> tuple[str, Any]:
 
 
 def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
-    """Times of the same number of iterations, of a solver object, of our function, of the peer."""
+    """Time as many iterations of a solver object, of our function and of the peer's function."""
     A, b = operator_of(case, module), right_hand_side(side(case), module)
     options: dict[str, Any] = {"rtol": 1e-15, "maxiter": ITERATIONS}
     name, library = peer_of(device)
     peer = getattr(library, case.method, None)
-    if peer is None:  # CuPy's has two products an iteration as well
+    if peer is None:  # CuPy has no bicgstab; its cgs has two products an iteration as well
         name, peer = f"{name}'s cgs", library.cgs
     peer_options: dict[str, Any] = {"maxiter": ITERATIONS}
     peer_options[tolerance_name(peer)] = 1e-15

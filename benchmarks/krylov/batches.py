@@ -17,9 +17,9 @@ from benchmarks.krylov.timing import in_turn, tolerance_name
 
 RTOL = 1e-8
 SAMPLED = 32  # systems of the loop that are solved; it is taken to be as long for the others
-TARGET = 3000.0  # on a device, of a loop of solves over ours
+TARGET = 3000.0  # time of a loop of solves over ours, on a device
 TARGET_ON_CPU = 1.0
-TARGET_OF_FLOOR = 0.4
+TARGET_OF_FLOOR = 0.4  # floor over time
 
 
 def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:

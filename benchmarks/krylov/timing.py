@@ -10,7 +10,7 @@ from typing import Any
 
 ROUNDS = 5
 MIN_SECONDS = 0.05  # of a turn
-SETTLING = 0.15  # seconds after which no thread of the one before spins any more
+SETTLING = 0.15  # seconds until the threads of the contender before have stopped spinning
 
 
 def tolerance_name(solve: Callable[..., Any]) -> str:

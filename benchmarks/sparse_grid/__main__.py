@@ -1,4 +1,4 @@
-"""Measure and print: `python -m benchmarks.sparse_grid --help`."""
+"""Time right-hand sides and steps on sparse grids: `python -m benchmarks.sparse_grid --help`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=None, help="turns of each contender")
     parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all figures here")
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="draw the growth; Matplotlib")
+    parser.add_argument("--plot", type=Path, metavar="PATH", help="draw growth (needs Matplotlib)")
     return parser.parse_args(arguments)
 
 
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def save(path: Path | None, record: dict[str, Any]) -> None:
-    """Write the file, if there shall be one."""
+    """Write the record as JSON, if a file is asked for."""
     if path is not None:
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 

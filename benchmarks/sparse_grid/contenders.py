@@ -12,7 +12,7 @@ from batchkron.solvers.steppers.ssp_rk3 import SspRk3
 from benchmarks.sparse_grid.asgard import AsgardProblem
 from benchmarks.sparse_grid.cases import Case
 
-TIME = 0.1  # of a right-hand side
+TIME = 0.1  # t at which right-hand sides are taken
 CHECKED_STEPS = 3
 
 

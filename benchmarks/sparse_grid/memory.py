@@ -29,7 +29,7 @@ def peak() -> int:
 
 
 def run(case: Case, build: Path | None) -> None:
-    """Go through a case."""
+    """Compute right-hand sides and steps of a case."""
     if build is None:
         contenders = ours(case.problem)
     else:

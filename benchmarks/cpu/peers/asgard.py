@@ -21,8 +21,8 @@ from benchmarks.cpu.shapes import Batch
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
 KERNEL = Path("src/device/asgard_spkronmult_cpu.cpp")
-BUILD = "batchkron-benchmark"  # a folder made in ASGarD's own
-# the flags of its own CMake file for a release with OpenMP
+BUILD = "batchkron-benchmark"  # the folder to compile in, made in that of ASGarD's source
+# the flags of ASGarD's CMake file for a release with OpenMP
 FLAGS = [
     *("-std=c++17", "-O3", "-DNDEBUG", "-march=native", "-mtune=native"),
     *("-fopenmp", "-fPIC", "-shared"),
@@ -40,7 +40,7 @@ class Asgard(Peer):
         self.source = source
 
     def missing(self) -> str | None:
-        """Whether its source is there and compiles."""
+        """Say if its source is not there or does not compile."""
         if self.source is None:
             return "no --asgard PATH"
         if not (self.source / KERNEL).is_file():
@@ -105,5 +105,5 @@ class Asgard(Peer):
 
 
 def pointer(array: Array) -> ctypes.c_void_p:
-    """The address of an array, bound once."""
+    """The address of an array, for C."""
     return ctypes.c_void_p(array.ctypes.data)

@@ -1,4 +1,4 @@
-"""opt_einsum with its path found once."""
+"""opt_einsum, whose contraction path is found once, outside of the time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class OptEinsum(Peer):
     shapes = (KronMatmul,)
 
     def missing(self) -> str | None:
-        """Whether it is installed."""
+        """Say if it is not installed."""
         return None if util.find_spec("opt_einsum") else "not installed"
 
     def version(self) -> str:
-        """Of the package."""
+        """The package's version."""
         return str(import_module("opt_einsum").__version__)
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
-        """Rows and modes are indices of their own."""
+        """One contraction; the rows and each mode have an index of their own."""
         opt_einsum = import_module("opt_einsum")
         modes = range(1, 1 + len(data.factors))
         read, written = [f"i{k}" for k in modes], [f"o{k}" for k in modes]

@@ -14,16 +14,16 @@ from benchmarks.cpu.contenders import Absent, Contender, Peer
 from benchmarks.cpu.data import Array, KronMatmulData
 from benchmarks.cpu.shapes import KronMatmul
 
-FUSION, TUNE = 2, 4  # its options; a fresh handle has FUSION alone
+FUSION, TUNE = 2, 4  # bits of FastKron's options; a new handle has FUSION only
 OPTIONS = {"default": FUSION, "tuned": FUSION | TUNE, "function": FUSION}
 TUNING_CALLS = 100  # a first call with TUNE takes about as long as so many without
 
 
 class FastKron(Peer):
-    """The default and the tuned handle, each with raw pointers bound once; and the function.
+    """The default and the tuned handle, called with raw pointers; and the Python function.
 
     A tuned handle tries its kernels in the first call of a shape, outside of the time. Where that
-    would take longer than ``tuning_seconds``, it is left out and named.
+    would take longer than ``tuning_seconds``, it is left out, and the report says so.
     """
 
     name = "FastKron"
@@ -33,7 +33,7 @@ class FastKron(Peer):
         self.tuning_seconds = tuning_seconds
 
     def missing(self) -> str | None:
-        """Whether it is installed, and has a library for this processor."""
+        """Say if it is not installed, or has no library for this processor."""
         if util.find_spec("pyfastkron") is None:
             return "not installed"
         try:
@@ -43,7 +43,7 @@ class FastKron(Peer):
         return None
 
     def version(self) -> str:
-        """Of the package."""
+        """The package's version."""
         return metadata.version("pyfastkron")
 
     @cached_property
@@ -55,8 +55,8 @@ class FastKron(Peer):
     def handles(self) -> dict[tuple[str, np.dtype[Any]], Any]:
         """The handle of each variant and dtype, made while all threads are allowed.
 
-        None serves two dtypes, which gave NaN now and then, and none is destroyed before the end,
-        which broke the others.
+        A handle for two dtypes gave NaN now and then, and to destroy one broke the others, so that
+        all live to the end.
         """
         make = import_module("pyfastkron.fastkronhandle").FastKronHandle
         made = {}
@@ -109,7 +109,7 @@ class FastKron(Peer):
         ]
 
     def tuning_time(self, data: KronMatmulData, buffers: list[Array]) -> float | None:
-        """The estimated seconds of tuning, if they are too many."""
+        """The estimated seconds of tuning, if they are more than allowed."""
         plain = self.bound_calls(self.handles["default", data.dtype], data, buffers)[0]
         start = time.perf_counter()
         plain()

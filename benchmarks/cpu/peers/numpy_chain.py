@@ -20,15 +20,15 @@ Step = Callable[[], Any]
 class NumPy(Peer):
     """Chains of `numpy.matmul`.
 
-    The bound ones are a peer of their own: their views are made outside of the time, which a
-    function of x cannot do, and which saves half of a tiny call.
+    The bound chains are a peer of their own: the views that they multiply are made outside of the
+    time. A function of x cannot do that, and it saves half of a tiny call.
     """
 
     name = "NumPy"
     shapes = (KronMatmul, Batch)
 
     def version(self) -> str:
-        """Of NumPy."""
+        """The version of NumPy."""
         return np.__version__
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
@@ -67,7 +67,7 @@ def rotate(reversed_factors: list[Array], x: Array) -> Array:
     z = x
     for factor in reversed_factors:
         z = np.matmul(factor.T, z.reshape(-1, len(factor)).T)
-    # the rows of x come last now; for one row that is no difference
+    # the rows of x come last now, which makes no difference for one row
     return z if len(x) == 1 else np.ascontiguousarray(z.reshape(-1, len(x)).T)
 
 

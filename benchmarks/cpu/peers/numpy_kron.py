@@ -19,12 +19,12 @@ class NumPyKron(Peer):
     shapes = (Explicit,)
 
     def version(self) -> str:
-        """Of NumPy."""
+        """The version of NumPy."""
         return np.__version__
 
     def explicit(self, data: ExplicitData) -> Iterable[Contender]:
         """The function; for two factors the multiply with ``out`` under a name of its own."""
-        # a call for each output, though this one brings its own: the sets decide the rotation
+        # as many calls as others have outputs to rotate through, though this one allocates its own
         calls = [partial(reduce, np.kron, data.factors) for _ in data.outputs]
         yield Contender(self.name, "function", list(calls), returns=True)
         if len(data.factors) == 2:

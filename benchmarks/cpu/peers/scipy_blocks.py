@@ -13,7 +13,7 @@ from benchmarks.cpu.contenders import Contender, Peer
 from benchmarks.cpu.data import BatchData
 from benchmarks.cpu.shapes import Batch
 
-MAX_BLOCK_SIZE = 16
+MAX_BLOCK_SIZE = 16  # elements of a vector's block, the side of a stored product
 
 
 class SciPyBlocks(Peer):
@@ -23,7 +23,7 @@ class SciPyBlocks(Peer):
     shapes = (Batch,)
 
     def version(self) -> str:
-        """Of SciPy."""
+        """The version of SciPy."""
         return str(scipy.__version__)
 
     def batch(self, data: BatchData) -> Iterable[Contender]:

@@ -151,7 +151,7 @@ def _ranked(shape: Shape, device: DeviceLimits) -> tuple[Cut, ...]:
 
 @lru_cache(maxsize=4096)
 def _first(shape: Shape, device: DeviceLimits) -> Cut | None:
-    """Return the fastest way by its rank, bank conflicts counted, None if no tile fits."""
+    """Return the cut with the best rank, bank conflicts included; None if no tile fits."""
     best: tuple[float, Cut] | None = None
     for cut in _ranked(shape, device):
         if best is not None and cut.rank >= best[0]:
