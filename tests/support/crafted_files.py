@@ -1,4 +1,4 @@
-"""Files that lie, made the way their writer would: with every checksum and hash right."""
+"""Files with false content, made the way their writer would: every checksum and hash is right."""
 
 import hashlib
 import io
@@ -28,9 +28,9 @@ def changed(document, *, attributes=None, datasets=None):
 
 
 def with_terms(document, times, **tables):
-    """A problem's document with as many terms as texts of functions of time.
+    """A problem's document with a term for each text of a function of time.
 
-    The tables of the terms go on from the beginning where they are too short, or are given.
+    The rows of the terms' other tables are repeated as often as needed, unless ``tables`` has them.
     """
     datasets = {"terms/time": tuple(times)}
     for path, value in document.datasets.items():

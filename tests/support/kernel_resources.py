@@ -1,4 +1,4 @@
-"""The kernels that shapes of all kinds need, compiled without a device, and what these take.
+"""The kernels that shapes of all kinds need, compiled without a device, and their registers.
 
 Registers and stack of each kernel are read from its machine code. They are kept in
 ``tests/support/kernel_resources.json``, so that a change that spills does not go by unnoticed:
@@ -49,7 +49,7 @@ from batchkron.backends.krylov_arguments import Stage
 TABLE = Path(__file__).with_suffix(".json")
 NVRTC = version("nvidia-cuda-nvrtc")
 EXPLICIT = "explicit product"
-KRYLOV = [  # passes that follow each other
+KRYLOV = [  # passes that one call of `krylov_kernels` takes, in their order
     ("StartExtent", "StartNorms"),
     ("TrueResidual",),
     ("ScaleResidual",),
@@ -67,7 +67,7 @@ KRYLOV = [  # passes that follow each other
     ("GmresCombine", "GmresCorrect"),
     ("GmresResidual", "GmresAccept"),
 ]
-# unknowns of a system that is one thread block's, and of one that many share; the dtypes take turns
+# unknowns of a system that has one thread block, and of one that has many; not all in each dtype
 KRYLOV_SIZES = {"f": [500], "d": [500, 1_000_000], "F": [1_000_000], "D": [500]}
 SEGMENTED = "sums over edges"
 WIDTHS = (1, 3, 32, 60_000)  # of the right factor
@@ -83,8 +83,8 @@ SEGMENTS = (  # modes of blocks, nodes, vectors at once
 STAGED = "staged sums over edges"
 STAGED_BLOCKS = [(3,) * 6, (5,) * 4, (7,) * 3]
 SUMS = [(8, 8, 8), (5, 7), (32, 32), (16, 16, 16), (40, 33), (2,) * 9]  # sizes of the modes
-_CG, _BICGSTAB = (0, 1, 2, 3, 1), (0, 1, 3, 2, 4, 5)
-ITERATIONS = [  # what an iteration does, vectors that go on, and all of them
+_CG, _BICGSTAB = (0, 1, 2, 3, 1), (0, 1, 3, 2, 4, 5)  # numbers of the vectors of passes
+ITERATIONS = [  # stages of an iteration, how many vectors the next one reads, how many there are
     (
         (
             Stage("", (2, 3)),
@@ -163,7 +163,7 @@ TEMPLATES = {  # the kernel that a header defines
     "cuda/segmented/staged.cuh": "staged_sums",
 }
 
-# factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; the dtypes take turns
+# factors (P, Q), rows of a Kron-Matmul, vectors of a batch at once; each shape in one dtype
 SHAPES = [
     ([(1, 1)], 1, 1),
     ([(4, 4)], 1, 1),
@@ -375,7 +375,7 @@ def krylov_methods_kernels(dtype, capability):
 
 
 def unit_kernels(capability):
-    """The kernels of lists on matrix units: float64, ids of 16 bits; float32 if any, of 32."""
+    """The kernels of lists on matrix units, in float64 (ids of 16 bits) and float32 (of 32)."""
     begun, limits = [], DEVICES[capability]
     for sizes, outputs in UNIT_LISTS:
         rows, columns = zip(*(n if isinstance(n, tuple) else (n, n) for n in sizes), strict=True)
@@ -394,7 +394,7 @@ def unit_kernels(capability):
 
 
 def sliced_kernels(capability):
-    """The kernels of products whose tiles come slice by slice, those that fit."""
+    """The kernels of products whose tiles are loaded slice by slice, where they fit."""
     begun = []
     for sizes, columns, dtype in SLICED:
         run = square_run(sizes, 1000, columns, dtype)
@@ -443,7 +443,7 @@ def sums_kernels(dtype, capability):
 
 
 def systems_kernels(dtype, capability):
-    """The kernels of whole iterations for many small systems, that fit."""
+    """The kernels of whole iterations for many small systems, where they fit."""
     kind, limits = np.dtype(dtype), DEVICES[capability]
     begun = []
     for sizes in SUMS[:3]:

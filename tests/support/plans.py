@@ -1,4 +1,4 @@
-"""Kron-Matmuls as the planners of device kernels are asked for them, and what every plan keeps."""
+"""Plans of Kron-Matmuls by kernel families, and checks that every plan must pass."""
 
 from contextlib import contextmanager
 from importlib import import_module
@@ -73,12 +73,12 @@ def check_launch(kernel, device):
 
 @contextmanager
 def preferred(name):
-    """Kron-Matmuls that are planned meanwhile are this family's, where it takes all modes."""
+    """Inside of the block, this family alone has the Kron-Matmuls of which it takes all modes."""
     plan = import_module("batchkron.backends.cuda.kron.plan")
     family, choose = (FAMILY_OF[name],), plan.fastest_plan
 
     def prefer(whole, device):
-        _fastest_plan.cache_clear()  # a test may have changed what the family has
+        _fastest_plan.cache_clear()  # a test may have changed the family's variants
         return choose(whole, device, family) or choose(whole, device)
 
     plan.fastest_plan = prefer

@@ -1,8 +1,8 @@
 """Device kernels on the CPU: their templates compiled by the host's compiler and run lane by lane.
 
 Instructions in assembly become calls of functions of ``instructions.hpp``; all else is
-compiled as it is. Slow, and exact about what a device leaves undefined: copies that nobody waited
-for have not come, or came early, shared memory begins as NaN, and warps go on in any order.
+compiled as it is. Slow, but strict about what a device leaves undefined: asynchronous copies come
+as early or as late as they may, shared memory begins as NaN, and warps go on in any order.
 """
 
 import ctypes
@@ -86,7 +86,7 @@ def _operands(part):
 
 
 def _called(body):
-    """Return an asm statement as a call."""
+    """Return an asm statement as a call named after its mnemonic, if that is written there."""
     text, *rest = _parts(body)
     code = "".join(string[1:-1] for string in _STRING.findall(text)).replace("\\n", " ")
     mnemonic = _MNEMONIC.search(code)
@@ -96,7 +96,7 @@ def _called(body):
 
 def translated(text):
     """Return a header without assembly."""
-    text = re.sub(r"#(define|undef) BATCHKRON_ASK.*", "", text)  # has its own name below
+    text = re.sub(r"#(define|undef) BATCHKRON_ASK.*", "", text)  # a mnemonic, see `_called`
     text = re.sub(
         r"extern __shared__[^;]*?(\w+)\[\];",
         r"unsigned char* const \1 = reinterpret_cast<unsigned char*>(emulated::device.shared);",

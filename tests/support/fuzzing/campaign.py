@@ -96,7 +96,7 @@ class Campaign:
         return self.report
 
     def _start_reader(self):
-        """Let the time that the next file takes be its own."""
+        """Start the reader process, so that the time of the next file does not include it."""
         if reader._READER._process is None:
             path = self._folder / "sound.h5"
             path.write_bytes(self._samples[0].image)
@@ -180,7 +180,7 @@ class Campaign:
             yield f"the refusal names no place: {text!r}"
 
     def _surroundings(self, elapsed, before):
-        """Yield what is wrong besides the outcome."""
+        """Yield what is wrong with time, memory and opened files."""
         report = self.report
         grown = watch.memory_of("self")["VmHWM"] - before
         report.caller_bytes = max(report.caller_bytes, grown)

@@ -12,10 +12,10 @@ _EVENT = struct.Struct("iIII")
 
 
 class Traps:
-    """Files outside a folder that no loader has any business with, and whether one was opened.
+    """Files outside a folder that no loader may open, and whether one was opened.
 
-    The kernel tells (inotify) of every process that opens one of them, whatever way. It does not
-    tell of other files: that the reader opens nothing else at all is not known from this.
+    The kernel reports (inotify) every process that opens one of them. It does not report other
+    files: that the reader opens nothing else at all is not known from this.
     """
 
     def __init__(self, work, outside, sound):
@@ -64,7 +64,7 @@ def memory_of(pid):
 
 
 def forget_peak():
-    """Let this process's VmHWM be what it has now."""
+    """Set the peak (VmHWM) of this process to the memory that it has now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
