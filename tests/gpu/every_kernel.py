@@ -32,7 +32,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from plans import preferred
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
-TILE_BYTES = 227 << 10  # the most that a thread block holds
+TILE_BYTES = 227 << 10  # shared memory of a thread block, the largest tile
 TILES = 3  # one is loaded, one multiplied, one stored
 
 REGISTERS = [
@@ -59,7 +59,7 @@ PANELS = [
     [(129, 33), (70, 190)],
     [(200, 200)],
 ]
-SLICES = {  # and columns
+SLICES = {  # factors: columns
     ((8, 8),) * 5: 3,
     ((4, 4),) * 7: 3,
     ((2, 2),) * 14: 3,
@@ -128,7 +128,7 @@ def random_array(rng, shape, dtype):
 
 
 def rows_of(shapes, dtype, small):
-    """One row, and as many as make several tiles of every thread block."""
+    """One row, and as many as make several tiles for every thread block."""
     if not small:
         return 1, 37, 300
     block = max(prod(p for p, _ in shapes), prod(q for _, q in shapes))
@@ -192,7 +192,7 @@ def batches(rng, dtype, small):
         for first, (products, num_inputs, num_outputs) in enumerate(LISTS):
             if max(map(max, shapes)) > 8 and first:
                 continue
-            ids = rng.integers(first % 2, 5, (products, len(shapes)))  # with identities, and none
+            ids = rng.integers(first % 2, 5, (products, len(shapes)))  # matrix 0 is the identity
             lists = ids, rng.integers(0, num_inputs, products)
             lists += (rng.integers(0, num_outputs, products),)
             weights = random_array(rng, products, dtype) if first else None
@@ -212,7 +212,7 @@ def batches(rng, dtype, small):
 
 
 def units(rng, dtype, small):
-    """Lists long enough that matrix units take them, one of short lists and one of long ones."""
+    """Lists long enough for matrix units, with one product for each output and with 40."""
     multiprocessors = device.device_limits(0).multiprocessors
     for sizes in UNITS:
         pools = [random_array(rng, (5, n, n), dtype) for n in sizes]

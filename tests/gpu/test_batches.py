@@ -68,7 +68,7 @@ def test_apply_and_accumulate_equal_the_reference(
 
 @pytest.mark.parametrize("shapes", SHAPES[:9], ids=str)
 def test_lists_that_fill_the_device(cupy, poisoned_on_device, rng, dtype, shapes):
-    """The kernel of long lists, on a short one."""
+    """The kernel of lists that fill the device, on a list that slices would take."""
     pools, lists, options = random_batch(rng, shapes, dtype, products=400)
     op = bk.BatchedKron(pools, *lists, **options)
     x = random_array(rng, (2, 7, op._spec.input_size), dtype)
@@ -103,7 +103,7 @@ SINGLE_UNITS = [(8, 8), (7, 7, 7), (11, 16), (12, 16, 12), (16, 16, 16), ((12, 1
 
 @pytest.fixture
 def on_matrix_units(cupy, monkeypatch):
-    """The kernels of matrix units that are loaded; lists are cut as for one multiprocessor."""
+    """Tiles of the matrix-unit kernels that are used; lists are cut as for one multiprocessor."""
     from batchkron.backends.cuda.batch import plan as batch
     from batchkron.backends.cuda.batch.matrix_units import MatrixUnits
     from batchkron.backends.cuda.batch.unit_slices import UnitSlices
@@ -181,7 +181,7 @@ def test_systems_and_long_ids_on_matrix_units(cupy, rng, on_matrix_units, sizes)
 
 
 def test_nan_and_infinity_on_matrix_units_leave_no_trace(cupy, rng, on_matrix_units):
-    """In other outputs; with identities, which pass an infinity alone, other kernels run."""
+    """NaN stays in its output. Identities pass an infinity on alone, by another kernel."""
     pool = rng.standard_normal((3, 8, 8))
     outputs = np.arange(60) % 20
     inputs = np.where(outputs == 4, 5, np.arange(60) % 5)
@@ -206,7 +206,7 @@ def test_nan_and_infinity_on_matrix_units_leave_no_trace(cupy, rng, on_matrix_un
 @pytest.mark.parametrize("count", [1, 2, 5, 33, 100])
 @pytest.mark.parametrize("products", [9, 60])
 def test_many_vectors_at_once(cupy, rng, dtype, count, products):
-    """Vectors are read where they are, or turned where the list has more products."""
+    """Vectors are read where they are; for a list of more products they are transposed first."""
     pools, lists, options = random_batch(rng, [(3, 3), (2, 4)], dtype, products)
     op = bk.BatchedKron(pools, *lists, **options)
     X = random_array(rng, (op.shape[1], count), dtype)
@@ -227,7 +227,7 @@ def test_many_vectors_at_once(cupy, rng, dtype, count, products):
 def test_few_outputs_whose_products_are_shared(
     cupy, poisoned_on_device, rng, dtype, shapes, skew, identities
 ):
-    """Many threads for the products of an output, where all have as many or one has most."""
+    """Many threads share an output's products; with ``skew`` one output has most products."""
     pools = [random_array(rng, (9, *shape), dtype) for shape in shapes]
     if identities:
         for pool in pools:

@@ -19,14 +19,14 @@ REPEATS = 100
 
 
 def product(cupy, rng, shapes, rows, dtype):
-    """A product with constants of its own, where its factors are small."""
+    """A product by an operator; small factors are constants of its kernels."""
     op = bk.KroneckerProduct([random_array(rng, shape, dtype) for shape in shapes]).to("cuda")
     x = cupy.asarray(random_array(rng, (rows, op.shape[1]), dtype))
     return partial(op.apply, x), (rows, op.shape[0])
 
 
 def function(cupy, rng, shapes, rows, dtype):
-    """The same with factors in memory, several columns."""
+    """A product by a function, with factors in memory and several columns."""
     factors = [cupy.asarray(random_array(rng, shape, dtype)) for shape in shapes]
     outputs, inputs = np.prod(shapes, axis=0)
     x = cupy.asarray(random_array(rng, (int(inputs), rows), dtype))
@@ -93,7 +93,7 @@ CASES = {
     "slices 8^5": partial(product, shapes=[(8, 8)] * 5, rows=150),
     "modes in one buffer 2 × 20000": partial(function, shapes=[(2, 20_000)], rows=5),
     "list, an output a team": partial(batch, shapes=[(3, 3)] * 3, lists=(20_000, 500, 3000)),
-    "list, teams of a crew": partial(batch, shapes=[(3, 3)] * 2, lists=(20_000, 500, 4)),
+    "list, many teams an output": partial(batch, shapes=[(3, 3)] * 2, lists=(20_000, 500, 4)),
     "list, warps that share a product": partial(batch, shapes=[(4, 4)] * 5, lists=(3000, 40, 50)),
     "list, a thread a product": partial(batch, shapes=[(2, 2)] * 2, lists=(20_000, 500, 3000)),
     "list of rectangular factors": partial(
@@ -120,7 +120,7 @@ KRON_FAMILIES = {
 
 @pytest.fixture(params=CASES)
 def case(request, cupy):
-    """A call, of the family of kernels that its name begins with, if of any."""
+    """A call; Kron-Matmuls go to the kernel family that the name begins with."""
     family = KRON_FAMILIES.get(request.param.split()[0])
     with nullcontext() if family is None else preferred(family):
         yield request.param
@@ -128,7 +128,7 @@ def case(request, cupy):
 
 @pytest.mark.parametrize("given", ["float32", "float64", "complex64"])
 def test_the_same_bits_a_hundred_times(cupy, poisoned_on_device, rng, case, given):
-    """Outputs are poisoned; another stream keeps part of the device busy, at other moments."""
+    """Outputs are poisoned; another stream keeps the device busy, differently for each call."""
     call, shape = CASES[case](cupy, rng, dtype=np.dtype(given))
     other, other_shape = product(cupy, rng, [(7, 7)] * 3, 400, np.dtype("float32"))
     other_out = cupy.empty(other_shape, "float32")

@@ -62,7 +62,7 @@ def at_offset(cupy, shape, dtype, offset):
 
 
 def check_explicit(result, a, b):
-    """Real products are a single multiplication."""
+    """Real entries are exact: each is a single multiplication."""
     expected = np.kron(a, b)
     if result.dtype.kind == "f":
         np.testing.assert_array_equal(result, expected)
@@ -161,7 +161,7 @@ def integers(rng, shape, dtype):
 
 @pytest.fixture
 def no_workspace(monkeypatch):
-    """As if no product had been written before: a stream may be where an older one was."""
+    """No workspace is kept of earlier tests: a new stream may have the address of an old one."""
     device = import_module("batchkron.backends.cuda.runtime.device")
     monkeypatch.setattr(explicit_module(), "_workspaces", device.Workspaces())
 
@@ -249,7 +249,7 @@ def test_what_does_not_fit_is_refused_after_what_does(cupy, rng, count):
 
 
 def test_streams_at_once(cupy, rng):
-    """Each has a workspace, or products of the other one's factors would be read."""
+    """Each stream has a workspace: in a common one, each would read the other's products."""
     cases = [factors_of(cupy, rng, [(3, 5), (8, 8), (5, 3), (4, 8)], np.float64) for _ in range(2)]
     outs = [cupy.empty(dense_kron(*host).shape) for host, _ in cases]
     cupy.cuda.Device().synchronize()
@@ -285,7 +285,7 @@ def test_threads_at_once(cupy, rng):
 
 @pytest.mark.parametrize("shapes", CHAINS[1:], ids=str)
 def test_graphs_see_new_factors(cupy, captured, rng, shapes):
-    """And share no workspace with eager products that run at the same time."""
+    """Graphs also share no workspace with eager products that run at the same time."""
     _, factors = factors_of(cupy, rng, shapes, np.float64)
     others_on_host, others = factors_of(cupy, rng, shapes, np.float64)
     out, beside = cupy.empty(sizes(shapes)), cupy.empty(sizes(shapes))

@@ -105,7 +105,7 @@ def test_several_passes_equal_the_cpu(cupy, rng, dtype, shapes, count):
 @pytest.mark.parametrize("shape", [(128, 128), (104, 100), (101, 103)], ids=str)
 @pytest.mark.parametrize("inner", [1, 36, 70])
 def test_factors_that_warps_share(cupy, poisoned_on_device, rng, shape, inner):
-    """Each holds some results' rows, maybe none; several tiles of a team, not all of them full."""
+    """Each warp holds rows of the factor, maybe none; teams have several tiles, one in part."""
     multiprocessors = cupy.cuda.runtime.deviceGetAttribute(
         cupy.cuda.runtime.cudaDevAttrMultiProcessorCount, 0
     )
@@ -134,7 +134,7 @@ def test_factors_that_warps_share(cupy, poisoned_on_device, rng, shape, inner):
 @pytest.mark.parametrize("count", [1, 7, 130])
 @pytest.mark.parametrize("inner", [1, 3, 64])
 def test_factors_in_panels(cupy, poisoned_on_device, rng, dtype, shapes, count, inner):
-    """Of odd and even sizes, at addresses that are no whole words, transposed, added to y."""
+    """Odd and even sizes, vectors that begin inside of a word, transposed factors, added to y."""
     host, factors = factors_of(cupy, rng, shapes, dtype)
     rows, columns = sizes(shapes)
     for offset, transposed in ((0, False), (1, True)):
@@ -156,7 +156,7 @@ def test_factors_in_panels(cupy, poisoned_on_device, rng, dtype, shapes, count, 
 @pytest.mark.parametrize("shape", [(200, 200), (140, 132)], ids=str)
 @pytest.mark.parametrize("inner", [1, 4])
 def test_panels_at_any_address(cupy, rng, dtype, shape, inner):
-    """Whole words of the factor beside elements of x, and views that begin between parts."""
+    """Factor, x or y begins one real number late: inside of a word, or of a complex number."""
 
     def shifted(values, parts):
         room = cupy.empty(2 * values.size + parts, values.real.dtype)
@@ -207,7 +207,7 @@ def test_fibres_whose_remainders_are_taken_apart(cupy, poisoned_on_device, rng):
 def test_every_cut_of_panels(
     cupy, poisoned_on_device, rng, monkeypatch, dtype, shape, count, inner
 ):
-    """With last tiles that are full in part, entries one by one and in whole words."""
+    """The last tiles are full in part; entries are loaded one by one, or in whole words."""
     key = np.dtype(dtype), inner == 1
     factor = random_array(rng, shape, dtype)
     x = random_array(rng, (count, shape[1], inner), dtype)
@@ -262,7 +262,7 @@ def test_alpha_and_beta(cupy, rng, dtype, alpha, beta):
 @pytest.mark.parametrize(("count", "inner"), [(600, 1), (7, 40), (3, 77)])
 @pytest.mark.parametrize("family", FAMILY_OF)
 def test_results_are_added_in_place(cupy, rng, dtype, shapes, count, inner, family):
-    """By kernels of every kind, from their registers and from shared memory, for cut-off tiles."""
+    """By every kernel family, from registers and from shared memory, also in tiles cut off."""
     host, factors = factors_of(cupy, rng, shapes, dtype)
     rows, columns = sizes(shapes)
     x = random_array(rng, (count, columns, inner), dtype)

@@ -109,7 +109,7 @@ def test_graphs_are_replayed(cupy, rng, workspace, preconditioned):
 
 
 def test_a_short_solve_makes_no_graph(cupy, rng):
-    """One takes as long to make as many iterations."""
+    """To make a graph takes as long as many iterations."""
     op, b = laplacian((9, 9)), rng.standard_normal(81)
     solver = Cg(op.to("cuda"))
     result = solver(cupy.asarray(b), rtol=1e-9)
@@ -229,7 +229,7 @@ def test_graphs_belong_to_one_operator(cupy, rng, kept):
 
 @pytest.mark.parametrize("method", [cg, gmres])
 def test_updates_are_seen(cupy, rng, kept, method):
-    """Also those that lay values out anew, which a graph would not see."""
+    """Also those that move values to other memory, which a graph would not see."""
     eye, first = np.eye(6), laplacian((6,), shift=1.0).to_dense()
     pool = np.stack([first, eye])
     op = bk.BatchedKron([pool, pool], [[0, 1], [1, 0]], [0, 0], [0, 0])
@@ -296,7 +296,10 @@ def test_threads_and_streams_have_their_own(cupy, rng, kept):
 
 @pytest.mark.parametrize("workspace", [Cg, Minres, Bicgstab, Gmres])
 def test_the_first_look_is_later_after_a_long_solve(cupy, rng, monkeypatch, workspace):
-    """The numbers are the same, also where the next solve is short or ends at maxiter."""
+    """After a long solve, norms are read later for the first time; no result changes by that.
+
+    Nor where the next solve is short or ends at maxiter.
+    """
     op = laplacian((9, 9))
     solver, device = workspace(81, like=cupy.ones(1)), op.to("cuda")
     b = cupy.asarray(rng.standard_normal(81))

@@ -13,7 +13,7 @@ METHODS = [Cg, Bicgstab]
 
 
 def systems(rng, dtype, sizes=(8, 4, 8), count=5):
-    """Definite sums of conditions from 1 to about 50."""
+    """Positive definite Kronecker sums with condition numbers from 1 to about 50."""
     factors = []
     for n in sizes:
         columns = np.linalg.qr(random_array(rng, (count, n, n), np.result_type(dtype, "f8")))[0]
@@ -24,7 +24,7 @@ def systems(rng, dtype, sizes=(8, 4, 8), count=5):
 
 
 def launched(monkeypatch):
-    """How many launches of whole iterations there were, in a list."""
+    """A list that gets an entry with each launch of whole iterations."""
     from batchkron.backends.cuda.krylov.passes import Iterations
 
     found, original = [], Iterations.run
@@ -57,13 +57,13 @@ def test_equal_those_on_the_cpu(cupy, rng, dtype, workspace, sizes, monkeypatch)
     np.testing.assert_allclose(norms[:few], wanted[:few], rtol=0.01, atol=atol)
     products = 2 if workspace is Bicgstab else 1
     least = products * result.iterations.max() - (products - 1)
-    # graphs of one iteration after another double their number before they look again
+    # without such launches, graphs replay twice as many iterations each time before norms are read
     maximum = least + 2 + 3 * products if launches else 2 * least + 3 * products
     assert least <= result.applications <= maximum + result.restarts.max() * 4
 
 
 def test_many_restarts_and_long_solves(cupy, rng, monkeypatch):
-    """A history that is shorter than the solve, and true residuals that are not small enough."""
+    """The history of norms is shorter than the solve, and true residuals are not small enough."""
     launches = launched(monkeypatch)
     op = systems(rng, np.float64, (8, 8), 3)
     solver = Cg(op.to("cuda"), batched="leading")

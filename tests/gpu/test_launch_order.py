@@ -1,4 +1,4 @@
-"""Kernels that wait for those ahead of them: many launched at once give the bits of one by one."""
+"""A kernel waits for those launched before it: many in a row give the bits of one by one."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ ROUNDS = 50
 
 
 def product(*sizes):
-    """Of so many square factors."""
+    """A product of square factors of these sizes."""
     return lambda rng: bk.KroneckerProduct(
         [random_array(rng, (n, n), "float64") / np.sqrt(n) for n in sizes]
     )

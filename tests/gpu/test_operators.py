@@ -133,7 +133,7 @@ def test_an_update_gives_modes_pools_of_their_own(cupy, rng, modes, accumulation
 
 @pytest.mark.parametrize("systems", [(), (3,)])
 def test_an_update_gives_systems_values_of_their_own(cupy, rng, systems):
-    """Or takes them away; another array has the axis of the systems all along."""
+    """Or takes them away; the other of pools and weights has the systems' axis all along."""
     lists = [[0, 1], [1, 0]], [0, 1], [1, 0]
     other = (3,) if systems == () else ()
     for fixed, changing in [("weights", "pools"), ("pools", "weights")]:

@@ -1,4 +1,4 @@
-"""Calls with ``out=``: what is remembered of one call decides nothing that a later one changes."""
+"""Calls with ``out=`` take a fast path; nothing that differs from the call before is missed."""
 
 import threading
 
@@ -104,7 +104,7 @@ def test_batch_axes_are_asked_for(cupy, rng):
 
 
 def test_a_new_thread_launches(cupy, rng, case):
-    """It has no context of the device yet, and all it works with was made by another thread."""
+    """It has no CUDA context yet, and everything that it needs was made by another thread."""
     op, device, shape = case
     x = cupy.asarray(rng.standard_normal(shape))
     expected = op.apply(x.get())

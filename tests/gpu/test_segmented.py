@@ -8,7 +8,7 @@ import batchkron as bk
 
 pytestmark = pytest.mark.gpu
 
-# (before, Q, P, behind): parts of a warp and several, tiles of results that do not fit
+# (before, Q, P, behind): for teams of a part of a warp and of several, and for cut-off tiles
 SIZES = [
     *[(before, n, n, behind) for n in (1, 2, 3) for before, behind in ((1, 1), (n, 1), (1, n * n))],
     *[(before, n, n, 8 // before) for n in (4, 5, 6, 7, 8) for before in (1, 2, 8)],

@@ -33,7 +33,7 @@ CASES = [  # sizes of the modes, rows, columns, dtype
 
 @pytest.fixture(params=CASES, ids=str)
 def case(request, cupy):
-    """A product that has a kernel of slices, if anything has one on this device."""
+    """A product for the family of slices; skipped on devices that have no such kernels."""
     from batchkron.backends.cuda.runtime.device import device_limits
 
     sizes, rows, columns, dtype = request.param

@@ -96,7 +96,7 @@ def test_a_captured_batch_follows_an_update(cupy, captured, rng):
     ("size", "given"), [(61, "complex64"), (129, "float32"), (101, "float64")], ids=str
 )
 def test_results_between_passes_begin_at_whole_lines(cupy, rng, monkeypatch, size, given):
-    """Of up to three passes, over an odd number of elements; for chains of operators as well."""
+    """Up to three passes over an odd number of elements; in chains of operators as well."""
     from batchkron.backends.cuda.runtime.launch import Launch
 
     launch, addresses = Launch.__call__, []

@@ -9,7 +9,7 @@ import batchkron as bk
 pytestmark = pytest.mark.gpu
 
 CASES = [  # leading axes of the factors, their sizes
-    ([(3,), (), (3,)], [8, 8, 8]),  # a thread has fibres of the first mode
+    ([(3,), (), (3,)], [8, 8, 8]),  # each thread holds whole fibres of the first mode
     ([(2, 1), (3,)], [5, 7]),
     ([(4,), ()], [1, 32]),
     ([(3,), (), (3,), ()], [2, 3, 4, 5]),
@@ -44,7 +44,7 @@ def test_products_equal_those_on_the_cpu(cupy, rng, dtype, case, poisoned_on_dev
         for given in (dtype, np.result_type(dtype, np.complex64)):
             x = random_array(rng, shape, given)
             for A, B in ((device, op), (device.T, op.T), (device.H, op.H)):
-                for _ in range(2):  # the second time a plain call
+                for _ in range(2):  # the second call takes the fast path
                     out = poisoned_on_device(shape, np.result_type(given, dtype))
                     assert A.apply(cupy.asarray(x), out) is out
                     close(out, B.apply(x), size)

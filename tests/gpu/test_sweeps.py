@@ -144,7 +144,7 @@ def test_a_launch_for_each_mode_of_a_term(cupy, rng, monkeypatch, modes):
 
 
 def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
-    """Modes add to the target itself."""
+    """Sums do not fit in shared memory: each mode adds to the target itself."""
     op = all_modes(rng, 2, np.float64, sizes=(170, 180))
     device, x = op.to("cuda"), rng.standard_normal(op.shape[0])
     assert not device._program._plan._sums._kernel(1, 1).tile.in_shared
@@ -160,7 +160,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
 @pytest.mark.parametrize("few", [0, 10**6], ids=["a team a node", "all teams a node"])
 @pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3], ids=str)
 def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
-    """Blocks that come to shared memory as a whole, from anywhere."""
+    """Blocks are copied to shared memory as a whole, from any address."""
     monkeypatch.setattr(
         "batchkron.backends.cuda.segmented.staged._MIN_NODES_PER_MULTIPROCESSOR", few
     )
@@ -180,7 +180,7 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
         shape = (2, op.num_inputs, -1)
         expected = op.apply(x.reshape(shape)).reshape(2, size)
         parts = x.view(x.real.dtype).size
-        for offset in range(4):  # of the first part of a number in words of 16 bytes
+        for offset in range(4):  # in real numbers from a multiple of 16 bytes
             room = cupy.full(offset + parts + 2, np.nan, x.real.dtype)
             given = room[offset : offset + parts].view(dtype)
             given[...] = cupy.asarray(x.reshape(-1))
@@ -200,7 +200,7 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
 
 
 def test_threads_that_begin_with_one_operator(cupy, rng):
-    """What several vectors at once need is copied for all of them."""
+    """Tables that products with several vectors need are complete for all threads."""
     flux = operator_of(rng, 2, 3, "full")
     terms = [[flux if k == mode else None for k in range(6)] for mode in range(6)]
     op = bk.SparseGridOperator(adaptive_grid(rng, 6), terms, 3)

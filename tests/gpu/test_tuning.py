@@ -21,7 +21,7 @@ FEW = {"seconds": 60, "candidates": 6}
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """A store and a cache of the test's own."""
+    """Kernels and tuning results of the test's own."""
     monkeypatch.setenv("BATCHKRON_CACHE_DIR", str(tmp_path))
     return tmp_path
 

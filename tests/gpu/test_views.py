@@ -1,4 +1,4 @@
-"""Views of any alignment and strides, host arrays, too little memory: for each kernel."""
+"""Each kernel with views of any alignment and strides, host arrays, and too little memory."""
 
 import gc
 from functools import partial
@@ -235,7 +235,7 @@ def test_an_operator_beyond_memory_can_be_moved_later(cupy, rng, no_more_memory)
 
 @pytest.mark.parametrize("kind", ["driver", "runtime"])
 def test_memory_that_cuda_lacks_is_said(cupy, rng, monkeypatch, kind):
-    """Where CuPy does not allocate itself: for the code of a kernel, or its stack."""
+    """Memory that CUDA itself allocates at a launch: for the code of a kernel, or its stack."""
     from batchkron.backends.cuda.runtime.launch import Launch
 
     errors = {
