@@ -27,7 +27,7 @@ SHAPES = [
 
 
 def random_batch(rng, shapes, dtype, systems=()):
-    """Outputs with 0 to 40 products: whole groups of lanes, and every number left over."""
+    """Outputs with 0 to 40 products, which fill SIMD vectors and leave every remainder."""
     counts = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 33, 40]
     targets = rng.permutation(np.repeat(np.arange(len(counts)), counts))
     pools = [random_array(rng, (*systems, 6, p, q), dtype) for p, q in shapes]
@@ -107,7 +107,7 @@ def test_systems_and_new_values(rng, dtype, n):
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
 def test_infinity_passes_an_identity_alone(n):
-    """Among products in other lanes, and with a factor in the other mode."""
+    """Beside products in other SIMD lanes, and beside a factor in the other mode."""
     pool = np.stack([np.eye(n), np.full((n, n), 2.0)])
     ids = np.concatenate([np.tile([[0, 0]], (5, 1)), np.tile([[0, 1]], (21, 1)), [[1, 1]] * 3])
     sources = np.concatenate([np.arange(26) % 7, [0, 1, 2]])

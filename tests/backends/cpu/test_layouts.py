@@ -1,4 +1,4 @@
-"""Every layout of tiles with ragged ends: lanes, contiguous, strips, and past the caches."""
+"""Every layout of tiles where sizes are no multiples of theirs, and results past the caches."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_merged_factors(rng, dtype, shapes):
 
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 7, 3), (5, 5, 5, 5)])
 def test_results_past_the_caches(rng, sizes):
-    """Large results are written by other instructions, with the same bits; ends unaligned."""
+    """Large results are written by non-temporal stores, with the same bits; ends unaligned."""
     operator = bk.KroneckerProduct([rng.standard_normal((n, n)) for n in sizes])
     size = operator.shape[1]
     rows = 40_000_000 // (16 * size) + 1
@@ -116,7 +116,7 @@ def test_results_past_the_caches(rng, sizes):
 
 
 def test_plain_calls_equal_validated_ones(rng, dtype):
-    """Contiguous arrays take a short cut; nothing else about a call changes."""
+    """Contiguous arrays take a fast path; nothing else about a call changes."""
     operator = bk.KroneckerProduct([random_array(rng, (n, n + 1), dtype) for n in (2, 3, 4)])
     x = random_array(rng, (2, 3, 60), dtype)
     expected = np.stack([[operator @ row for row in block] for block in x])

@@ -42,7 +42,7 @@ def random_part(rng, source, mode, inputs, outputs, count):
 
 
 def build(rng, sizes, dtype, cells=7, between=5):
-    """Through a vector in between to y, twice, and from x to y along every mode."""
+    """From x (0) by a vector in between (2) to y (1), twice, and from x to y along every mode."""
     modes = len(sizes)
     vectors = (SweepVector(0, cells), SweepVector(0, cells), SweepVector(0, between))
 
@@ -78,7 +78,7 @@ def run(plan, sweeps, x, outer, inner, alpha=1, y=None):
 
 
 def check(rng, sweeps, matrices, outer, inner, alpha):
-    """Against the reference in double precision, whose magnitude bounds the rounding."""
+    """Compare with the reference in double precision; sums of magnitudes bound the rounding."""
     wide = sweeps._replace(dtype=np.dtype(np.result_type(sweeps.dtype, np.float64)))
     x = random_array(rng, (outer, sweeps.vectors[0].blocks, sweeps.block_size, inner), sweeps.dtype)
     y = random_array(rng, x.shape, sweeps.dtype)
@@ -175,7 +175,7 @@ def test_values_change_between_runs_only(rng):
     """Runs in other threads have the old values or the new ones, never some of each."""
     sweeps, matrices = build(rng, (3, 3, 3), np.dtype(np.float64), cells=40, between=30)
     plan = cpu.sweep_plan(sweeps, matrices)
-    other = [-matrix for matrix in matrices]  # two sweeps of it: the sign of paths differs
+    other = [-matrix for matrix in matrices]  # paths of one sweep change sign, of two they do not
     x = random_array(rng, (1, 40, 27, 1), "float64")
     results = []
     for values in (matrices, other):

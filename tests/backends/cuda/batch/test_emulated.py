@@ -1,4 +1,4 @@
-"""Batch lists on matrix units and in slices, lane by lane on the CPU: bits, and mistakes."""
+"""Kernels of batch lists run lane by lane on the CPU: their bits, and mistakes that tests see."""
 
 import sys
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class Case:
 
 
 def case_of(factors, dtype, num_outputs, products, short_ids):
-    """Return a list and its kernel on a device so small that few outputs fill it, None without."""
+    """Return a list and its kernel, None without, on a device that few outputs fill."""
     outputs, inputs = zip(*factors, strict=True)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)
     device = DeviceLimits(DEVICES["90"].shared_bytes, 1, 8)
@@ -96,7 +96,7 @@ def case_of(factors, dtype, num_outputs, products, short_ids):
 def sliced_case(factors, dtype, num_outputs, products, short_ids, padded):
     """Return a list and its kernel in slices, None without.
 
-    padded: there are as many records for each output.
+    padded: all outputs have as many records as the one with most.
     """
     outputs, inputs = zip(*factors, strict=True)
     steps = plan_steps(inputs, outputs, plan_order(inputs, outputs), dtype)

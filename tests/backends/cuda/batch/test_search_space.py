@@ -1,4 +1,4 @@
-"""What tuning chooses from for a batch list: the rule is among it, all fits the device."""
+"""What tuning tries for a batch list: the choice by estimate (the rule) is in it, and all fit."""
 
 import dataclasses
 import random
@@ -73,7 +73,7 @@ def test_every_candidate_of_a_list_fits(index, capability):
 
 @pytest.mark.slow
 def test_candidates_compile():
-    """One of each list, drawn at random: what the template asks for is kept by all."""
+    """One candidate of each list, drawn at random, meets what the template requires."""
     draw = random.Random(5)
     for index in range(len(LISTS)):
         _, space = space_of(index, DEVICES["90"])

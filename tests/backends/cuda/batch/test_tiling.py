@@ -177,7 +177,7 @@ def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
     ],
 )
 def test_warps_of_an_output_on_matrix_units(sizes, outputs, teams_per_output):
-    """On an H200, 64 products an output; none where others run."""
+    """On an H200, with 64 products an output; 0 where another family takes the list."""
     steps = plan_steps(sizes, sizes, plan_order(sizes, sizes), np.dtype("f8"))
     numbers, device = (outputs, 64 * outputs, True), DeviceLimits(227 << 10, 132, 8)
     tiling = unit_tiling(steps, np.dtype("f8"), *numbers, False, device)

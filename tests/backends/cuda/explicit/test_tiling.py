@@ -35,7 +35,7 @@ def matrix(rows, columns, dtype):
 
 
 def check_bands(cut, a, b, out, dtype):
-    """Bands, groups and words cover a slice; all that is held is at the same place of a word."""
+    """Bands, groups and words cover a slice; every band begins at the same place of a word."""
     kernel, block = cut.kernel, cut.b.rows * cut.a.columns * cut.b.columns
     assert cut.slices * cut.total == a.rows * a.columns * b.rows * b.columns
     assert cut.whole * cut.out_band + cut.rest == cut.a.rows * block

@@ -1,4 +1,4 @@
-"""`kron_slices` itself, lane by lane on the CPU: bits of a few tiles of each kind, and mistakes."""
+"""The kernel `kron_slices` run lane by lane on the CPU: its bits, and mistakes that tests see."""
 
 import sys
 
@@ -57,7 +57,8 @@ def test_kernels_give_the_bits_of_the_definition(capability, maximum, tmp_path):
             run(case, launch, copies, rng)
         run(case, launch, "at random", rng, alpha=2, previous="other")
         run(case, launch, "at random", rng, previous="y")
-        run(case, launch, "late", rng, alpha=2.0**-90, powers=(80, -60))  # one after another
+        # alpha times a factor, 2^-150, is no float32
+        run(case, launch, "late", rng, alpha=2.0**-90, powers=(80, -60))
 
 
 def test_other_variants_give_the_same_bits(tmp_path):

@@ -1,4 +1,4 @@
-"""Large factors by panels: their kernels, what these take, and where they are chosen."""
+"""Large factors by panels: their kernels, the memory of these, and where they are chosen."""
 
 import pytest
 from dense_oracle import DTYPES
@@ -30,7 +30,7 @@ def by_panels(plan):
     ids=str,
 )
 def test_large_factors_go_in_panels(shapes, dtype, large):
-    """Where without them a plan takes longer."""
+    """In these cases a plan without panels takes longer."""
     sizes = shapes, 5, 1, dtype
     plan = plan_of(*sizes, LIMITS)
     check_runs(plan, product(*sizes))
@@ -99,7 +99,7 @@ def test_thread_blocks_fit_together(dtype, capability):
 
 
 def test_few_tiles_are_small():
-    """So that all multiprocessors have some."""
+    """Otherwise some multiprocessors would have none."""
     (few,) = plan_of([(316, 316)], 1, 316, "f8", LIMITS)
     (many,) = plan_of([(316, 316)], 1, 30_000, "f8", LIMITS)
     assert few.tile.cut.fibres < many.tile.cut.fibres
@@ -140,7 +140,7 @@ def test_variants_name_their_cut(dtype, columns):
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
 def test_precision_is_for_float32_alone(precision):
-    """Which takes fibres on matrix units where these are faster, panels on ordinary cores."""
+    """It takes fibres on matrix units where these are faster, else panels on ordinary cores."""
     for size, rows in ((64, 40), (200, 100)):
         shapes = [(size, size)] * 2
         full = plan_of(shapes, rows, 1, "f8", LIMITS)

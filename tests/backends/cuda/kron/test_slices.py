@@ -1,4 +1,4 @@
-"""Tiles larger than shared memory: which products have them, and what these take."""
+"""Tiles larger than shared memory: which products have them, and whether they fit a device."""
 
 from math import prod
 

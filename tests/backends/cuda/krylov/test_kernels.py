@@ -51,7 +51,7 @@ def test_shared_memory_is_enough_for_the_sums(dtype, size):
 
 
 def test_few_blocks_over_the_basis_have_more_threads():
-    """Where each has a multiprocessor of its own."""
+    """If each block has a multiprocessor of its own."""
     float64 = np.dtype(np.float64)
     for size, systems, expected in [
         (100_000, 1, [512, 1024]),

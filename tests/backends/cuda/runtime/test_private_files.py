@@ -1,4 +1,4 @@
-"""Kernels and what tuning has found are read from files of this user alone, and hang nobody."""
+"""Kernels and tuning results are read from files of this user alone; none makes a process hang."""
 
 import fcntl
 import json
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def within(action, *arguments):
-    """Do something that must not wait for anybody."""
+    """Do something that must not wait forever."""
     found = []
     thread = threading.Thread(target=lambda: found.append(action(*arguments)), daemon=True)
     thread.start()

@@ -131,7 +131,7 @@ def test_nodes_are_sorted_by_classes(rng):
 
 
 def places(nodes_by_team_count, blocks, teams):
-    """Of each team its node or None, its place among those that share it, and their number."""
+    """For each team: its node or None, its place among the teams of that node, their number."""
     for block in range(blocks):
         first, teams_per_node = 0, min(teams, 16)
         for nodes in nodes_by_team_count:
@@ -207,7 +207,7 @@ def random_part(rng, source, mode, inputs, outputs, count=3):
 
 
 def random_sweeps(rng, sizes, dtype):
-    """x to 2 to 3 to y; x to y; x to 4 to y, where 4 has the memory of 2."""
+    """From x (0) to vector 2 to 3 to y (1); x to y; x to 4, in the memory of 2, to y."""
     blocks = [6, 6, 4, 5, 4]
     starts = [0, 0, 0, 4, 0]
 
@@ -273,7 +273,7 @@ def test_levels_compute_what_the_steps_do(rng, name, sizes):
 
 
 def test_vectors_share_memory_where_they_can(rng):
-    """2 is read until the second launch, in which 3 is made; 4 may be made when 2 is."""
+    """Vector 2 is read by the second launch, which makes 3; 4 may be made by the first, too."""
     levels = sweep_levels(random_sweeps(rng, (2, 2), "f8"))
     assert levels.scratch == 13
     chain = [

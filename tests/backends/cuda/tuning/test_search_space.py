@@ -1,4 +1,4 @@
-"""What tuning chooses from: the rule's choice is among it, all fits the device, nothing is lost."""
+"""What tuning tries: the choice by estimates (the rule) is in it, and all fit the device."""
 
 import dataclasses
 import random
@@ -120,7 +120,7 @@ def test_every_candidate_of_a_product_fits(index, capability):
 
 @pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
 def test_families_are_a_choice_wherever_the_search_begins(precision):
-    """Those that take the modes, unless matrix units are asked for, which slices do not have."""
+    """All families that take the modes are tried; slices only in full precision."""
     case = KronCase(product([(8, 8)] * 5, 1024, 1, "f4", precision), DEVICES["90"])
     wanted = {"registers", "fibres", "panels", "general"} | ({"slices"} if not precision else set())
     for name in ("registers", "general"):
@@ -160,7 +160,7 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
 
 @pytest.mark.slow
 def test_candidates_compile():
-    """One of each case, drawn at random: what the templates ask for is kept by all."""
+    """One candidate of each case, drawn at random, meets what the templates require."""
     draw = random.Random(5)
     spaces = [KronSpace(case, rule_of(case)) for case in map(kron_90, range(len(KRON)))]
     for space in spaces:

@@ -1,4 +1,4 @@
-"""`kron_fibres` itself, lane by lane on the CPU: bits of small tiles of all kinds, and mistakes."""
+"""The kernel `kron_fibres` run lane by lane on the CPU: its bits, and mistakes that tests see."""
 
 import random
 import sys
@@ -32,7 +32,7 @@ def variants_of(run, limits):
 
 
 def single_modes(pick):
-    """Runs of one mode: pieces of the next tile, rings, factors in registers."""
+    """Runs of one mode: tiles refilled by pieces or in a ring of buffers, factors in registers."""
     size, itemsize = pick.choice([(16, 4), (48, 4), (64, 4), (128, 4), (20, 8), (97, 8), (128, 8)])
     R = pick.choice([1, 1, 3, 40, 68, 96])
     L = pick.randrange(1, 120 if R == 1 else 9)
@@ -45,7 +45,7 @@ def several_modes(pick):
     some = [3, 4, 5, 8, 9, 12, 16, 20, 24][: 11 - count] if count < 5 else [2, 3, 5]
     sizes = [pick.choice(some) for _ in range(2 * count)]
     inputs, outputs = sizes[:count], sizes[count:]
-    if max(sizes) < 8:  # what registers hold has no fibres
+    if max(sizes) < 8:  # the family of fibres leaves such runs to registers
         inputs[pick.randrange(count)] = 8
     if pick.random() < 0.5:
         outputs = inputs

@@ -58,7 +58,7 @@ def fibre_plan(shapes, outer, inner, dtype, limits):
 
 
 def check_direct_target(tile):
-    """The last pass writes to the array what would lie at these places of the tile."""
+    """The last pass writes to the array, not to the tile, in the order of the tile's entries."""
     last = tile.passes[-1]
     of_tile = places(last.fibres)[:, None] + last.stride * np.arange(last.K)
     rows = places(tile.rows)[:, None] + tile.step * np.arange(last.K)
@@ -122,7 +122,7 @@ def test_small_complex_and_many_factors_have_other_kernels():
 
 
 def test_a_warp_that_looks_for_many_places_has_others_beside_it():
-    """Places in a tile of odd sizes take longer than multiply-adds do: each warp has few fibres."""
+    """Odd sizes: addresses take longer than multiply-adds, so that many warps share the fibres."""
     for sizes in (5, 5, 2, 25), (25, 2, 5, 5):
         (kernel,) = fibre_plan([(n, n) for n in sizes], 1, 1, "f8", DEVICES["90"])
         assert kernel.tile.threads >= 384
