@@ -62,8 +62,8 @@ def python_imports(modules):
 def csrc_includes(root=ROOT):
     """Return which files of csrc each includes, as dotted names from ``csrc``.
 
-    Without an include between #if and #endif, which is the compiler's: krylov/ takes the scalars of
-    cuda/ or of simd/, as it is compiled for a device or for the host.
+    Includes between #if and #endif are left out: krylov/ includes the scalars of cuda/ or of simd/,
+    depending on whether it is compiled for a device or for the host.
     """
     csrc = root / "csrc"
     files = {path for path in csrc.rglob("*") if path.suffix in (".hpp", ".cpp", ".cuh", ".cu")}
@@ -88,8 +88,8 @@ def csrc_includes(root=ROOT):
 def siblings(folder, imports):
     """Return which files and folders of a folder import which others there, and by what modules.
 
-    An import of one module by another belongs to the lowest folder that holds both, where it joins
-    the files or folders that they are or are in.
+    An import between two modules belongs to the deepest folder that holds both. It is an edge
+    between the two entries of that folder that are, or contain, these modules.
     """
     start = folder.split(".")
     edges = {}

@@ -1,9 +1,8 @@
-"""Memory that the core loses: a pytest plugin that looks for it, and what reads the reports.
+"""Memory that the core loses: a pytest plugin that looks for it, and a reader of its reports.
 
 As a plugin it looks when a process with LeakSanitizer has ended its tests, before the interpreter
-is taken down, since what that leaves behind by design would hide the rest. As a program it prints
-those leaks of the reports that are its arguments that the core itself allocated, and then exits
-with 1.
+ends, which loses much by design. As a program it takes reports as arguments, prints the leaks of
+memory that the core itself allocated, and then exits with 1.
 """
 
 import ctypes
@@ -16,13 +15,13 @@ _ALLOCATORS = ("libasan.", "libstdc++.", "libc.")  # libraries that allocate for
 
 
 def pytest_unconfigure():
-    """Have what was lost written into a report."""
+    """Let LeakSanitizer report what was lost so far."""
     gc.collect()
     ctypes.CDLL(None).__lsan_do_recoverable_leak_check()
 
 
 def leaks_of_core(report):
-    """Yield the leaks of a report whose allocation the core asked for."""
+    """Yield the leaks of a report that the core allocated."""
     for leak in re.split(r"\n(?=(?:Direct|Indirect) leak of )", report)[1:]:
         for library in re.findall(r"^ +#\d+ 0x[0-9a-f]+ +\((\S+)\+0x", leak, re.MULTILINE):
             name = Path(library).name

@@ -2,7 +2,7 @@
 
 f_t + f_x + f_y / 2 = 0 on the torus [-1, 1]². Every tenth step cells with small coefficients are
 dropped, and the children of those with large ones are added. `Problem.on_grid` keeps the 1-D
-operators and whatever was found about fibres that the new grid has, too.
+operators and what is known about fibres that the new grid has as well.
 """
 
 import numpy as np

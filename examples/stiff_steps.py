@@ -1,4 +1,4 @@
-"""Stiff time stepping on a sparse grid: steps chosen by their errors, and SciPy's integrators.
+"""Stiff time stepping on a sparse grid, with step-size control, beside SciPy's integrators.
 
 The heat equation of the gallery, whose boundary data decay with the solution. Explicit methods are
 bound to tiny steps here; implicit and exponential ones take those that the tolerance allows. The
