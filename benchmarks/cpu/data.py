@@ -61,7 +61,7 @@ class Data:
         raise NotImplementedError
 
     def epsilon(self, terms: int) -> float:
-        """A bound of the relative rounding error of two chains of so many operations."""
+        """Largest relative difference of two results that each take ``terms`` operations."""
         return float(4 * np.finfo(self.dtype).eps * terms)
 
     def picked(self, rows: int, maximum: int) -> Array:

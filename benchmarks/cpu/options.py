@@ -57,7 +57,7 @@ def chosen_effort(options: argparse.Namespace) -> Effort:
 
 
 def chosen_tuning(options: argparse.Namespace) -> float:
-    """The most seconds that FastKron may take for tuning a shape."""
+    """The seconds that FastKron may take for tuning a shape."""
     return float(TUNING_SECONDS[options.quick] if options.tuning is None else options.tuning)
 
 

@@ -16,7 +16,7 @@ from benchmarks.cpu.data import Data
 
 SAMPLE_SECONDS = 100e-6  # short calls are repeated until the clock's own cost does not count
 HOPELESS = 5.0  # a peer so many times slower than the fastest has one round only
-SLOW_SECONDS = 0.1  # it has no round at all if its first call, for the check, takes so long
+SLOW_SECONDS = 0.1  # such a peer has no round at all if its first call, the check, takes so long
 MAX_SETTLING_SECONDS = 0.3  # longest wait for the threads of the contender before
 
 SetThreads = Callable[[int], None]

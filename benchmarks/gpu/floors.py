@@ -29,7 +29,7 @@ def kron_bytes(shape: KronMatmul, dtype: str) -> int:
 
 
 def kron_floor(shape: KronMatmul, dtype: str) -> float:
-    """The longer of one read of x with one write of y, and of the arithmetic."""
+    """Time to read x and write y once, or of the arithmetic, whichever is longer."""
     return 1e6 * max(kron_bytes(shape, dtype) / COPY, shape.flops / FLOPS)
 
 
@@ -46,7 +46,7 @@ def batch_bytes(case: BatchCase, dtype: str) -> int:
 
 
 def batch_floor(case: BatchCase, dtype: str) -> float:
-    """The longer of gathering blocks and factors, and of the arithmetic.
+    """Time to gather blocks and factors, or of the arithmetic, whichever is longer.
 
     Too low for blocks under 64 bytes, of which whole sectors of 32 bytes are read.
     """
@@ -59,5 +59,5 @@ def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
 
 
 def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
-    """One write of the product."""
+    """Time to write the product once."""
     return 1e6 * explicit_bytes(sizes, dtype) / WRITE

@@ -55,7 +55,7 @@ class ListCase:
 
     @property
     def blocks(self) -> int:
-        """Inputs, and outputs."""
+        """How many input blocks there are, and as many output blocks."""
         return self.unknowns // self.input_block
 
     @property
@@ -65,7 +65,7 @@ class ListCase:
 
     @property
     def as_rows(self) -> KronMatmul:
-        """The multiplications of one product, for each vector and product."""
+        """The same work as a Kron-Matmul, with a row for each vector and product."""
         return KronMatmul(self.products * self.vectors, tuple((q, p) for p, q in self.factors))
 
     @property

@@ -96,7 +96,7 @@ def products(rng: random.Random, count: int) -> Iterator[KronMatmul]:
 
 
 def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
-    """The runs of neighbouring modes of a product, where all modes behind are done."""
+    """The runs of neighbouring modes of a product, as if all later modes were done."""
     inputs, outputs = zip(*shape.factors, strict=True)
     count = len(inputs)
     for dtype in ("float32", "float64", "complex64", "complex128"):

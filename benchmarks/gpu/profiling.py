@@ -74,7 +74,7 @@ class Profile:
         return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
 
     def record(self) -> dict[str, object]:
-        """For the file."""
+        """The profile as the file has it."""
         return {**asdict(self), "reason": self.reason}
 
 

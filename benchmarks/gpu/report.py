@@ -100,7 +100,7 @@ class Cell:
         return "met"
 
     def record(self) -> dict[str, Any]:
-        """For the file."""
+        """The cell as the file has it."""
         return {
             "part": self.part,
             "case": self.name,

@@ -1,4 +1,4 @@
-"""Operators on sparse grids next to their floors, to batch lists, and to the CPU."""
+"""Operators on sparse grids next to their floors and to the CPU."""
 
 from __future__ import annotations
 

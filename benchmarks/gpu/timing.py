@@ -28,7 +28,7 @@ BLOCK = 1 << 22  # random numbers that large arrays repeat
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one call, in µs, and whether it was replayed from a graph."""
+    """The time of one call, and whether it was replayed from a graph."""
 
     microseconds: float
     captured: bool
@@ -113,7 +113,7 @@ def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[obje
                 once()
 
         graph = _captured(stream, work)
-    if graph is None:  # the capture has spoiled the stream
+    if graph is None:  # a failed capture leaves the stream unusable
         _stream.cache_clear()
         stream = _stream()
         with stream, on(stream):

@@ -43,7 +43,7 @@ def build(case: KronCase | BatchCase, dtype: str) -> None:
 
 
 def tune_cells(case: KronCase | BatchCase, dtype: str, seconds: float) -> Iterator[Cell]:
-    """One case in one dtype: the rule's time is the peer's. None where there is no choice."""
+    """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
     tuning = Tuning(seconds=seconds)
     ours: dict[str, Any] = {}
     try:

@@ -1,4 +1,4 @@
-"""Solve, compare, print: `python -m benchmarks.krylov --help`."""
+"""Time Krylov methods beside SciPy's or CuPy's: `python -m benchmarks.krylov --help`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def peer_of(device: str) -> tuple[str, Any]:
 
 
 def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
-    """Time as many iterations of a solver object, of our function and of the peer's function."""
+    """Time the same number of iterations by a solver object, our function, the peer's function."""
     A, b = operator_of(case, module), right_hand_side(side(case), module)
     options: dict[str, Any] = {"rtol": 1e-15, "maxiter": ITERATIONS}
     name, library = peer_of(device)

@@ -38,7 +38,7 @@ def second_difference(n: int) -> np.ndarray:
 
 
 def operator_of(case: Case, module: Any) -> Any:
-    """The operator that we are given, for arrays of a module.
+    """The operator that we are given, for arrays of ``module``: NumPy or CuPy.
 
     On a device "diagonal" is batchkron's `Diagonal`, and "function" the same matrix as the peer's
     LinearOperator, whose Python code runs in every iteration.

@@ -57,7 +57,7 @@ class Run:
     state : ndarray
         At the end.
     setup : float
-        Seconds before the steps; of the first run of a solver also what it does in its first step.
+        Seconds before the first step.
     steps : list of float
         Seconds of each step.
     """
@@ -220,7 +220,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _setup(entry: dict[str, Any]) -> float:
-    """Return the time before the first step, and what it takes longer than the others."""
+    """Return the time before the first step, plus what that step takes longer than others."""
     return float(entry["setup"] + max(0.0, entry["first_step"] - entry["step"]))
 
 

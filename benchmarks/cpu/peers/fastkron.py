@@ -55,8 +55,8 @@ class FastKron(Peer):
     def handles(self) -> dict[tuple[str, np.dtype[Any]], Any]:
         """The handle of each variant and dtype, made while all threads are allowed.
 
-        A handle for two dtypes gave NaN now and then, and to destroy one broke the others, so that
-        all live to the end.
+        Handles for two dtypes gave NaN now and then, and destroying one broke the others: each has
+        one dtype and lives to the end.
         """
         make = import_module("pyfastkron.fastkronhandle").FastKronHandle
         made = {}
