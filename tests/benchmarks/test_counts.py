@@ -1,4 +1,4 @@
-"""The benchmarks that count run, and count about what the documentation says."""
+"""The benchmarks of iterations and products run, and give what the documentation says."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What of the GPU benchmark needs no device: cases, floors, chains of multiplies, verdicts."""
+"""Parts of the GPU benchmark without a device: cases, floors, chains of multiplies, verdicts."""
 
 import importlib
 import json

@@ -126,7 +126,7 @@ def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size)
 
 @pytest.fixture
 def only(on_units, monkeypatch):
-    """Makes every pass use matrix units: blocks of 16 fibres a warp, warps that share results."""
+    """Makes passes use matrix units: ``blocks`` of 16 fibres a warp, ``sharers`` warps a fibre."""
     caches = [fibres._ranked, fibres._first, layout.layout_of]
 
     def clear():

@@ -182,7 +182,7 @@ def test_batched_gemm_of_views(cupy, rng, dtype, transpose_b):
 
 @pytest.fixture
 def no_more_memory(cupy):
-    """Lets CuPy's pool have no more than it has, and nothing to spare."""
+    """Stops CuPy's pool from growing, when it has no free memory."""
     pool = cupy.get_default_memory_pool()
     gc.collect()
     pool.free_all_blocks()

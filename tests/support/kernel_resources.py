@@ -321,7 +321,7 @@ def kernels_of(index, capability):
 
 
 def explicit_programs(dtype, limits):
-    """The kernels that write products out, to addresses of whole words and others, in both ways."""
+    """The kernels of explicit products, of each family, to aligned addresses and to others."""
     a = DeviceMatrix(0, 5, 7, 7, 1)
     for width in WIDTHS:
         b = DeviceMatrix(0, width, width, width, 1)
@@ -333,7 +333,7 @@ def explicit_programs(dtype, limits):
 
 
 def explicit_kernels(dtype, capability):
-    """The kernels that write products out."""
+    """The kernels of explicit products, compiled."""
     programs = dict.fromkeys(explicit_programs(np.dtype(dtype), DEVICES[capability]))
     begun = [_begun(program, capability) for program in programs]
     return [kernel.result() for kernel in begun]

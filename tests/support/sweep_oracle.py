@@ -71,7 +71,10 @@ def apply_term(cells, factors, full, sizes, x):
 
 
 def cells_beside(cells, factors, full):
-    """The cells beside the grid on the ways of all coupled pairs of cells: uppers, full, lowers."""
+    """The cells outside of the grid that sweeps pass between coupled cells.
+
+    A way changes the indices of upper parts first, then of the full mode, then of lower parts.
+    """
     grid = set(map(tuple, cells.tolist()))
     split = [k for k, blocks in enumerate(factors) if blocks is not None and k != full]
     found = set()

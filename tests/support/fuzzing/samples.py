@@ -27,7 +27,7 @@ from batchkron.storage.writer import file_image
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A sound file: its content, None where nobody could tell a changed one, and its bytes."""
+    """A sound file: its content, None where no checksum would tell another one, and its bytes."""
 
     name: str
     document: object

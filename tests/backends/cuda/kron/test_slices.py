@@ -155,7 +155,7 @@ def test_more_modes_than_other_kernels_take_are_one_kernel():
 @pytest.mark.parametrize(
     ("sizes", "rows", "dtype", "precision"),
     [
-        ((8,) * 5, 1, "f8", None),  # one multiprocessor would work
+        ((8,) * 5, 1, "f8", None),  # one multiprocessor would have all the work
         ((4,) * 7, 20, "f8", None),
         ((8,) * 4, 500, "f4", None),  # few slices for each multiprocessor
         ((16,) * 4, 1024, "f4", "tf32x3"),

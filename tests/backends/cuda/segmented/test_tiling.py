@@ -44,7 +44,8 @@ def test_tilings_fit_the_device(sizes, capability):
         assert tiling.team & (tiling.team - 1) == tiling.width & (tiling.width - 1) == 0
         assert 1 <= tiling.block <= 1024
         assert tiling.team == 32 or tiling.team % 32 == 0 or 32 % tiling.team == 0
-        assert tiling.teams < 16 or tiling.team <= 32  # named barriers
+        # a team of several warps takes a named barrier, of which a thread block has 16
+        assert tiling.teams < 16 or tiling.team <= 32
         assert tiling.shared_bytes <= limits.shared_bytes
         assert tiling.in_shared or math.prod(sizes) * tiling.width * itemsize > 48 << 10
         assert (tiling.width == 1) == (inner == 1)
@@ -72,7 +73,7 @@ def test_matrices_are_laid_out_by_columns(rng, dtype):
         assert flat.nbytes == 4 * words * 16
         rows = flat.reshape(4, -1)
         pitch = (
-            next(  # the least that holds a column in whole words of its kind
+            next(  # the distance of columns, each of which begins at a whole word
                 p
                 for p in range(outputs, 33)
                 if np.array_equal(rows[:, p : p + outputs], matrices[:, :, 1])
