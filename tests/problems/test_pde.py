@@ -337,7 +337,7 @@ DIFFUSIONS = {
 @pytest.mark.parametrize("case", DIFFUSIONS)
 @pytest.mark.parametrize("degree", [1, 2])
 def test_diffusion_with_data_in_time_converges(case, degree):
-    """Variable diffusivity, two parts of different time, data at both ends."""
+    """Variable diffusivity, data at both ends, a solution of two parts that vary in time."""
     boundary, options = DIFFUSIONS[case]
     exact = Separable(x=np.exp, t=time.cos(3.0)) + Separable(x=np.sin, t=time.exp(-1.0))
     pde = PDE(
@@ -427,7 +427,7 @@ def test_neumann_data_within_chains_of_masses():
 
 
 def test_steady_heat_in_a_rod():
-    """u'' = -π² cos πx with Dirichlet data: regular, and the errors of the literature's scheme."""
+    """u'' = -π² cos πx: full rank, and the errors in docs/background/discretization.md."""
     exact = Separable(x=lambda s: np.cos(np.pi * s))
     pde = PDE(
         [X], laplacian(X), boundary=Dirichlet("from exact"), exact=exact, sources="from exact"
@@ -493,7 +493,7 @@ def test_sources_from_exact_for_every_kind_of_term():
     ],
 )
 def test_the_sign_of_a_function_of_time_counts_for_upwinding(term):
-    """s refers to the sign of the whole coefficient, the part that is a number of time included."""
+    """Upwinding takes the sign of the whole coefficient, its factor in time included."""
     problem = PDE([X], term, boundary="periodic").discretize(4, 2, until=1.0)
     matrix = problem.operator_at(0.0).to_dense()
     growth = np.linalg.eigvals(matrix).real.max()
@@ -501,7 +501,7 @@ def test_the_sign_of_a_function_of_time_counts_for_upwinding(term):
 
 
 def test_a_run_may_not_outlast_the_sign_of_an_upwind_coefficient():
-    """cos(t) is positive up to t = 1.5 only, which `until` of the discretization stayed below."""
+    """cos(t) is positive up to t = 1.57 only; the discretization is for until = 1."""
     pde = PDE([X], div(X, -1.0, time=time.cos(1.0)), boundary="periodic", initial=1.0)
     problem = pde.discretize(3, 1, until=1.0)
     problem.check_interval(0.0, 1.5)

@@ -1,4 +1,4 @@
-"""Arguments of a PDE that cannot all be meant are refused or warned of, with their numbers."""
+"""Arguments of a PDE that contradict each other raise or warn; the text gives their values."""
 
 import functools
 import math
@@ -316,7 +316,7 @@ def test_coefficients_that_jump_where_an_axis_closes_are_refused(terms, more, te
 
 
 def test_coefficients_that_may_jump():
-    """A multiplication has no flux, and what the refusal advises conserves."""
+    """A mass term may jump, as it has no flux; the form that the error text advises conserves."""
     for term in (
         mass(X, itself),
         div(Y, others={X: itself}),
@@ -325,7 +325,7 @@ def test_coefficients_that_may_jump():
         PDE([X, Y], term, boundary={X: "periodic", Y: "neumann"})
     advised = PDE([X], div(X) @ mass(X, lambda s: 1 + s), boundary="periodic").discretize(3, 2)
     A = advised.operator.to_dense()
-    assert np.abs(A[0]).max() < 1e-12 * np.abs(A).max()  # the content of every state is kept
+    assert np.abs(A[0]).max() < 1e-12 * np.abs(A).max()  # the integral of every state is constant
     assert np.linalg.norm(A) > 1.0
 
 

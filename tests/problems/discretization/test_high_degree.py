@@ -61,7 +61,7 @@ def test_derivatives_of_polynomials_are_exact(build, boundary, degree):
 
 @pytest.mark.parametrize("degree", HIGH)
 def test_hierarchical_operators_keep_their_pattern(degree):
-    """What rounding leaves of zeros is dropped, and nothing else, at high degrees as well."""
+    """Blocks that are zero up to rounding are dropped: the others are those of degree 1."""
     mode = ModeOperator.from_nodal(div_matrix(X, 3, degree), degree)
     low = ModeOperator.from_nodal(div_matrix(X, 3, 1), 1)
     np.testing.assert_array_equal(mode.rows, low.rows)
@@ -111,7 +111,7 @@ def test_transport_of_polynomials_is_exact_in_time_and_space(degree):
 
 @pytest.mark.parametrize("degree", HIGH)
 def test_orders_of_steady_diffusion(degree):
-    """u'' = f on one axis: order p + 1 in the true error, down to rounding."""
+    """u'' = f on one axis: the L2 error has order p + 1 while it is above rounding."""
     wave = 6.0
     exact = Separable(x=lambda s: np.sin(wave * s))
     errors = []
@@ -154,7 +154,7 @@ AXES = [Axis(f"x{k}", 0.1 * k, 1.0 + 0.3 * k) for k in range(8)]
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_multilinear_functions_are_exact_in_any_dimension(dimensions):
-    """The right-hand side of a function that the grid holds is its derivative in time."""
+    """For a function in the discrete space the right-hand side is its exact time derivative."""
     axes = AXES[:dimensions]
     lines = {axis.name: Polynomial([1.0, 0.3 - 0.1 * k]) for k, axis in enumerate(axes)}
     exact = Separable(t=time.exp(-0.5), **lines)

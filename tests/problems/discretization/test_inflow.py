@@ -1,4 +1,4 @@
-"""Ends where f flows in and out, walls, and the warning about values given at an outflow."""
+"""Inflow and outflow ends, no-flux walls, and the warning about values given at an outflow."""
 
 import warnings
 
@@ -223,7 +223,7 @@ WALLED = {
 @pytest.mark.parametrize("volume", [None, lambda s: 1.5 + s])
 @pytest.mark.parametrize("case", WALLED)
 def test_walls_conserve_mass(case, volume):
-    """No column of the operator has content."""
+    """Each column of the operator has integral zero."""
     options = {} if volume is None else {"volume": {X: volume}}
     problem = dense(WALLED[case], "no-flux", **options)
     A = problem.operator.to_dense()
@@ -251,7 +251,7 @@ def test_walls_keep_the_equilibrium():
 
 
 def test_walls_of_a_chain_and_of_a_factor():
-    """What could be said before: no trace in the outer derivative, that from inside in grad."""
+    """NoFlux is Dirichlet() of a div that stands alone, and Neumann() of a chain div @ grad."""
     before = [div(X, 2.0, boundary=Dirichlet()), div(X, itself) @ grad(X, 3.0)]
     expected = matrix(before, Neumann(), (X,))
     for terms, ends in [
@@ -273,7 +273,7 @@ def test_walls_of_a_chain_and_of_a_factor():
 
 
 def test_walls_of_mixed_derivatives():
-    """The outer div closes an end, the inner grad keeps the trace from inside."""
+    """At a wall the outer div takes no flux, the inner grad the trace from inside."""
     k = 0.5
     mixed = [k * div(X) @ grad(V), k * div(V) @ grad(X)]
     found = matrix([*laplacian([X, V]), *mixed], "no-flux")
@@ -288,7 +288,7 @@ def test_walls_of_mixed_derivatives():
 
 
 def test_collisions_between_inflow_ends():
-    """Vlasov-Fokker-Planck: the force takes what flows in, collisions let nothing pass."""
+    """Vlasov-Fokker-Planck: inflow ends for the force term, no flux for the collision terms."""
     terms = [
         div(V, 1.0, others={X: itself}),
         div(V, itself, boundary=NoFlux()),

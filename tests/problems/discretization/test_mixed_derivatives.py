@@ -1,4 +1,4 @@
-"""Diffusion by a full matrix K: mixed derivatives do not grow, and converge with their data."""
+"""Diffusion by a full matrix K: no mode grows, and errors converge with boundary data."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def diffusion(axes, K):
 
 
 def growth(axes, terms, boundary, level, degree, grid="full"):
-    """The largest real part of an eigenvalue, and of the symmetric part, as shares of ‖A‖."""
+    """The largest real part of an eigenvalue of A, and the largest one of A + Aᵀ, over ‖A‖."""
     ends = {axis: boundary[axis.name] for axis in axes} if type(boundary) is dict else boundary
     A = PDE(axes, terms, boundary=ends).discretize(level, degree, grid).operator.to_dense()
     size = np.linalg.norm(A, 2)
@@ -85,7 +85,7 @@ ONE_CHAIN = {
 
 @pytest.mark.parametrize("write", ONE_CHAIN.values(), ids=ONE_CHAIN)
 def test_the_side_depends_on_the_axis_alone(write):
-    """However K_xy = -0.99 is written: -G_xᵀ K_xy G_y with the G of the second derivatives."""
+    """However K_xy = -0.99 is written, it gives -G_xᵀ K_xy G_y, G as in second derivatives."""
     terms = [2.0 * div(X) @ grad(X), *laplacian(Y), div(X, -1.0) @ grad(X), write(-0.99)]
     problem = PDE([X, Y], terms, boundary="dirichlet").discretize(2, 1, "full")
 
@@ -111,7 +111,7 @@ def test_the_side_depends_on_the_axis_alone(write):
 
 
 def test_fluxes_that_are_named_hold_for_the_axis():
-    """Downwind in one chain turns all chains of its axis, to the reflected operator."""
+    """flux="downwind" in one chain holds for all of its axis: the mirrored operator, stable too."""
     K = sheared(-0.99)
     for named in (
         [div(X, flux="downwind") @ grad(X), *laplacian(Y), -1.98 * div(X) @ grad(Y)],
@@ -171,7 +171,7 @@ D, N = Dirichlet("from exact"), Neumann("from exact")
 )
 @pytest.mark.parametrize(("degree", "levels"), [(1, (3, 4)), (2, (2, 3))])
 def test_anisotropic_diffusion_with_data_converges(K, boundary, degree, levels):
-    """Data that vary along both axes, corners included; Neumann data gives the whole flux."""
+    """Data that vary along both axes, up to the corners; Neumann data give the co-normal flux."""
     exact = Separable(x=np.exp, y=lambda s: np.cos(2 * s))
     exact = exact + Separable(x=np.sin, y=lambda s: s + 0.3 * s**2)
     pde = PDE([X, Y], diffusion([X, Y], K), boundary=boundary, exact=exact, sources="from exact")
@@ -184,7 +184,7 @@ def test_anisotropic_diffusion_with_data_converges(K, boundary, degree, levels):
 
 
 def test_no_flux_through_neumann_ends_conserves():
-    """Neumann() without data is of the co-normal derivative: nothing flows out."""
+    """Neumann() without data sets the co-normal derivative to zero: nothing flows out."""
     problem = PDE([X, Y], diffusion([X, Y], rotated(30)), boundary="neumann").discretize(2, 2)
     A = problem.operator.to_dense()
     assert np.abs(A[0]).max() <= 1e-12 * np.abs(A).max()  # coefficient 0 is the mean
@@ -197,7 +197,7 @@ def coupling(s):
 @pytest.mark.parametrize("grid", ["full", "sparse"])
 @pytest.mark.parametrize("boundary", ["dirichlet", "neumann", "periodic"])
 def test_variable_diffusion_does_not_grow_with_its_matrix_in_between(boundary, grid):
-    """div @ mass @ grad is -Gᵀ K G with K at the points of the quadrature."""
+    """div @ mass @ grad is -Gᵀ K G with K at the quadrature points, so that nothing grows."""
     terms = [
         div(X) @ mass(X, lambda s: 1 + coupling(s) ** 2) @ grad(X),
         *laplacian(Y),
@@ -208,7 +208,7 @@ def test_variable_diffusion_does_not_grow_with_its_matrix_in_between(boundary, g
 
 
 def test_what_a_variable_coefficient_outside_costs():
-    """The number in docs/background/discretization.md: growth on coarse grids, not on fine ones."""
+    """The growth on a full grid that docs/background/discretization.md states; sparse: none."""
     terms = [*laplacian([X, Y]), div(X, coupling) @ grad(Y), div(Y) @ grad(X, coupling)]
     coarse, _ = growth([X, Y], terms, "dirichlet", 2, 2)
     assert coarse == pytest.approx(4.4e-2, rel=0.05)

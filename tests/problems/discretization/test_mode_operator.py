@@ -8,7 +8,7 @@ from batchkron.problems.statement.axis import Axis
 
 
 def supports_touch(a, b, level, kind):
-    """Pairwise and in plain words: do two hierarchical cells overlap, or touch?"""
+    """Whether two hierarchical cells' supports overlap or, unless kind is "volume", touch."""
 
     def support(cell):
         cell_level = int(cell).bit_length()
@@ -64,7 +64,7 @@ def test_zero_blocks_are_dropped_and_the_rest_is_kept():
     identity = ModeOperator.from_nodal(mass_matrix(axis, 5, 2), 2)
     np.testing.assert_array_equal(identity.rows, np.arange(32))
     np.testing.assert_allclose(identity.to_dense(), np.eye(96), atol=1e-15)
-    # constant advection sees no wavelet from inside a coarser cell's polynomial piece
+    # a wavelet is orthogonal to coarser functions that are one polynomial on its support
     div = ModeOperator.from_nodal(div_matrix(axis, 5, 2), 2)
     assert div.rows.size < connected(5, "full").sum()
     everything = ModeOperator.from_nodal(div_matrix(axis, 5, 2), 2, tolerance=0.0)

@@ -56,7 +56,7 @@ def test_the_unknowns_are_said_before_anything_is_made(monkeypatch, axes, level,
 
 
 def test_the_bound_is_below_what_a_problem_takes(monkeypatch):
-    """Grid, state and operators themselves; what fits is never refused."""
+    """It counts grid, state and operators alone, so that no problem that fits is refused."""
     problem = gallery.make("diffusion-1d", level=8, degree=1)
     modes = {id(mode): mode for term in problem.terms for mode in term.modes}
     needed = problem.initial.nbytes + problem.grid.cells.nbytes

@@ -1,4 +1,4 @@
-"""Problem files: exact round trips, and a corpus of files that lie."""
+"""Problem files: exact round trips, and files whose content is wrong or damaged."""
 
 import dataclasses
 import json
@@ -180,7 +180,7 @@ def test_files_that_do_not_tell_sources_apart_have_implicit_ones(problem, path, 
 def test_the_hash_is_that_of_versions_that_did_not_tell_sources_apart():
     problem = make("continuity-1d", 3, 2)
     assert any(source.explicit for source in problem.sources)
-    before = "b99cbdcfcafe4b6bdb4bb2eed52ceece9ef5b956132ec62bb807b25cec709c81"  # 4988497
+    before = "b99cbdcfcafe4b6bdb4bb2eed52ceece9ef5b956132ec62bb807b25cec709c81"  # commit 4988497
     assert problem.content_hash == before
 
 
@@ -488,7 +488,7 @@ def test_a_file_changed_behind_its_hash_is_refused(path):
 
 
 def refused_or_the_same(path, content_hash):
-    """Return whether the file was refused; nothing but a refusal or the truth is allowed."""
+    """Return whether the file was refused; one that loads must have its original content."""
     try:
         found = load_problem(path)
     except ProblemFileError:
@@ -516,7 +516,7 @@ def test_random_damage_is_refused_or_harmless(problem, path, rng):
 
 
 def test_damage_with_repaired_checksums_is_refused_or_harmless(problem, path, rng):
-    """Metadata changed by somebody who knows HDF5: this is where libhdf5 itself may crash."""
+    """Wrong HDF5 metadata with valid checksums, on which libhdf5 itself may crash."""
     image = path.read_bytes()
     blocks = metadata_blocks(image)
     assert len(blocks) > 30

@@ -1,4 +1,4 @@
-"""Operators that solvers are chosen by: collisions in curved coordinates, diffusion of 10⁴."""
+"""Hard cases for solvers: collisions in curved coordinates, diffusivities from 10⁻⁴ to 1."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_errors_fall_with_the_order(name):
 def test_forms_agree(rng, name, grid):
     problem = make(name, 3, 2, grid)
     u = rng.standard_normal(problem.unknowns)
-    expected = problem.with_form("batch").operator_at(0.0) @ u  # pair by pair
+    expected = problem.with_form("batch").operator_at(0.0) @ u  # one product per pair of cells
     for form in ("sweep", "dense"):
         result = problem.with_form(form).operator_at(0.0) @ u
         np.testing.assert_allclose(result, expected, atol=1e-12 * np.abs(expected).max())
@@ -56,7 +56,7 @@ def content_weights(problem):
 
 @pytest.mark.parametrize("grid", ["sparse", "full"])
 def test_collisions_conserve_mass(rng, grid):
-    """Of every state: no column of the operator has content."""
+    """The mass of every state: each column of the operator has integral zero."""
     problem = make("runaway-collisions", 3, 2, grid)
     weights = content_weights(problem)
     exact, _ = dblquad(

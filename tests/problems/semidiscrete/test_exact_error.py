@@ -110,7 +110,7 @@ def test_tiny_errors_do_not_cancel():
 
 
 def test_the_tail_of_one_product_on_a_full_grid():
-    """In closed form: what two projections leave out of a product of two functions."""
+    """The projection error of a product of two functions, in closed form."""
     problem = make("continuity-2d", 3, 3, "full")
     (part,) = problem.exact.parts
     remainder = problem.exact.remainders[:, 0, 0]

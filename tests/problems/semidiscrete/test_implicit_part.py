@@ -1,4 +1,4 @@
-"""What IMEX methods treat implicitly, and which methods need no explicit step."""
+"""What IMEX methods treat implicitly, and which methods have no limit on stable steps."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def test_boundary_data_go_with_their_term():
 
 
 def test_manufactured_sources_go_with_their_terms():
-    """What A_I and the implicit source leave of a known solution is small, and so is the rest."""
+    """Sources "from exact" are implicit where their term is, so the explicit part cancels."""
     exact = Separable(x=lambda x: np.sin(2 * x + 1), t=exp(-1.0))
     ends = (Dirichlet("from exact"), Dirichlet("from exact"))
     inflow = div(X, -1.0, boundary=(ends[0], Neumann()))

@@ -1,4 +1,4 @@
-"""The ways to apply a problem's operator give the same problem."""
+"""The forms of a problem's operator (sweep, batch, dense) agree."""
 
 import pickle
 import tracemalloc
@@ -62,7 +62,7 @@ def test_functions_of_time(rng, form):
 
 
 def test_threads_at_different_times(rng):
-    """A coefficient belongs to its call, not to the operator."""
+    """They share the operator, which must not store the coefficient at one of the times."""
     problem = moving_problem(5)
     u = rng.standard_normal(problem.unknowns)
 

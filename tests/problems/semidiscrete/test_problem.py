@@ -168,7 +168,7 @@ def test_a_problem_is_immutable():
 
 
 def test_types_of_the_constructor_can_be_asked_for():
-    """The reference and editors do so; the fields are declared in another module."""
+    """Documentation tools and editors resolve them; the fields are declared in another module."""
     assert typing.get_type_hints(Problem.__init__)["grid"] is SparseGrid
 
 

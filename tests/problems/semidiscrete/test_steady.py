@@ -42,7 +42,7 @@ SOLVERS = {
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize(("level", "known"), [(3, 1.76e-4), (4, 2.02e-5), (5, 2.50e-6)])
 def test_known_errors_of_the_steady_solve(name, level, known):
-    """u'' = -π² cos(πx) on [0, 1], three functions a cell: distances to the projection."""
+    """u'' = -π² cos(πx), distances to the projection: docs/background/discretization.md."""
     solver, options = SOLVERS[name]
     pde = PDE(
         [X],
@@ -99,7 +99,7 @@ GIVEN = {
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_poisson_in_two_dimensions_on_sparse_grids(given, degree):
-    """Orders near p + 1, less the logarithm of sparse grids, and close to the projection."""
+    """Order p + 1 but for the sparse grid's logarithm, and errors near the projection's."""
     pde = poisson([X, Y], GIVEN[given], x=wave, y=lambda s: np.exp(-s))
     errors = []
     for level in (3, 4, 5):
@@ -123,7 +123,7 @@ def test_poisson_in_three_dimensions(grid):
 
 
 def test_the_penalty_makes_the_operator_regular():
-    """Bare, one function of one axis does not decay at all, and its products too slowly."""
+    """Without it one mode in 1-D has eigenvalue 0, and its products in 2-D decay too slowly."""
     slowest = []
     for axes in ([X], [X, Y]):
         pde = poisson(axes, Dirichlet("from exact"), **{axis.name: wave for axis in axes})

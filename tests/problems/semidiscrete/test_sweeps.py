@@ -1,4 +1,4 @@
-"""Sweeps along fibres give the operators of the gallery."""
+"""Sweeps along fibres equal the sum of products over pairs of cells."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_the_gallery(rng, name, level, degree, grid):
     problem = make(name, level, degree, grid)
     op = swept(problem)
     assert op.num_added_cells == 0
-    expected = problem.with_form("batch").operator_at(0.0)  # pair by pair
+    expected = problem.with_form("batch").operator_at(0.0)  # one product per pair of cells
     x = rng.standard_normal(problem.unknowns)
     size = np.abs(expected @ x).max()
     np.testing.assert_allclose(op @ x, expected @ x, atol=1e-13 * size)
@@ -50,7 +50,7 @@ def test_the_gallery(rng, name, level, degree, grid):
 
 @pytest.mark.parametrize("kind", ["sparse", "full"])
 def test_variable_coefficients_in_all_modes(rng, kind):
-    """A term that acts in each mode, with other coefficients at another time."""
+    """Terms that act in both modes, with coefficients that vary in space."""
     x, y = Axis("x", 0, 1), Axis("y", -1, 1)
     terms = [
         div(x, lambda s: 2 + np.sin(2 * np.pi * s), others={y: lambda s: np.exp(s)}),
@@ -65,7 +65,7 @@ def test_variable_coefficients_in_all_modes(rng, kind):
 
 
 def adaptive(modes, level, rng):
-    """A closed set that a few random fine cells ask for."""
+    """Three random cells and all their ancestors."""
     cells = np.zeros((3, modes), int)
     for cell in cells:
         cell[rng.integers(modes, size=2)] = rng.integers(2**level, size=2)

@@ -11,7 +11,7 @@ from batchkron.problems.semidiscrete.transfer import carried_over
 
 
 def changed(grid, rng):
-    """Without some of the finest cells, and with others that it lacks."""
+    """The grid without its finest cells, but with five random ones and their ancestors."""
     kept = grid.cells[grid.cell_levels.sum(axis=1) < max(grid.levels)]
     more = np.column_stack([rng.integers(0, 1 << level, 5) for level in grid.levels])
     return SparseGrid.custom(np.vstack((kept, more)), grid.levels).closed()
@@ -44,7 +44,7 @@ def test_nothing_is_assembled_again(rng, monkeypatch):
     moved = problem.on_grid(problem.grid)
     assert moved.operator.num_new_profiles == 0
     assert moved.terms is problem.terms
-    monkeypatch.setattr(profiles.Profiles, "_found", None)  # nothing to look up
+    monkeypatch.setattr(profiles.Profiles, "_found", None)  # no table is computed anew
     cells = SparseGrid.sparse([3, 3, 3]).cells
     again = moved.on_grid(SparseGrid.custom(cells, problem.grid.levels))
     assert again.operator.num_profiles < before.num_profiles

@@ -1,4 +1,4 @@
-"""What values say of themselves: short however large they are, and in the words of their making."""
+"""repr and describe: short however large a value is, in the terms of its constructor."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Result files of ASGarD: the loaded state against exact solutions and against an oracle."""
+"""Result files of ASGarD: the state against exact solutions and an independent evaluation."""
 
 import shutil
 from pathlib import Path
@@ -75,7 +75,7 @@ def own_error(state, functions, amplitude):
 
 
 def test_continuity_2d_agrees_with_the_exact_solution():
-    """The error is the one that ASGarD's own digits give: 6.707e-4."""
+    """The L2 error is that of batchkron's own run of this problem: 6.707e-4."""
     state = load_asgard(CONTINUITY)
     assert (state.name, state.subtitle, state.layout) == ("Example continuity 2D", "", "0.9.0")
     assert state.time == pytest.approx(0.1)
@@ -102,7 +102,7 @@ def test_an_adaptive_grid():
 
 
 def test_the_layout_of_2024_and_its_time():
-    """Backward Euler is off by ½ λ² dt t = 0.4 % of an eigenfunction; one step of time is 2 %."""
+    """Backward Euler's error is ½ λ² dt t = 0.4 %; a time wrong by one step would give 2 %."""
     state = load_asgard(DIFFUSION)
     assert (state.name, state.layout, state.degree) == ("diffusion_2", "2024", 2)
     assert state.time == pytest.approx(0.02)
@@ -117,7 +117,7 @@ def test_the_layout_of_2024_and_its_time():
 
 
 def test_auxiliary_fields(rng):
-    """State and final perturbation make up the projected Maxwellian, 1e-4 cos(x/2) the initial."""
+    """State plus final perturbation is the Maxwellian; the initial one -1e-4 cos(x/2) times it."""
     state = load_asgard(KINETIC)
     assert [axis.name for axis in state.axes] == ["x1", "v1"]
     assert state.subtitle == "collision frequency 1.000000 with poisson"
