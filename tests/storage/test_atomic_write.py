@@ -249,7 +249,7 @@ def test_many_writers_of_one_name_leave_one_whole_file(path):
 
 
 def test_a_partial_file_that_another_writer_is_about_to_remove_is_given_up(path, monkeypatch):
-    """The other writer locks it between its creation and its own writer's lock."""
+    """The other one can lock it before the writer that created it does."""
     taken = []
     real_fchmod, real_write = os.fchmod, os.write
 
@@ -293,7 +293,7 @@ def test_of_exclusive_writers_one_wins(path):
 
 
 def test_killing_the_writer_leaves_a_whole_file(tmp_path, rng):
-    """SIGKILL at random moments of endless saving: there is always one of the states."""
+    """SIGKILL at random moments while saving in a loop: the file always holds one whole state."""
     path = tmp_path / "result.h5"
     size = 300_000
     script = (

@@ -18,8 +18,8 @@ from batchkron.storage import results as states
 
 CONSTANT = '{"kind":"constant","value":1.0}'
 SPLINE = '{"kind":"spline","times":[0,1],"values":[0,2],"order":3}'
-SECONDS = 5.0  # of this process; the reader process has a clock of its own
-BYTES = 1 << 30
+SECONDS = 5.0  # processor time of this process; the reader process has a limit of its own
+BYTES = 1 << 30  # by which a load may raise this process's peak memory
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def document():
 
 
 def many_operators(document, count):
-    """All different by number, and empty."""
+    """Operators without blocks, each of them named by a term."""
     none = np.zeros(0, dtype=np.int64)
     numbers = np.arange(count).reshape(-1, 2)
     return changed(
@@ -145,7 +145,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
 
 @pytest.mark.parametrize(("count", "is_sound"), [(20 << 20, True), (40 << 20, False)])
 def test_zeros_may_inflate_to_so_much_and_no_more(tmp_path, count, is_sound):
-    """A small file of 160 MiB of zeros is read; one of 320 MiB asks to be trusted."""
+    """A small file of 160 MiB of zeros is read; one of 320 MiB only with trusted=True."""
     path = tmp_path / "result.h5"
     result = ResultFile(np.zeros(count), 0.0, "", 0, 0.1, "", "", "")
     save_result(path, dataclasses.replace(result, u=np.zeros(1)))

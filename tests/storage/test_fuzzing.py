@@ -31,7 +31,7 @@ def test_two_thousand_damaged_files():
     refused = dict(re.findall(r"^(\w+) +(\d+) refused", done.stdout, re.MULTILINE))
     accepted = dict(re.findall(r"^(\w+) .* refused +(\d+) accepted", done.stdout, re.MULTILINE))
     assert set(refused) == {*campaign.FAMILIES, "asgard"}
-    for family in refused:  # both outcomes are met, so both are judged
+    for family in refused:  # both outcomes occur, so both are checked
         assert family == "permitted" or int(refused[family]) > 50
         assert family == "forbidden" or int(accepted[family]) > 30
     (kinds,) = re.findall(r"(\d+) different refusals", done.stdout)
@@ -189,7 +189,7 @@ def test_greed_is_noticed(tmp_path, load):
 
 @pytest.mark.parametrize("limit", [resource.RLIM_INFINITY, None])
 def test_a_reader_without_a_limit_is_noticed(tmp_path, monkeypatch, limit):
-    """None: the limit that it has inherited."""
+    """None: a reader with the limit that it inherited from this process."""
     real = watch.limit_of
     monkeypatch.setattr(watch, "limit_of", lambda pid: real(0) if limit is None else limit)
     found = violations(tmp_path, files=3)

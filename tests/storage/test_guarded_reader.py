@@ -1,4 +1,4 @@
-"""Files whose HDF5 structure lies: each is refused, and the text names the place."""
+"""Files whose HDF5 structure is damaged or hostile: each is refused, and the text says where."""
 
 import os
 import re

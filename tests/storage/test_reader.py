@@ -176,7 +176,7 @@ def test_waiting_for_ever_is_ended(path, program, monkeypatch):
 
 
 def test_the_limits_hold_where_the_caller_blocks_their_signals(path):
-    """A process inherits which signals are blocked."""
+    """A process inherits blocked signals; the reader must unblock those of its time limits."""
     done = run(f"""
         import signal
         from pathlib import Path

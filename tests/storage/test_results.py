@@ -147,7 +147,7 @@ def test_a_broken_checkpoint_never_replaces_the_previous_one(checkpoint, tmp_pat
 
 
 def test_a_checkpoint_is_sound_between_the_two_renames(checkpoint, tmp_path, monkeypatch):
-    """Stopped after any of the calls that change names, there is a sound checkpoint."""
+    """A process may be killed after either rename: a sound checkpoint must be there."""
     path = tmp_path / "checkpoint.h5"
     for step in range(2):
         save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
@@ -199,7 +199,7 @@ def test_a_checkpoint_is_written_where_no_process_can_be_started(checkpoint, tmp
 
 @pytest.fixture
 def read_again(monkeypatch):
-    """The files that a rotation has read whole, because it did not know them."""
+    """Checkpoints that a rotation reads whole, as this process does not know them to be sound."""
     found = []
     real = rotation.check_file
     monkeypatch.setattr(
@@ -221,7 +221,7 @@ def test_what_this_process_wrote_or_read_is_not_read_again(checkpoint, path, rea
 
 def test_a_file_that_was_changed_is_read_again(checkpoint, path, read_again, monkeypatch):
     save_checkpoint(path, checkpoint)
-    edit(path, lambda file: file["u"].__setitem__(3, 1.0))  # at once, and of the same length
+    edit(path, lambda file: file["u"].__setitem__(3, 1.0))  # same length, within one clock tick
     save_checkpoint(path, checkpoint)
     assert read_again == ["run.h5"]
     monkeypatch.setattr(rotation, "_sound", {})
@@ -249,14 +249,14 @@ def test_a_file_put_there_by_another_process_is_read(checkpoint, path, read_agai
 
 @pytest.fixture
 def low_limits(monkeypatch):
-    """Files may inflate to so much only, as others may to 4 GiB."""
+    """A file may inflate to 4000 bytes only, instead of 4 GiB."""
     monkeypatch.setattr(content_limits, "_MAX_INFLATED_BYTES", 4000)
     monkeypatch.setattr(content_limits, "_SMALL_CONTENT_BYTES", 1000)
 
 
 @pytest.mark.usefixtures("low_limits")
 def test_a_state_beyond_the_limit_comes_back_and_is_rotated(checkpoint, result, path, monkeypatch):
-    """Its file is as long as its content: it asks for no more than it gives."""
+    """The limit is on inflation, and this state's file is as long as its content."""
     for step in range(3):
         save_checkpoint(path, dataclasses.replace(checkpoint, step=step))
     assert load_checkpoint(path).step == 2
@@ -302,7 +302,7 @@ def test_holes_make_no_file_long(path):
 
 
 def test_a_file_may_inflate_however_it_is_stored(checkpoint, path, monkeypatch):
-    """As on file systems that keep short files in their tables, in no block at all."""
+    """Some file systems keep short files in their tables, and count no blocks for them."""
     monkeypatch.setattr(content_limits, "_SMALL_CONTENT_BYTES", 1000)
     monkeypatch.setattr(content_limits, "_BLOCK_BYTES", 0)
     save_checkpoint(path, checkpoint)
@@ -462,7 +462,7 @@ def test_values_that_no_run_has_are_refused(checkpoint, result, tmp_path):
 
 
 def test_killing_the_writer_leaves_a_checkpoint(tmp_path, rng):
-    """SIGKILL at random moments of endless checkpointing."""
+    """SIGKILL at random moments while checkpointing in a loop."""
     path = tmp_path / "checkpoint.h5"
     script = (
         "import numpy as np\n"

@@ -1,4 +1,4 @@
-"""Checkpoints of runs that choose their steps."""
+"""Checkpoints of runs with step-size control."""
 
 from dataclasses import replace
 
