@@ -91,7 +91,7 @@ def contents(folder):
 
 @pytest.fixture
 def cache(tmp_path_factory, monkeypatch):
-    """The folder of kernels, in a cache of the test's own."""
+    """The folder of compiled kernels, in an empty cache of this test."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("BATCHKRON_CACHE_DIR", str(folder))
     return folder / "kernels"

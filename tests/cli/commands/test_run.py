@@ -248,7 +248,7 @@ def test_a_file_with_a_name_of_the_gallery_needs_a_path(cli, folder, problem):
 
 
 class TestClock:
-    """The kernel's share is that of products with the operator, and changes no bit."""
+    """The kernel's share of time is that of operator products; timing changes no bit."""
 
     @pytest.fixture
     def varying(self):
@@ -280,7 +280,7 @@ class TestClock:
         timed.assemble()
         assert timed.clock.products == 0
         options = {"until": 0.2, "dt": 0.02, "method": method}
-        options["allow_unstable"] = True  # the command looks at stability itself, off the clock
+        options["allow_unstable"] = True  # the command checks stability itself, untimed
         result, expected = evolve(timed, **options), evolve(varying, **options)
         assert result.u.tobytes() == expected.u.tobytes()
         assert 0.0 < timed.clock.seconds < result.seconds

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 
 class Device:
-    """A backend that notes the plans that it is asked for; each finds the same."""
+    """A fake backend that records the plans it is asked for; tuning each of them gives FOUND."""
 
     def __init__(self):
         self.asked, self.tunings, self.fails = [], [], None

@@ -1,6 +1,6 @@
 """`batchkron warmup`: what it asks the cache of kernels for, and how it refuses.
 
-Where there is no device, problems stay on the CPU and products ask for kernels of this file's own.
+No device is needed: problems stay on the CPU, and their products ask for made-up kernels.
 """
 
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 @pytest.fixture
 def no_device(monkeypatch):
-    """Problems stay where they are; products and the operator at a time have a kernel each."""
+    """Problems stay on the CPU; a product needs one made-up kernel, operator_at another."""
     read, accumulate, operator_at = ProblemArgument.read, Problem._accumulate, Problem.operator_at
 
     def ask(key):

@@ -128,7 +128,7 @@ def test_force_replaces_every_output(cli, folder, problem_file):
 
 @pytest.mark.parametrize("name", ["c2.checkpoint.h5", "c2.checkpoint.h5.previous"])
 def test_checkpoints_replace_checkpoints_only(refused, folder, problem_file, name):
-    """Also of a run that would write one only if it was stopped."""
+    """This holds for runs, too, that write a checkpoint only when they are stopped."""
     (folder / name).write_text("a letter\n")
     error = refused("run", "c2.h5", *SHORT, "--force")
     assert error.startswith("batchkron: checkpoints are to go to c2.checkpoint.h5, but ")
@@ -304,7 +304,7 @@ def test_a_checkpoint_of_an_unknown_method_is_refused(refused, folder, checkpoin
 
 
 def test_a_state_beyond_the_limit_on_files_is_resumed(cli, folder, problem_file, monkeypatch):
-    """The limit is for short files that declare much; the state here is as long as its file."""
+    """The limit is on inflation, and this state's file is as long as its content."""
     cli("run", "c2.h5", *SHORT, "-o", "whole.h5")
     for until in ("0.04", "0.1"):
         monkeypatch.setattr(content_limits, "_MAX_INFLATED_BYTES", 500)

@@ -24,13 +24,13 @@ from batchkron.solvers import evolve
 from batchkron.storage import load_checkpoint, load_result, previous_path
 from batchkron.storage import results as states
 
-DEADLINE = 60.0
+DEADLINE = 60.0  # seconds that a test waits for a process or a file
 CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGUSR1": 138, "SIGUSR2": 140, "SIGTERM": 143}
 
 
 @pytest.fixture(autouse=True)
 def one_thread(threads):
-    """As the processes that are started here have."""
+    """One thread, as in the processes that tests start: another number gives a warning."""
     threads(1)
 
 
@@ -93,7 +93,7 @@ def test_a_stopped_run_says_how_to_go_on(start, cli, folder, problem, number, co
     assert "stopped" in output
     command = shlex.split(errors.strip().splitlines()[-1])
     assert command == ["batchkron", *words, "--resume", "p.checkpoint.h5"]
-    # a little further, against the library without any stop
+    # a few steps further, as the library goes on from that checkpoint
     end = checkpoint.step + 7
     until = f"{end * checkpoint.dt:.17g}"
     cli(*command[1:], "--until", until)
@@ -129,7 +129,7 @@ def test_ctrl_c_before_the_first_step_is_no_traceback(cli, folder, problem, monk
 
 @pytest.fixture
 def after_step(monkeypatch):
-    """Has something done once, after a step of a run in this process."""
+    """Calls a function once, after a given step of a run in this process."""
 
     def plan(step, action):
         real, actions = EmergencyCheckpoint.note, [action]
@@ -205,7 +205,7 @@ def test_a_report_that_cannot_be_written_is_an_error_but_for_a_closed_terminal(m
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """Checkpoints cannot be written from some moment on."""
+    """A list; as soon as it has an entry, writing a checkpoint fails."""
     real, full = states.write_document, []
 
     def write_document(path, document, **options):
@@ -262,7 +262,7 @@ def test_a_run_stopped_on_a_full_disk_goes_on_from_what_is_there(
 
 
 def test_a_second_signal_does_not_wait_for_the_step():
-    """The first one is noted, and hands the signals back to whom they belonged."""
+    """The first one is noted and restores the earlier handlers; the second one reaches these."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with StopOnSignal() as stopping:
         assert not stopping(None)
@@ -392,7 +392,7 @@ LONG = ["--dt", "5e-5", "--until", "10"]
 
 
 def killed_reader(start, *words):
-    """A run whose standard output and error go to a reader that goes away with the first line."""
+    """Start a run whose output goes to a pipe; return it and the reader's end, to be closed."""
     reader, writer = os.pipe()
     process = start("run", "p.h5", *LONG, *words, stdout=writer, stderr=writer)
     os.close(writer)
