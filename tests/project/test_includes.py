@@ -13,7 +13,7 @@ FILES = sorted(
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 
-# what plans see of the kernels of an instruction set: numbers, tables, contracts
+# what plans may include of the kernels: constants, function tables, contracts
 KERNEL_TABLES = (
     "simd/common/packed_factor.hpp",
     "simd/common/scalar.hpp",
@@ -81,8 +81,8 @@ MORE_HEADERS = {
     "simd/common/fused.hpp": {"immintrin.h"},
     "simd/common/repeated.hpp": {"immintrin.h"},
     "simd/kron/copies.hpp": {"immintrin.h"},
-    # std::min and the subscript of std::array, always inlined; what else says the same gives all
-    # kernels of sweeps other machine code
+    # std::min and the subscript of std::array, always inlined; other spellings of them changed
+    # the machine code of all sweep kernels
     "simd/sweeps/block_fetches.hpp": {"algorithm", "array"},
 }
 
@@ -104,7 +104,7 @@ def foreign_includes_of(file):
 
 
 def circle(graph):
-    """The nodes of a circle of a graph, a mapping from nodes to their successors; [] if none."""
+    """The nodes of a cycle in a mapping from nodes to their successors; [] if there is none."""
     done = set()
 
     def search(node, path):

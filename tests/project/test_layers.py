@@ -1,4 +1,4 @@
-"""Imports go down only, in no circle, and importing batchkron loads nothing heavy."""
+"""Imports go to lower layers without cycles, and importing batchkron loads nothing heavy."""
 
 import ast
 import runpy
@@ -28,7 +28,7 @@ LAYERS = {
     "batchkron.cli": 7,
 }
 
-# of backends/cuda: they import runtime/device, or a module that does; all others plan without CuPy
+# modules of backends/cuda that import runtime/device, even indirectly; the others need no CuPy
 NEEDS_A_DEVICE = {
     "backend",
     "batch.any_vectors",
@@ -88,7 +88,7 @@ def folders(files):
 
 
 def shortest_circle(edges):
-    """The edges of the shortest circle of a graph, or none."""
+    """The edges of the shortest cycle of a directed graph; [] if there is none."""
     after = {}
     for a, b in edges:
         after.setdefault(a, []).append(b)
@@ -110,7 +110,7 @@ def shortest_circle(edges):
 
 @pytest.mark.parametrize("folder", folders([*IMPORTS, *INCLUDES]))
 def test_no_circle_of_files_or_folders(folder):
-    """Imports at any place count, and each joins the files or folders of one folder."""
+    """Imports in functions count, too; each is an edge between two entries of a folder."""
     edges = READ.siblings(folder, INCLUDES if folder.startswith("csrc") else IMPORTS)
     lines = [
         f"  {a} -> {b}: {edges[a, b][0]} imports {edges[a, b][1]}"

@@ -84,7 +84,7 @@ def run_script(script, *arguments, prefix=()):
 
 @pytest.mark.slow
 def test_a_hundred_kills_lose_nothing():
-    """A longer one: python tests/support/kill_runs.py --kills 1000."""
+    """The longer run: python tests/support/kill_runs.py --kills 1000."""
     command = [sys.executable, str(TESTS / "support" / "kill_runs.py"), "--kills", "100"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_a_hundred_kills_lose_nothing():
 
 
 def test_a_run_killed_at_any_call_of_a_write_loses_nothing(tmp_path):
-    """The calls to the system that write a third checkpoint, one by one."""
+    """SIGKILL at the first, second, … of the system calls that write a third checkpoint."""
     script = """
     import dataclasses, signal, warnings
     from batchkron.storage import save_checkpoint
@@ -152,7 +152,7 @@ def test_a_run_killed_at_any_call_of_a_write_loses_nothing(tmp_path):
 
 
 def small_disk(folder, options):
-    """A command that runs another where a small disk is mounted on a folder."""
+    """The words before a command that mount a small tmpfs on a folder, for that command only."""
     unshare, mount = shutil.which("unshare"), shutil.which("mount")
     if not unshare or not mount:
         pytest.skip("mounting a small disk needs the commands unshare and mount")
@@ -169,7 +169,7 @@ def small_disk(folder, options):
 
 @pytest.mark.parametrize("options", ["size=256k", "size=4m,nr_inodes=5"])
 def test_a_full_disk_keeps_the_last_checkpoints(tmp_path, options):
-    """Full of data, or full of files."""
+    """No space left, or no inodes."""
     script = """
     ballast = folder / "ballast"
 
@@ -212,7 +212,7 @@ def test_a_full_disk_keeps_an_old_problem_file(tmp_path):
 
 
 def test_a_limit_on_file_sizes_keeps_the_last_checkpoints(tmp_path):
-    """What a full disk is to a user who may not mount one."""
+    """As a full disk, which only some users can mount: a write beyond 2 KiB fails."""
     script = """
     import resource
 
@@ -257,7 +257,7 @@ def test_a_disk_that_becomes_read_only_keeps_the_last_checkpoints(tmp_path):
 
 
 def test_a_folder_that_becomes_read_only_keeps_the_last_checkpoints():
-    """For a user without root's rights, whom no mode of a folder stops."""
+    """The run has an ordinary user's rights: root may write whatever the folder's mode."""
     script = """
     load_checkpoint  # the reader process is started with the rights that it has now
     if os.geteuid() == 0:
@@ -291,7 +291,7 @@ def test_a_folder_that_becomes_read_only_keeps_the_last_checkpoints():
 
 def test_a_blow_up_leaves_the_last_finite_checkpoint(tmp_path):
     path = tmp_path / "run.h5"
-    problem = SimpleNamespace(  # whose solution grows that much: the run is stable
+    problem = SimpleNamespace(  # its exact solution overflows: the step is stable
         initial=np.ones(3),
         operator=1e9 * np.eye(3),
         rhs=lambda t, u, out: np.multiply(u, 1e9, out=out),

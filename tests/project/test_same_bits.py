@@ -1,4 +1,4 @@
-"""Whether .ci/same_bits notices that a result is another one."""
+""".ci/same_bits names the call whose result has changed."""
 
 import json
 import subprocess
