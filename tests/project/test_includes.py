@@ -73,7 +73,7 @@ MAY_INCLUDE = {
     "cuda/segmented": ("cuda/common",),
 }
 # An inline function of the standard library that is compiled for a new instruction set could be
-# linked into code for an older one; these headers have types alone.
+# linked into code for an older one; these headers only define types.
 TYPES_ALONE = {"cstddef", "cstdint", "type_traits"}
 MORE_HEADERS = {
     # intrinsics, all of them inlined by the compiler

@@ -131,7 +131,7 @@ def test_level_zero_holds_the_polynomials_of_the_domain():
     level, degree = 3, 2
     cells = np.arange(2**level)
     ends = (cells + np.array([[0.0], [1.0]])) / 2**level
-    integrals = (ends[1] ** 3 - ends[0] ** 3) / 3  # of x^2, against the constants alone
+    integrals = (ends[1] ** 3 - ends[0] ** 3) / 3  # of x^2 over each cell
     nodal = np.zeros((2**level, degree + 1))
     nodal[:, 0] = integrals * np.sqrt(2**level)
     assert to_hierarchical(nodal.ravel(), level, degree)[0] == pytest.approx(1 / 3)
