@@ -1,4 +1,4 @@
-"""Runs that blow up without overflow, and others whose solutions are as large or as quick."""
+"""Instability is found before numbers overflow; solutions that grow as much are not accused."""
 
 from types import SimpleNamespace
 
@@ -73,7 +73,7 @@ def test_transients_of_an_operator_that_is_not_normal_are_solutions():
 
 @pytest.mark.parametrize("with_adjoint", [True, False])
 def test_a_mode_that_grows_below_a_stiff_spectrum_is_a_solution(rng, with_adjoint):
-    """20 steps of Lanczos' method from a random vector do not see it: the state shows it."""
+    """20 Lanczos steps from a random vector miss the growing mode; the state reveals it."""
     values = np.concatenate([[1.0], -np.linspace(1.0, 1e6, 200)])
     A = np.diag(values)
     assert numerical_abscissa(A, random_start(np.ones(201))) < 0.0
@@ -119,7 +119,7 @@ def test_a_rate_that_changes_in_time_is_a_solution():
     assert result.u[0] == pytest.approx(np.exp(50.0), rel=0.01)
 
 
-# Right-hand sides that nobody knows to be linear
+# Right-hand sides that are not known to be linear
 
 
 def only_rhs(problem):
@@ -146,7 +146,7 @@ def test_a_blow_up_without_an_operator_is_seen_by_halved_steps(tmp_path, name, s
     ("name", "z"), [("forward-euler", 2.04), ("rk4", 2.8), ("rk4", 2.81), ("ssp-rk3", 2.54)]
 )
 def test_a_slow_blow_up_without_an_operator_is_seen(rng, name, z):
-    """Each step multiplies by 1.02 to 1.05, and by a positive number with rk4."""
+    """A step multiplies by 1.02 to 1.05 in modulus; with rk4 without a change of sign."""
     initial = rng.uniform(1.0, 2.0, 3)
     problem = SimpleNamespace(
         initial=initial, rhs=lambda t, u, out: np.multiply(-1000.0, u, out=out)
@@ -190,7 +190,7 @@ def test_an_explicit_part_that_blows_up_is_seen(name):
 
 
 def test_a_bounded_wrong_oscillation_is_unstable():
-    """u' = 1000 u (1 - u) tends to 1; the map of forward Euler has cycles about it."""
+    """u' = 1000 u (1 - u) tends to 1; forward Euler with this step cycles around 1 instead."""
     problem = SimpleNamespace(
         initial=np.full(3, 0.1), rhs=lambda t, u, out: np.multiply(1000.0 * u, 1.0 - u, out=out)
     )
@@ -204,8 +204,8 @@ def test_a_bounded_wrong_oscillation_is_unstable():
 @pytest.mark.parametrize(
     ("f", "dt", "method"),
     [
-        (lambda t, u: -u, 1.9, "forward-euler"),  # rough, but it decays
-        (lambda t, u: 5.0 * u, 0.3, "forward-euler"),  # rough, but it grows
+        (lambda t, u: -u, 1.9, "forward-euler"),  # inaccurate, but it decays
+        (lambda t, u: 5.0 * u, 0.3, "forward-euler"),  # inaccurate, but it grows
         (lambda t, u: np.exp(-1000.0 * t) + 0.0 * u, 0.01, "forward-euler"),
         (lambda t, u: np.cos(300.0 * t) + 0.0 * u, 0.01, "rk4"),
         (lambda t, u: -1000.0 * u**3, 4e-4, "rk4"),

@@ -1,4 +1,4 @@
-"""Checkpoints: written when due, never of a bad state, and gone on from bit for bit."""
+"""Checkpoints are written when due, never of a bad state; resumed runs give the same bits."""
 
 import dataclasses
 import datetime
@@ -225,7 +225,7 @@ def test_blow_up_leaves_the_last_good_checkpoint(tmp_path):
 
 
 class Disk:
-    """A disk that is full from one step to another."""
+    """A disk on which every write fails while ``is_full``."""
 
     def __init__(self, monkeypatch, number=errno.ENOSPC):
         self.is_full, self._number, self._write_all = False, number, atomic._write_all
@@ -258,7 +258,7 @@ def test_a_full_disk_warns_and_the_run_goes_on(tmp_path, monkeypatch, number, te
         result = evolve(Diffusion(), **options, callback=disk.full_from(12, 22))
     assert result.status is EvolveStatus.COMPLETED
     np.testing.assert_array_equal(result.u, undisturbed.u)
-    (warning,) = caught  # one for the steps 15 and 20
+    (warning,) = caught  # one for both failures, at steps 15 and 20
     for part in ("of step 15, t = 0.15, is not written", text, f"{path}, is of step 10, t = 0.1."):
         assert part in str(warning.message)
     assert load_checkpoint(path).step == 30

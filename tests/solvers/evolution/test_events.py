@@ -1,4 +1,4 @@
-"""Events at the edges: zero where a run begins, zero at the end of a step, and NaN."""
+"""Events in edge cases: zero where a run begins, zero at the end of a step, and NaN."""
 
 from types import SimpleNamespace
 
@@ -49,7 +49,7 @@ def scipy_times(function, until, direction=0, terminal=False):
     ],
 )
 def test_an_event_that_is_zero_where_the_run_begins(method, direction, terminal, function):
-    """SciPy's meaning; a function that stays 0 is recorded once, not once for each step."""
+    """As in SciPy, but a function that stays 0 is recorded once, not once for each step."""
     expected = scipy_times(function, 5.0, direction, terminal)
     event = Event(function, "event", terminal, direction)
     result = evolve(pendulum(), until=5.0, method=method, dt=0.05, events=event)

@@ -13,7 +13,7 @@ from batchkron.storage import load_checkpoint
 
 
 class Oscillator:
-    """u' = [[0, 1], [-1, 0]] u + (0, cos 3t): bounded, with every method implicit or explicit."""
+    """u' = [[0, 1], [-1, -0.1]] u + (0, cos 3t): bounded, also with explicit methods."""
 
     def __init__(self, dtype=np.float64, **attributes):
         self.operator = np.array([[0.0, 1.0], [-1.0, -0.1]], dtype=dtype)

@@ -1,4 +1,4 @@
-"""The steppers on problems of the gallery: orders in time, and runs that go on bitwise."""
+"""The steppers on problems of the gallery: orders in time, and resumed runs bit for bit."""
 
 import numpy as np
 import pytest

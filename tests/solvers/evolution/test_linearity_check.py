@@ -77,7 +77,7 @@ def test_a_slow_nonlinear_part_shows_beside_stiff_diffusion(rest, initial):
 @pytest.mark.parametrize(("rest", "text"), [(-0.3, REFUSED), (0.0, None)])
 @pytest.mark.parametrize("kind", ["sparse", "batchkron"])
 def test_fine_grids_hide_no_smooth_part(kind, rest, text):
-    """Of 1e7 = ‖A‖ and more, 0.3 is less than quotients of differences may be wrong by."""
+    """The rest, 0.3, is below the rounding error of difference quotients, as ‖A‖ is above 1e7."""
     fine = make("diffusion-1d", level=9, degree=2)
     A, u = fine.operator, fine.initial
     if kind == "sparse":
@@ -127,7 +127,7 @@ def test_a_resumed_run_is_tried_as_well(tmp_path):
 
 
 def test_the_operator_of_the_first_step_is_tried():
-    """At t0 both sides are 0."""
+    """At t0 f and A are both 0, so that only a later time can show the difference."""
     problem = square()
     del problem.operator
     problem.operator_at = lambda t: np.diag(-2.0 * t * problem.initial)
@@ -229,7 +229,7 @@ def test_a_right_hand_side_that_returns_f_is_named_as_such():
 
 
 class Linear:
-    """u' = -u, which says so."""
+    """u' = -u, declared linear by ``is_linear``."""
 
     initial = np.array([1.0, 2.0])
     operator = -np.eye(2)
@@ -243,7 +243,7 @@ class Linear:
 
 
 class PassesOn:
-    """All of another problem but its right-hand side."""
+    """Another problem's attributes, with a right-hand side of its own."""
 
     def __init__(self, problem):
         self._problem = problem

@@ -59,7 +59,7 @@ COSTS = [constant, slow_first_step, slow_beginning, irregular, checkpoints_now_a
 
 @pytest.fixture(params=COSTS, ids=lambda cost: cost.__name__)
 def seconds(request, rng):
-    """What each of a thousand steps takes."""
+    """Seconds that each of a thousand steps takes."""
     return request.param(rng, 1000)
 
 

@@ -1,4 +1,4 @@
-"""Explicit methods with steps that they are not stable with: what is refused, and what is not."""
+"""Explicit methods refuse steps beyond their stability limit, and only those."""
 
 from types import SimpleNamespace
 
@@ -63,12 +63,12 @@ def test_a_step_beyond_the_limit_is_refused_with_the_largest_one(name, dtype):
 @pytest.mark.parametrize("name", [name for name in problems.gallery.names() if name[-2:] != "6d"])
 def test_default_steps_of_the_gallery_are_stable(name):
     problem = problems.make(name, level=2 if "3d" in name else 3, degree=2, method="rk4")
-    for method in SHORT_OF_LIMITS:  # the step of all explicit methods is one
+    for method in SHORT_OF_LIMITS:  # they all have the same default step
         assert unstable_step(problem, until=problem.stepper.until, method=method, dt=None) is None
 
 
 def test_the_estimate_for_transport_is_what_its_runs_bear():
-    """An inflow operator is far from normal: its eigenvalues allow twice the step that works."""
+    """Inflow operators are far from normal: eigenvalues alone allow twice the step that works."""
     problem = problems.make("advection-1d", level=4, degree=2)
     options = {"until": 2.0, "method": "ssp-rk3"}
     largest = unstable_step(problem, dt=0.2, **options).largest
@@ -81,7 +81,7 @@ def test_the_estimate_for_transport_is_what_its_runs_bear():
 
 
 def rotation(size):
-    """-1 beside central differences of a periodic function: normal, not self-adjoint."""
+    """Periodic central differences minus the identity: normal, not self-adjoint."""
     A = np.diag(np.full(size - 1, 500.0), 1)
     A[0, -1] = -500.0
     return A - A.T - np.eye(size)
@@ -91,7 +91,7 @@ def rotation(size):
     "A",
     [
         np.array([[-1.0, 1000.0], [-1000.0, -1.0]]),
-        np.array([[-1000.0, 1.0], [0.0, -1.0]]),  # not normal, but its eigenvalues are known
+        np.array([[-1000.0, 1.0], [0.0, -1.0]]),  # not normal, but all eigenvalues are found
         rotation(40),
     ],
     ids=["normal", "all of A", "normal, 40 unknowns"],
@@ -111,7 +111,7 @@ def test_nothing_beyond_the_limit_is_let_through_where_eigenvalues_are_known(nam
 
 
 def test_a_step_within_the_margin_is_watched():
-    """The estimate for transport may be too small, so that runs slightly beyond it are let in."""
+    """The estimate for transport may be too small: runs slightly beyond it begin, watched."""
     problem = problems.make("advection-1d", level=6, degree=3, method="rk4")
     options = {"until": 40 * 0.0043, "dt": 0.0043, "method": "rk4"}
     assert unstable_step(problem, **options) is None
@@ -191,7 +191,7 @@ def test_an_operator_that_grows_in_time_is_looked_at_until_the_end():
 
 
 def test_a_problem_that_is_not_its_operator_is_not_judged_by_it():
-    """The stiff operator is a part of f for IMEX methods, and the rest takes it away."""
+    """``operator`` is here the implicit part of an IMEX splitting; the rest of f cancels it."""
     problem = linear(np.diag([-1e4, -1.0]), np.ones(2))
     problem.rhs = lambda t, u, out: np.multiply(u, -u, out=out)
     result = evolve(problem, until=1.0, method="rk4", dt=0.1)

@@ -1,4 +1,4 @@
-"""Runs that choose their steps: errors, dense output, events, quantities, checkpoints."""
+"""Step-size control (rtol, atol): errors, dense output, events, quantities, checkpoints."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ ABLE = [name for name in steppers.names() if steppers.get(name).error_order]
 
 
 class Pendulum:
-    """u'' = -u with a decaying third component, forced: exact (cos t, -sin t, e^-t)."""
+    """u'' = -u beside a third, stiff component with a source; u = (cos t, -sin t, e^-t)."""
 
     initial = np.array([1.0, 0.0, 1.0])
     operator = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -30.0]])

@@ -1,4 +1,4 @@
-"""States between steps that are long beside what happens in them."""
+"""States between steps (samples, events) where steps are long beside the solution's scales."""
 
 from types import SimpleNamespace
 
@@ -67,7 +67,7 @@ def test_samples_leave_the_propagators_of_steps_alone(monkeypatch):
 def test_a_start_from_zero_is_resolved(power):
     problem = SimpleNamespace(initial=np.zeros(1), rhs=lambda t, u, out: out.fill(t**power))
     ((_, u),) = evolve(problem, until=0.1, method="rk4", dt=0.1, at=[0.05]).samples
-    error = 0.0 if power < 3 else 0.1**4 / 64  # of a cubic
+    error = 0.0 if power < 3 else 0.1**4 / 64  # of a cubic interpolant
     assert u[0] == pytest.approx(0.05 ** (power + 1) / (power + 1), abs=error + 1e-15)
 
 

@@ -26,6 +26,7 @@ from batchkron.solvers import (
 )
 
 METHODS = [cg, minres, bicgstab, gmres, fgmres]
+# vectors that a workspace keeps, without and with M
 WORKSPACES = {Cg: (4, 5), Minres: (6, 9), Bicgstab: (6, 7), Gmres: (13, 14), Fgmres: (13, 23)}
 
 
@@ -44,7 +45,7 @@ def same(one, many, index):
     assert many.iterations[index] == one.iterations
     assert many.restarts[index] == one.restarts
     history = many.residual_norms[(slice(None), *index)]
-    # matrix products of another shape are rounded otherwise, which a Krylov space amplifies
+    # products of matrices of another shape round differently, which a Krylov space amplifies
     steps = max(1, one.iterations // 2)
     tolerance = 1e4 * np.finfo(one.x.dtype).eps
     np.testing.assert_allclose(history[:steps], one.residual_norms[:steps], rtol=tolerance)

@@ -16,7 +16,7 @@ ALONE = {block_cg: cg, block_gmres: gmres}
 
 
 def matrix(rng, method, values, dtype=np.float64):
-    """Of given eigenvalues: Hermitian for block_cg, triangular after a rotation for block_gmres."""
+    """A matrix of given eigenvalues: Hermitian for block_cg, nonnormal for block_gmres."""
     size = len(values)
     columns = np.linalg.qr(random_array(rng, (size, size), np.result_type(dtype, "f8")))[0]
     middle = np.diag(values).astype(columns.dtype)
@@ -156,7 +156,7 @@ def test_statuses(rng, method):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_singular_operator_leaves_a_bounded_solution(count):
-    """What is left of b lies outside the range: its image is rounding, and is no direction."""
+    """The rest of b is outside A's range: A times it is rounding, not a search direction."""
     b = np.ones((3, count))
     b[0] += np.arange(count)
     result = block_gmres(np.diag([1.0, 1.0, 0.0]), b)
@@ -172,7 +172,7 @@ def test_a_preconditioner_that_is_not_finite(method):
 
 
 def test_block_cg_ends_with_a_status_whatever_rounding_does():
-    """Ill-conditioned matrices in float32, and columns that are nearly one."""
+    """Ill-conditioned matrices in float32, and columns that are nearly equal."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         size, count = rng.integers(2, 8), rng.integers(2, 9)

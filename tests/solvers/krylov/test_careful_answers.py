@@ -1,4 +1,4 @@
-"""Inputs at the edge of what solvers may be given: no wrong answer is called right."""
+"""Extreme inputs of solvers: no wrong answer is reported as converged."""
 
 import numpy as np
 import pytest

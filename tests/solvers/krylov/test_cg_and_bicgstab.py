@@ -306,7 +306,7 @@ def test_steppers_solve_with_each(name):
 
 @pytest.mark.parametrize("size", [30, 40_000])
 def test_products_are_read_where_the_operator_leaves_them(size):
-    """In arrays of its own, new or the same ones, in other layouts, and in x itself."""
+    """An operator may return a new array, always the same one, a strided one, a column or x."""
     rng = np.random.default_rng(8)
     d, b = np.linspace(1.0, 5.0, size), rng.standard_normal(size)
     kept, wide = np.empty(size), np.full((size, 2), np.nan)
@@ -343,7 +343,7 @@ def upwind(size, speed):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
 @pytest.mark.parametrize("speed", [1.0, 40.0])
 def test_bicgstab_keeps_to_the_true_residual(dtype, speed):
-    """A residual that begins large leaves rounding that counts when it has become small."""
+    """Rounding errors of a large first residual spoil the recursive one once it is small."""
     rng = np.random.default_rng(5)
     A = upwind(20, speed).astype(dtype)
     b, guess = rng.standard_normal((2, 400)).astype(dtype)
@@ -351,7 +351,7 @@ def test_bicgstab_keeps_to_the_true_residual(dtype, speed):
     rtol = 1e-5 if single else 1e-11
     result = bicgstab(A, b, guess * (1e4 if single else 1e8), rtol=rtol)
     assert result.converged
-    assert result.restarts == 0  # the recursion went on from each true residual
+    assert result.restarts == 0  # the recursion went on from each true residual,
     assert result.applications > 2 * result.iterations + 1  # for which A was applied
     true = np.linalg.norm(b.astype("D") - A.astype("D") @ result.x.astype("D"))
     assert true <= 1.5 * rtol * np.linalg.norm(b)

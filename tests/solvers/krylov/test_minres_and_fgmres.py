@@ -1,4 +1,4 @@
-"""MINRES and flexible GMRES: what the other methods' tests do not ask."""
+"""MINRES and flexible GMRES: what the tests of all methods do not cover."""
 
 import numpy as np
 import pytest
@@ -165,7 +165,7 @@ def cg_like(A, b, rtol):
 
 
 def test_single_precision_gmres_stays_orthogonal():
-    """The basis of a matrix of condition 1e5 in float32, orthogonalised late."""
+    """Delayed reorthogonalisation keeps the basis orthogonal, for condition 1e5 in float32."""
     from batchkron.solvers import Gmres
 
     rng = np.random.default_rng(8)

@@ -1,8 +1,9 @@
-"""Every pass of csrc/krylov against its formula in NumPy, and its names against those in Python.
+"""Every pass (fused vector kernel) of csrc/krylov against its formula in NumPy.
 
-A formula is given the vectors and scalars of one system, in double precision, and returns those
-that the pass writes. What it does not read is NaN before, what it does not write is as before, and
-so is everything of a system that the pass is not for.
+A formula is given the vectors and scalars of one linear system, in double precision, and returns
+those that the pass writes. Whatever a pass must not read is NaN before the call; whatever it must
+not write is unchanged after it, as are systems whose status is not one that the pass is for. The
+names of passes, vectors and scalars must be the same in C++ and Python.
 """
 
 import re
@@ -21,7 +22,7 @@ from batchkron.solvers.krylov.space import KrylovSpace
 
 MODULES = {"Shared": passes, "Cg": cg, "Bicgstab": bicgstab, "Minres": minres, "Gmres": gmres}
 FILES = {"Shared": "residual", **{method: method.lower() for method in list(MODULES)[1:]}}
-SIZES = [1, 7, 67, 20_000]  # below, between and beyond vectors of lanes; of several parts
+SIZES = [1, 7, 67, 20_000]  # less than a SIMD vector, no multiple of one, and several parts
 RESTART, STEPS = 4, (0, 1, 2)  # of GMRES
 RUNNING, CLAIMED = Progress.RUNNING, Progress.CLAIMED
 NONE, WITH_M = Flag(0), Flag.PRECONDITIONED
@@ -32,7 +33,7 @@ def source(path):
 
 
 def snake(name):
-    """kLastBeta is last_beta."""
+    """last_beta for kLastBeta."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name[1:]).lower()
 
 
@@ -64,7 +65,7 @@ FIELDS = {
 COMPLEX = {"Bicgstab": {"rho", "alpha", "omega", "beta"}, "Gmres": {"share"}}
 
 
-# Names.
+# Names agree between C++ and Python.
 
 
 @pytest.mark.parametrize("method", MODULES)
@@ -74,7 +75,7 @@ def test_vectors_and_passes_have_the_names_of_the_kernels(method):
     vectors = getattr(module, f"{method}Vectors")
     assert list(vectors._fields) == listed.split(", ")
     written = set(re.findall(rf"struct (\w+) : {method}Pass\b", text))
-    if method == "Gmres":  # over its basis, of which each place has its own
+    if method == "Gmres":  # those over its basis are in a file of their own
         written |= set(re.findall(r'"(Gmres\w+)"', source("simd/krylov/basis.hpp")))
     declared = [value for value in vars(module).values() if isinstance(value, passes.Pass)]
     own = {each.name: each for each in declared if each.vectors is vectors}
@@ -89,9 +90,10 @@ FORMULAS = []
 
 @dataclass(frozen=True)
 class Formula:
-    """What a pass computes, of which vectors and scalars, and of which systems.
+    """What a pass computes, from which vectors and scalars, and for which systems.
 
-    Its systems have ``status`` before and ``ends`` after; those that are done take part if ``all``.
+    It is for systems with this ``status``, which is ``ends`` after the pass; with ``all``, also for
+    systems that have ended.
     """
 
     name: str
@@ -109,7 +111,10 @@ class Formula:
 
 
 def formula(name, vectors, scalars="", *, label="", **options):
-    """Say that the function below computes what a pass writes, of what it reads."""
+    """Register a function as what a pass writes, given the vectors and scalars that it reads.
+
+    "=" before a scalar's name selects its other value in `SCALARS`.
+    """
 
     def add(function):
         known = Formula(name, function, vectors.split(), scalars.split(), **options)
@@ -140,7 +145,7 @@ def power_of_two(size):
 
 
 def recorded(s, estimate):
-    """What ends an iteration: the residual's norm in the unit of b."""
+    """What is stored at the end of an iteration: the norm of the residual, in the unit of b."""
     return {"estimate": estimate * s.scale}
 
 
@@ -391,7 +396,8 @@ def _(at, s):
     return {"x": at.work}, {"accepted": 0.0}
 
 
-# The values of scalars where they matter; others are between 1 and 2. Powers of two are exact.
+# Values of scalars where they matter; others are random between 1 and 2. Units are powers of two,
+# by which scaling is exact.
 SCALARS = {
     "unit": 4.0, "operator": 0.5, "scale": 3.0, "tolerance": 1e-12, "iteration_limit": 9.0,
     "=tolerance": 1e6, "replaced": 0.0, "=replaced": 1.0, "accepted": 1.0, "kept": 1.0,
@@ -402,7 +408,7 @@ SCALARS = {
 
 
 class Systems:
-    """Three systems, the second of which no pass is for, with NaN where nothing was set."""
+    """Three systems, of which the second has ended; NaN where nothing was set."""
 
     def __init__(self, method, dtype, size, restart=0):
         self.dtype, self.method = np.dtype(dtype), method
@@ -420,7 +426,7 @@ class Systems:
             self.put_in(row, name, value)
 
     def put_in(self, row, name, value):
-        """Set a scalar, which is a complex number where the method has one."""
+        """Set a scalar of one system; a complex one takes two places."""
         place = int(name[7:]) if name.startswith("number_") else self.fields[name]
         row[place] = np.real(value)
         if self.is_complex(name):
@@ -495,7 +501,7 @@ def test_pass(rng, case, size, dtype):
 
 
 def scalars_of(case, rng):
-    """What a pass is given: values between 1 and 2 but for those where it matters."""
+    """The scalars that a pass is given, by name."""
     for name in case.scalars:
         if name == "residual" or (name == "tolerance" and case.ends is Progress.CONVERGED):
             yield name, 1e6  # no norm is larger
@@ -518,7 +524,7 @@ def scalars_of(case, rng):
     ],
 )
 def test_what_a_true_residual_says(status, scalars, ends):
-    """Of norm 10, after one whose norm is "residual"."""
+    """The new true residual has norm 10, the one before it had norm ``residual``."""
     systems = Systems("Shared", "float64", 4)
     given = {"unit": 2.0, "tolerance": 1.0, "residual": 12.0, "iteration_limit": 9.0}
     for name, value in (given | {"restarts": 0.0, "estimate": 0.1} | scalars).items():
@@ -579,7 +585,7 @@ def test_steps_of_gmres(rng, size, dtype):
 @pytest.mark.parametrize("size", [7, 67, 20_000])
 @pytest.mark.parametrize("flags", [NONE, WITH_M, WITH_M | Flag.FLEXIBLE])
 def test_gmres_combines_its_basis(rng, size, dtype, flags):
-    """x + Σ y_k q_k; with M the sum alone; of flexible GMRES of its solutions."""
+    """x + Σ y_k q_k; with M only the sum; flexible GMRES has M q_k in place of q_k."""
     systems = Systems("Gmres", dtype, size, RESTART)
     systems.progress[0, 0] = systems.progress[0, 2] = CLAIMED
     kept = 3

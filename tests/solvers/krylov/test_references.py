@@ -1,8 +1,8 @@
 """Each Krylov method against its textbook form in NumPy: residuals and iterates of all steps.
 
-The references compute in double precision, with the matrices as they are stored. A step of a method
-makes rounding of its dtype beside the first residual, which condition numbers of 20 and ten steps
-of growth make larger: below 100 eps as measured, ten times of which is allowed.
+The references compute in double precision, with the matrices as they are stored. Rounding errors
+of each step, relative to the first residual, grow with the condition number (20) and over ten
+steps: less than 100 eps was measured, 1000 eps is allowed.
 """
 
 import itertools
@@ -104,7 +104,7 @@ def test_flexible_gmres_takes_another_preconditioner_each_step(rng):
     b, x0 = random_array(rng, (2, SIZE), "float64")
 
     class Changing:
-        """M, 2 + M, 3 + M, ... in turn."""
+        """M, M + 1, M + 2, … in turn."""
 
         shape, dtype = (SIZE, SIZE), np.dtype(float)
 

@@ -1,8 +1,8 @@
 """SciPy's own tests of its iterative solvers, run on ours through an adapter.
 
-The tests' modules are read again with SciPy's functions replaced by ours of the same names, and
-with a shorter list of solvers: those that there are here. The adapter warns where SciPy does, of a
-callback of gmres without a type.
+The modules of SciPy's tests are executed again with its functions replaced by ours of the same
+names, and with its list of solvers cut to those that batchkron has. The adapter warns as SciPy does
+if gmres gets a callback without ``callback_type``.
 
 Left out, each because of a difference:
 
@@ -13,9 +13,9 @@ Left out, each because of a difference:
 - test_defective_precond_breakdown: asks for 0 to the last bit where rounding leaves 2e-16;
   test_a_singular_preconditioner of test_gmres.py is the same with a tolerance.
 - test_maxiter_worsening: fails in SciPy, too.
-- test_show, TestQMR: of solvers that are not here.
+- test_show, TestQMR: for solvers that batchkron does not have.
 
-From SciPy 1.18 on these tests draw array modules from fixtures that are not installed with it.
+From SciPy 1.18 on, these tests need fixtures that are not installed with SciPy.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Solves that do not converge: what is returned, and that the numbers said of it are true."""
+"""Solves that do not converge return nothing worse than the guess, and its true residual."""
 
 import itertools
 
@@ -45,7 +45,7 @@ def test_minres_finds_a_least_squares_solution(dtype, preconditioned, scale):
     np.testing.assert_allclose(x, exact, rtol=100 * eps_of(dtype) ** 0.5)
 
 
-@pytest.mark.parametrize("seed", [1, 14, 19, 29, 149])  # rounding spoils all but the first
+@pytest.mark.parametrize("seed", [1, 14, 19, 29, 149])  # in all but 1 rounding matters
 @pytest.mark.parametrize("size", [10, 50])
 @pytest.mark.parametrize("share", [1.0, 1e-3])
 def test_minres_of_a_neumann_problem_with_a_mean(size, share, seed):
@@ -90,7 +90,7 @@ def test_systems_of_minres_end_by_themselves(rng):
 
 
 def test_minres_takes_steps_that_gain_nothing():
-    """Of eigenvalues ±1: the first step is zero, the second one solves."""
+    """A has the eigenvalues ±1: the first step is zero, the second one solves."""
     A = np.kron(np.eye(3), np.array([[0.0, 1.0], [1.0, 0.0]]))
     result = minres(A, np.array([1.0, 0.0, 2.0, 0.0, 3.0, 0.0]))
     assert result.converged
@@ -108,7 +108,7 @@ def test_regular_systems_are_no_least_squares_problems(rng, condition):
 
 
 def hostile(name):
-    """A matrix on which a method may leave with more than it came with."""
+    """A matrix on which a method's last residual may be larger than its first."""
     if name == "indefinite":
         return np.diag(np.concatenate([np.linspace(-3.0, -0.01, 7), np.linspace(0.02, 9.0, 13)]))
     if name == "skew":
@@ -160,7 +160,7 @@ def test_nor_is_any_of_many_systems(method):
 
 
 def out_of(method, A, b, guess):
-    """The same by a method's class, into memory of the caller."""
+    """The solution by the method's class, in an array of the caller."""
     out = np.full(b.shape, np.nan)
     solver = getattr(solvers, method.__name__.capitalize())(20, batched="leading")
     assert solver.solve(A, b, guess, maxiter=18, out=out).x is out
@@ -183,7 +183,7 @@ def test_nor_is_any_column_of_a_block(method, name):
 
 
 def turning(A, good):
-    """Products with A, so many, and with -3 A from then on."""
+    """An operator that multiplies ``good`` times by A, and from then on, wrongly, by -3 A."""
     calls = itertools.count()
     return scipy_linalg.LinearOperator(
         A.shape, matvec=lambda x: (A @ x) * (1.0 if next(calls) < good else -3.0), dtype=float
@@ -193,7 +193,7 @@ def turning(A, good):
 @pytest.mark.parametrize("method", [cg, minres, bicgstab])
 def test_the_best_of_several_recursions_is_returned(method):
     """The first recursion ends near rounding; after it, products are wrong."""
-    rng = np.random.default_rng(1)  # with a few others, norms of b differ by a rounding
+    rng = np.random.default_rng(1)  # with a few other seeds, norms of b differ by rounding
     A, b = np.diag(np.linspace(1.0, 3.0, 30)), rng.standard_normal(30)
     counted = method(A, b, rtol=1e-17)
     assert counted.restarts > 0

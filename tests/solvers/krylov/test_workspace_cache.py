@@ -1,4 +1,4 @@
-"""Workspaces that functions keep between their calls, on the CPU."""
+"""The workspaces that functions like `cg` keep from one call to the next, on the CPU."""
 
 import weakref
 

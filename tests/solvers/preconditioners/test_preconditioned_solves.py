@@ -1,4 +1,4 @@
-"""Iterations that preconditioners leave, whatever the coefficients and the level."""
+"""Preconditioned solves take few iterations, whatever the coefficients and the level."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Preconditioners: against dense references, exactness where promised, and iterations saved."""
+"""Preconditioners against dense references: exact where promised, and saving iterations."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from batchkron.solvers.preconditioners.subgrids import (
 
 
 def dense(terms):
-    """The matrix of terms without cells."""
+    """The matrix of Kronecker terms on a full grid: the sum of coefficient · A_1 ⊗ … ⊗ A_d."""
     total = 0
     for t, term in enumerate(terms.terms):
         product = np.ones((1, 1))
@@ -28,7 +28,7 @@ def dense(terms):
 
 
 def as_matrix(preconditioner):
-    """The preconditioner's matrix, through poisoned outputs."""
+    """The preconditioner's matrix. Outputs begin as NaN, to show elements that are not written."""
     size = preconditioner.shape[0]
     columns = []
     for unit in np.eye(size, dtype=preconditioner.dtype):
@@ -38,7 +38,7 @@ def as_matrix(preconditioner):
 
 
 def normal_far(rng, n):
-    """A stable matrix with hardly any eigenvectors: a Jordan block, nearly."""
+    """A stable matrix far from normal: nearly a Jordan block, with nearly parallel eigenvectors."""
     return -2.0 * np.eye(n) + np.diag(np.full(n - 1, 3.0), 1) + 1e-9 * rng.standard_normal((n, n))
 
 
@@ -93,7 +93,7 @@ def test_every_cell_is_counted_once(rng, kind):
     }
     if grids[kind] is None:
         cells, waiting = set(), [(5, 2), (1, 7), (4, 4)]
-        while waiting:  # with all ancestors
+        while waiting:  # each cell brings all its ancestors
             first, second = waiting.pop()
             cells.add((first, second))
             waiting += [(first // 2, second)] * (first > 0) + [(first, second // 2)] * (second > 0)
@@ -114,7 +114,11 @@ def levels_of(problem):
 
 
 def reference(problem, scale, tops=None):
-    """Σ c_l P_l (P_l* B P_l)⁻¹ P_l* with B from the operator's matrix, over levels below tops."""
+    """Σ c_l P_l (P_l* B P_l)⁻¹ P_l* over subgrids, with B = I - scale A.
+
+    The c_l are the coefficients of the combination technique on the grid's levels or, if ``tops``
+    is given, on these levels and all below them.
+    """
     B = np.eye(problem.unknowns) - scale * problem.operator.to_dense()
     levels = levels_of(problem)
     n = (problem.degree + 1) ** problem.grid.dimensions
@@ -127,7 +131,7 @@ def reference(problem, scale, tops=None):
 
 
 def with_flow():
-    """Diffusion and inflow: 1-D matrices far from normal in both modes."""
+    """Advection with inflow: 1-D matrices far from normal in both modes."""
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     own = {"boundary": (Dirichlet(), Neumann())}
     terms = [div(x, -1.0, **own), div(y, -0.5, **own)]
@@ -135,7 +139,7 @@ def with_flow():
 
 
 def with_pitch():
-    """A mode that is solved densely: coefficients of p in front of a symmetric operator of z."""
+    """A mode p whose 1-D matrices do not commute and need dense inverses; z is symmetric."""
     axes = p, z = [Axis("p", 0.5, 2), Axis("z", -1, 1)]
     terms = [
         div(p, -1.0, boundary=(Dirichlet(), Neumann())),
@@ -152,7 +156,7 @@ def on_a_torus():
 
 
 def of_two_scales():
-    """Another matrix in each mode, so that no two modes are transformed together."""
+    """A different matrix in each mode, so that no two modes share an eigenbasis."""
     axes = x, y = [Axis("x", 0, 1), Axis("y", 0, 1)]
     terms = [3.0 * div(x) @ grad(x), div(y) @ grad(y)]
     return PDE(axes, terms, boundary=Dirichlet())

@@ -1,4 +1,4 @@
-"""Tables of coefficients have the order that they state."""
+"""A Runge-Kutta tableau that does not have the order it states is refused."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from batchkron.solvers.steppers.order_conditions import missed_condition
 from batchkron.solvers.steppers.tableaus import TABLEAUS
 
 RK4 = np.array([[0, 0, 0, 0], [1 / 2, 0, 0, 0], [0, 1 / 2, 0, 0], [0, 0, 1, 0]])
-COUPLED = RK4 + np.outer([0, 0, 0, 1], [0, 1, -1, 0])  # the same row sums, b @ a @ c, b @ a @ c²
+COUPLED = RK4 + np.outer([0, 0, 0, 1], [0, 1, -1, 0])  # differs from RK4 only in b @ a @ (a @ c)
 THIRDS = np.array([[0, 0, 0], [1 / 3, 0, 0], [0, 2 / 3, 0]])  # Heun's third-order method
 WEIGHTS4 = np.array([1, 2, 2, 1]) / 6
 
 
 def altered(name, field, place, by):
-    """The fields of a method that has a name, with one coefficient moved."""
+    """The arguments of a known tableau, with ``by`` added to ``place`` of one field."""
     (found,) = (tableau for tableau in TABLEAUS if tableau.name == name)
     names = ("weights", "explicit", "implicit", "embedded", "embedded_order", "dense")
     options = {key: getattr(found, key) for key in names}

@@ -337,7 +337,7 @@ def test_continuous_weights_end_in_the_weights():
 
 
 class Split:
-    """u' = -40 u_1 stiff + (nonlinear rest), u = (cos t, sin t) exactly."""
+    """A stiff linear part, ``implicit_operator``, and a nonlinear rest; u = (cos t, sin t)."""
 
     t0 = 0.0
     initial = np.array([1.0, 0.0])
@@ -397,9 +397,9 @@ def stiff_boundary_at_the_end():
     ],
 )
 def test_order_with_stiff_boundary_data(name, least):
-    """Stages of order 1 cost orders where data at the boundary change: what is left is stated.
+    """Boundary data that change in time reduce the order (order reduction): ``least`` is left.
 
-    IMEX methods have the stages of esdirk2 and esdirk3, because all of f is implicit here.
+    All of f is implicit here, so that IMEX methods have the stages of esdirk2 and esdirk3.
     """
     problem, reference = StiffBoundary(), stiff_boundary_at_the_end()
     errors = [np.linalg.norm(march(name, problem, steps, 0.5) - reference) for steps in (20, 40)]
@@ -434,7 +434,7 @@ def test_a_source_that_is_told_apart_saves_evaluations(told, evaluations):
     problem, seen = Split(), []
     A, rhs = problem.implicit_operator, problem.rhs
 
-    def stiff(t, out):  # less than all that depends on time
+    def stiff(t, out):  # only a part of what depends on time
         out[...] = -A @ problem.exact(t)
 
     def watched(t, u, out):
