@@ -14,7 +14,7 @@ EYE = np.eye(2)
 
 
 def sweep():
-    """Two nodes, of which the second one has no edge."""
+    """A sum over the edges of two nodes, of which the second one has none."""
     return bk.SegmentedModeMultiply([EYE], [0, 1, 1], [0], [0], before=1, behind=2)
 
 
@@ -23,7 +23,7 @@ def listed():
     return bk.BatchedKron(EYE[None], [[0, 0]], [0], [0], num_outputs=2)
 
 
-# Each takes x of 4 elements, and an output of `shape`, if any.
+# Functions of x of 4 elements and of an output, whose shape comes first; below, without output.
 WITH_OUT = {
     "gekmm": ((4,), lambda x, out: bk.gekmm([EYE, EYE], x, out=out)),
     "gemkm": ((4,), lambda x, out: bk.gemkm(x, [EYE, EYE], out=out)),
@@ -160,7 +160,7 @@ def test_which_arrays_overlap_themselves(rng):
         ((3, 3), (8, 8)),
         ((2, 2, 2), (40, 24, 16)),
         ((2,), (4,)),
-        ((400, 400), (16, 24)),  # too many to tell
+        ((400, 400), (16, 24)),  # too many places to decide: taken as overlapping
     ):
         assert overlaps_itself(as_strided(memory, shape, strides))
 
@@ -170,7 +170,7 @@ def test_which_arrays_overlap_themselves(rng):
 def test_inputs_of_any_byte_order(name, dtype):
     shape, function = WITH_OUT[name]
     if name == "linear_combination" and dtype == ">f4":
-        dtype = ">f8"  # of the dtype of the output
+        dtype = ">f8"  # x must have the dtype of the output
     x, out = np.array([1.0, -2.0, 3.0, 4.5]), np.zeros(shape)
     expected = function(x, np.zeros(shape)).copy()
     np.testing.assert_array_equal(function(x.astype(dtype), out), expected)
