@@ -99,7 +99,7 @@ def test_leading_axes_and_columns(rng, backend, dtype):
 
 
 def test_fortran_columns_pass_without_a_copy(rng):
-    """One product's vector a column: X.T is taken as it is."""
+    """Each column is a block: X.T is C-contiguous, and is read without a copy."""
     op = bk.BatchedKron(rng.standard_normal((4, 3, 3)), rng.integers(0, 4, (9, 2)), *[range(9)] * 2)
     X = np.asfortranarray(rng.standard_normal((9, 9)))
     before = X.copy()

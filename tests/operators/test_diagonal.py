@@ -10,7 +10,7 @@ import batchkron as bk
 
 
 def check(product, expected):
-    """Complex products are rounded one way or another."""
+    """Equal up to rounding: complex products may or may not be fused."""
     eps = 10 * np.finfo(expected.dtype).eps
     np.testing.assert_allclose(product, expected, rtol=eps, atol=eps)
 

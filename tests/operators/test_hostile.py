@@ -22,7 +22,7 @@ def test_sizes_that_overflow_memory_arithmetic():
 
 
 def test_2_to_the_31_input_blocks_are_refused():
-    """Their numbers are kept in 32 bits. Nothing of that size is allocated on either side of it."""
+    """Block indices have 32 bits. On both sides of the limit, no blocks are allocated."""
     pool = np.ones((1, 2, 2))
     assert bk.BatchedKron(pool, [[0]], [0], [0], num_inputs=2**31 - 1).shape == (2, 2**32 - 2)
     for inputs, count in (([0], 2**31), ([2**31], None), ([0], 2**40)):
@@ -33,7 +33,7 @@ def test_2_to_the_31_input_blocks_are_refused():
 @pytest.mark.parametrize("shape", [(2**16, 1), (1, 2**16)], ids=["tall", "wide"])
 @pytest.mark.parametrize("modes", [4, 5])
 def test_blocks_beyond_64_bits_are_refused(shape, modes):
-    """2^64 elements, which wrap to none, from factors of half a MiB."""
+    """2^64 elements, a number that wraps to 0 in 64 bits, from factors of half a MiB."""
     pool = np.ones((1, *shape))
     with pytest.raises(OverflowError, match="a Kronecker product does not fit in 64 bits"):
         bk.BatchedKron([pool] * modes, [[0] * modes], [0], [0])
@@ -102,7 +102,7 @@ def test_outputs_that_overlap_inputs_which_are_copied(rng):
 
 @pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
 def test_arrays_of_quick_calls(rng, kind):
-    """Those that a compiled call takes, and those that it has to leave to others."""
+    """Arrays that the compiled fast path takes, and those that it leaves to the general one."""
     op = kind([rng.standard_normal((n, n)) for n in (3, 1, 4)])
     dense = op.to_dense()
     for shape in ((12,), (1, 12), (5, 12), (2, 3, 12), (0, 12)):
@@ -160,7 +160,7 @@ def test_seventy_modes_in_every_method(rng):
 
 @pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
 def test_matrices_one_by_one_or_alone(rng, kind):
-    """As kron takes them; a two-dimensional array alone was read as a list of its rows."""
+    """As in `kron`. One matrix alone must not be read as a list of its rows."""
     A, B = rng.standard_normal((2, 2, 2))
     expected = kind([A, B]).to_dense()
     for op in (kind(A, B), kind(A.tolist(), B), kind((A, B)), kind(iter([A, B]))):

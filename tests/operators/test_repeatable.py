@@ -42,7 +42,7 @@ def test_bits_do_not_depend_on_threads(rng, threads, dtype):
 
 
 def test_fused_instruction_sets_give_the_same_bits(rng, tmp_path):
-    """Forced one by one; without fused multiply-adds ("baseline") to rounding only."""
+    """Each set is forced in turn; "baseline", without fused multiply-adds, agrees to rounding."""
     script = tmp_path / "run.py"
     script.write_text(
         "import sys, numpy as np, batchkron as bk\n"

@@ -20,7 +20,7 @@ def symmetric_batch(rng):
 
 
 def symmetric_sweeps(rng):
-    """A part of a product of symmetric positive definite matrices is one, too."""
+    """A sparse grid takes a principal submatrix, which is symmetric positive definite, too."""
     modes = []
     for size in (8, 4):
         matrix = rng.standard_normal((size, size))

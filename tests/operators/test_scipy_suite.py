@@ -1,15 +1,15 @@
 """SciPy's own tests of LinearOperator, run on our operators through an adapter.
 
-The adapter stands where the tests look up SciPy's module: a matrix, or a set of callables made
-into one, becomes a `KroneckerProduct` of one factor, and SciPy's private classes are ours.
+The adapter takes the place of SciPy's module in these tests: a matrix, or an operator made of
+callables, becomes a `KroneckerProduct` of one factor, and SciPy's private classes become ours.
 
 Left out, because they test what ours do not take: dtypes found by calling a user's function
 (test_determine_*, test_no_double_init), operators defined by subclassing in the test
 (test_inheritance, test_transpose_multiplication), and MatrixLinearOperator's reference cycles.
 test_sparse_matmat_exception is here with another text: our operators refuse to become arrays.
 One difference: an operator of integers is float64 here, so the integer cases are left out of the
-comparison of dtypes. From SciPy 1.18 on, the tests draw array modules from fixtures of SciPy's own
-that are not installed with it, so there these are of 1.17 or older.
+comparison of dtypes. From SciPy 1.18 on, the tests need fixtures that are not installed with SciPy,
+and are skipped.
 """
 
 import pickle
@@ -38,7 +38,7 @@ def as_ours(given):
 
 
 class Adapter(spla.LinearOperator):
-    """SciPy's class in the tests' eyes; made of callables, it is ours."""
+    """SciPy's class for ``isinstance``; called with callables, it returns our operator."""
 
     def __new__(cls, *args, **kwargs):
         if cls is Adapter:
@@ -96,7 +96,7 @@ def test_function(name):
 
 
 def test_sparse_matmat_exception():
-    """As SciPy's, but for the text where SciPy asks for an array of the operator first."""
+    """As SciPy's test, but B @ A fails already where SciPy converts A to an array."""
     A, B = ADAPTER.LinearOperator((2, 2), matvec=lambda x: x), scipy.sparse.eye_array(2)
     with pytest.raises(TypeError, match=r"Unable to multiply a LinearOperator with a sparse"):
         A @ B

@@ -14,7 +14,7 @@ LIST = [[[0, 1], [1, 0]], [0, 1], [1, 0]]
 
 @pytest.fixture
 def wanted(monkeypatch):
-    """How often a backend was asked for a plan inside of a block of tuned plans."""
+    """For each plan that a backend was asked for, whether it was to be tuned."""
     seen = []
     chosen = bk.backends.backend()
     for name in ("kron_product", "batch_plan", "kron_plan"):

@@ -9,7 +9,7 @@ from batchkron.operators.validation import ValidationReport
 from batchkron.problems import make
 from batchkron.problems.semidiscrete.operators import validate_groups
 
-OFF = 1.0 + 1e-10  # of float64; 1e-10 of one entry is far beyond any bound of rounding
+OFF = 1.0 + 1e-10  # factor of one wrong entry, in float64 far beyond any bound of rounding
 
 
 def listed(rng, dtype="float64"):
@@ -36,7 +36,7 @@ def op(request, rng):
 
 
 def broken_apply(op, vectors):
-    """A x is wrong in one entry, where x has some number of vectors."""
+    """Make one entry of A x wrong where x is one vector (0) or several (1)."""
     right, systems = op.apply, len(op.batch_shape)
 
     def apply(x, out=None):
@@ -97,12 +97,12 @@ def test_every_way_is_compared(op, fault):
     breaks(op)
     report = op.validate()
     assert not report.ok
-    if fault not in ("overwritten", "alpha without its sign", "no alpha"):  # of several as well
+    if fault not in ("overwritten", "alpha without its sign", "no alpha"):  # in several ways
         assert report.worst == worst
 
 
 def test_complex_numbers(rng):
-    """An imaginary part of alpha that is lost is found, and so is the adjoint as the transpose."""
+    """A lost imaginary part of alpha is found, and the adjoint in place of the transpose."""
     op = listed(rng, "complex128")
     assert op.validate().ok
     broken_accumulate(op, lambda right, x, y, alpha: right(x, y, alpha=alpha.real))
@@ -116,7 +116,7 @@ def test_complex_numbers(rng):
 
 @pytest.mark.parametrize("level", [1, 3])
 def test_the_transpose_in_blocks_that_no_sampled_product_reads(rng, level):
-    """There it is zero, whatever the vectors between sweeps hold."""
+    """There the transpose must give exactly zero."""
     op = make("continuity-2d", level=level, degree=1).operator
     for seed in range(5):
         assert op.validate(samples=1, seed=seed).ok

@@ -1,4 +1,4 @@
-"""Kronecker sums with a batch_shape: each system as it is alone."""
+"""Kronecker sums with a batch_shape: each system gives what it gives alone."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_updates_reach_relatives(rng, backend):
     for relative in relatives:
         relative.apply(x)
     new = factors_of(rng, case, np.float64)
-    new[1][...] = np.eye(3)  # an identity that was none, and then one that is none
+    new[1][...] = np.eye(3)  # becomes the identity, and with the next values ceases to be
     for values in (new, factors_of(rng, case, np.float64)):
         op.update(values)
         fresh = bk.KroneckerSum(values)

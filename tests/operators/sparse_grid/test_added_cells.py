@@ -1,4 +1,4 @@
-"""Sweeps pass through cells beside the grid where they must, and only there."""
+"""Added cells: those outside the grid that sweeps pass through, and no others."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def as_pairs(operator):
 
 
 def needed_beside(op, terms):
-    """Of each term the cells beside the grid that its sweeps need, in their order."""
+    """For each term, the cells outside the grid that its sweeps need in their order."""
     order = {word.term: word.full[0] for word in words(op._spec, Cells(op._spec.cells, {}))}
     return [
         cells_beside(op._spec.cells, [as_pairs(mode) for mode in modes], order[term])
@@ -30,7 +30,7 @@ def needed_beside(op, terms):
 
 
 def chain(rng, level):
-    """An operator that joins all cells of one chain from level 0 to a level, and these cells."""
+    """A 1-D operator that couples all cells of a chain, one a level, and these cells."""
     cells = np.array([0] + [1 << other for other in range(level)])
     rows, columns = (part.ravel() for part in np.meshgrid(cells, cells, indexing="ij"))
     blocks = rng.standard_normal((len(rows), 1, 1))
@@ -92,13 +92,13 @@ def test_one_far_cell_needs_no_other(rng, modes):
 
 
 def test_fine_chains_in_six_modes(rng):
-    """Cells of 25 levels have 25^6 combinations; sweeps need those of two cells at a time."""
+    """25 levels have 25^6 combinations in six modes; sweeps need only those of pairs of cells."""
     operator, cells = chain(rng, 24)
     axes = along_axes(cells, 6)
     assert bk.SparseGridOperator(axes, [[operator] * 6], 1, extend=False).num_added_cells == 0
     diagonal = np.repeat(cells[:, None], 6, axis=1)
     op = bk.SparseGridOperator(diagonal, [[operator] * 6], 1)
-    assert op.num_added_cells == 5 * 25 * 24 // 2  # of pairs of cells, five on each way
+    assert op.num_added_cells == 5 * 25 * 24 // 2  # five on the way between two cells
     np.testing.assert_allclose(op.to_dense(), operator.blocks.reshape(25, 25) ** 6, rtol=1e-12)
 
 
@@ -113,7 +113,7 @@ def test_too_many_cells_are_refused_before_they_are_made(rng, monkeypatch):
 
 
 def test_portions_and_many_modes_change_nothing(rng, monkeypatch):
-    """Joined cells are looked at in portions; cells of many modes have more than 64 bits."""
+    """Cells are handled in portions, and labels that would overflow 64 bits are renumbered."""
     level, modes = 3, 4
     cells = np.unique(rng.integers(0, 2**level, (60, modes)), axis=0)
     terms = [[operator_of(rng, level, 1, "full") for _ in range(modes)]]
@@ -127,7 +127,7 @@ def test_portions_and_many_modes_change_nothing(rng, monkeypatch):
 
 
 def test_operators_that_join_nothing_else_lead_to_no_cells(rng, monkeypatch):
-    """A diagonal factor is as good as an identity, wherever in the order its mode comes."""
+    """A diagonal factor needs no more cells than an identity, wherever its mode comes."""
     monkeypatch.setattr(sweep_hull, "_MAX_ADDED_CELLS", 1000)
     monkeypatch.setattr(sweep_hull, "_MAX_ADDED_PER_CELL", 1)
     full = SparseGrid.full([2] * 4).cells

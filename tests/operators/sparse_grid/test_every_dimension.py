@@ -12,8 +12,9 @@ import batchkron as bk
 from batchkron.problems import SparseGrid
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
+# Finest level by the number of modes; largest examples, in six modes three cells of degree 3.
 FINEST = {1: 6, 2: 5, 3: 4, 4: 3, 5: 3, 6: 3}
-MAX_CELLS, MAX_UNKNOWNS = 150, 13000  # three cells of degree 3 in 6-D
+MAX_CELLS, MAX_UNKNOWNS = 150, 13000
 
 
 def batch_list(cells, terms, sizes, coefficients, dtype):
@@ -90,7 +91,7 @@ def cases(draw, modes, several, closed):
 
 
 def draw_cells(draw, modes, level, closed, maximum):
-    """Return cells that differ from level 0 along a few modes, as many as there is room for."""
+    """Return at most ``maximum`` cells, with their ancestors if the set is to be closed."""
     index = st.one_of(st.just(0), st.integers(0, 2**level - 1))
     fine = draw(st.lists(st.tuples(*[index] * modes), min_size=1, max_size=12), "cells")
     grid = SparseGrid.custom([[0] * modes], [level] * modes)

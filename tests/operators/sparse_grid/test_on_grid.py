@@ -1,4 +1,4 @@
-"""Operators on a changed grid equal new ones, and look up changed fibres only."""
+"""`on_grid`: the operator equals a new one, and finds couplings of changed fibres only."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from batchkron.problems import SparseGrid
 
 
 def assert_same(op, new, rng):
-    """Bit by bit, and with the same work."""
+    """The same bits, with the same number of operations."""
     x = rng.standard_normal((op.shape[0], 2))
     for one, other in ((op, new), (op.T, new.T)):
         np.testing.assert_array_equal(one @ x[:, 0], other @ x[:, 0])
@@ -65,7 +65,7 @@ def refined(grid, chosen):
 
 @pytest.fixture
 def looked_up(monkeypatch):
-    """The cells of all profiles that were looked up so far, of each look-up."""
+    """For each table of couplings that is computed, the number of its 1-D cells."""
     found = []
     original = profiles.Profiles._found
 
@@ -131,6 +131,7 @@ def test_operators_on_two_grids_share_matrices_until_one_is_updated(rng):
 
 
 def test_sets_of_one_key_are_told_apart(rng, monkeypatch):
+    """Fibres whose hashes collide are compared cell by cell."""
     grid, terms = advection(rng, 2, 5)
     expected = bk.SparseGridOperator(grid, terms, 2)
     finer = refined(grid, [7, 9])

@@ -88,7 +88,7 @@ def test_any_closed_set_and_terms(drawn, data):
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_sets_with_gaps(data):
-    """Any set at all: sweeps pass through the cells that it lacks."""
+    """Any set of cells: sweeps pass through cells that the set lacks."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     levels = [3, 2, 2][: data.draw(st.integers(1, 3))]
     cells = np.array(list(np.ndindex(*(2**level for level in levels))))
@@ -138,7 +138,7 @@ def test_how_many_sweeps(rng, modes):
 
 
 def test_a_term_of_forty_modes(rng):
-    """Lower parts follow each other on grids of one level less, of which there are few."""
+    """Of the 3 · 2^39 - 2 sweeps that splitting makes, few have any work on a grid of level 1."""
     grid = SparseGrid.sparse([1] * 40)
     term = [operator_of(rng, 1, 1, "full") for _ in range(40)]
     op = bk.SparseGridOperator(grid, [term], 1)
@@ -204,7 +204,7 @@ def test_updates_reach_all_relatives(rng):
 
 
 def test_operators_that_are_made_while_they_are_read(rng):
-    """None is taken for another that lay at the same place of memory before."""
+    """An operator is not taken for one freed before, at the same place in memory."""
     dense, grid = rng.standard_normal((20, 8, 8)), SparseGrid.sparse([3, 3])
     new = ModeOperator.from_dense
     kept = bk.SparseGridOperator(grid, [(new(m, 1), new(m.T, 1)) for m in dense], 1)
@@ -295,7 +295,7 @@ def test_validation_finds_faults(rng):
 
 @pytest.mark.parametrize("modes", [1, 2, 40])
 def test_the_finest_cells(rng, modes):
-    """Nothing has an entry for each 1-D index below the largest, which may be 2^52 - 1."""
+    """No array has an entry for each 1-D index up to the largest, which may be 2^52 - 1."""
     chain = np.array([0, 1, 3, 2**40 + 5, 2**51, 2**52 - 1])
     rows, columns = (part.ravel() for part in np.meshgrid(chain, chain, indexing="ij"))
     one = SimpleNamespace(rows=rows, columns=columns, blocks=rng.standard_normal((len(rows), 1, 1)))
@@ -347,7 +347,7 @@ def test_out_allocates_nothing(rng):
 
 
 def test_views_of_read_only_arrays_change_nothing(rng):
-    """A flag of an array says nothing about views that were taken before."""
+    """A read-only array may change through views taken before, so the operator copies it."""
     blocks = rng.standard_normal((4, 2, 2))
     rows, columns = np.repeat([0, 1], 2), np.tile([0, 1], 2)
     views = [array[:] for array in (blocks, rows, columns)]
