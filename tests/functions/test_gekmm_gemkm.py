@@ -71,7 +71,7 @@ def test_every_tile_edge(rng, size, inner):
 
 
 def test_compiled_equals_reference_beyond_the_cache(rng):
-    """Large enough that threads share one block, and that chunks are cut."""
+    """Large enough that threads share one block, and that work is cut into chunks."""
     for shapes, count in [([(8, 8)] * 6, 2), ([(3, 3)] * 7, 300), ([(40, 60), (60, 40)], 50)]:
         factors = factors_of(rng, shapes, np.float64)
         x = rng.standard_normal((count, sizes(shapes)[0]))
@@ -333,7 +333,7 @@ def test_a_result_beyond_64_bits_is_refused():
 @pytest.mark.parametrize(
     ("sizes", "outer", "inner"),
     [
-        ((2**16,) * 4, 1, 1),  # wraps to 0
+        ((2**16,) * 4, 1, 1),  # the number of elements wraps to 0
         ((3, (2**64 + 2) // 3), 1, 1),  # to 2
         ((2**31, 2**32), 1, 1),  # to -2^63
         ((2**31, 2**31), 4, 1),

@@ -1,4 +1,4 @@
-"""What the testers of the kronmult code check, each by name.
+"""The checks of the kronmult library's own test programs, each by name.
 
 pytest tests/functions/test_kronmult.py -k gemm_nn
 pytest tests/functions/test_kronmult.py -k gemm_nt

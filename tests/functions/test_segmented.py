@@ -9,7 +9,7 @@ from dense_oracle import poisoned, random_array
 
 import batchkron as bk
 
-# (before, Q, P, behind): the register tiles end at every kind of edge, packed or not
+# (before, Q, P, behind): sizes at which register tiles end in every way, packed or not
 SIZES = [
     *[(1, n, n, r) for n in (2, 3, 4) for r in (1, 2, 3, 4, 7, 8, 9, 16, 17, 31, 33, 64, 65, 130)],
     *[(before, n, n, 1) for n in (2, 3, 4) for before in (2, 3, 5, 8, 9, 16, 17, 27, 33)],
@@ -163,7 +163,7 @@ def test_errors_when_applied():
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_accumulate_where_a_node_has_no_edges(size):
-    """Nothing is added there, but for an infinite number of nothing, as in NumPy."""
+    """Nothing is added there, unless alpha is infinite: inf · 0 is NaN, as in NumPy."""
     op = bk.SegmentedModeMultiply(np.ones((1, size, size)), [0, 0, 1], [0], [0], before=1, behind=1)
     y = np.ones((2, size))
     op.accumulate(np.ones((1, size)), y, alpha=2.0)

@@ -1,4 +1,4 @@
-"""Factors with leading axes, many modes, and what the operating system may do in between."""
+"""Factors with leading axes, many modes, forks, and changes of the thread count."""
 
 import multiprocessing
 

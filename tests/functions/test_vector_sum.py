@@ -1,4 +1,4 @@
-"""Linear combinations in one pass, and by passes where that will not do."""
+"""Linear combinations in one pass over memory, or in several where arrays do not allow it."""
 
 import tracemalloc
 
@@ -45,7 +45,7 @@ def test_out_may_be_one_of_them(rng, dtype, place):
 @pytest.mark.parametrize("place", [None, 0, 1, 2])
 @pytest.mark.parametrize("spare", [None, 0, 1, 2, "another"])
 def test_arrays_that_are_not_contiguous(rng, place, spare):
-    """Every second element, with memory to work in or without; it may be one of the vectors."""
+    """Strided vectors, with scratch memory or without; it may be one of the vectors."""
     if spare == place and place is not None:
         return
     factors = [0.5, -2.0, 3.0]
