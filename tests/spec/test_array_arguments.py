@@ -202,6 +202,7 @@ def test_numbers_that_are_not_finite_scale_empty_sums(alpha, dtype):
 
 @pytest.mark.parametrize("alpha", [np.nan, np.inf, complex(1, np.inf)])
 def test_and_others_as_numpy_does(rng, alpha):
+    """Sums with terms are scaled by infinity and NaN as in NumPy."""
     A, x = rng.standard_normal((3, 3)), np.array([1.0, 0.0, 0.0])
     A[1] = 0.0
     y = rng.standard_normal(3)

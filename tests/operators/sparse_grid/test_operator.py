@@ -100,6 +100,7 @@ def test_sets_with_gaps(data):
 
 
 def test_the_algorithm_on_one_page(rng):
+    """The algorithm in SciPy, `sweep_oracle.apply_term`, and the operator equal a dense matrix."""
     grid = SparseGrid.custom([[3, 4, 1], [5, 1, 0], [0, 6, 2]], [3, 3, 2]).closed()
     sizes = [2, 1, 3]
     terms = [

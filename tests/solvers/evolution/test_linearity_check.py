@@ -109,6 +109,7 @@ def test_a_state_of_zero_is_tried_with_elements_of_size_1():
 
 
 def test_states_that_f_does_not_take_are_no_linear_ones():
+    """Where f is NaN near the initial state, it is not linear."""
     problem = square()
     problem.rhs = lambda t, u, out: np.sqrt(u - 0.4, out=out)
     with pytest.raises(ValueError, match="differ by inf of their size"):
@@ -268,6 +269,7 @@ class Overrides(Linear):
     [lambda: PassesOn(make("diffusion-1d", level=3)), lambda: PassesOn(Linear()), Overrides],
 )
 def test_what_another_right_hand_side_is_counts_for_nothing(make_problem):
+    """``is_linear`` of one right-hand side says nothing about another that replaces it."""
     with pytest.raises(ValueError, match=REFUSED):
         evolve(make_problem(), until=0.05, method="esdirk3", dt=0.005)
 

@@ -141,6 +141,7 @@ def test_no_iterate_is_worse_than_the_first(method, name, maxiter):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nor_is_any_of_many_systems(method):
+    """No system of a batch ends with a larger residual than it began with."""
     rng = np.random.default_rng(6)
     names = ["indefinite", "skew", "singular", "jordan", "diagonal"]
     A = np.stack([hostile(name) for name in names] + [np.diag(np.linspace(1.0, 2.0, 20))])
@@ -170,6 +171,7 @@ def out_of(method, A, b, guess):
 @pytest.mark.parametrize("method", [block_cg, block_gmres])
 @pytest.mark.parametrize("name", ["indefinite", "skew", "singular", "jordan", "diagonal"])
 def test_nor_is_any_column_of_a_block(method, name):
+    """No column of a block method ends with a larger residual than it began with."""
     rng, A = np.random.default_rng(7), hostile(name)
     b, x0 = rng.standard_normal((2, 20, 3))
     for guess in (None, x0):

@@ -189,6 +189,7 @@ def test_combination_is_exact_on_its_full_grids(make):
 
 @pytest.mark.parametrize("make", ["diffusion-2d", "diffusion-3d", with_pitch, on_a_torus])
 def test_composed_combinations_leave_the_product_of_what_their_parts_leave(make):
+    """I - M B of a composition is the product of the I - M_i B of its parts."""
     if callable(make):
         problem = make().discretize(level=3, degree=1)
     else:
