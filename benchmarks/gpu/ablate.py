@@ -99,7 +99,10 @@ def ablation_jobs(jobs: Sequence[Job], families: Iterable[str]) -> list[Job]:
 
 
 def subject_of(choice: Choice) -> tuple[Make, Any] | None:
-    """How calls of a cell are prepared, and where the last one writes; None if it is left out."""
+    """How calls of a cell are prepared, and where the last one writes; None if it is left out.
+
+    Operators are built anew each time: they remember their kernels, also those on the device.
+    """
     import cupy
 
     import batchkron as bk
@@ -122,21 +125,27 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
         return product, pairs[-1][1]
     if choice.part == "batches" or (choice.part == "lists" and case.unknowns < HUGE):
         if choice.part == "batches":
-            op = data.operator(case, dtype)
-            x = y = (case.blocks, case.block)
+            content, x, y = data.batch_list(case, dtype), case.block, case.block
         else:
-            op = lists.operator(case, dtype)
-            x = case.vectors, case.blocks, case.input_block
-            y = case.vectors, case.blocks, case.output_block
-        given, out = random_array(x, dtype), cupy.empty(y, dtype)
-        return lambda: [partial(op.to("cuda").apply, given, out=out)], out
+            content, x, y = lists.list_of(case, dtype), case.input_block, case.output_block
+        counts = {"num_inputs": case.blocks, "num_outputs": case.blocks}
+        vectors = getattr(case, "vectors", 1)
+        given = random_array((vectors, case.blocks, x), dtype)
+        out = cupy.empty((vectors, case.blocks, y), dtype)
+
+        def batch() -> Sequence[Callable[[], object]]:
+            op = bk.BatchedKron(*content, accumulation="owner", **counts)
+            if vectors == 1:
+                return [partial(op.to("cuda").apply, given[0], out=out[0])]
+            return [partial(op.to("cuda").apply, given, out=out)]
+
+        return batch, out
     if choice.part == "sweeps":
-        sweep = case.operator(dtype)
-        size = sweep.shape[0]
-        given, out = random_array((size,), dtype), cupy.empty(size, dtype)
+        size = case.operator(dtype).shape[0]
         if size >= LARGE:
             return None
-        return lambda: [partial(sweep.to("cuda").matvec, given, out=out)], out
+        given, out = random_array((size,), dtype), cupy.empty(size, dtype)
+        return lambda: [partial(case.operator(dtype).to("cuda").matvec, given, out=out)], out
     if choice.part == "explicit":
         matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(case)]
         side = math.prod(case)
@@ -144,12 +153,10 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
         return lambda: [partial(bk.kron, *matrices, out=out)], out
     if choice.part == "systems":
         count, sizes = case
-        summed = bk.KroneckerSum(
-            [random_array((count, n, n), dtype, seed).get() for seed, n in enumerate(sizes)]
-        )
+        modes = [random_array((count, n, n), dtype, seed).get() for seed, n in enumerate(sizes)]
         shape = count, math.prod(sizes)
         given, out = random_array(shape, dtype), cupy.empty(shape, dtype)
-        return lambda: [partial(summed.to("cuda").apply, given, out=out)], out
+        return lambda: [partial(bk.KroneckerSum(modes).to("cuda").apply, given, out=out)], out
     return None
 
 
@@ -179,11 +186,11 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
     """What each of these families is worth in a cell."""
     where = choice.part, choice.name, choice.dtype
     with without(), used_families() as used:
-        make()[-1]()  # functions ask for kernels in their first call
+        calls = make()
+        calls[-1]()  # functions ask for kernels in their first call
     asked = [name for name in families if name in used]
     if not asked:
         return
-    calls = make()
     with_all = microseconds(calls)
     expected = out.copy()
     for name in asked:
