@@ -12,8 +12,6 @@ from typing import Any
 from batchkron.backends.cuda.runtime.hardware import WARP
 
 NANOSECOND = 1e-9  # seconds
-LINE = 128  # bytes of a cache line, which a warp reads or writes at once
-SECTOR = 32  # bytes, the smallest transfer between the second-level cache and memory
 
 Count = Any  # a number, or an array of one number for each kernel
 

@@ -32,8 +32,6 @@ _SHARED_TARGET = 96 << 10
 _WORKSPACE_TARGET = 256 << 20  # largest workspace in bytes, if that suffices for one thread block
 _WIDTHS = (32, 16, 8)  # columns of a tile, preferred first
 _NARROW_WIDTHS = (4, 2, 1)  # the same, if wider tiles are too large or too few
-_COALESCED_WIDTH = 8  # columns of a tile; with fewer, memory transactions are partly wasted
-_TINY_BYTES = 4 << 20  # bytes of an array that fits in the cache, where that does not matter
 _SMALL_TEAM_BLOCK = 128  # threads of a thread block whose teams are at most a warp
 
 

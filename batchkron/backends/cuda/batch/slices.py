@@ -25,7 +25,13 @@ from batchkron.backends.cuda.batch.kernel import (
 from batchkron.backends.cuda.batch.passes import HeldMode, held_modes_type, largest_tile
 from batchkron.backends.cuda.batch.records import record_words
 from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
+from batchkron.backends.cuda.runtime.hardware import (
+    LINE,
+    MAX_RESIDENT_THREADS,
+    WARP,
+    DeviceLimits,
+    carveout,
+)
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
@@ -42,7 +48,6 @@ _TARGET_WARPS = 8  # warps wanted on each multiprocessor, so that some compute w
 _MAX_SLICE_REGISTERS = 32  # registers for a slice; with larger ones, other kernels are used
 _LARGE_TEAM_THREADS = 16  # threads of a team from which exchanging large slices is expensive
 _LARGE_TEAM_SLICE_REGISTERS = 8  # registers for a slice in such a team
-_LINE = 128  # bytes of a line of the first-level cache
 _FEW_REGISTERS = 28  # with up to this many for slice and sums, twice `_TARGET_WARPS` are wanted
 # Warps of a multiprocessor that keep it busy; with fewer warps in all, each output gets a thread
 # block of its own.
@@ -50,7 +55,6 @@ _SATURATING_WARPS = 12
 _SMALL_BLOCK_WARPS = 4  # warps of a thread block that computes several outputs
 _BOUNDED_REGISTERS = 144  # with up to this many, `_SATURATING_WARPS` can be resident
 _MAX_MATRIX_REGISTERS = 32  # registers for a part of a factor
-_MAX_RESIDENT_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
 # The list is padded to equally many records per output if it then has at most this many records
 # per product; a record without a product costs only its own read.
 _MAX_RECORDS_PER_PRODUCT = 4
@@ -186,7 +190,7 @@ class SliceTiling:
     @property
     def carveout(self) -> int:
         """Percentage of the on-chip memory to use as shared memory; the cache gets the rest."""
-        blocks = _MAX_RESIDENT_THREADS // self.block
+        blocks = MAX_RESIDENT_THREADS // self.block
         return carveout(blocks, self.shared_bytes)
 
 
@@ -375,10 +379,10 @@ def _cycles(cut: _Cut, itemsize: int, costs: SliceCosts = COSTS) -> float:
 def _lines_of_slices(cut: _Cut, itemsize: int) -> float:
     """Return the cache lines that all loads of a block touch, averaged over its alignments."""
     size, block = cut.run * itemsize, cut.sizes[0] * cut.team * itemsize
-    places = np.arange(0, _LINE, math.gcd(block, _LINE))[:, None, None, None]
+    places = np.arange(0, LINE, math.gcd(block, LINE))[:, None, None, None]
     rows = np.arange(0, block, cut.team * size)[:, None, None]
     columns = np.arange(0, size, _word_bytes(cut.run, itemsize))[:, None]
-    lines = (places + rows + columns + np.arange(cut.team) * size) // _LINE
+    lines = (places + rows + columns + np.arange(cut.team) * size) // LINE
     return float(np.count_nonzero(np.diff(lines, prepend=-1)) / len(places))
 
 

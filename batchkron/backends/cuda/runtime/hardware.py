@@ -11,6 +11,9 @@ WARP = 32  # threads of a warp
 REGISTER_FILE = 65536  # registers of a multiprocessor, 4 bytes each
 MAX_THREAD_REGISTERS = 255
 MAX_BLOCK_THREADS = 1024
+MAX_RESIDENT_THREADS = 2048  # of a multiprocessor
+LINE = 128  # bytes of a cache line, which a warp reads or writes at once
+SECTOR = 32  # bytes, the smallest transfer between the second-level cache and memory
 MAX_GRID_YZ = 65535  # thread blocks along the second or third axis of a grid
 # Bytes of shared memory of a multiprocessor of an H100 or H200; other devices have less.
 MULTIPROCESSOR_SHARED_BYTES = 228 << 10

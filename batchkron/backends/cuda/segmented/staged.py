@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks
+from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.segmented.edges import (
     NUM_TEAM_COUNTS,
@@ -27,7 +27,6 @@ from batchkron.backends.cuda.segmented.kernel import SumsFamily, SumsKernel, Sum
 from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.
-_LINE = 128  # bytes of a cache line
 _MAX_BUNDLE_MODES = 3  # largest number of modes of a bundle, as in the kernel
 # Largest number of children: a load has 32 bits for the child's number and a bit per mode.
 MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES
@@ -139,8 +138,8 @@ def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize
     """Return a team's bytes of shared memory: sums, barriers and slots, each in whole lines."""
     block = math.prod(bundle.size for bundle in bundles) * itemsize
     matrix = _rounded(bundles[0].n * column * itemsize, 16)
-    slot = _rounded(block, _LINE) + _LINE + _rounded(_MAX_BUNDLE_MODES * matrix, _LINE)
-    return _rounded(block, _LINE) + _LINE + slots * slot
+    slot = _rounded(block, LINE) + LINE + _rounded(_MAX_BUNDLE_MODES * matrix, LINE)
+    return _rounded(block, LINE) + LINE + slots * slot
 
 
 def _rounded(value: int, unit: int) -> int:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import (
     NANOSECOND,
-    SECTOR,
     Count,
     ceil_div,
     moving,
@@ -23,7 +22,7 @@ from batchkron.backends.cuda.estimates import (
     slowest,
 )
 from batchkron.backends.cuda.kron.fibres.cuts import LANES, Cut, Fragment, Shape, adds_without_carry
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
 
 _NARROW_BYTES = 64  # memory is slower if the rows of a tile have fewer contiguous bytes
 

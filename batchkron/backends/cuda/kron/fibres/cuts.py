@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
+from batchkron.backends.cuda.estimates import slowest
 from batchkron.backends.cuda.kron.fibres.tf32 import tf32_cut
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
     REGISTER_FILE,
+    SECTOR,
     WARP,
     DeviceLimits,
 )
 
 # Numbers below were chosen by hand where no source is given.
 LANES = (1, 2, 4, 8, 16)  # choices for the lanes of a warp along results, single precision
-SECTOR = 32  # bytes, the unit of memory transactions
 _MAX_THREAD_SUMS = 128  # sums of a thread, single precision
 _MAX_FIBRE_REGISTERS = 128  # registers of a thread for entries of fibres, double precision
 _MAX_STAGED_ELEMENTS = 96 * 96  # elements of one factor in shared memory, double precision
@@ -348,11 +349,6 @@ def _may_ring(shape: Shape, columns: int, teams: int, fragments: Sequence[Fragme
     return is_shared and writes_to_array(shape, columns, last.along)
 
 
-def _slowest(norm: float, *parts: float) -> float:
-    """Return the time of parts that run at the same time: the p-norm of their times, p ``norm``."""
-    return float(sum(part**norm for part in parts) ** (1 / norm))
-
-
 def cut_with(
     shape: Shape,
     slices: int,
@@ -424,9 +420,9 @@ def _cuts(
             if stages == 1 or turns == 1:
                 alone = cycles + waiting
             else:
-                alone = _slowest(_COPY_OVERLAP_NORM, cycles, waiting)
+                alone = slowest(_COPY_OVERLAP_NORM, cycles, waiting)
             busy = (1 + _IDLE_WARPS / together) * cycles * warps / 4 * uneven
-            each = _slowest(_RESOURCE_NORM, busy, memory, alone / busy_teams)
+            each = slowest(_RESOURCE_NORM, busy, memory, alone / busy_teams)
             last = alone * max(1, _TAIL * turns) + places
             total = staging + memory + max(rounds * each, last)
             yield Cut(total, slices, columns, teams, warps, stages, fragments)

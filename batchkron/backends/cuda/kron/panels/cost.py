@@ -17,7 +17,6 @@ import numpy as np
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import (
     NANOSECOND,
-    SECTOR,
     Count,
     ceil_div,
     moving,
@@ -25,7 +24,7 @@ from batchkron.backends.cuda.estimates import (
     slowest,
 )
 from batchkron.backends.cuda.kron.panels.tile import PanelTile
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
 
 # Multiply-adds counted for one in this dtype, in units of one in float32.

@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import (
-    LINE,
     NANOSECOND,
-    SECTOR,
     Count,
     ceil_div,
     moving,
@@ -37,7 +35,13 @@ from batchkron.backends.cuda.kron.registers.tile import (
     is_in_cache,
     may_be_constant,
 )
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, resident_blocks
+from batchkron.backends.cuda.runtime.hardware import (
+    LINE,
+    SECTOR,
+    WARP,
+    DeviceLimits,
+    resident_blocks,
+)
 from batchkron.backends.cuda.steps import ModeRun
 
 

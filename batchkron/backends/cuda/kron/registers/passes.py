@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.hardware import WARP
+from batchkron.backends.cuda.runtime.hardware import LINE, WARP
 from batchkron.spec.kron import Array
 
 _BANKS = 32  # banks of shared memory, 4 bytes each
-_LINE = 128  # bytes of a cache line, which a warp should read as a whole
 # Cost of a pass that only copies the tile, relative to one that multiplies. It replaces scattered
 # accesses that would cost more. Chosen by hand, as are the next three.
 _MAX_TRANSFER_COST = 0.75
@@ -98,7 +97,7 @@ def _scattered(run: tuple[int, int], sizes: Sequence[int], columns: int, itemsiz
     chosen by hand.
     """
     together = math.prod(sizes[run[1] :]) * columns * itemsize
-    return max(0.0, 0.3 * (_LINE / together - 1)) if together < _LINE else 0.0
+    return max(0.0, 0.3 * (LINE / together - 1)) if together < LINE else 0.0
 
 
 def _runs(

@@ -16,8 +16,10 @@ import numpy as np
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, TilePlanner, staged_elements
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_BLOCK_THREADS,
+    MAX_RESIDENT_THREADS,
     MAX_THREAD_REGISTERS,
     REGISTER_FILE,
+    SECTOR,
     WARP,
     DeviceLimits,
     resident_blocks,
@@ -30,8 +32,6 @@ from batchkron.spec.kron import Array
 MAX_FACTOR_SIZE = 16  # largest number of rows or columns of a factor
 MAX_MODES = 12  # largest number of modes of a run
 _MAX_CONSTANT_BYTES = 16 << 10  # bytes of factors that a kernel may have in constant memory
-_SECTOR = 32  # bytes, the unit of memory transactions
-_MAX_RESIDENT_THREADS = 2048  # resident threads of a multiprocessor, a limit of the hardware
 _MAX_THREAD_BYTES = 1024  # bytes of a tile in the registers of one thread: 256 registers
 _MIN_RESIDENT_THREADS = 256  # threads of a multiprocessor that should have elements to work on
 # If there are more tiles than multiprocessors, up to this many are merged into one tile.
@@ -170,7 +170,7 @@ def fits(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> bool:
     whole = variant.columns == run.R or variant.slices == 1
     held = 0 < variant.held * run.itemsize <= _MAX_THREAD_BYTES
     block = 0 < variant.threads <= MAX_BLOCK_THREADS and variant.threads % WARP == 0
-    resident = 0 < variant.blocks * variant.threads <= _MAX_RESIDENT_THREADS
+    resident = 0 < variant.blocks * variant.threads <= MAX_RESIDENT_THREADS
     slices = 0 < variant.slices <= run.L
     if not (columns and whole and held and block and resident and slices):
         return False
@@ -231,7 +231,7 @@ def usual_variant(run: ModeRun, device: DeviceLimits) -> RegisterVariant:
     )  # smallest number of items for `_LARGE_BLOCK_THREADS`
     maximum = 512 if fitting == 1 else _LARGE_BLOCK_THREADS if items >= minimum else 128
     threads = min(-(-items // WARP) * WARP, maximum, room)
-    blocks = max(1, min(room // threads, fitting, _MAX_RESIDENT_THREADS // threads))
+    blocks = max(1, min(room // threads, fitting, MAX_RESIDENT_THREADS // threads))
     return RegisterVariant(planner.slices, planner.columns, planner.max_elements, threads, blocks)
 
 
@@ -272,7 +272,7 @@ def _columns(R: int, column_bytes: int, itemsize: int, limits: DeviceLimits) -> 
     """Return the columns of a tile: whole sectors, as many as half of shared memory holds."""
     if R == 1:
         return 1
-    widths = [w for w in (32, 16, 8, 4, 2) if w * itemsize >= _SECTOR and w <= R] or [min(R, 8)]
+    widths = [w for w in (32, 16, 8, 4, 2) if w * itemsize >= SECTOR and w <= R] or [min(R, 8)]
     return next((w for w in widths if w * column_bytes <= limits.shared_bytes // 2), widths[-1])
 
 
