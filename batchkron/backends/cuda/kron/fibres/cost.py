@@ -55,8 +55,11 @@ class FibreCosts:
         Latency of an integer division, to find where a fibre begins.
     warp_multiply_add : float
         Time of a multiprocessor for each multiply-add of a warp in single precision.
-    warp_unit : float
-        Time of a multiprocessor for each multiply-add of matrix units.
+    warp_unit, warp_tf32_unit : float
+        Time of a multiprocessor for each multiply-add of matrix units, in double precision and in
+        TF32.
+    warp_convert : float
+        Time of a multiprocessor for each word of float32 that a warp converts to float64.
     warp_item : float
         Time of a multiprocessor for each iteration of a warp over groups of fibres.
     thread_copy : float
@@ -84,6 +87,8 @@ class FibreCosts:
     place: float
     warp_multiply_add: float
     warp_unit: float
+    warp_tf32_unit: float
+    warp_convert: float
     warp_item: float
     thread_copy: float
     memory_latency: float
@@ -106,6 +111,8 @@ class PassWork(NamedTuple):
         Multiply-adds to the same sum, one after another.
     units, unit_stores : number
         Multiply-adds of matrix units in double precision; a thread's stores of four results.
+    converts : number
+        Words of float32 that a thread converts to float64.
     tf32_units, tf32_loads : number
         Multiply-adds of matrix units in TF32; words that a thread reads for them.
     items : number
@@ -119,6 +126,7 @@ class PassWork(NamedTuple):
     steps: Count = 0
     units: Count = 0
     unit_stores: Count = 0
+    converts: Count = 0
     tf32_units: Count = 0
     tf32_loads: Count = 0
     items: Count = 0
@@ -195,7 +203,9 @@ def seconds(work: FibreWork, costs: FibreCosts) -> Count:
     )
     busy = work.warps * (
         costs.warp_multiply_add * one.multiply_adds
-        + costs.warp_unit * (one.units + one.tf32_units)
+        + costs.warp_unit * one.units
+        + costs.warp_tf32_unit * one.tf32_units
+        + costs.warp_convert * one.converts
         + costs.warp_item * one.items
     )
     busy = (busy + costs.thread_copy * work.copies) * work.uneven
@@ -256,7 +266,7 @@ def _all_passes(shape: Shape, cut: Cut) -> PassWork:
         if fragment.products:
             one = _tf32(C, K, fibres, cut.warps, fragment)
         elif fragment.split:
-            one = _split(C, K, fibres, cut.warps, fragment)
+            one = _split(C, K, fibres, cut.warps, fragment, shape.itemsize == 4)
         elif shape.itemsize == 8:
             axes = [size for m, size in enumerate(sizes) if m != mode and size > 1]
             one = _double(C, K, fibres, cut.warps, fragment, axes[::-1])
@@ -290,13 +300,14 @@ def _double(C: int, K: int, fibres: int, warps: int, one: Fragment, axes: list[i
     )
 
 
-def _split(C: int, K: int, fibres: int, warps: int, one: Fragment) -> PassWork:
+def _split(C: int, K: int, fibres: int, warps: int, one: Fragment, converts: bool) -> PassWork:
     steps, mine = ceil_div(C, 4), ceil_div(ceil_div(K, 8), warps)
     items = ceil_div(fibres, 8 * one.rows)
     return PassWork(
         steps=items * steps,
         units=items * steps * max(one.rows // 2 * mine, 1),
         unit_stores=items * one.rows * mine,
+        converts=items * steps * one.rows if converts else 0,
         items=items,
     )
 
