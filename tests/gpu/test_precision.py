@@ -127,7 +127,7 @@ def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size)
 @pytest.fixture
 def only(on_units, monkeypatch):
     """Makes passes use matrix units: ``blocks`` of 16 fibres a warp, ``sharers`` warps a fibre."""
-    caches = [fibres._ranked, fibres._first, layout.layout_of]
+    caches = [fibres._ranked, fibres._first, layout.layout_of, tf32.tf32_cut]
 
     def clear():
         for cached in caches:

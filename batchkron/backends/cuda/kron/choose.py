@@ -8,8 +8,9 @@ a family estimates for it. Estimates include the launch, so small products get f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,9 @@ from batchkron.backends.cuda.steps import ModeRun, plan_order
 from batchkron.spec.kron import KronSpec
 
 _MIN_LAUNCH = 0.9e-6  # seconds; no kernel in a CUDA graph took less (H100)
-_MAX_RATE = 8e12  # bytes per second; no kernel moves more, from caches either
+_MAX_RATE = 2e13  # bytes per second; twice what the second-level cache of an H200 delivers
 _MAX_RUN = 16  # largest number of modes of one kernel, over all families
+_MAX_PERMUTED = 8  # modes; of more rectangular factors only two orders are tried: it takes too long
 
 
 def product_of(spec: KronSpec, constant: bool) -> ModeRun:
@@ -65,49 +67,86 @@ def fastest_plan(
     return _fastest_plan(product, device, enabled(families))
 
 
+class _Edge(NamedTuple):
+    """A run of modes by the best variant of one family."""
+
+    seconds: float
+    family: KronFamily
+    run: ModeRun
+    variant: Any
+
+    def kernel(self, device: DeviceLimits) -> KronKernel:
+        kernel = self.family.kernel(self.run, self.variant, device)
+        assert kernel is not None, "what a family chooses fits"
+        return kernel
+
+
+_Path = tuple[float, tuple[_Edge, ...]]  # seconds of all edges, and these in their order
+
+
 @lru_cache(maxsize=1024)
 def _fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...]
 ) -> tuple[KronKernel, ...]:
-    orders = {tuple(plan_order(product.inputs, product.outputs))}
-    if product.inputs != product.outputs:
-        orders.add(tuple(reversed(range(len(product.inputs)))))
-    best: tuple[float, tuple[KronKernel, ...]] = math.inf, ()
-    for order in sorted(orders, reverse=True):
-        best = _shortest_path(product, order, device, families, best)
-    return best[1]
+    edges: dict[ModeRun, _Edge | None] = {}
+
+    def edge_of(run: ModeRun) -> _Edge | None:
+        if run not in edges:
+            chosen = ((family, family.choose(run, device)) for family in families)
+            found = (_Edge(one[0], family, run, one[1]) for family, one in chosen if one)
+            edges[run] = min(found, key=lambda edge: edge.seconds, default=None)
+        return edges[run]
+
+    best: _Path = math.inf, ()
+    for order in _orders(product):
+        best = _shortest_path(product, order, edge_of, best)
+    return tuple(edge.kernel(device) for edge in best[1])
+
+
+def _orders(product: ModeRun) -> list[tuple[int, ...]]:
+    """Return orders of modes to try: of rectangular factors several, that of least work first.
+
+    Also backwards, and backwards with the last modes after all others, which is faster where they
+    make the vectors longer.
+    """
+    orders = [tuple(plan_order(product.inputs, product.outputs))]
+    if product.inputs == product.outputs:
+        return orders
+    backwards = tuple(reversed(range(len(product.inputs))))
+    orders.append(backwards)
+    if len(backwards) <= _MAX_PERMUTED:
+        orders += [backwards[-cut:] + backwards[:-cut] for cut in range(1, len(backwards))]
+    return list(dict.fromkeys(orders))
 
 
 def _shortest_path(
     product: ModeRun,
     order: Sequence[int],
-    device: DeviceLimits,
-    families: Sequence[KronFamily],
-    best: tuple[float, tuple[KronKernel, ...]],
-) -> tuple[float, tuple[KronKernel, ...]]:
-    """Return the fastest kernels that multiply the modes in this order, ``best`` if none is faster.
+    edge_of: Callable[[ModeRun], _Edge | None],
+    best: _Path,
+) -> _Path:
+    """Return the fastest path that multiplies the modes in this order, ``best`` if none is faster.
 
     An edge is skipped if the path would not be faster even with a kernel that takes no longer than
     its launch and the transfer of its vectors.
     """
     count = len(order)
-    ways: list[tuple[float, tuple[KronKernel, ...]]] = [(math.inf, ())] * count + [best]
-    ways[0] = 0.0, ()
+    paths: list[_Path] = [(math.inf, ())] * count + [best]
+    paths[0] = 0.0, ()
     for done in range(count):
-        seconds, kernels = ways[done]
+        seconds, edges = paths[done]
         for end in range(min(count, done + _MAX_RUN), done, -1):
             low, high = min(order[done:end]), max(order[done:end]) + 1
             if high - low != end - done:
                 continue  # not neighbouring modes
             run = product.part(low, high, order[:done])
             minimum = seconds + _min_seconds(run) + (_MIN_LAUNCH if end < count else 0.0)
-            if minimum >= min(ways[end][0], ways[count][0]):
+            if minimum >= min(paths[end][0], paths[count][0]):
                 continue
-            found = (family.fastest(run, device) for family in families)
-            kernel = min(filter(None, found), key=lambda one: one.seconds, default=None)
-            if kernel is not None and seconds + kernel.seconds < ways[end][0]:
-                ways[end] = seconds + kernel.seconds, (*kernels, kernel)
-    return ways[count]
+            edge = edge_of(run)
+            if edge is not None and seconds + edge.seconds < paths[end][0]:
+                paths[end] = seconds + edge.seconds, (*edges, edge)
+    return paths[count]
 
 
 def _min_seconds(run: ModeRun) -> float:

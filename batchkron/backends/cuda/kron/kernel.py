@@ -107,13 +107,18 @@ class KronFamily(ABC):
         arguments["L"], arguments["R"] = run.L, run.R
         return arguments
 
-    def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel with the smallest estimated time, None if there is none."""
+    def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, Any] | None:
+        """Return the best variant and its estimated seconds; None where there is none."""
         if not self.accepts(run, device):
             return None
-        variants = self.variants(run, device)
-        best = min(variants, key=lambda one: self.estimate(run, one, device), default=None)
-        return None if best is None else self.kernel(run, best, device)
+        timed = [(self.estimate(run, one, device), one) for one in self.variants(run, device)]
+        best = min(timed, key=lambda way: way[0], default=(math.inf, None))
+        return None if math.isinf(best[0]) else best
+
+    def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
+        """Return the kernel of the variant that `choose` returns; None where there is none."""
+        chosen = self.choose(run, device)
+        return None if chosen is None else self.kernel(run, chosen[1], device)
 
     def near(
         self, run: ModeRun, centre: Any, changes: int, longer: float, device: DeviceLimits

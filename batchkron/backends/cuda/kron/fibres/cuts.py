@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations, product
 
 from batchkron.backends.cuda.estimates import slowest
@@ -164,6 +165,7 @@ def _powers(maximum: int) -> list[int]:
     return [1 << bit for bit in range(maximum.bit_length())]
 
 
+@lru_cache(maxsize=8192)  # cuts of many runs have the same passes
 def _single(
     C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
 ) -> tuple[float, Fragment] | None:
@@ -188,6 +190,7 @@ def _single(
     return best
 
 
+@lru_cache(maxsize=8192)  # cuts of many runs have the same passes
 def _double(
     C: int, K: int, fibres: int, warps: int, registers: int, word: int, along: bool
 ) -> tuple[float, Fragment] | None:
@@ -359,6 +362,8 @@ def cut_with(
     limits: DeviceLimits,
 ) -> Cut | None:
     """Return the cut with this tile and these teams, None if there is none."""
+    if (slices, columns) not in _widths(shape) or teams not in _TEAM_COUNTS.get(warps, ()):
+        return None  # such as numbers from a file
     found = _cuts(shape, [(slices, columns)], [(teams, warps)], limits)
     return next((cut for cut in found if cut.stages == stages), None)
 

@@ -66,8 +66,8 @@ class Fibres(KronFamily):
         ordered = sorted(ranked, key=lambda cut: cut.rank)
         return list(dict.fromkeys(map(_variant_of, ordered)))
 
-    def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel with the best rank, bank conflicts included; None if none fits.
+    def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, FibreVariant] | None:
+        """Return the variant with the best rank, bank conflicts included, and its estimated time.
 
         Ranks of matrix units and of ordinary cores cannot be compared, since they were not fitted
         together: of the best of each the one with the smaller estimated time is taken.
@@ -75,11 +75,8 @@ class Fibres(KronFamily):
         if not self.accepts(run, device):
             return None
         ways = [(s, cut) for s in _shapes(run) if (cut := _first(s, device)) is not None]
-        timed = [(fibre_seconds(*way, device), *way) for way in ways]
-        if not timed:
-            return None
-        seconds, shape, cut = min(timed, key=lambda one: one[0])
-        return self._kernel(run, shape, cut, seconds, device)
+        timed = [(fibre_seconds(*way, device), _variant_of(way[1])) for way in ways]
+        return min(timed, key=lambda one: one[0], default=None)
 
     def estimate(self, run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> float:
         """Return the estimated seconds of a launch; infinite if the variant does not fit."""

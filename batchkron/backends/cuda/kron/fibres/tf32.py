@@ -6,6 +6,7 @@ Pure arithmetic on sizes, no device needed; the kernel's part is ``csrc/cuda/kro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from batchkron.spec.kron import Precision
 
@@ -50,6 +51,7 @@ class Tf32Cut:
     staged: int
 
 
+@lru_cache(maxsize=8192)  # cuts of many runs have the same passes
 def tf32_cut(
     C: int, K: int, fibres: int, warps: int, registers: int, products: int
 ) -> Tf32Cut | None:

@@ -27,13 +27,13 @@ from batchkron.backends.cuda.estimates import (
 from batchkron.backends.cuda.kron.registers.passes import (
     RegisterPass,
     ThreadAxis,
-    TilePlanner,
     staged_elements,
 )
 from batchkron.backends.cuda.kron.registers.tile import (
     RegisterVariant,
     is_in_cache,
     may_be_constant,
+    tile_planner,
 )
 from batchkron.backends.cuda.runtime.hardware import (
     LINE,
@@ -251,7 +251,7 @@ def _tile(
     held: int,
     cached: bool,
 ) -> _Tile:
-    planner = TilePlanner(0, inputs, outputs, slices, columns, itemsize, held, cached)
+    planner = tile_planner(inputs, outputs, slices, columns, itemsize, held, cached)
     pads = planner.unpadded()
     passes = tuple(map(_counted, planner.passes(pads)))
     factors = tuple(

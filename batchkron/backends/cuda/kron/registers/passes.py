@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise, permutations, product
 from typing import Any
 
@@ -100,14 +101,15 @@ def _scattered(run: tuple[int, int], sizes: Sequence[int], columns: int, itemsiz
     return max(0.0, 0.3 * (LINE / together - 1)) if together < LINE else 0.0
 
 
+@lru_cache(maxsize=4096)  # tiles of many products have the same sizes
 def _runs(
-    inputs: Sequence[int],
-    outputs: Sequence[int],
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
     columns: int,
     itemsize: int,
     maximum: int,
     cached: bool,
-) -> list[tuple[int, int]]:
+) -> tuple[tuple[int, int], ...]:
     """Return the run of modes that each pass holds in registers, in the order of the passes.
 
     There are as few passes as possible, in the order of least work. If the first or the last pass
@@ -116,16 +118,10 @@ def _runs(
     largest = [max(pair) for pair in zip(inputs, outputs, strict=True)]
     best: tuple[float, ...] | None = None
     found: list[tuple[int, int]] = []
-    first = 0
-    for parts in range(1, len(inputs) + 1):
-        for cut in cuts(len(inputs), parts):
+    fewest = _fewest_runs(largest, maximum)
+    for parts in range(fewest, min(fewest + 2, len(inputs) + 1)):
+        for cut in _held_runs(largest, 0, parts, maximum):
             held = [math.prod(largest[low:high]) for low, high in cut]
-            if any(
-                size > maximum and high - low > 1
-                for size, (low, high) in zip(held, cut, strict=True)
-            ):
-                continue
-            first = first or parts
             orders = permutations(cut) if parts <= _MAX_PERMUTED else [tuple(reversed(cut))]
             for order in orders:
                 reading = _scattered(order[0], inputs, columns, itemsize)
@@ -145,9 +141,34 @@ def _runs(
                 )
                 if best is None or cost < best:
                     best, found = cost, [*before, *order, *after]
-        if first and parts > first:
-            break
-    return found
+    return tuple(found)
+
+
+def _fewest_runs(sizes: Sequence[int], maximum: int) -> int:
+    """Return into how few runs of at most ``maximum`` elements, or of one mode, modes divide."""
+    runs, held = 1, sizes[0]
+    for size in sizes[1:]:
+        if held * size > maximum:
+            runs, held = runs + 1, 1
+        held *= size
+    return runs
+
+
+def _held_runs(
+    sizes: Sequence[int], low: int, parts: int, maximum: int
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield the divisions of the modes from ``low`` on into so many of these runs."""
+    last = len(sizes) - parts + 1
+    held = 1
+    for high in range(low + 1, last + 1):
+        held *= sizes[high - 1]
+        if high - low > 1 and held > maximum:
+            return
+        if parts > 1:
+            for rest in _held_runs(sizes, high, parts - 1, maximum):
+                yield ((low, high), *rest)
+        elif high == len(sizes):
+            yield ((low, high),)
 
 
 def strides_of(sizes: Sequence[int], pads: Sequence[Any] | Array) -> list[Any]:
@@ -202,8 +223,6 @@ class TilePlanner:
 
     Parameters
     ----------
-    first : int
-        Index of the run's first mode in the whole product.
     inputs, outputs : tuple of int
         Sizes of the modes before and after the multiply.
     slices, columns : int
@@ -218,7 +237,6 @@ class TilePlanner:
 
     def __init__(
         self,
-        first: int,
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
         slices: int,
@@ -227,10 +245,11 @@ class TilePlanner:
         maximum: int,
         cached: bool,
     ) -> None:
-        self.first, self.inputs, self.outputs = first, inputs, outputs
+        self.inputs, self.outputs = inputs, outputs
         self.slices, self.columns, self.itemsize = slices, columns, itemsize
         self.runs = _runs(inputs, outputs, columns, itemsize, maximum, cached)
         self.max_elements, self.cached = maximum, cached
+        self._passes: dict[tuple[int, ...], tuple[RegisterPass, ...]] = {}
 
     def sizes_before(self, number: int) -> list[int]:
         """Return the sizes (slices, modes, columns) of the tile before pass ``number``."""
@@ -241,13 +260,18 @@ class TilePlanner:
 
     def passes(self, pads: Sequence[int]) -> tuple[RegisterPass, ...]:
         """Return all passes, where ``pads`` enlarge the strides of tiles in shared memory."""
+        key = tuple(pads)
+        known = self._passes.get(key)
+        if known is not None:
+            return known
         planned = []
         for number in range(len(self.runs)):
             before, after = self.sizes_before(number), self.sizes_before(number + 1)
             from_ = self._places(before, pads, number == 0)
             to = self._places(after, pads, number == len(self.runs) - 1)
             planned.append(self._pass(number, before, from_, to))
-        return tuple(planned)
+        self._passes[key] = tuple(planned)
+        return self._passes[key]
 
     def _places(self, sizes: Sequence[int], pads: Sequence[int], in_memory: bool) -> list[int]:
         """Return the strides of slices, modes and columns; in memory, the first two in rows."""

@@ -151,11 +151,13 @@ def may_be_held(run: ModeRun) -> bool:
     return max(*run.inputs, *run.outputs) <= MAX_FACTOR_SIZE and len(run.inputs) <= MAX_MODES
 
 
-@lru_cache(maxsize=1024)
 def planner_of(run: ModeRun, slices: int, columns: int, held: int) -> TilePlanner:
     """Return the planner of a tile where a thread may hold ``held`` elements."""
     sizes = run.inputs, run.outputs, slices, columns, run.itemsize
-    return TilePlanner(run.first, *sizes, held, is_in_cache(run))
+    return tile_planner(*sizes, held, is_in_cache(run))
+
+
+tile_planner = lru_cache(maxsize=4096)(TilePlanner)  # tiles of many runs have the same sizes
 
 
 def is_in_cache(run: ModeRun) -> bool:

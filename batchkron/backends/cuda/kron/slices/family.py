@@ -39,10 +39,10 @@ class Slices(KronFamily):
                 return slice_seconds(run, tile, device)
         return math.inf
 
-    def fastest(self, run: ModeRun, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel of the default variant: the variants' estimates do not differ."""
+    def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, SliceVariant] | None:
+        """Return the default variant: the variants' estimates do not differ."""
         usual = next(tiles_of(run, device), None)
-        return None if usual is None else self._kernel(run, usual, device)
+        return None if usual is None else (slice_seconds(run, usual, device), _variant_of(usual))
 
     def kernel(
         self, run: ModeRun, variant: SliceVariant, device: DeviceLimits
