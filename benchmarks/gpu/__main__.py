@@ -146,13 +146,16 @@ def ablate(options: Namespace) -> int:
         sys.exit(f"no family of kernels is called {', '.join(unknown)}; there are {known}")
     need_cupy()
     choices = [one for one in options.choices if one.part in ablation.PARTS]
+    cells = list(choices)
+    if options.part is None and options.case is None:
+        cells += [one for one in ablation.systems() if options.dtype in (None, one.dtype)]
     processes = default_processes() if options.processes is None else options.processes
     began = time.perf_counter()
     compile_all(ablation.ablation_jobs(jobs(choices), families), processes)
     report: dict[str, Any] = {"machine": machine(options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     found = []
-    for gain in ablation.gains(choices, families):
+    for gain in ablation.gains(cells, families):
         found.append(gain)
         report["gains"].append(asdict(gain) | {"factor": gain.factor})
         save(options.json, report)

@@ -160,21 +160,20 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
     return None
 
 
-def choices_with_systems(choices: Sequence[Choice]) -> list[Choice]:
-    """The chosen cells, and Kronecker sums of many systems, which the benchmark has not."""
-    systems = [
+def systems() -> list[Choice]:
+    """Kronecker sums of many systems, of which the benchmark has no cells."""
+    return [
         Choice("systems", f"{count} systems {'×'.join(map(str, sizes))}", dtype, (count, sizes))
         for count, sizes in SYSTEMS
         for dtype in ("float32", "float64")
     ]
-    return [*choices, *systems]
 
 
 def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
     """Measure cell after cell, yield what each family is worth that it has."""
     from benchmarks.gpu.batches import free_memory
 
-    for choice in choices_with_systems(choices):
+    for choice in choices:
         subject = subject_of(choice)
         if subject is not None:
             yield from gains_of(choice, *subject, families)

@@ -106,7 +106,8 @@ _remembered: list[Callable[[], None]] = []
 def without(*names: str) -> Iterator[None]:
     """Plan without some families in a ``with`` block, in this thread; for benchmarks and tests.
 
-    Existing plans keep their kernels.
+    Existing plans keep their kernels. No other thread may plan meanwhile: plans of functions are
+    remembered for all threads.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ import numpy as np
 from batchkron.backends.cuda.batch.general import General, GeneralVariant
 from batchkron.backends.cuda.batch.kernel import BatchKernel, BatchShape
 from batchkron.backends.cuda.general_kernel import Tiling, batch_arguments
+from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -73,6 +74,8 @@ class ListBatch:
     def prepare(self, inner: int) -> tuple[BatchKernel, Any]:
         """Return kernel and code for ``inner`` vectors at once, compiled on the first request."""
         if inner not in self._kernels:
+            if not enabled((_FAMILY,)):
+                raise LookupError("the family of kernels for any batch list is switched off")
             shape = replace(self.shape, inner=inner)
             kernel = _FAMILY.kernel(shape, GeneralVariant(), device_limits(self.device))
             self._kernels[inner] = kernel, load_kernel(kernel.program(), self.device)

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.kron.choose import product_of
+from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.registers.tile import factor_words
 from batchkron.backends.cuda.kron.search_space import (
@@ -75,6 +77,8 @@ def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKe
     ``constant``: whether factors may lie in a kernel's constant memory.
     """
     case = KronCase(product_of(spec, constant), device_limits(device))
+    if enabled(FAMILIES) != FAMILIES:
+        return case.fastest()  # what is stored may have a family that is switched off
     entry = kept_entry(kron_key(spec, constant, device_name(device)))
     choice = None if entry is None else read_kron_choice(entry.choice)
     kernels = None if choice is None else chosen_kernels(choice, case)
