@@ -1,13 +1,15 @@
 """What tuning tries: the choice by estimates (the rule) is in it, and all fit the device."""
 
 import dataclasses
+import math
 import random
 from itertools import islice
 
 import pytest
 from nvrtc import DEVICES, compile_program
-from plans import check_launch, check_runs, plan_of, product
+from plans import check_launch, check_runs, plan_of, product, square_run
 
+from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron.fibres.family import FibreVariant
 from batchkron.backends.cuda.kron.fibres.tf32 import PRODUCTS
 from batchkron.backends.cuda.kron.search_space import (
@@ -217,6 +219,34 @@ def test_variants_that_do_not_fit_have_no_kernel(changed):
     assert one.family == "registers"
     wrong = dataclasses.replace(one, variant=dataclasses.replace(one.variant, **changed))
     assert chosen_kernels((wrong,), case) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"slices": 0},
+        {"slices": -1},
+        {"slices": 3},
+        {"columns": 0},
+        {"slices": 2, "columns": 4},  # tiles of several slices have all columns
+        {"teams": 0},
+        {"teams": 7},
+        {"warps": 0},
+        {"warps": 5},
+        {"stages": 0},
+        {"stages": 3},
+        {"units": 1},
+    ],
+    ids=repr,
+)
+def test_cuts_of_fibres_that_a_search_would_not_try_have_no_kernel(changed):
+    run, fibres = square_run((8, 8), 6, 8, "f8"), FAMILY_OF["fibres"]
+    device = DEVICES["90"]
+    variant = fibres.fastest(run, device).variant
+    assert fibres.kernel(run, variant, device) is not None
+    wrong = dataclasses.replace(variant, **changed)
+    assert fibres.kernel(run, wrong, device) is None
+    assert fibres.estimate(run, wrong, device) == math.inf
 
 
 def test_runs_that_do_not_cover_the_modes_have_no_kernels():
