@@ -124,15 +124,15 @@ class KronSpace:
             for index in range(len(self.case.product.inputs)):
                 yield partial(self._other_variants, index, changes, longer)
 
-    def _orders(self) -> Iterator[list[tuple[int, int]]]:
+    def _orders(self, parts: int) -> Iterator[list[tuple[int, int]]]:
+        """Yield the divisions of the modes into ``parts`` runs, in the orders that are tried."""
         product = self.case.product
-        count, square = len(product.inputs), product.inputs == product.outputs
-        for parts in range(1, count + 1):
-            for cut in cuts(count, parts):
-                if square or parts > _MAX_PERMUTED:
-                    yield list(reversed(cut))
-                else:
-                    yield from map(list, permutations(cut))
+        square = product.inputs == product.outputs
+        for cut in cuts(len(product.inputs), parts):
+            if square or parts > _MAX_PERMUTED:
+                yield list(reversed(cut))
+            else:
+                yield from map(list, permutations(cut))
 
     def _other_runs(self, best: KronChoice) -> Iterator[KronChoice]:
         for choices in zip_longest(*map(self._runs, FAMILIES)):
@@ -145,7 +145,7 @@ class KronSpace:
             if fewest and parts > fewest + 1:
                 return
             found = []
-            for order in (order for order in self._orders() if len(order) == parts):
+            for order in self._orders(parts):
                 kernels = self._of_family(family, order)
                 if kernels is not None:
                     found.append((sum(one.seconds for one in kernels), choice_of(kernels)))

@@ -81,8 +81,6 @@ def multiply_adds(
     order: Sequence[tuple[int, int]], inputs: Sequence[int], outputs: Sequence[int]
 ) -> int:
     """Return the multiply-adds of all runs in this order."""
-    if inputs == outputs:  # in any order
-        return math.prod(inputs) * sum(sum(inputs[low:high]) for low, high in order)
     sizes, work = list(inputs), 0
     for low, high in order:
         for mode in range(low, high):
@@ -91,14 +89,15 @@ def multiply_adds(
     return work
 
 
-def _scattered(run: tuple[int, int], sizes: Sequence[int], columns: int, itemsize: int) -> float:
-    """Return the extra cost of a pass that reads or writes memory with this run in registers.
+def _scattered(end: int, sizes: Sequence[int], columns: int, itemsize: int, cached: bool) -> float:
+    """Return the extra cost of a pass whose run in registers ends before mode ``end``.
 
-    It is relative to a pass, and 0 if a warp's elements fill whole cache lines; the factor 0.3 was
-    chosen by hand.
+    For reading or writing memory, relative to a pass; 0 if a warp's elements fill whole cache
+    lines. ``cached``: the array is in the second-level cache. The factor 0.3 was chosen by hand.
     """
-    together = math.prod(sizes[run[1] :]) * columns * itemsize
-    return max(0.0, 0.3 * (LINE / together - 1)) if together < LINE else 0.0
+    together = math.prod(sizes[end:]) * columns * itemsize
+    cost = max(0.0, 0.3 * (LINE / together - 1)) if together < LINE else 0.0
+    return min(_MAX_TRANSFER_COST, cost / 4) if cached else cost
 
 
 @lru_cache(maxsize=4096)  # tiles of many products have the same sizes
@@ -119,27 +118,25 @@ def _runs(
     best: tuple[float, ...] | None = None
     found: list[tuple[int, int]] = []
     fewest = _fewest_runs(largest, maximum)
+    ends = range(len(inputs) + 1)  # of a run that is read first, or written last
+    reading = [_scattered(end, inputs, columns, itemsize, cached) for end in ends]
+    writing = [_scattered(end, outputs, columns, itemsize, cached) for end in ends]
+    same = math.prod(inputs) * sum(inputs) if inputs == outputs else None  # work in any order
     for parts in range(fewest, min(fewest + 2, len(inputs) + 1)):
         for cut in _held_runs(largest, 0, parts, maximum):
-            held = [math.prod(largest[low:high]) for low, high in cut]
+            held = max(math.prod(largest[low:high]) for low, high in cut)
             orders = permutations(cut) if parts <= _MAX_PERMUTED else [tuple(reversed(cut))]
             for order in orders:
-                reading = _scattered(order[0], inputs, columns, itemsize)
-                writing = _scattered(order[-1], outputs, columns, itemsize)
-                if cached:
-                    reading, writing = (
-                        min(_MAX_TRANSFER_COST, reading / 4),
-                        min(_MAX_TRANSFER_COST, writing / 4),
-                    )
-                before = [(0, 0)] if reading > _MAX_TRANSFER_COST else []
-                after = [(0, 0)] if writing > _MAX_TRANSFER_COST else []
+                read, write = reading[order[0][1]], writing[order[-1][1]]
                 cost = (
-                    parts + min(reading, _MAX_TRANSFER_COST) + min(writing, _MAX_TRANSFER_COST),
-                    multiply_adds(order, inputs, outputs),
-                    reading + writing,
-                    max(held),
+                    parts + min(read, _MAX_TRANSFER_COST) + min(write, _MAX_TRANSFER_COST),
+                    multiply_adds(order, inputs, outputs) if same is None else same,
+                    read + write,
+                    held,
                 )
                 if best is None or cost < best:
+                    before = [(0, 0)] if read > _MAX_TRANSFER_COST else []
+                    after = [(0, 0)] if write > _MAX_TRANSFER_COST else []
                     best, found = cost, [*before, *order, *after]
     return tuple(found)
 
