@@ -29,7 +29,7 @@ __device__ W& in_shared(unsigned address) {
 
 // Loads from shared memory with an instruction that the compiler does not merge with an earlier
 // one: values kept from one use to the next would push results out of the registers (8^5 in float64
-// then spilled 150 to 400 bytes; docs/developer/gpu-kernels.md).
+// then spilled 150 to 400 bytes; docs/results/gpu-history.md).
 template <class T, int count>
 __device__ Elements<T, count> load_again(unsigned address) {
   constexpr int bytes = count * int(sizeof(T));

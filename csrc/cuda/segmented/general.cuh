@@ -33,7 +33,7 @@ struct SegmentColumn {
   // How many columns c of a matrix a thread loads, with the block's entries for them, before it
   // multiplies the first: at most 160 bytes; 64 in thread blocks of more than 512 threads, which
   // have few registers for each. With one at a time a thread waits for every load
-  // (docs/developer/gpu-kernels.md).
+  // (docs/results/gpu-history.md).
   template <class Mode, int threads>
   __device__ static constexpr int at_once() {
     constexpr int bytes = threads > 512 ? 64 : 160;

@@ -1,6 +1,6 @@
 """The table of kernel families for batch lists, in order of preference.
 
-Where two families can run a list, the earlier one was faster (docs/developer/gpu-kernels.md).
+Where two families can run a list, the earlier one was faster (docs/results/gpu-history.md).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _MAX_RECORDS_PER_PRODUCT = 4
 class SliceCosts:
     """Cycles of a multiprocessor that each part of a product costs.
 
-    Fitted to measurements on an H200, see docs/developer/gpu-kernels.md. A warp evaluates products
+    Fitted to measurements on an H200, see docs/results/gpu-history.md. A warp evaluates products
     in rounds, one product for each of its teams.
 
     Attributes

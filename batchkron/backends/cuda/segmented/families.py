@@ -1,6 +1,6 @@
 """The table of kernel families for sums over edges, in order of preference.
 
-Where both can compute a sum, the earlier one was faster (docs/developer/gpu-kernels.md).
+Where both can compute a sum, the earlier one was faster (docs/results/gpu-history.md).
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ class Staged(SumsFamily):
     """Kernels that copy whole children to shared memory.
 
     For blocks of ``_MIN_BLOCK_ELEMENTS`` or more whose modes have one size out of ``_SIZES``, where
-    they were faster than the other family (docs/developer/gpu-kernels.md). The estimate, in
+    they were faster than the other family (docs/results/gpu-history.md). The estimate, in
     elements that a thread reads, only compares teams and bundles.
     """
 

@@ -93,11 +93,17 @@ class Fibres(KronFamily):
     def near(
         self, run: ModeRun, centre: FibreVariant, changes: int, longer: float, device: DeviceLimits
     ) -> Iterator[FibreVariant]:
-        """Yield the variants whose rank is at most ``longer`` times that of ``centre``."""
-        ranked = [cut for shape in _shapes(run) for cut in _ranked(shape, device)]
-        own = [cut.rank for cut in ranked if _variant_of(cut) == centre]
-        bound = longer * min(own or [cut.rank for cut in ranked], default=0.0)
-        yield from (_variant_of(cut) for cut in ranked if cut.rank <= bound)
+        """Yield the variants whose rank is at most ``longer`` times that of ``centre``.
+
+        Of those on other units, whose ranks cannot be compared: of the best of them.
+        """
+        found: dict[FibreVariant, None] = {}
+        for shape in _shapes(run):
+            ranked = _ranked(shape, device)
+            own = [cut.rank for cut in ranked if _variant_of(cut) == centre]
+            bound = longer * min(own or [cut.rank for cut in ranked], default=0.0)
+            found |= dict.fromkeys(_variant_of(cut) for cut in ranked if cut.rank <= bound)
+        yield from found
 
     def _kernel(
         self, run: ModeRun, shape: Shape, cut: Cut, seconds: float, device: DeviceLimits
