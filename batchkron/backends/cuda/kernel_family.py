@@ -7,16 +7,17 @@ Nothing here needs a device.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 
-Work = TypeVar("Work", contravariant=True)
+Work = TypeVar("Work")
 Variant = TypeVar("Variant")
 Kernel = TypeVar("Kernel")
 
@@ -52,41 +53,41 @@ class LaunchShape:
     carveout: int = -1
 
 
-class KernelFamily(Protocol[Work, Variant, Kernel]):
+class KernelFamily(ABC, Generic[Work, Variant, Kernel]):
     """A kernel template of ``csrc/cuda`` and the choice of its template arguments.
 
     ``Work`` describes what to compute, such as some modes of a Kron-Matmul. A ``Variant`` is one
     choice: a frozen dataclass of integers, so that tuning can store it. A ``Kernel`` is a variant
-    for given work, ready to be compiled and launched.
+    for given work, ready to be compiled and launched; each operation has a ``launch`` of its own,
+    which returns the `LaunchShape`.
     """
 
     operation: str
     name: str
     variant_type: type[Variant]
 
-    def accepts(self, work: Work, device: DeviceLimits) -> bool:
+    @abstractmethod
+    def accepts(self, work: Work, device: DeviceLimits, /) -> bool:
         """Whether there is a kernel for this work."""
-        ...
 
-    def variants(self, work: Work, device: DeviceLimits) -> Iterable[Variant]:
+    @abstractmethod
+    def variants(self, work: Work, device: DeviceLimits, /) -> Iterable[Variant]:
         """Return the variants worth comparing by their estimates."""
-        ...
 
-    def estimate(self, work: Work, variant: Variant, device: DeviceLimits) -> float:
-        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
-        ...
+    @abstractmethod
+    def estimate(self, work: Work, variant: Variant, device: DeviceLimits, /) -> float:
+        """Return the estimate, the smaller the faster; infinite if the variant does not fit.
 
-    def kernel(self, work: Work, variant: Variant, device: DeviceLimits) -> Kernel | None:
+        Of Kron-Matmuls it is in seconds. Families of other operations say what theirs compares.
+        """
+
+    @abstractmethod
+    def kernel(self, work: Work, variant: Variant, device: DeviceLimits, /) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
-        ...
 
-    def program(self, kernel: Kernel) -> Program:
+    @abstractmethod
+    def program(self, kernel: Kernel, /) -> Program:
         """Return the program to compile."""
-        ...
-
-    def launch(self, kernel: Kernel, device: DeviceLimits) -> LaunchShape:
-        """Return the launch: grid, threads and memory."""
-        ...
 
 
 class _Named(Protocol):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import Step
@@ -103,7 +103,7 @@ class BatchKernel:
         return self.family.slots(self)
 
 
-class BatchFamily(ABC):
+class BatchFamily(KernelFamily[BatchShape, Any, BatchKernel]):
     """A `KernelFamily` for batch lists.
 
     Estimates compare the variants of one family, in a unit of its own. Between families the order
@@ -118,30 +118,8 @@ class BatchFamily(ABC):
     """
 
     operation = "batch"
-    name: str
-    variant_type: type[Any]
     has_records = True
     is_tuned = False
-
-    @abstractmethod
-    def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this list."""
-
-    @abstractmethod
-    def variants(self, shape: BatchShape, device: DeviceLimits) -> Iterable[Any]:
-        """Return the variants worth comparing by their estimates."""
-
-    @abstractmethod
-    def estimate(self, shape: BatchShape, variant: Any, device: DeviceLimits) -> float:
-        """Return the time of a product in the family's own unit; infinite if it does not fit."""
-
-    @abstractmethod
-    def kernel(self, shape: BatchShape, variant: Any, device: DeviceLimits) -> BatchKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-
-    @abstractmethod
-    def program(self, kernel: BatchKernel) -> Program:
-        """Return the program to compile."""
 
     @abstractmethod
     def launch(self, kernel: BatchKernel, device: DeviceLimits) -> LaunchShape:

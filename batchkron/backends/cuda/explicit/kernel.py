@@ -5,14 +5,13 @@ Pure arithmetic on sizes, no device needed.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
@@ -99,7 +98,7 @@ class ProductKernel:
         return self.family.arguments(self)
 
 
-class ProductFamily(ABC):
+class ProductFamily(KernelFamily[ProductShape, Any, ProductKernel]):
     """A `KernelFamily` that writes a ⊗ b.
 
     Estimates are no times: they only rank the families, the fastest first. Each family uses one
@@ -107,30 +106,6 @@ class ProductFamily(ABC):
     """
 
     operation = "explicit"
-    name: str
-    variant_type: type[Any]
-
-    @abstractmethod
-    def accepts(self, shape: ProductShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these matrices."""
-
-    @abstractmethod
-    def variants(self, shape: ProductShape, device: DeviceLimits) -> Iterable[Any]:
-        """Return the variants worth comparing by their estimates."""
-
-    @abstractmethod
-    def estimate(self, shape: ProductShape, variant: Any, device: DeviceLimits) -> float:
-        """Return the family's rank, smaller where it was faster than others."""
-
-    @abstractmethod
-    def kernel(
-        self, shape: ProductShape, variant: Any, device: DeviceLimits
-    ) -> ProductKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-
-    @abstractmethod
-    def program(self, kernel: ProductKernel) -> Program:
-        """Return the program to compile."""
 
     @abstractmethod
     def layout(self) -> np.dtype[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
 from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
@@ -69,32 +69,10 @@ class KronKernel:
         return self.family.arguments(self)
 
 
-class KronFamily(ABC):
-    """A `KernelFamily` for runs of neighbouring modes."""
+class KronFamily(KernelFamily[ModeRun, Any, KronKernel]):
+    """A `KernelFamily` for runs of neighbouring modes; estimates are seconds of a launch."""
 
     operation = "kron"
-    name: str
-    variant_type: type[Any]
-
-    @abstractmethod
-    def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for this run."""
-
-    @abstractmethod
-    def variants(self, run: ModeRun, device: DeviceLimits) -> Iterable[Any]:
-        """Return the variants worth comparing by their estimates."""
-
-    @abstractmethod
-    def estimate(self, run: ModeRun, variant: Any, device: DeviceLimits) -> float:
-        """Return the estimated seconds of a launch; infinite if the variant does not fit."""
-
-    @abstractmethod
-    def kernel(self, run: ModeRun, variant: Any, device: DeviceLimits) -> KronKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-
-    @abstractmethod
-    def program(self, kernel: KronKernel) -> Program:
-        """Return the program to compile."""
 
     @abstractmethod
     def launch(self, kernel: KronKernel, device: DeviceLimits) -> LaunchShape:

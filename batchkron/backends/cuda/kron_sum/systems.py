@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
@@ -104,7 +104,7 @@ class SumKernel:
         return self.family.launch(self, device)
 
 
-class Systems:
+class Systems(KernelFamily[SumShape, SumVariant, SumKernel]):
     """A `KernelFamily`: a thread block holds a system's vector in shared memory.
 
     Batch lists were slower wherever a vector fits and has at least ``_MIN_ELEMENTS`` elements. The

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel_family import KernelFamily, LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.segmented.edges import EdgeTable, SegmentMode
@@ -84,7 +82,7 @@ class SumsKernel:
         return self.family.arrays(self, table)
 
 
-class SumsFamily(ABC):
+class SumsFamily(KernelFamily[SumsShape, Any, SumsKernel]):
     """A `KernelFamily` for sums over edges; a launch computes one table.
 
     Estimates compare the variants of one family, in a unit of its own. Between families the order
@@ -92,28 +90,6 @@ class SumsFamily(ABC):
     """
 
     operation = "segmented"
-    name: str
-    variant_type: type[Any]
-
-    @abstractmethod
-    def accepts(self, shape: SumsShape, device: DeviceLimits) -> bool:
-        """Whether there is a kernel for these sums."""
-
-    @abstractmethod
-    def variants(self, shape: SumsShape, device: DeviceLimits) -> Iterable[Any]:
-        """Return the variants worth comparing by their estimates."""
-
-    @abstractmethod
-    def estimate(self, shape: SumsShape, variant: Any, device: DeviceLimits) -> float:
-        """Return the time of a node in the family's own unit; infinite if it does not fit."""
-
-    @abstractmethod
-    def kernel(self, shape: SumsShape, variant: Any, device: DeviceLimits) -> SumsKernel | None:
-        """Return the kernel of a variant, None if it does not fit."""
-
-    @abstractmethod
-    def program(self, kernel: SumsKernel) -> Program:
-        """Return the program to compile."""
 
     def launch(
         self, kernel: SumsKernel, table: EdgeTable, device: DeviceLimits
