@@ -43,7 +43,7 @@ class GeneralCosts:
     turn : float
         One iteration of a thread over its results of a step: addresses, barrier.
     multiply_add : float
-        Latency of a multiply-add that depends on the one before.
+        Latency of a real multiply-add that depends on the one before; a complex one is four.
     copy : float
         Latency of an element that a thread copies from or to the array.
     warp_word : float
@@ -134,6 +134,7 @@ def general_work(run: ModeRun, tiling: Tiling, limits: DeviceLimits) -> GeneralW
     if not tiling.in_shared:
         blocks = 1
     copied = (tiling.input_size + tiling.output_size) * tiling.width
+    real_ones = 4 if run.dtype.kind == "c" else 1  # multiply-adds of one element
     of_each = ceil_div(ceil_div(columns, tiling.columns), limits.multiprocessors)
     return GeneralWork(
         ceil_div(of_each, max(1, blocks)),
@@ -141,7 +142,8 @@ def general_work(run: ModeRun, tiling: Tiling, limits: DeviceLimits) -> GeneralW
         len(steps) if tiling.staged else 0,
         sum(ceil_div(step.staged(size), threads) for step in steps) if tiling.staged else 0,
         sum(turns),
-        sum(turn * step.C * step.tile for turn, step in zip(turns, steps, strict=True)),
+        real_ones
+        * sum(turn * step.C * step.tile for turn, step in zip(turns, steps, strict=True)),
         ceil_div(copied, threads),
         size
         / 4
