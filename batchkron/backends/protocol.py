@@ -175,6 +175,30 @@ class Backend(ABC):
     ) -> None:
         """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
 
+    def plain_product(
+        self,
+        factors: object,
+        x: object,
+        out: object,
+        alpha: object,
+        left: bool,
+        accumulate: bool,
+    ) -> Array | None:
+        """Return the result of gekmm (``left``) or gemkm where no argument needs a conversion.
+
+        None where one does, or where an error has to be raised; by default always. Nothing has been
+        written then. With ``accumulate`` the product is added to ``out``.
+        """
+        return None
+
+    def plain_kron(self, factors: object, out: object) -> Array | None:
+        """Return the result of kron where no argument needs a conversion, else None."""
+        return None
+
+    def plain_gemm(self, a: object, b: object, alpha: object, transpose_b: bool) -> Array | None:
+        """Return alpha a[i] b[i] for all i where no argument needs a conversion, else None."""
+        return None
+
 
 class KrylovPasses(Protocol):
     """A sequence of passes of a Krylov method over the vectors of many systems."""

@@ -28,6 +28,8 @@ from batchkron.spec.kron import (
     times,
 )
 
+_PLAIN_NUMBERS = (int, float)
+
 
 def gekmm(
     factors: Sequence[ArrayLike],
@@ -96,6 +98,9 @@ def gekmm(
     >>> bk.gekmm([A, B], [1.0, 2.0, 3.0, 4.0])
     array([10.,  7., 22., 15.])
     """
+    plain = transpose is False and conj is False and precision is None and tune is False
+    if plain and (done := _run_plain(factors, x, alpha, beta, y, out, left=True)) is not None:
+        return done
     tuning = tuning_for(tune)
     call = kron_call(
         factors,
@@ -169,6 +174,9 @@ def gemkm(
     >>> bk.gemkm([1.0, 2.0, 3.0, 4.0], [A, B])
     array([14., 10., 20., 14.])
     """
+    plain = transpose is False and conj is False and precision is None and tune is False
+    if plain and (done := _run_plain(factors, x, alpha, beta, y, out, left=False)) is not None:
+        return done
     tuning = tuning_for(tune)
     call = kron_call(
         factors,
@@ -182,6 +190,19 @@ def gemkm(
         precision=precision,
     )
     return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
+
+
+def _run_plain(
+    factors: object, x: object, alpha: object, beta: object, y: object, out: object, left: bool
+) -> Array | None:
+    """Return the result of a call whose arguments need no conversion, else None.
+
+    Either there is nothing to add, or the product is added to ``out`` as it is.
+    """
+    if type(beta) not in _PLAIN_NUMBERS or (beta != 0 if y is None else beta != 1 or y is not out):
+        return None
+    chosen = backend_for(array_module(x))
+    return chosen.plain_product(factors, x, out, alpha, left, y is not None)
 
 
 def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
@@ -260,7 +281,9 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
            [0., 1., 0., 2.]])
     """
     given: Any = factors[0] if _is_sequence_of_matrices(factors) else factors
-    return backend_for(array_module(*given)).kron(given, out)
+    chosen = backend_for(array_module(*given))
+    done = chosen.plain_kron(given, out)
+    return chosen.kron(given, out) if done is None else done
 
 
 def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:
@@ -331,6 +354,11 @@ def batched_gemm(
     >>> bk.batched_gemm(a, b, b_ids=[0, 0], c_ids=[0, 0])
     array([[[10.]]])
     """
+    one_by_one = a_ids is None and b_ids is None and c_ids is None and c is None
+    if one_by_one and isinstance(transpose_b, bool) and type(beta) in _PLAIN_NUMBERS and beta == 0:
+        plain = backend_for(array_module(a)).plain_gemm(a, b, alpha, transpose_b)
+        if plain is not None:
+            return plain
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     transpose_b = as_flag(transpose_b, "transpose_b")
     spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))

@@ -1,12 +1,20 @@
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
-#include "bindings/arrays.hpp"
+#include <memory>
+#include <unordered_map>
+
+#include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
 #include "engine/kron/plan.hpp"
 
 namespace batchkron {
 namespace {
+
+// Multiply-adds from which a call releases the interpreter lock: fewer take less time than a switch
+// between threads. Chosen by hand.
+constexpr double kMinReleaseWork = 1e5;
+constexpr Index kMaxFactors = 32;  // of a call without conversions; chosen by hand
 
 // A plan that checks its factors, which are outputs[k] x inputs[k], in each call.
 template <class T>
@@ -33,12 +41,126 @@ struct BoundKronPlan {
   }
 };
 
+// The plans that were made lately, found by their sizes. The caller holds the interpreter lock.
+// Plans are shared pointers, as another thread may still run one that is dropped here.
+template <class T>
+class KnownPlans {
+ public:
+  using Plan = BoundKronPlan<T>;
+
+  static std::shared_ptr<Plan> make(const std::vector<Index>& inputs,
+                                    const std::vector<Index>& outputs, Index outer, Index inner) {
+    Sizes& sizes = begin(outer, inner);
+    for (std::size_t k = 0; k < inputs.size() && k < outputs.size(); ++k)
+      sizes.insert(sizes.end(), {outputs[k], inputs[k]});
+    std::shared_ptr<Plan> plan = std::make_shared<Plan>(inputs, outputs, outer, inner);
+    if (plans().size() >= kMaxPlans) plans().clear();
+    plans().insert_or_assign(sizes, plan);
+    return plan;
+  }
+
+  // Null if there is none.
+  static std::shared_ptr<Plan> find(const FactorView<T>* factors, Index count, Index outer,
+                                    Index inner) {
+    Sizes& sizes = begin(outer, inner);
+    for (Index k = 0; k < count; ++k) sizes.insert(sizes.end(), {factors[k].K, factors[k].C});
+    const auto found = plans().find(sizes);
+    return found == plans().end() ? nullptr : found->second;
+  }
+
+ private:
+  using Sizes = std::vector<Index>;  // outer, inner, and of each factor outputs and inputs
+  struct Hash {
+    std::size_t operator()(const Sizes& sizes) const {
+      std::size_t hash = sizes.size();
+      for (const Index size : sizes) hash = hash * 1000003 ^ std::size_t(size);
+      return hash;
+    }
+  };
+  using Plans = std::unordered_map<Sizes, std::shared_ptr<Plan>, Hash>;
+
+  static constexpr std::size_t kMaxPlans = 1024;  // chosen by hand
+
+  static Plans& plans() {
+    static Plans& all = *new Plans;  // never destroyed: plans may still run at the end
+    return all;
+  }
+  static Sizes& begin(Index outer, Index inner) {
+    static Sizes sizes;
+    sizes.assign({outer, inner});
+    return sizes;
+  }
+};
+
+// One call of gekmm (`left`: the product stands left of x) or of gemkm by a plan that is known, with
+// arrays that need no conversion. Returns None and does nothing where that is not so, also where an
+// error has to be raised.
+template <class T>
+py::object plain_product(py::handle given, py::handle x, py::handle out, double alpha, bool left,
+                         bool accumulate) {
+  const auto items = items_of(given);
+  if (!items || items->second > kMaxFactors || !FastArray<T>::is_plain(x, false)) return py::none();
+  FactorView<T> factors[kMaxFactors];
+  const Index factor_count = items->second;
+  Index inputs = 1, outputs = 1;
+  for (Index k = 0; k < factor_count; ++k) {
+    const auto factor = FastArray<T>::factor(items->first[k], left);
+    if (!factor || __builtin_mul_overflow(inputs, factor->C, &inputs) ||
+        __builtin_mul_overflow(outputs, factor->K, &outputs))
+      return py::none();
+    factors[k] = *factor;
+  }
+  const FastArray<T> source(x);
+  const int axes = source.dimensions(), axis = left && axes > 1 ? axes - 2 : axes - 1;
+  if (source.size(axis) != inputs) return py::none();
+  const Index outer = source.size(0, axis), inner = source.size(axis + 1, axes);
+  const std::shared_ptr<BoundKronPlan<T>> known = KnownPlans<T>::find(factors, factor_count, outer, inner);
+  if (!known || known->plan.output_elements() == 0) return py::none();
+  const KronPlan<T>& plan = known->plan;
+
+  py::object result;
+  if (out.is_none()) {
+    std::vector<py::ssize_t> shape;
+    for (int i = 0; i < axes; ++i) shape.push_back(i == axis ? outputs : source.size(i));
+    result = py::array_t<T>(shape);
+  } else {
+    if (!FastArray<T>::is_plain(out, true)) return py::none();
+    const FastArray<T> target(out);
+    if (target.dimensions() != axes) return py::none();
+    for (int i = 0; i < axes; ++i)
+      if (target.size(i) != (i == axis ? outputs : source.size(i))) return py::none();
+    const Index count = plan.output_elements();
+    if (overlaps<T>(target.data(), count, source.data(), plan.input_elements())) return py::none();
+    for (Index k = 0; k < factor_count; ++k)
+      if (overlaps<T>(target.data(), count, factors[k].data, factors[k].K * factors[k].C))
+        return py::none();
+    result = py::reinterpret_borrow<py::object>(out);
+  }
+  // With the lock, so that nobody takes a factor out of the list before it is copied.
+  thread_local PackedFactors<T> packed;
+  packed.fill(plan.schedule().factors, factors);
+  T* target = FastArray<T>(result).data();
+  std::optional<py::gil_scoped_release> unlocked;
+  if (plan.multiply_adds() >= kMinReleaseWork) unlocked.emplace();
+  plan.run(packed, source.data(), T(alpha), target, accumulate);
+  return result;
+}
+
+py::object bound_plain_product(py::handle factors, py::handle x, py::handle out, py::handle alpha,
+                               bool left, bool accumulate) {
+  const auto scale = plain_number(alpha);
+  if (!scale) return py::none();
+  return first_dtype([&](auto zero) {
+    return plain_product<decltype(zero)>(factors, x, out, *scale, left, accumulate);
+  });
+}
+
 template <class T>
 void register_plan(py::module_& module, const char* name) {
   using Plan = BoundKronPlan<T>;
-  py::class_<Plan>(module, name)
-      .def(py::init<std::vector<Index>, std::vector<Index>, Index, Index>(), py::arg("inputs"),
-           py::arg("outputs"), py::arg("outer"), py::arg("inner"))
+  py::class_<Plan, std::shared_ptr<Plan>>(module, name)
+      .def(py::init(&KnownPlans<T>::make), py::arg("inputs"), py::arg("outputs"),
+           py::arg("outer"), py::arg("inner"))
       .def("run", &Plan::run, py::arg("factors"), py::arg("x"), py::arg("alpha"), py::arg("y"),
            py::arg("accumulate"))
       .def_property_readonly("order", [](const Plan& p) { return p.plan.schedule().order; })
@@ -53,6 +175,8 @@ void register_kron(py::module_& module) {
   register_plan<double>(module, "KronPlanFloat64");
   register_plan<Complex<float>>(module, "KronPlanComplex64");
   register_plan<Complex<double>>(module, "KronPlanComplex128");
+  module.def("plain_product", &bound_plain_product, py::arg("factors"), py::arg("x"),
+             py::arg("out"), py::arg("alpha"), py::arg("left"), py::arg("accumulate"));
 }
 
 }  // namespace batchkron

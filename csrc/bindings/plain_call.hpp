@@ -2,7 +2,9 @@
 // directly, because NumPy's functions take longer than a small product.
 #pragma once
 
+#include <cmath>
 #include <optional>
+#include <vector>
 
 #include "bindings/arrays.hpp"
 
@@ -17,19 +19,21 @@ class FastArray {
   // Whether this is a NumPy array of T (no subclass), C-contiguous, aligned, with at least one
   // dimension and, if asked for, writeable.
   static bool is_plain(py::handle object, bool writeable) {
-    static PyObject* const dtype = py::dtype::of<T>().release().ptr();
     constexpr int readable = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
                              py::detail::npy_api::NPY_ARRAY_ALIGNED_;
-    const int wanted =
-        writeable ? readable | py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : readable;
-    if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return false;
-    const auto* proxy = py::detail::array_proxy(object.ptr());
-    return proxy->descr == dtype && (proxy->flags & wanted) == wanted && proxy->nd >= 1;
+    return has(object, writeable ? readable | py::detail::npy_api::NPY_ARRAY_WRITEABLE_ : readable);
   }
 
   T* data() const { return reinterpret_cast<T*>(proxy_->data); }
   int dimensions() const { return proxy_->nd; }
-  Index last() const { return proxy_->dimensions[proxy_->nd - 1]; }
+  Index size(int axis) const { return proxy_->dimensions[axis]; }
+  Index last() const { return size(proxy_->nd - 1); }
+  // The product of the dimensions `begin` ... `end` - 1.
+  Index size(int begin, int end) const {
+    Index product = 1;
+    for (int axis = begin; axis < end; ++axis) product *= size(axis);
+    return product;
+  }
   // The product of all dimensions but the last, or nothing if these differ from those of `other`.
   std::optional<Index> leading(const FastArray& other) const {
     Index product = 1;
@@ -40,9 +44,66 @@ class FastArray {
     return product;
   }
 
+  // As a factor whose rows are inputs or outputs. Nothing if it has another dtype, is no matrix, is
+  // empty, or its elements do not lie one beside the other in one of the two orders.
+  static std::optional<FactorView<T>> factor(py::handle object, bool rows_are_outputs) {
+    if (!has(object, py::detail::npy_api::NPY_ARRAY_ALIGNED_)) return {};
+    const FastArray array(object);
+    if (array.dimensions() != 2) return {};
+    constexpr Index item = sizeof(T);
+    const Index rows = array.size(0), columns = array.size(1);
+    const Index by_row = array.proxy_->strides[0], by_column = array.proxy_->strides[1];
+    const bool contiguous = (by_column == item && by_row == item * columns) ||
+                            (by_row == item && by_column == item * rows);
+    if (!contiguous || rows == 0 || columns == 0) return {};
+    if (rows_are_outputs) return FactorView<T>{array.data(), rows, columns, by_row / item,
+                                               by_column / item};
+    return FactorView<T>{array.data(), columns, rows, by_column / item, by_row / item};
+  }
+
  private:
+  static bool has(py::handle object, int flags) {
+    static PyObject* const dtype = py::dtype::of<T>().release().ptr();
+    if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return false;
+    const auto* proxy = py::detail::array_proxy(object.ptr());
+    return proxy->descr == dtype && (proxy->flags & flags) == flags && proxy->nd >= 1;
+  }
+
   const py::detail::PyArray_Proxy* proxy_;
 };
+
+// Whether two pieces of memory have an element in common.
+template <class T>
+bool overlaps(const T* a, Index count_a, const T* b, Index count_b) {
+  return a < b + count_b && b < a + count_a;
+}
+
+// A Python float or int (no other number, also no bool) that is finite.
+inline std::optional<double> plain_number(py::handle object) {
+  if (!PyFloat_CheckExact(object.ptr()) && !PyLong_CheckExact(object.ptr())) return {};
+  const double value = PyFloat_AsDouble(object.ptr());
+  if (PyErr_Occurred()) PyErr_Clear();  // an int beyond all floats: returned as -1
+  else if (std::isfinite(value)) return value;
+  return {};
+}
+
+// The items of a list or a tuple.
+inline std::optional<std::pair<PyObject**, Index>> items_of(py::handle object) {
+  if (PyList_CheckExact(object.ptr()) || PyTuple_CheckExact(object.ptr()))
+    return std::pair(PySequence_Fast_ITEMS(object.ptr()),
+                     Index(PySequence_Fast_GET_SIZE(object.ptr())));
+  return {};
+}
+
+// Returns call(T{}) of the first T of the four dtypes for which it is not None, else None.
+template <class Call>
+py::object first_dtype(Call call) {
+  py::object result = call(double{});
+  if (result.is_none()) result = call(float{});
+  if (result.is_none()) result = call(Complex<double>{});
+  if (result.is_none()) result = call(Complex<float>{});
+  return result;
+}
 
 // x (outer, columns) and out (outer, rows) of a call on the fast path; the arrays may have any
 // number of leading dimensions, of which `outer` is the product.
@@ -61,9 +122,7 @@ struct FastCall {
     if (source.last() != columns || target.last() != rows) return {};
     const std::optional<Index> outer = source.leading(target);
     if (!outer || *outer == 0) return {};
-    if (source.data() < target.data() + *outer * rows &&
-        target.data() < source.data() + *outer * columns)
-      return {};
+    if (overlaps(source.data(), *outer * columns, target.data(), *outer * rows)) return {};
     return FastCall{source.data(), target.data(), *outer};
   }
 };

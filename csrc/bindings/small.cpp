@@ -3,7 +3,10 @@
 #include <pybind11/complex.h>
 #include <pybind11/stl.h>
 
-#include "bindings/arrays.hpp"
+#include <algorithm>
+#include <numeric>
+
+#include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
 #include "engine/batch/gemm.hpp"
 #include "engine/kron/explicit_product.hpp"
@@ -76,6 +79,98 @@ void bound_sum(const std::vector<double>& factors, const std::vector<py::array>&
   fail("out", "float32 or float64");
 }
 
+// The calls below take arrays that need no conversion. They return None and do nothing where that is
+// not so, also where an error has to be raised.
+
+// A_1 (x) ... (x) A_d, from the right: all but the last product are small.
+template <class T>
+py::object plain_kron(py::handle given, py::handle out) {
+  const auto items = items_of(given);
+  if (!items || items->second < 2) return py::none();
+  std::vector<py::object> kept;  // the caller's list may lose them while others run
+  Index rows = 1, columns = 1;
+  for (Index k = 0; k < items->second; ++k) {
+    const py::handle factor = items->first[k];
+    if (!FastArray<T>::is_plain(factor, false)) return py::none();
+    const FastArray<T> array(factor);
+    if (array.dimensions() != 2 || __builtin_mul_overflow(rows, array.size(0), &rows) ||
+        __builtin_mul_overflow(columns, array.size(1), &columns))
+      return py::none();
+    kept.push_back(py::reinterpret_borrow<py::object>(factor));
+  }
+  Index elements;
+  if (__builtin_mul_overflow(rows, columns, &elements) || elements == 0) return py::none();
+  py::object result;
+  if (out.is_none()) {
+    result = py::array_t<T>({rows, columns});
+  } else {
+    if (!FastArray<T>::is_plain(out, true)) return py::none();
+    const FastArray<T> target(out);
+    if (target.dimensions() != 2 || target.size(0) != rows || target.size(1) != columns)
+      return py::none();
+    for (const py::object& factor : kept) {
+      const FastArray<T> array(factor);
+      if (overlaps<T>(array.data(), array.size(0, 2), target.data(), elements)) return py::none();
+    }
+    result = py::reinterpret_borrow<py::object>(out);
+  }
+  std::vector<FastArray<T>> factors(kept.begin(), kept.end());
+  T* target = FastArray<T>(result).data();
+  py::gil_scoped_release unlocked;
+  std::vector<T> right, product;
+  const T* last = factors.back().data();
+  Index last_rows = factors.back().size(0), last_columns = factors.back().size(1);
+  for (std::size_t k = factors.size() - 1; k-- > 0;) {
+    const FastArray<T>& left = factors[k];
+    const ExplicitKron<T> both(left.data(), left.size(0), left.size(1), last, last_rows,
+                               last_columns);
+    last_rows *= left.size(0);
+    last_columns *= left.size(1);
+    if (k > 0) product.resize(std::size_t(last_rows * last_columns));
+    both.write(k > 0 ? product.data() : target);
+    right.swap(product);
+    last = right.data();
+  }
+  return result;
+}
+
+// alpha a[i] b[i] for all i, where b may be transposed.
+template <class T>
+py::object plain_gemm(py::handle a, py::handle b, double alpha, bool transpose_b) {
+  if (!FastArray<T>::is_plain(a, false) || !FastArray<T>::is_plain(b, false)) return py::none();
+  const FastArray<T> left(a), right(b);
+  if (left.dimensions() != 3 || right.dimensions() != 3) return py::none();
+  const Index count = left.size(0), m = left.size(1), k = left.size(2);
+  const Index n = right.size(transpose_b ? 1 : 2);
+  if (right.size(0) != count || right.size(transpose_b ? 2 : 1) != k || m * n * k * count == 0)
+    return py::none();
+  py::array_t<T> result({count, m, n});
+  const py::object keep_a = py::reinterpret_borrow<py::object>(a);
+  const py::object keep_b = py::reinterpret_borrow<py::object>(b);
+  T* target = FastArray<T>(result).data();
+  py::gil_scoped_release unlocked;
+  GemmShape shape{m, n, k, transpose_b, count, count, {}, {}, {}};
+  shape.starts.resize(std::size_t(count + 1));
+  std::iota(shape.starts.begin(), shape.starts.end(), Index(0));
+  shape.a_ids.assign(shape.starts.begin(), shape.starts.end() - 1);
+  shape.b_ids = shape.a_ids;
+  std::fill_n(target, count * m * n, T{});
+  batched_gemm(shape, left.data(), right.data(), T(alpha), target);
+  return result;
+}
+
+py::object bound_plain_kron(py::handle factors, py::handle out) {
+  return first_dtype([&](auto zero) { return plain_kron<decltype(zero)>(factors, out); });
+}
+
+py::object bound_plain_gemm(py::handle a, py::handle b, py::handle alpha, bool transpose_b) {
+  const auto scale = plain_number(alpha);
+  if (!scale) return py::none();
+  return first_dtype([&](auto zero) {
+    return plain_gemm<decltype(zero)>(a, b, *scale, transpose_b);
+  });
+}
+
 }  // namespace
 
 void register_small(py::module_& module) {
@@ -83,6 +178,9 @@ void register_small(py::module_& module) {
   module.def("batched_gemm", &bound_gemm, py::arg("a"), py::arg("b"), py::arg("c"),
              py::arg("alpha"), py::arg("transpose_b"), py::arg("a_ids"), py::arg("b_ids"),
              py::arg("starts"));
+  module.def("plain_kron", &bound_plain_kron, py::arg("factors"), py::arg("out"));
+  module.def("plain_gemm", &bound_plain_gemm, py::arg("a"), py::arg("b"), py::arg("alpha"),
+             py::arg("transpose_b"));
   module.def("sum_vectors", &bound_sum, py::arg("factors"), py::arg("vectors"), py::arg("out"));
 }
 

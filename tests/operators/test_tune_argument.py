@@ -25,6 +25,8 @@ def wanted(monkeypatch):
             return make(*arguments)
 
         monkeypatch.setattr(chosen, name, noting)
+    # a plan that is known is not asked for again
+    monkeypatch.setattr(chosen, "plain_product", lambda *arguments: None)
     return seen
 
 

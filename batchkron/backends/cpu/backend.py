@@ -125,6 +125,18 @@ class CpuBackend(HostBackend, KrylovBackend):
         native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
         return KronPlan(native)
 
+    plain_product = staticmethod(_native.plain_product)  # by a plan that `kron_plan` has made
+
+    def plain_kron(self, factors: object, out: object) -> Array | None:
+        """Return the result of kron where no argument needs a conversion, else None."""
+        check_environment()
+        return _native.plain_kron(factors, out)
+
+    def plain_gemm(self, a: object, b: object, alpha: object, transpose_b: bool) -> Array | None:
+        """Return alpha a[i] b[i] for all i where no argument needs a conversion, else None."""
+        check_environment()
+        return _native.plain_gemm(a, b, alpha, transpose_b)
+
     def kron_product(self, factors: Sequence[Array], precision: Precision | None = None) -> Product:
         """Return a product that holds its own packed copy of the factors, in full precision."""
         check_environment()

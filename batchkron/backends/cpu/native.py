@@ -34,6 +34,9 @@ with short_openmp_spin():
         get_num_threads,
         instruction_set,
         kron,
+        plain_gemm,
+        plain_kron,
+        plain_product,
         set_num_threads,
         sum_vectors,
     )
@@ -69,6 +72,9 @@ __all__ = [
     "get_num_threads",
     "instruction_set",
     "kron",
+    "plain_gemm",
+    "plain_kron",
+    "plain_product",
     "set_num_threads",
     "sum_vectors",
 ]

@@ -142,8 +142,7 @@ def general_work(run: ModeRun, tiling: Tiling, limits: DeviceLimits) -> GeneralW
         len(steps) if tiling.staged else 0,
         sum(ceil_div(step.staged(size), threads) for step in steps) if tiling.staged else 0,
         sum(turns),
-        real_ones
-        * sum(turn * step.C * step.tile for turn, step in zip(turns, steps, strict=True)),
+        real_ones * sum(turn * step.C * step.tile for turn, step in zip(turns, steps, strict=True)),
         ceil_div(copied, threads),
         size
         / 4
