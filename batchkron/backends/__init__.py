@@ -179,8 +179,11 @@ def set_num_threads(count: int) -> None:
 def get_num_threads() -> int:
     """Return how many threads the kernels may use.
 
-    At first OpenMP's default: what ``OMP_NUM_THREADS`` says, or else one per processor. If that is
-    more than 8 for each processor that this process may use, it is one for each, with a warning.
+    At first OpenMP's default: what ``OMP_NUM_THREADS`` says, or else one per processor that this
+    process may use, also by the limit of its control group (a container's). If
+    ``OMP_NUM_THREADS`` asks for more than 8 for each processor, it is one for each, with a warning.
+    A call may take fewer: one that is short, and one like others that were slower on all threads
+    lately than on one, because other programs kept the processors busy.
     """
     return checked_num_threads()
 

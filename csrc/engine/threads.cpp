@@ -3,40 +3,168 @@
 #include <omp.h>
 #include <pthread.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace batchkron {
 namespace {
 
-std::atomic<int> chosen{0};  // by set_num_threads; 0: OpenMP's default
+constexpr std::memory_order relaxed = std::memory_order_relaxed;
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+// Of what threads gain (ThreadGain); all chosen by hand. The times of the first calls are those of
+// new threads and cold memory: of these the least counts.
+constexpr int kFirstCalls = 2;
+// The slower way is tried after so many calls that it costs about 1/kTrials of the time, and earlier
+// at first, as a comparison may have been lost by chance.
+constexpr double kTrials = 64;
+constexpr int kMinWait = 8, kMaxWait = 4096;
+constexpr float kMaxRatio = 4;    // a call that was interrupted counts at most as so many
+// One thread is not tried where that may take so many seconds.
+constexpr float kLongTrial = 0.1f;
+
+std::atomic<int> chosen{0};        // by set_num_threads; 0: OpenMP's default
+std::atomic<int> limit{kNoLimit};  // by set_thread_limit
+std::atomic<int> started{kNoLimit};  // threads that the system has started where it refused one
+std::atomic<void (*)(int)> on_refusal{nullptr};
 std::atomic<bool> pool_exists{false};
 std::atomic<bool> pool_is_lost{false};
 
 // A forked child inherits the state of OpenMP's thread pool but not its threads, so that a parallel
 // region of the child would wait for ever. The child therefore runs on one thread.
 const int at_fork = pthread_atfork(nullptr, nullptr, [] {
-  if (pool_exists.load(std::memory_order_relaxed)) pool_is_lost.store(true);
+  if (pool_exists.load(relaxed)) pool_is_lost.store(true);
 });
+
+// Whether OMP_NUM_THREADS says how many threads there are.
+bool is_set_by_user() {
+  static const bool is_set = [] {
+    const char* value = std::getenv("OMP_NUM_THREADS");
+    return value && *value;
+  }();
+  return is_set;
+}
+
+// How many of `count` more threads the system starts, all at the same time.
+int startable(int count) {
+  std::vector<std::thread> threads;
+  std::mutex until_all_are_started;
+  {
+    const std::lock_guard<std::mutex> held(until_all_are_started);
+    try {
+      while (int(threads.size()) < count)
+        threads.emplace_back([&] { std::lock_guard<std::mutex> wait(until_all_are_started); });
+    } catch (const std::system_error&) {
+      // what has been started is what there is
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return int(threads.size());
+}
+
+// The threads, at most `count`, that the calling thread can have in parallel regions. OpenMP ends
+// the process if the system refuses to start one, so that this is tried before, once for each
+// calling thread: each has a pool of its own.
+int started_threads(int count) {
+  thread_local int tried = 1;
+  if (count > tried) {
+    const int others = startable(count - 1);
+    tried = count;
+    if (others < count - 1) {
+      started.store(others + 1);
+      if (const auto handler = on_refusal.load()) handler(others + 1);
+    }
+  }
+  return std::min(count, started.load(relaxed));
+}
 
 }  // namespace
 
 int num_threads() {
-  if (pool_is_lost.load(std::memory_order_relaxed)) return 1;
-  const int count = chosen.load(std::memory_order_relaxed);
-  return count > 0 ? count : omp_get_max_threads();
+  if (pool_is_lost.load(relaxed)) return 1;
+  int count = chosen.load(relaxed);
+  if (count == 0) {
+    count = omp_get_max_threads();
+    if (!is_set_by_user()) count = std::min(count, limit.load(relaxed));
+  }
+  return std::min(count, started.load(relaxed));
 }
 
-void set_num_threads(int count) { chosen.store(count, std::memory_order_relaxed); }
+void set_num_threads(int count) { chosen.store(count, relaxed); }
+
+void set_thread_limit(int count) { limit.store(count, relaxed); }
+
+void set_refusal_handler(void (*handler)(int threads)) { on_refusal.store(handler); }
 
 int thread_index() { return omp_get_thread_num(); }
 
-int threads_for(double multiply_adds) {
+int ThreadGain::choose(int available) {
+  if (available_.exchange(available, relaxed) != available) calls_[together].store(0, relaxed);
+  if (calls_[together].load(relaxed) < kFirstCalls) return available;
+  if (last_.load(relaxed) * float(available) > kLongTrial) return available;
+  if (calls_[alone].load(relaxed) == 0) return 1;
+  const bool tries = left_.fetch_sub(1, relaxed) <= 0;
+  return gains() != tries ? available : 1;
+}
+
+void ThreadGain::record(int threads, double work, double seconds) {
+  const Way way = threads > 1 ? together : alone;
+  const bool gained = gains();
+  const int calls = calls_[way].load(relaxed);
+  const bool is_trial = calls > 0 && (way == together) != gained;
+  const float before = seconds_[way].load(relaxed), now = float(seconds / work);
+  float mean = now;
+  if (calls >= kFirstCalls)
+    mean = before + (std::min(now, kMaxRatio * before) - before) * (is_trial ? 0.5f : 0.125f);
+  else if (calls > 0)
+    mean = std::min(before, now);
+  seconds_[way].store(mean, relaxed);
+  if (calls < kFirstCalls) calls_[way].store(calls + 1, relaxed);
+  last_.store(float(seconds), relaxed);
+  if (calls_[alone].load(relaxed) == 0 || (gains() == gained && !is_trial)) return;
+  int wait = kMinWait;
+  if (gains() == gained) {
+    const float one = seconds_[alone].load(relaxed), all = seconds_[together].load(relaxed);
+    const double loss = double(std::max(one, all)) / double(std::min(one, all)) - 1;
+    const double longest = std::min<double>(kTrials * loss, 2.0 * wait_.load(relaxed));
+    wait = int(std::clamp<double>(longest, kMinWait, kMaxWait));
+  }
+  wait_.store(wait, relaxed);
+  left_.store(wait, relaxed);
+}
+
+bool ThreadGain::gains() const { return seconds_[together].load(relaxed) < seconds_[alone].load(relaxed); }
+
+ThreadGain& ThreadGains::of(double work) {
+  return gains_[std::size_t(std::clamp(std::ilogb(std::max(work, 1.0)), 0, kPowers - 1))];
+}
+
+ThreadTeam::ThreadTeam(double work, ThreadGain& gain) {
   // Multiply-adds, about 5 to 10 us of one core. With 1e5, some products took longer on two threads
   // than on one (Zen 5, docs/results/cpu.md).
   constexpr double kMinParallelWork = 4e5;
-  const int count = multiply_adds < kMinParallelWork ? 1 : num_threads();
-  if (count > 1) pool_exists.store(true, std::memory_order_relaxed);
-  return count;
+  if (work < kMinParallelWork) return;
+  const int wanted = num_threads();
+  if (wanted <= 1) return;
+  const int available = started_threads(wanted);
+  if (available <= 1) return;
+  gain_ = &gain;
+  work_ = work;
+  threads_ = gain.choose(available);
+  if (threads_ > 1) pool_exists.store(true, relaxed);
+  start_ = Clock::now();
+}
+
+ThreadTeam::~ThreadTeam() {
+  if (!gain_) return;
+  const std::chrono::duration<double> seconds = Clock::now() - start_;
+  gain_->record(threads_, work_, seconds.count());
 }
 
 }  // namespace batchkron

@@ -1,18 +1,84 @@
 // How many OpenMP threads a call uses.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <chrono>
+
 namespace batchkron {
 
-// The number that was set, else OpenMP's default. Always 1 in a process that was forked after its
-// parent had used threads (the reason is in threads.cpp).
+// The number that was set, else OpenMP's default, at most the limit. Always 1 in a process that was
+// forked after its parent had used threads, and never more than the system has started (the reasons
+// are in threads.cpp).
 int num_threads();
 void set_num_threads(int count);
+// The most threads that are taken where none were set and OMP_NUM_THREADS does not say how many.
+void set_thread_limit(int count);
+// Called with how many threads there are where the system refuses to start more.
+void set_refusal_handler(void (*handler)(int threads));
 
 // The index of the calling thread in the innermost parallel region, 0 outside of any.
 int thread_index();
 
-// Threads to use for so much work: num_threads(), or 1 where waking others takes longer than it
-// saves.
-int threads_for(double multiply_adds);
+// What several threads gained lately, against one, in calls that do the same work. Beside other
+// busy threads they may lose: a call then waits for a thread that has no processor, several times
+// as long as one thread needs for all of it. So the faster way is taken, and the other one is tried
+// again now and then. Calls in several threads may share one; a lost update does no harm.
+class ThreadGain {
+ public:
+  ThreadGain() = default;
+  // Plans are copied when they are made, before they have learned anything.
+  ThreadGain(const ThreadGain&) {}
+  ThreadGain& operator=(const ThreadGain&) { return *this; }
+
+  // Threads for the next call where `available`, at least 2, may be used.
+  int choose(int available);
+  // Learns how long a call of so much work took.
+  void record(int threads, double work, double seconds);
+
+ private:
+  enum Way { alone, together };
+
+  bool gains() const;
+
+  std::atomic<float> seconds_[2]{};  // of each way lately, for a unit of work
+  std::atomic<int> calls_[2]{};      // of each way, up to the first few
+  std::atomic<int> available_{0};    // threads of the way `together`
+  std::atomic<int> left_{0};         // calls until the slower way is tried again
+  std::atomic<int> wait_{0};         // how many those were at first
+  std::atomic<float> last_{0};       // seconds of the last call
+};
+
+// Gains of calls of one kind whose work differs from call to call: one for each power of two.
+class ThreadGains {
+ public:
+  ThreadGain& of(double work);
+
+ private:
+  static constexpr int kPowers = 64;
+  std::array<ThreadGain, kPowers> gains_;
+};
+
+// The threads of one call, and how long it takes from here to the end of its scope.
+class ThreadTeam {
+ public:
+  // `work` in multiply-adds: a call with little is done by one thread, as waking others takes
+  // longer than it saves.
+  ThreadTeam(double work, ThreadGain& gain);
+  ThreadTeam(double work, ThreadGains& gains) : ThreadTeam(work, gains.of(work)) {}
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+  ~ThreadTeam();
+
+  int threads() const { return threads_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  ThreadGain* gain_ = nullptr;  // null: nothing to learn
+  double work_ = 0;
+  int threads_ = 1;
+  Clock::time_point start_;
+};
 
 }  // namespace batchkron

@@ -16,7 +16,9 @@ void sum_vectors(T* y, const T* const* vectors, const T* factors, Index count, I
   // Reading an element counts as so many multiply-adds when the number of threads is chosen: memory
   // and not arithmetic takes the time. Chosen by hand.
   constexpr double kWorkPerElement = 24;
-  const int threads = threads_for(kWorkPerElement * double(size) * double(count));
+  static ThreadGains gains;
+  const ThreadTeam team(kWorkPerElement * double(size) * double(count), gains);
+  const int threads = team.threads();
   if (threads == 1) return kernel({y, vectors, factors, count, 0, size});
   constexpr Index kLine = 64 / Index(sizeof(T));  // elements of a cache line
   const Index part = (size / threads / kLine + 1) * kLine;

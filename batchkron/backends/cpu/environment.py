@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from functools import cache
+from pathlib import Path
 
 from batchkron.backends.cpu import native as _native
 from batchkron.errors import BackendUnavailableError
@@ -63,14 +65,17 @@ def choose_num_threads(count: int) -> None:
 
 
 def _limit_threads() -> None:
-    """Reduce a far too large OpenMP default to one thread per processor, and warn once.
+    """Limit OpenMP's default by the control group, and if far too large, with a warning, once.
 
-    Otherwise OpenMP would end the process as soon as the system refuses to start a thread.
+    The limit of the control group holds where OMP_NUM_THREADS does not say how many threads.
     """
     global _threads_are_checked
     if _threads_are_checked:
         return
     _threads_are_checked = True
+    quota = _processor_quota()
+    if quota is not None:
+        _native.set_thread_limit(max(1, math.ceil(quota)))
     asked, processors = _native.get_num_threads(), _num_processors()
     if asked <= MAX_THREADS_PER_PROCESSOR * processors:
         return
@@ -82,6 +87,46 @@ def _limit_threads() -> None:
         RuntimeWarning,
         stacklevel=2,
     )
+
+
+def _processor_quota(root: Path = Path("/")) -> float | None:
+    """Return the processors' time that the control groups of this process get, None for all.
+
+    0.5 is half a processor. Containers are limited so; OpenMP does not know of it. See cgroups(7):
+    version 2 has ``cpu.max``, version 1 ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us``.
+    """
+    quotas = []
+    for folder in _control_groups(root):
+        try:
+            if (folder / "cpu.max").exists():
+                quota, period = (folder / "cpu.max").read_text().split()
+            else:
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                quota, period = ((folder / name).read_text() for name in names)
+            if quota != "max" and int(quota) > 0:  # -1: no limit
+                quotas.append(int(quota) / int(period))
+        except (OSError, ValueError):  # no such file here
+            continue
+    return min(quotas, default=None)
+
+
+def _control_groups(root: Path) -> list[Path]:
+    """Return the folders of the control groups of this process that may limit its processors."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        mounts = [""] if not controllers else ["cpu", "cpu,cpuacct"]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in mounts:
+            top = root / "sys/fs/cgroup" / mount
+            own = top / path.lstrip("/")
+            folders += [own, *(one for one in own.parents if one.is_relative_to(top))]
+    return folders
 
 
 def _num_processors() -> int:

@@ -38,6 +38,7 @@ with short_openmp_spin():
         plain_kron,
         plain_product,
         set_num_threads,
+        set_thread_limit,
         sum_vectors,
     )
 
@@ -76,5 +77,6 @@ __all__ = [
     "plain_kron",
     "plain_product",
     "set_num_threads",
+    "set_thread_limit",
     "sum_vectors",
 ]

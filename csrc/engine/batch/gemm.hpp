@@ -40,7 +40,9 @@ void batched_gemm(const GemmShape& shape, const T* a, const T* b, T alpha, T* c)
   const Index m = shape.m, n = shape.n, k = shape.k, size = m * n;
   if (size == 0 || k == 0) return;
   kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
-  const int threads = threads_for(double(shape.a_ids.size()) * double(size) * double(k));
+  static ThreadGains gains;
+  const ThreadTeam team(double(shape.a_ids.size()) * double(size) * double(k), gains);
+  const int threads = team.threads();
   const Index transposed = shape.transpose_b ? checked_product({shape.count_b, k, n}) : 0;
   thread_local Workspace workspace;
   T* scratch = static_cast<T*>(

@@ -74,7 +74,8 @@ class BatchPlan {
       return;
     }
     kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
-    const int threads = threads_for(list_.multiply_adds * double(outer) * double(inner));
+    const ThreadTeam team(list_.multiply_adds * double(outer) * double(inner), gains_);
+    const int threads = team.threads();
     const bool atomic = accumulation_ == Accumulation::atomic;
     const Index buffer = padded<T>(checked_product({list_.largest_intermediate, inner}));
     const Index product = atomic ? padded<T>(output_size_ * inner) : 0;
@@ -343,6 +344,7 @@ class BatchPlan {
   std::vector<T> weights_;
   Index weight_step_ = 1;    // weights between two products; 0 if they share one
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
+  mutable ThreadGains gains_;
 };
 
 }  // namespace batchkron

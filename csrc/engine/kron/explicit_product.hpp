@@ -30,7 +30,9 @@ class ExplicitKron {
 
   void write(T* out) const {
     if (rows_ * columns_ == 0) return;
-    const int threads = threads_for(double(rows_) * double(columns_));
+    static ThreadGains gains;
+    const ThreadTeam team(double(rows_) * double(columns_), gains);
+    const int threads = team.threads();
     const bool streams = rows_ * columns_ * Index(sizeof(T)) > kLastLevelBytes;
     const Index repeated = narrow() ? columns_ : 0;
     const Index pattern = narrow() ? columns_b_ * kernels_.lanes : 0;

@@ -15,8 +15,8 @@
 namespace batchkron {
 
 // x is (outer, product of inputs, inner) and y is (outer, product of outputs, inner), C-contiguous.
-// A row is one of the `outer`. Factor k is outputs[k] x inputs[k]. A plan never changes: several
-// threads may run it at once. Results have the same bits for any number of threads.
+// A row is one of the `outer`. Factor k is outputs[k] x inputs[k]. A plan never changes, but for
+// what it learns of threads: several threads may run it at once. Results have the same bits for any number of threads.
 template <class T>
 class KronPlan {
  public:
@@ -51,7 +51,8 @@ class KronPlan {
       if (!accumulate) std::fill_n(y, output_elements(), T{});
       return;
     }
-    const int threads = threads_for(multiply_adds());
+    const ThreadTeam team(multiply_adds(), gain_);
+    const int threads = team.threads();
     const Index rows = rows_in_cache(threads);
     const bool shared = threads > 1 && !balanced(rows, threads);
     const bool streams = !accumulate && !shared &&
@@ -183,6 +184,7 @@ class KronPlan {
   Index outer_, input_size_, output_size_;
   Schedule schedule_;
   Index tile_ = 0;  // elements of a tile buffer, for the largest group
+  mutable ThreadGain gain_;
 };
 
 }  // namespace batchkron

@@ -35,7 +35,8 @@ KrylovSequence::KrylovSequence(const std::vector<std::string>& names, int dtype)
 Index KrylovSequence::run(const void* arguments) const {
   KrylovHead head;
   std::memcpy(&head, arguments, sizeof head);
-  const int threads = threads_for(kWorkPerElement * double(head.n) * double(head.systems));
+  const ThreadTeam team(kWorkPerElement * double(head.n) * double(head.systems), gains_);
+  const int threads = team.threads();
   if (head.n > kPart) {
     run_in_parts(arguments, threads);
   } else if (threads <= 1 || head.systems <= 1) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/threads.hpp"
 #include "simd/krylov/table.hpp"
 
 namespace batchkron {
@@ -24,6 +25,7 @@ class KrylovSequence {
   void run_in_parts(const void* arguments, int threads) const;
 
   std::vector<KrylovPass> passes_;
+  mutable ThreadGains gains_;
 };
 
 }  // namespace batchkron

@@ -66,7 +66,8 @@ class SegmentedModeMultiply {
   void run(const T* x, T* y, T alpha, bool accumulate) const {
     if (output_elements() == 0) return;
     kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
-    const int threads = threads_for(multiply_adds());
+    const ThreadTeam team(multiply_adds(), gain_);
+    const int threads = team.threads();
     const Index packed =
         packs_ ? checked_product({shape_.num_inputs, shape_.C, stride_}) : copied_elements();
     const Index sums = 2 * sums_elements();
@@ -269,6 +270,7 @@ class SegmentedModeMultiply {
   Index stride_;
   std::vector<FlatEdge> edges_;
   AlignedVector<T> matrices_;
+  mutable ThreadGain gain_;
 };
 
 }  // namespace batchkron

@@ -79,10 +79,11 @@ class SweepPlan {
       if (!accumulate) std::fill_n(y, outer * size, T{});
       return;
     }
-    // A multiply-add of a sweep takes as long as so many of a dense product, for which threads_for
+    // A multiply-add of a sweep takes as long as so many of a dense product, for which ThreadTeam
     // is made. Chosen by hand.
     constexpr double kWorkPerElement = 4;
-    const int threads = threads_for(kWorkPerElement * multiply_adds_ * double(inner));
+    const ThreadTeam team(kWorkPerElement * multiply_adds_ * double(inner), gains_);
+    const int threads = team.threads();
     const std::vector<Group> several = inner > 1 ? groups_of(inner) : std::vector<Group>();
     Run run{std::atomic_load(&values_), inner > 1 ? several : groups_, inner, block_ * inner,
             alpha, accumulate, threads, nullptr, nullptr};
@@ -331,6 +332,7 @@ class SweepPlan {
   std::vector<ColdBlocks> cold_;  // [step]
   std::vector<NodeWork> work_;    // [step]
   std::shared_ptr<const std::vector<Matrices>> values_;
+  mutable ThreadGains gains_;
 };
 
 }  // namespace batchkron

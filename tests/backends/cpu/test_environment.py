@@ -101,6 +101,84 @@ def test_a_warning_as_an_error_leaves_the_limit(two_processors):
     assert bk.get_num_threads() == 2
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 0.5),
+        ("0::/a/b\n", {"a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}, 1.5),
+        ("0::/a/b\n", {"a/cpu.max": "150000 100000", "a/b/cpu.max": "100000 100000"}, 1.0),
+        ("0::/gone\n", {"cpu.max": "max 100000"}, None),
+        ("0::/gone\n", {"cpu.max": "200000 100000"}, 2.0),  # a container sees its group as the root
+        (
+            "2:cpu,cpuacct:/c\n1:memory:/m\n",
+            {
+                "cpu,cpuacct/c/cpu.cfs_quota_us": "25000\n",
+                "cpu,cpuacct/c/cpu.cfs_period_us": "100000\n",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+            },
+            0.25,
+        ),
+        ("1:memory:/m\n", {"cpu.max": "1 2"}, None),
+        ("0::/\n", {"cpu.max": "nonsense"}, None),
+        (None, {}, None),
+    ],
+)
+def test_limits_of_control_groups(tmp_path, groups, files, quota):
+    if groups is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups)
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert environment._processor_quota(tmp_path) == quota
+
+
+LIMITED = """
+import batchkron as bk
+from batchkron.backends.cpu import environment
+environment._processor_quota = lambda: 0.5
+print(bk.get_num_threads())
+bk.set_num_threads(3)
+print(bk.get_num_threads())
+"""
+
+
+def test_a_limit_holds_where_nobody_says_how_many():
+    own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED], env=own, capture_output=True, text=True, timeout=60
+    )
+    assert run.stdout.split() == ["1", "3"]
+    run = python("-c", LIMITED, OMP_NUM_THREADS="2")
+    assert run.stdout.split() == ["2", "3"]
+
+
+REFUSED = """
+import resource, warnings
+import numpy as np, batchkron as bk
+bk.set_num_threads(4)
+x, factors = np.ones(32**3), [np.eye(32)] * 3
+# the stack of a new thread needs more memory than is left
+now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + (12 << 20), resource.RLIM_INFINITY))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    results = [bk.gekmm(factors, x) for _ in range(8)]
+assert all((one == 1).all() for one in results)
+print(bk.get_num_threads() < 4, len(caught), caught[0].message)
+"""
+
+
+def test_threads_that_the_system_refuses():
+    run = python("-c", REFUSED)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(
+        "True 1 the system refuses to start more threads; the kernels take "
+    )
+
+
 def test_an_unknown_instruction_set_is_one_line_of_python():
     run = python("-c", ISA, BATCHKRON_ISA="foo")
     assert run.returncode == 0, run.stderr
