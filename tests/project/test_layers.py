@@ -41,6 +41,7 @@ NEEDS_A_DEVICE = {
     "kron.tuned",
     "kron_sum.plan",
     "krylov.passes",
+    "runtime.call_workspace",
     "runtime.device",
     "runtime.launch",
     "segmented.plan",

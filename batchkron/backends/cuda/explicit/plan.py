@@ -24,9 +24,9 @@ from batchkron.backends.cuda.explicit.kernel import (
 )
 from batchkron.backends.cuda.explicit.steps import explicit_steps
 from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.runtime.call_workspace import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
-    Workspaces,
     check_device,
     cupy,
     current_device,
@@ -43,12 +43,6 @@ from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
 _MAX_CACHED_PRODUCTS = 256  # shapes whose launches are cached; chosen by hand
-# Workspace kept between calls, in bytes; calls that need more allocate it anew. Chosen by hand.
-_MAX_KEPT_BYTES = 64 << 20
-
-# One for all products and for the whole process: `kron` is a function, so no object could own the
-# workspace that a captured CUDA graph continues to use.
-_workspaces = Workspaces()
 
 
 def kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
@@ -57,8 +51,7 @@ def kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
     Raises
     ------
     RuntimeError
-        If the stream captures a graph, and an array has to be copied, or no earlier call has left
-        as much workspace.
+        If the stream captures a graph, and an array has to be copied.
     """
     product = _fast_kron(factors, out)
     return _checked_kron(factors, out) if product is None else product
@@ -113,13 +106,7 @@ def _fast_kron(factors: Sequence[Any], out: Any) -> DeviceArray | None:
 
 
 def _write(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
-    """Write the product of matrices of one dtype to ``out``, C-contiguous.
-
-    Raises
-    ------
-    RuntimeError
-        If the stream captures a graph, and no earlier call has left it as much workspace.
-    """
+    """Write the product of matrices of one dtype to ``out``, C-contiguous."""
     device = current_device()
     check_device(device, *factors, out)
     if out.size == 0:
@@ -216,7 +203,7 @@ def _learn(
 class _Chain:
     """The launches that write the product of two or more matrices.
 
-    Intermediate products lie in the workspace of the stream. Threads may share a chain.
+    Intermediate products lie in the workspace of a call. Threads may share a chain.
     """
 
     def __init__(
@@ -240,7 +227,7 @@ class _Chain:
         """Write the product of the matrices at these addresses to the address ``out``."""
         stream = ready_stream(self._device)
         if self._between:
-            begin, _memory = _workspace(self._bytes)
+            begin, _memory = call_workspace(self._bytes)
             places = addresses.copy()
             for (launch, left, right), offset in zip(self._between, self._offsets, strict=True):
                 target = begin + offset
@@ -249,37 +236,6 @@ class _Chain:
             addresses = places
         launch, left, right = self._last
         launch(stream, (addresses[left], addresses[right], out), b"")
-
-
-def _workspace(size: int) -> tuple[int, Any]:
-    """Return the address of workspace for the current stream, and its owner if not kept.
-
-    The caller holds the owner until its launches are queued.
-
-    Raises
-    ------
-    RuntimeError
-        If the stream captures a CUDA graph and earlier calls did not allocate enough.
-    """
-    if size > _MAX_KEPT_BYTES:
-        if cupy.cuda.get_current_stream().is_capturing():
-            raise RuntimeError(
-                f"the product needs {size >> 20} MiB for products of some of its factors, more "
-                f"than is kept for graphs ({_MAX_KEPT_BYTES >> 20} MiB); multiply all but two of "
-                f"the matrices before the capture"
-            )
-        memory = cupy.cuda.alloc(size)
-        return int(memory.ptr), memory
-    try:
-        return _workspaces.pointer(size), None
-    except RuntimeError as error:
-        if not cupy.cuda.get_current_stream().is_capturing():
-            raise
-        raise RuntimeError(
-            "the product of more than two matrices needs workspace, which cannot be allocated "
-            "while a graph is captured; call kron once with the same shapes, on this stream and in "
-            "this thread, before the capture"
-        ) from error
 
 
 def write_product(

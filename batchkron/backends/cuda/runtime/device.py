@@ -38,6 +38,7 @@ __all__ = [
     "DeviceArray",
     "Workspaces",
     "can_launch_early",
+    "capture_number",
     "check_device",
     "compile_program",
     "cupy",
@@ -106,12 +107,26 @@ def _refuse(status: int) -> None:
 
 
 @cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+@cache
 def driver_launch() -> tuple[int, Callable[[int], None]]:
     """Return the address of ``cuLaunchKernelEx``, and a function that raises its error status."""
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    address = ctypes.cast(library.cuLaunchKernelEx, ctypes.c_void_p).value
+    address = ctypes.cast(_driver().cuLaunchKernelEx, ctypes.c_void_p).value
     assert address is not None
     return address, _refuse
+
+
+def capture_number(stream: int) -> int:
+    """Return the number of the graph that a stream captures; no other of this process has it."""
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    asked = ctypes.byref(status), ctypes.byref(number), None, None, None
+    error = _driver().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *asked)
+    if error:
+        _refuse(error)
+    return number.value
 
 
 def current_device() -> int:
@@ -387,7 +402,7 @@ class Workspaces:
                 raise RuntimeError(
                     "workspace is needed, which cannot be allocated while a graph is captured; "
                     "apply the same operator once on this stream before the capture (functions "
-                    "have a new workspace in each call: capture an operator instead)"
+                    "need contiguous arrays of one dtype, transpose=False and conj=False)"
                 )
             if not captured:
                 self._captured.append(memory)

@@ -1,0 +1,38 @@
+"""Workspace for calls of functions, which have no operator that could own it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from batchkron.backends.cuda.runtime.device import capture_number, cupy
+
+# Workspace of captured graphs, by stream and number of the capture. It is never freed: nothing
+# tells when the last graph that uses it is gone.
+_captured: dict[tuple[int, int], Any] = {}
+_outgrown: list[Any] = []  # memory that later calls of the same capture were too large for
+_changing = threading.Lock()
+
+
+def call_workspace(size: int) -> tuple[int, Any]:
+    """Return the address of ``size`` bytes for one call on the current stream, and their owner.
+
+    The caller holds the owner until its launches are queued. CuPy's pool gives freed memory only
+    to later work of the same stream. What a captured graph uses is kept until the process ends:
+    the calls of one capture on one stream share it, no other call and no other graph does.
+    """
+    stream = cupy.cuda.get_current_stream()
+    memory = _of_graph(int(stream.ptr), size) if stream.is_capturing() else cupy.cuda.alloc(size)
+    return int(memory.ptr), memory
+
+
+def _of_graph(stream: int, size: int) -> Any:
+    """Return memory for a call that a stream captures."""
+    key = stream, capture_number(stream)
+    with _changing:
+        memory = _captured.get(key)
+        if memory is None or memory.mem.size < size:
+            if memory is not None:
+                _outgrown.append(memory)
+            memory = _captured[key] = cupy.cuda.alloc(size)
+        return memory
