@@ -175,28 +175,37 @@ class Backend(ABC):
     ) -> None:
         """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
 
-    def plain_product(
+    def fast_kron_multiply(
         self,
-        factors: object,
-        x: object,
-        out: object,
-        alpha: object,
+        factors: Any,
+        x: Any,
         left: bool,
-        accumulate: bool,
+        alpha: complex,
+        beta: complex,
+        y: Any,
+        out: Any,
+        precision: Precision | None,
     ) -> Array | None:
-        """Return the result of gekmm (``left``) or gemkm where no argument needs a conversion.
+        """Return the result of gekmm (``left``) or gemkm if its arrays are plain; None by default.
 
-        None where one does, or where an error has to be raised; by default always. Nothing has been
-        written then. With ``accumulate`` the product is added to ``out``.
+        It takes any objects. Where it returns None it has done nothing, and `kron_plan` is used.
         """
         return None
 
-    def plain_kron(self, factors: object, out: object) -> Array | None:
-        """Return the result of kron where no argument needs a conversion, else None."""
+    def fast_kron(self, factors: Any, out: Any) -> Array | None:
+        """Return the explicit product if its arrays are plain; None by default.
+
+        It takes any objects. Where it returns None it has done nothing, and `kron` is used.
+        """
         return None
 
-    def plain_gemm(self, a: object, b: object, alpha: object, transpose_b: bool) -> Array | None:
-        """Return alpha a[i] b[i] for all i where no argument needs a conversion, else None."""
+    def fast_batched_gemm(
+        self, a: Any, b: Any, alpha: complex, beta: complex, transpose_b: bool
+    ) -> Array | None:
+        """Return the products of a[i] and b[i] if the arrays are plain; None by default.
+
+        It takes any objects. Where it returns None it has done nothing, and `batched_gemm` is used.
+        """
         return None
 
 

@@ -28,8 +28,6 @@ from batchkron.spec.kron import (
     times,
 )
 
-_PLAIN_NUMBERS = (int, float)
-
 
 def gekmm(
     factors: Sequence[ArrayLike],
@@ -98,9 +96,11 @@ def gekmm(
     >>> bk.gekmm([A, B], [1.0, 2.0, 3.0, 4.0])
     array([10.,  7., 22., 15.])
     """
-    plain = transpose is False and conj is False and precision is None and tune is False
-    if plain and (done := _run_plain(factors, x, alpha, beta, y, out, left=True)) is not None:
-        return done
+    if transpose is False and conj is False and tune is False:
+        fast = backend_for(array_module(x)).fast_kron_multiply
+        result = fast(factors, x, True, alpha, beta, y, out, precision)
+        if result is not None:
+            return result
     tuning = tuning_for(tune)
     call = kron_call(
         factors,
@@ -174,9 +174,11 @@ def gemkm(
     >>> bk.gemkm([1.0, 2.0, 3.0, 4.0], [A, B])
     array([14., 10., 20., 14.])
     """
-    plain = transpose is False and conj is False and precision is None and tune is False
-    if plain and (done := _run_plain(factors, x, alpha, beta, y, out, left=False)) is not None:
-        return done
+    if transpose is False and conj is False and tune is False:
+        fast = backend_for(array_module(x)).fast_kron_multiply
+        result = fast(factors, x, False, alpha, beta, y, out, precision)
+        if result is not None:
+            return result
     tuning = tuning_for(tune)
     call = kron_call(
         factors,
@@ -190,19 +192,6 @@ def gemkm(
         precision=precision,
     )
     return _run(call, out) if tuning is None else _run_tuned(call, out, tuning)
-
-
-def _run_plain(
-    factors: object, x: object, alpha: object, beta: object, y: object, out: object, left: bool
-) -> Array | None:
-    """Return the result of a call whose arguments need no conversion, else None.
-
-    Either there is nothing to add, or the product is added to ``out`` as it is.
-    """
-    if type(beta) not in _PLAIN_NUMBERS or (beta != 0 if y is None else beta != 1 or y is not out):
-        return None
-    chosen = backend_for(array_module(x))
-    return chosen.plain_product(factors, x, out, alpha, left, y is not None)
 
 
 def _run_tuned(call: KronCall, out: Array | None, tuning: Tuning) -> Array:
@@ -282,8 +271,8 @@ def kron(*factors: ArrayLike | Sequence[ArrayLike], out: Array | None = None) ->
     """
     given: Any = factors[0] if _is_sequence_of_matrices(factors) else factors
     chosen = backend_for(array_module(*given))
-    done = chosen.plain_kron(given, out)
-    return chosen.kron(given, out) if done is None else done
+    result = chosen.fast_kron(given, out)
+    return chosen.kron(given, out) if result is None else result
 
 
 def _is_sequence_of_matrices(arguments: Sequence[Any]) -> bool:
@@ -354,11 +343,11 @@ def batched_gemm(
     >>> bk.batched_gemm(a, b, b_ids=[0, 0], c_ids=[0, 0])
     array([[[10.]]])
     """
-    one_by_one = a_ids is None and b_ids is None and c_ids is None and c is None
-    if one_by_one and isinstance(transpose_b, bool) and type(beta) in _PLAIN_NUMBERS and beta == 0:
-        plain = backend_for(array_module(a)).plain_gemm(a, b, alpha, transpose_b)
-        if plain is not None:
-            return plain
+    if c is None and a_ids is None and b_ids is None and c_ids is None:
+        fast = backend_for(array_module(a)).fast_batched_gemm
+        products = fast(a, b, alpha, beta, transpose_b)
+        if products is not None:
+            return products
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     transpose_b = as_flag(transpose_b, "transpose_b")
     spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))

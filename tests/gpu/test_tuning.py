@@ -10,6 +10,7 @@ from dense_oracle import random_array
 
 import batchkron as bk
 from batchkron.backends import Tuning, tuned_plans
+from batchkron.backends.cuda.kernel_family import forget_plans
 from batchkron.backends.cuda.runtime.kernel_cache import tuning_path
 from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.store import kept_entry
@@ -30,9 +31,9 @@ def cache(tmp_path, monkeypatch):
 def kron_plans(cupy):
     """The module of Kron-Matmuls; no plan of another test is remembered."""
     kron = importlib.import_module("batchkron.backends.cuda.kron.plan")
-    kron._kron_program.cache_clear()
+    forget_plans()
     yield kron
-    kron._kron_program.cache_clear()
+    forget_plans()
 
 
 def close(result, expected, dtype):
@@ -105,10 +106,10 @@ def test_a_stored_choice_is_used_unless_it_is_stale_or_broken(cupy, rng, kron_pl
 
     def threads():
         """Threads of the kernel that is used."""
-        kron_plans._kron_program.cache_clear()
+        forget_plans()
         close(bk.gekmm(factors, cupy.asarray(x)), expected, np.float64)
         spec = kron_plans.KronSpec((4,) * 3, (4,) * 3, 1, 6, np.dtype(np.float64))
-        (one,) = kron_plans._kron_program(spec, 0).passes
+        (one,) = kron_plans.kron_program(spec, 0).passes
         return one.threads
 
     by_rule = threads()

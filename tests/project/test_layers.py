@@ -32,11 +32,13 @@ LAYERS = {
 NEEDS_A_DEVICE = {
     "backend",
     "batch.any_vectors",
+    "batch.function_calls",
     "batch.plan",
     "batch.single_vector",
     "batch.tuned",
     "diagonal.plan",
     "explicit.plan",
+    "kron.function_calls",
     "kron.plan",
     "kron.tuned",
     "kron_sum.plan",

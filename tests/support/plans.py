@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel_family import forget_plans
 from batchkron.backends.cuda.kron.choose import _fastest_plan, fastest_plan, product_of
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.steps import ModeRun
@@ -82,9 +83,9 @@ def preferred(name):
         return choose(whole, device, family) or choose(whole, device)
 
     plan.fastest_plan = prefer
-    plan._kron_program.cache_clear()
+    forget_plans()
     try:
         yield
     finally:
         plan.fastest_plan = choose
-        plan._kron_program.cache_clear()
+        forget_plans()

@@ -69,6 +69,7 @@ _SWEEP_PLANS = {
     np.dtype(np.complex64): _native.SweepPlanComplex64,
     np.dtype(np.complex128): _native.SweepPlanComplex128,
 }
+_NUMBERS = (int, float)
 _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
@@ -125,15 +126,39 @@ class CpuBackend(HostBackend, KrylovBackend):
         native = _KRON_PLANS[spec.dtype](spec.inputs, spec.outputs, spec.outer, spec.inner)
         return KronPlan(native)
 
-    plain_product = staticmethod(_native.plain_product)  # by a plan that `kron_plan` has made
+    @staticmethod
+    def fast_kron_multiply(
+        factors: Any,
+        x: Any,
+        left: bool,
+        alpha: complex,
+        beta: complex,
+        y: Any,
+        out: Any,
+        precision: Precision | None,
+    ) -> Array | None:
+        """Return the result of gekmm (``left``) or gemkm by a plan that `kron_plan` has made.
 
-    def plain_kron(self, factors: object, out: object) -> Array | None:
-        """Return the result of kron where no argument needs a conversion, else None."""
+        None for arrays that have to be converted or refused, and where beta y is added, unless y
+        is ``out`` and beta is 1.
+        """
+        if precision is not None or type(beta) not in _NUMBERS:
+            return None
+        if beta != 0 if y is None else beta != 1 or y is not out:
+            return None
+        return _native.plain_product(factors, x, out, alpha, left, y is not None)
+
+    def fast_kron(self, factors: Any, out: Any) -> Array | None:
+        """Return the explicit product if its arrays are plain, else None."""
         check_environment()
         return _native.plain_kron(factors, out)
 
-    def plain_gemm(self, a: object, b: object, alpha: object, transpose_b: bool) -> Array | None:
-        """Return alpha a[i] b[i] for all i where no argument needs a conversion, else None."""
+    def fast_batched_gemm(
+        self, a: Any, b: Any, alpha: complex, beta: complex, transpose_b: bool
+    ) -> Array | None:
+        """Return the products of a[i] and b[i] if the arrays are plain and beta is 0, else None."""
+        if type(beta) not in _NUMBERS or beta != 0 or type(transpose_b) is not bool:
+            return None
         check_environment()
         return _native.plain_gemm(a, b, alpha, transpose_b)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from batchkron.backends.cuda.kron import function_calls
 from batchkron.backends.cuda.kron import plan as kron_matmul
 from batchkron.backends.cuda.runtime import device
 from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
@@ -44,6 +45,7 @@ class CudaBackend(Backend, KrylovBackend):
     kron_plan = staticmethod(kron_matmul.kron_plan)
     kron_product = staticmethod(kron_matmul.kron_product)
     with_factors = staticmethod(kron_matmul.with_factors)
+    fast_kron_multiply = staticmethod(function_calls.fast_kron_multiply)
 
     def current_device(self) -> str:
         """Return the device of new operators, such as "cuda:0"."""
@@ -112,6 +114,13 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.batch import plan as batch
 
         batch.batched_gemm(a, b, c, alpha, transpose_b, ids)
+
+    @cached_property
+    def fast_batched_gemm(self) -> Callable[[Any, Any, Any, Any, bool], DeviceArray | None]:
+        """The function that returns the products of a[i] and b[i] if the arrays are plain."""
+        from batchkron.backends.cuda.batch import function_calls as gemm
+
+        return gemm.fast_batched_gemm
 
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""

@@ -116,12 +116,12 @@ def without(*names: str) -> Iterator[None]:
         Operation and name of each family, such as "batch.unit_slices".
     """
     token = _switched_off.set(_switched_off.get() | set(names))
-    _forget()
+    forget_plans()
     try:
         yield
     finally:
         _switched_off.reset(token)
-        _forget()
+        forget_plans()
 
 
 def enabled(families: tuple[Family, ...]) -> tuple[Family, ...]:
@@ -133,10 +133,11 @@ def enabled(families: tuple[Family, ...]) -> tuple[Family, ...]:
 
 
 def forget_by(clear: Callable[[], None]) -> None:
-    """Register ``clear`` of a cache of plans whose keys lack the families; `without` calls it."""
+    """Register ``clear`` of a cache of plans whose keys lack the families and tuned choices."""
     _remembered.append(clear)
 
 
-def _forget() -> None:
+def forget_plans() -> None:
+    """Clear all caches of plans; what plans depend on has changed."""
     for clear in _remembered:
         clear()

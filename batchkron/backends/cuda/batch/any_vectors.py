@@ -105,10 +105,10 @@ class ListBatch:
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
         if 0 not in (outer, inner, self.shape.products, self.shape.input_size):
-            _, workspace = self._prepared(outer, inner)
+            _, workspace = self.prepared(outer, inner)
             self._workspaces.pointer(workspace)
 
-    def _prepared(self, outer: int, inner: int) -> tuple[Launch, int]:
+    def prepared(self, outer: int, inner: int) -> tuple[Launch, int]:
         """Return the launch for vectors (outer, …, inner), and the bytes of its workspace."""
         prepared = self._launches.get((outer, inner))
         if prepared is None:
@@ -130,7 +130,7 @@ class ListBatch:
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         """Do what `run` does, for non-empty vectors given by the addresses x and y."""
-        launch, workspace = self._prepared(outer, inner)
+        launch, workspace = self.prepared(outer, inner)
         memory = self._workspaces.pointer(workspace)
         stream, shape = ready_stream(self.device), self.shape
         if not (accumulate or shape.owner):

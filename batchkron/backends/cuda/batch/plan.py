@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -330,23 +331,15 @@ def batched_gemm(
     """
     a_ids, b_ids, c_ids = ids
     check_device(current_device(), a, b, c)
-    count, m, n = c.shape
-    k = a.shape[2]
-    if 0 in (c.size, k, len(c_ids)):
+    if 0 in (c.size, a.shape[2], len(c_ids)):
         return
+    if cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            "a list of products cannot be copied to the device while a graph is captured; call "
+            "batched_gemm once with the same shapes before the capture, with contiguous arrays of "
+            "one dtype, and without ids and c, or capture a BatchedKron"
+        )
     a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
-    (step,) = plan_steps((k,), (n,), (0,), c.dtype)
-    shape = BatchShape(
-        steps=(Step(0, m, k, n, 1, step.tile),),
-        dtype=c.dtype,
-        products=len(c_ids),
-        systems=1,
-        num_inputs=len(a),
-        num_outputs=count,
-        input_size=m * k,
-        output_size=m * n,
-        owner=True,
-    )
     order = np.argsort(c_ids, kind="stable")
     outputs = c_ids[order]
     with device_errors():
@@ -354,10 +347,37 @@ def batched_gemm(
             "ids": b_ids[order].astype(np.int32),
             "inputs": a_ids[order],
             "outputs": outputs,
-            "starts": _starts(outputs, count),
+            "starts": _starts(outputs, len(c)),
         }
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        shape = gemm_shape(a.shape, c.shape, len(c_ids), c.dtype)
         batch = ListBatch(shape, current_device(), arrays)
-        row, column = (k, 1) if transpose_b else (1, n)
-        batch.set_factors([(b.data.ptr, 0, k * n, row, column)])
+        batch.set_factors([gemm_factor(b, transpose_b)])
         batch.run(a, c, 1, 1, alpha, True)
+
+
+def gemm_shape(
+    a: tuple[int, int, int], c: tuple[int, int, int], products: int, dtype: np.dtype[Any]
+) -> BatchShape:
+    """Return the batch list of products of matrices a (count, m, k) into c (count, m, n)."""
+    num_inputs, m, k = a
+    num_outputs, _, n = c
+    (step,) = plan_steps((k,), (n,), (0,), dtype)
+    return BatchShape(
+        steps=(Step(0, m, k, n, 1, step.tile),),
+        dtype=dtype,
+        products=products,
+        systems=1,
+        num_inputs=num_inputs,
+        num_outputs=num_outputs,
+        input_size=m * k,
+        output_size=m * n,
+        owner=True,
+    )
+
+
+def gemm_factor(b: DeviceArray, transpose_b: bool) -> tuple[int, int, int, int, int]:
+    """Return address and strides of contiguous matrices b, as in `arguments.FACTOR`."""
+    _, first, second = b.shape
+    row, column = (second, 1) if transpose_b else (1, second)
+    return b.data.ptr, 0, first * second, row, column

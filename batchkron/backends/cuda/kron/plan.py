@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_family import forget_by, forget_plans
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.kernel import KronKernel
 from batchkron.backends.cuda.kron.registers.tile import MAX_FACTOR_SIZE, factor_words
@@ -72,7 +72,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class _KronProgram:
+class KronProgram:
     """All kernels of a Kron-Matmul."""
 
     passes: tuple[_Pass, ...]
@@ -90,10 +90,10 @@ class _KronProgram:
         return self.buffers * self.intermediate + self.workspace
 
 
-def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> _KronProgram:
+def _program(spec: KronSpec, passes: tuple[_Pass, ...], workspace: int = 0) -> KronProgram:
     between = max((one.elements for one in passes[:-1]), default=0)
     lines = -(-between * spec.dtype.itemsize // _ALIGNMENT)
-    return _KronProgram(passes, lines * _ALIGNMENT, workspace)
+    return KronProgram(passes, lines * _ALIGNMENT, workspace)
 
 
 def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, ...]:
@@ -108,9 +108,7 @@ def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[KronKernel, .
     return fastest_plan(product_of(spec, constant), device_limits(device))
 
 
-def _planned(
-    spec: KronSpec, kernels: Sequence[KronKernel], device: int, load: Load
-) -> _KronProgram:
+def _planned(spec: KronSpec, kernels: Sequence[KronKernel], device: int, load: Load) -> KronProgram:
     limits = device_limits(device)
     passes = tuple(_pass_of(kernel, limits, load(kernel)) for kernel in kernels)
     workspace = max(kernel.launch(limits).workspace for kernel in kernels)
@@ -144,24 +142,24 @@ def prepared_call(
 
 def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) -> None:
     """Search the kernels of a product if tuning is requested and was not done before."""
-    if tuning is None or _is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
+    if tuning is None or is_empty(spec) or cupy.cuda.get_current_stream().is_capturing():
         return
 
     from batchkron.backends.cuda.kron.tuned import tune_kron
 
     with device_errors():
         if tune_kron(spec, constant, device, partial(prepared_call, spec, device), tuning):
-            _kron_program.cache_clear()
+            forget_plans()
 
 
 @lru_cache(maxsize=1024)
-def _kron_program(spec: KronSpec, device: int) -> _KronProgram:
+def kron_program(spec: KronSpec, device: int) -> KronProgram:
     """Return kernels that read their factors from memory, shared by all plans of a spec."""
     kernels = _kernels(spec, False, device)
     return _planned(spec, kernels, device, lambda kernel: load_kernel(kernel.program(), device))
 
 
-forget_by(_kron_program.cache_clear)
+forget_by(kron_program.cache_clear)
 
 
 class _OwnKernels:
@@ -197,7 +195,7 @@ class _OwnKernels:
     def _set(self, kernel: ConstantKernel, modes: Sequence[int]) -> None:
         kernel.set_constants(factor_words([self._factors[mode] for mode in modes]))
 
-    def program(self, spec: KronSpec) -> _KronProgram | None:
+    def program(self, spec: KronSpec) -> KronProgram | None:
         """Return the kernels of a Kron-Matmul, None if the factors are too large."""
         if not _may_be_constant(spec):
             return None
@@ -215,43 +213,64 @@ def _may_be_constant(spec: KronSpec) -> bool:
     return max(*spec.inputs, *spec.outputs) <= MAX_FACTOR_SIZE
 
 
-class _Prepared:
-    """A Kron-Matmul with its factors; a call only takes vectors and scalars."""
+class PreparedMultiply:
+    """A Kron-Matmul with its factors; a call takes workspace, vectors and scalars."""
 
     def __init__(
         self,
-        program: _KronProgram,
+        program: KronProgram,
         factors: Sequence[DeviceArray],
         dtype: np.dtype[Any],
         device: int,
-        workspaces: Workspaces,
     ) -> None:
         *self._between, self._last = [one.launch(factors) for one in program.passes]
-        self._program, self._device, self._workspaces = program, device, workspaces
+        self._device, self._intermediate = device, program.intermediate
         self._scratch = program.buffers * program.intermediate
-        self._plain = _scalars(dtype, 1, 0)
+        self._plain = kron_scalars(dtype, 1, 0)
+        self.workspace = program.bytes
 
-    def reserve(self) -> None:
-        """Allocate the workspace of the current stream."""
-        self._workspaces.pointer(self._program.bytes)
+    def launch(self, memory: int, x: int, y: int, previous: int, scalars: bytes) -> None:
+        """Write alpha A x + beta previous to y; ``scalars``: `kron_scalars`.
 
-    def apply(self, x: int, y: int) -> None:
-        """Write the product with the vectors at the address x to y."""
-        self.run(x, y, 0, self._plain)
-
-    def run(self, x: int, y: int, previous: int, scalars: bytes) -> None:
-        """Write alpha A x + beta previous to y, all given by addresses; ``scalars``: `_scalars`."""
-        memory = self._workspaces.pointer(self._program.bytes)
+        All others are addresses, ``memory`` that of ``workspace`` bytes.
+        """
         stream, scratch = ready_stream(self._device), memory + self._scratch
         source = x
         for number, launch in enumerate(self._between):
-            target = memory + number % 2 * self._program.intermediate
+            target = memory + number % 2 * self._intermediate
             launch(stream, (source, target, 0, scratch)[: launch.addresses], self._plain)
             source = target
         self._last(stream, (source, y, previous, scratch)[: self._last.addresses], scalars)
 
 
-def _scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:
+class _Prepared(PreparedMultiply):
+    """A Kron-Matmul with its factors and workspace; a call only takes vectors and scalars."""
+
+    def __init__(
+        self,
+        program: KronProgram,
+        factors: Sequence[DeviceArray],
+        dtype: np.dtype[Any],
+        device: int,
+        workspaces: Workspaces,
+    ) -> None:
+        super().__init__(program, factors, dtype, device)
+        self._workspaces = workspaces
+
+    def reserve(self) -> None:
+        """Allocate the workspace of the current stream."""
+        self._workspaces.pointer(self.workspace)
+
+    def apply(self, x: int, y: int) -> None:
+        """Write the product with the vectors at the address x to y."""
+        self.launch(self._workspaces.pointer(self.workspace), x, y, 0, self._plain)
+
+    def run(self, x: int, y: int, previous: int, scalars: bytes) -> None:
+        """Write alpha A x + beta previous to y, all given by addresses."""
+        self.launch(self._workspaces.pointer(self.workspace), x, y, previous, scalars)
+
+
+def kron_scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:
     """Return the bytes of the scalars at the end of a kernel's arguments."""
     return np.array([alpha, beta], dtype).tobytes()
 
@@ -268,9 +287,9 @@ class KronPlan:
 
     def prepare(self) -> None:
         """Compile what `run` needs on the current device."""
-        if not _is_empty(self.spec):
+        if not is_empty(self.spec):
             _tune(self.spec, False, current_device(), wanted_tuning())
-            _kron_program(self.spec, current_device())
+            kron_program(self.spec, current_device())
 
     def run(
         self,
@@ -291,20 +310,21 @@ class KronPlan:
             previous = None
             if beta != 0 and y is not None:
                 previous = y if y is out else cupy.ascontiguousarray(y, dtype=spec.dtype)
-            if _is_empty(spec):
+            if is_empty(spec):
                 out[...] = 0 if previous is None else beta * previous
                 return
             _tune(spec, False, device, wanted_tuning())
-            program = _kron_program(spec, device)
+            program = kron_program(spec, device)
             prepared = _Prepared(program, factors, spec.dtype, device, self._workspaces)
             if previous is None:
-                prepared.run(x.data.ptr, out.data.ptr, 0, _scalars(spec.dtype, alpha, 0))
+                prepared.run(x.data.ptr, out.data.ptr, 0, kron_scalars(spec.dtype, alpha, 0))
             else:
-                scalars = _scalars(spec.dtype, alpha, beta)
+                scalars = kron_scalars(spec.dtype, alpha, beta)
                 prepared.run(x.data.ptr, out.data.ptr, previous.data.ptr, scalars)
 
 
-def _is_empty(spec: KronSpec) -> bool:
+def is_empty(spec: KronSpec) -> bool:
+    """Whether a product has no vectors or a size of zero."""
     return 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
 
 
@@ -325,7 +345,7 @@ class KronProduct(FastPath):
         self._workspaces = Workspaces()
         self._kernels = _OwnKernels(self._on_host(), self._device)
         self._prepared: dict[tuple[int, int], _Prepared] = {}
-        self._scalars = ScalarArguments(partial(_scalars, self._factors[0].dtype))
+        self._scalars = ScalarArguments(partial(kron_scalars, self._factors[0].dtype))
 
     def set_values(self, factors: Sequence[Array]) -> None:
         """Copy new factors in place, so that captured graphs use them."""
@@ -350,10 +370,10 @@ class KronProduct(FastPath):
         if prepared is None:
             dtype = self._factors[0].dtype
             spec = KronSpec(self._inputs, self._outputs, outer, inner, dtype, self._precision)
-            if _is_empty(spec):
+            if is_empty(spec):
                 return None
             _tune(spec, _may_be_constant(spec), self._device, self._tuning)
-            program = self._kernels.program(spec) or _kron_program(spec, self._device)
+            program = self._kernels.program(spec) or kron_program(spec, self._device)
             prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
             if len(self._prepared) >= _MAX_CACHED_PLANS:
                 self._prepared.clear()

@@ -27,10 +27,14 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(dict[Key, Value]):
-    """A cache of prepared launches of an operator, by shape; it is emptied when it is full."""
+    """A cache of prepared launches, such as an operator's by shape; it is emptied when full."""
+
+    def __init__(self, limit: int = _MAX_CACHED_CALLS) -> None:
+        super().__init__()
+        self._limit = limit
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if len(self) >= _MAX_CACHED_CALLS:
+        if len(self) >= self._limit:
             self.clear()
         super().__setitem__(key, value)
 

@@ -1,0 +1,261 @@
+"""A CuPy whose device is main memory, for processes of their own on machines without a device.
+
+`install` takes the place of CuPy, and of the driver: a launch computes in NumPy what its kernel
+would, from the bytes of the kernel's arguments. Only what the functions on device arrays use is
+there.
+"""
+
+import ctypes
+import math
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+
+from batchkron.backends.cuda.general_kernel import batch_arguments
+
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)
+
+
+class Memory:
+    """A pointer into memory of the pool, as `cupy.cuda.MemoryPointer`."""
+
+    def __init__(self, host):
+        self.host, self.mem, self.device_id = host, SimpleNamespace(size=host.nbytes), 0
+        self.ptr = host.__array_interface__["data"][0]
+
+
+class Array:
+    """An array on the device, as `cupy.ndarray`."""
+
+    def __init__(self, shape, dtype=float, host=None):
+        self.host = np.full(shape, 7, dtype) if host is None else host
+        self.data, self.dtype = Memory(self.host), self.host.dtype
+
+    def __getattr__(self, name):
+        found = getattr(self.host, name)
+        return (lambda *values: wrapped(found(*values))) if callable(found) else wrapped(found)
+
+    def __len__(self):
+        return len(self.host)
+
+    def __getitem__(self, key):
+        return Array(None, host=self.host[key])
+
+    def __setitem__(self, key, value):
+        self.host[key] = getattr(value, "host", value)
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.host.__array_interface__
+
+    def get(self):
+        return self.host.copy()
+
+    def astype(self, dtype, copy=True):
+        return (
+            self if self.dtype == dtype and not copy else Array(None, host=self.host.astype(dtype))
+        )
+
+
+def wrapped(value):
+    return Array(None, host=value) if isinstance(value, np.ndarray) else value
+
+
+class Stream:
+    """A stream; `capturing` is the number of the graph that it captures, 0 for none."""
+
+    def __init__(self, ptr):
+        self.ptr, self.capturing = ptr, 0
+
+    def is_capturing(self):
+        return self.capturing != 0
+
+    def synchronize(self):
+        assert not self.capturing
+
+
+class Device:
+    """The current device and stream; what was allocated in bytes, and launched on which stream.
+
+    Its kernels compute at once, so that an order of streams cannot be seen here.
+    """
+
+    def __init__(self):
+        self.current, self.stream = 0, Stream(0)
+        self.allocated, self.launches, self.kernels, self.known = [], [], [], {}
+        self.launch = LAUNCH(self._launch)
+
+    def alloc(self, size):
+        self.allocated.append(size)
+        memory = Memory(np.full(size + 256, 255, np.uint8))
+        memory.ptr += -memory.ptr % 256
+        return memory
+
+    def _launch(self, configuration, number, parameters, extra):
+        try:
+            kernel = self.known[self.kernels[number - 1].program]
+            stream = ctypes.c_void_p.from_address(configuration + 32).value or 0
+            self.launches.append((kernel, stream))
+            COMPUTE[type(kernel).__name__](kernel, parameters[0])
+        except Exception as error:  # would not leave the callback
+            self.error = error
+            return 999
+        return 0
+
+    def check(self, status):
+        raise self.error
+
+
+def at(address, shape, dtype, strides=None):
+    """The array at an address; strides in elements."""
+    dtype = np.dtype(dtype)
+    strides = None if strides is None else [step * dtype.itemsize for step in strides]
+    reach = math.prod(shape) * dtype.itemsize if strides is None else 1 << 40
+    memory = (ctypes.c_char * reach).from_address(int(address))
+    return np.ndarray(shape, dtype, memory, strides=strides)
+
+
+def multiply(kernel, address):
+    """What kernels of Kron-Matmuls do."""
+    run = kernel.run
+    given = at(address, (), kernel.arguments().dtype)
+    left = given["L"] if "L" in given.dtype.fields else given["columns"] // given["R"]
+    factors = given["factors"] if "factors" in given.dtype.fields else given["steps"]["factors"]
+    x = at(given["x"], (left, *run.inputs, given["R"]), run.dtype)
+    for mode, one in zip(kernel.modes, factors, strict=True):
+        axis = mode - run.first
+        matrix = at(
+            one["data"],
+            (run.outputs[axis], run.inputs[axis]),
+            run.dtype,
+            (one["row"], one["column"]),
+        )
+        x = np.moveaxis(np.tensordot(matrix, x, (1, axis + 1)), 0, axis + 1)
+    result = given["alpha"] * x
+    shape = (left, *run.outputs, given["R"])
+    if given["previous"]:
+        result = result + given["beta"] * at(given["previous"], shape, run.dtype)
+    at(given["y"], shape, run.dtype)[...] = result
+
+
+def multiply_batch(kernel, address):
+    """What the kernel of any batch list does, for lists of one mode."""
+    shape, (step,) = kernel.shape, kernel.shape.steps
+    given = at(address, (), batch_arguments(shape.dtype, len(shape.steps), True))
+    ids = at(given["ids"], (shape.products,), np.int32)
+    inputs = at(given["inputs"], (shape.products,), np.int64)
+    starts = at(given["starts"], (shape.num_outputs + 1,), np.int64)
+    x = at(given["x"], (shape.num_inputs, step.L, step.C), shape.dtype)
+    y = at(given["y"], (shape.num_outputs, step.L, step.K), shape.dtype)
+    factor = given["steps"]["factors"][0]
+    for k in range(shape.num_outputs):
+        total = np.zeros((step.L, step.K), shape.dtype)
+        for b in range(starts[k], starts[k + 1]):
+            matrix = at(
+                factor["data"] + factor["matrix"] * shape.dtype.itemsize * int(ids[b]),
+                (step.K, step.C),
+                shape.dtype,
+                (factor["row"], factor["column"]),
+            )
+            total += x[inputs[b]] @ matrix.T
+        y[k] = given["alpha"] * total + (y[k] if given["accumulate"] else 0)
+
+
+def write_product(kernel, address):
+    """What kernels of explicit products do."""
+    dtype = kernel.shape.dtype
+    given = at(address, (), kernel.arguments().dtype)
+    a, b = (
+        at(
+            given[f"{name}_data"],
+            (given[name]["rows"], given[name]["columns"]),
+            dtype,
+            (given[name]["row"], given[name]["column"]),
+        )
+        for name in "ab"
+    )
+    product = np.kron(a, b)
+    at(given["out"], product.shape, dtype)[...] = product
+
+
+COMPUTE = {"KronKernel": multiply, "BatchKernel": multiply_batch, "ProductKernel": write_product}
+
+
+def install():
+    """Put the module in CuPy's place, and return the `Device`."""
+    device = Device()
+    cupy = ModuleType("cupy")
+    error = type("CUDAError", (RuntimeError,), {"status": 1})
+    runtime = SimpleNamespace(
+        getDevice=lambda: device.current,
+        memGetInfo=lambda: None,
+        deviceGetAttribute=lambda key, _: key,
+        cudaDevAttrMultiProcessorCount=132,
+        cudaDevAttrMaxSharedMemoryPerBlockOptin=227 << 10,
+        getDeviceProperties=lambda _: {"name": b"fake"},
+        driverGetVersion=lambda: 13_000,
+        memsetAsync=ctypes.memset,
+        CUDARuntimeError=error,
+    )
+    cuda = ModuleType("cupy.cuda")
+    vars(cuda).update(
+        runtime=runtime,
+        driver=SimpleNamespace(CUDADriverError=error),
+        nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
+        get_current_stream=lambda *_: device.stream,
+        alloc=device.alloc,
+        Device=lambda *_: SimpleNamespace(compute_capability="90", synchronize=lambda: None),
+    )
+    vars(cupy).update(
+        ndarray=Array,
+        cuda=cuda,
+        asarray=lambda value: (
+            value if isinstance(value, Array) else Array(None, host=np.array(value))
+        ),
+        empty=Array,
+        zeros=lambda shape, dtype: Array(None, host=np.zeros(shape, dtype)),
+        asnumpy=lambda value: value.get(),
+        may_share_memory=lambda a, b: np.may_share_memory(a.host, b.host),
+        multiply=lambda a, b, out, dtype: np.multiply(a.host, b, out=out.host),
+        ascontiguousarray=lambda value, dtype=None: (
+            value
+            if value.flags.c_contiguous and dtype in (None, value.dtype)
+            else Array(None, host=np.ascontiguousarray(value.host, dtype))
+        ),
+        __version__="0",
+    )
+    sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
+    _replace_driver(device)
+    return device
+
+
+def _replace_driver(device):
+    from batchkron.backends.cuda.batch.kernel import BatchKernel
+    from batchkron.backends.cuda.explicit.kernel import ProductKernel
+    from batchkron.backends.cuda.kron.kernel import KronKernel
+    from batchkron.backends.cuda.runtime import call_workspace, launch
+    from batchkron.backends.cuda.runtime import device as module
+
+    def load(program, _):
+        kernel = SimpleNamespace(program=program, ptr=len(device.kernels) + 1)
+        device.kernels.append(kernel)
+        return kernel, None
+
+    module._load = load
+    address = ctypes.cast(device.launch, ctypes.c_void_p).value
+    launch.driver_launch = lambda: (address, device.check)
+    call_workspace.capture_number = lambda _: device.stream.capturing
+    for kind in (KronKernel, BatchKernel, ProductKernel):
+        kind.program = _noting(kind.program, device.known)
+
+
+def _noting(program_of, known):
+    def program(kernel):
+        found = program_of(kernel)
+        known[found] = kernel
+        return found
+
+    return program
