@@ -1,10 +1,13 @@
-"""Calls of `apply` on tiny data, eagerly and in a graph, beside a launch by CuPy itself."""
+"""Calls on tiny data, eagerly and in a graph, beside a launch by CuPy itself.
+
+Operators are called by `apply`; functions, eagerly only, with and without `out=`.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, reduce
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +27,7 @@ REPEATS = 11
 
 
 def latency_cells() -> Iterator[Cell]:
-    """One row of each tiny operator; CuPy's launch of an empty kernel first."""
+    """One row of each tiny operator, and each function; CuPy's launch of an empty kernel first."""
     bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
     time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)))
     yield Cell("latency", "bare RawKernel call", "float64", {"microseconds": time})
@@ -34,10 +37,20 @@ def latency_cells() -> Iterator[Cell]:
         out = cupy.empty(expected.shape)
         call = partial(device.apply, x, out=out)
         times = {"call": call_microseconds(call), "node": node_microseconds(call)}
-        error = float(np.abs(out.get() - expected).max() / np.abs(expected).max())
         for kind, goal in GOALS.items():
-            ours = {"microseconds": times[kind], "relative_error": error}
+            ours = {"microseconds": times[kind], "relative_error": relative_error(out, expected)}
             yield Cell("latency", f"{name} {kind}", "float64", ours, figures=Figures(goal))
+    for name, call, expected in function_calls():
+        ours = {
+            "microseconds": call_microseconds(call),
+            "relative_error": relative_error(call(), expected),
+        }
+        yield Cell("latency", f"{name} call", "float64", ours, figures=Figures(GOALS["call"]))
+
+
+def relative_error(result: Any, expected: Any) -> float:
+    """Largest error on the device, relative to the largest entry."""
+    return float(np.abs(result.get() - expected).max() / np.abs(expected).max())
 
 
 def tiny_operators() -> Iterator[tuple[str, Any]]:
@@ -49,6 +62,28 @@ def tiny_operators() -> Iterator[tuple[str, Any]]:
     ids = rng.integers(0, 8, (8, 3))
     pool = rng.standard_normal((8, 2, 2))
     yield "8 × (3,2)", bk.BatchedKron(pool, ids, [0] * 8, [0] * 8)
+
+
+def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
+    """Names, calls and results of the functions, of one pass and of several."""
+    for name in (*POWERS, "16^4"):
+        size, modes = map(int, name.split("^"))
+        factors = [random_array((size, size), "float64") for _ in range(modes)]
+        x = random_array((1, size**modes), "float64")
+        expected = bk.gemkm(x.get(), [factor.get() for factor in factors])
+        out, column = cupy.empty(expected.shape), cupy.ascontiguousarray(x.T)
+        yield f"gemkm {name}, out", partial(bk.gemkm, x, factors, out=out), expected
+        yield f"gemkm {name}", partial(bk.gemkm, x, factors), expected
+        transposed = [cupy.ascontiguousarray(factor.T) for factor in factors]
+        yield f"gekmm {name}", partial(bk.gekmm, transposed, column), expected.T
+    for shapes in ([8, 8], [4, 4, 4]):
+        factors = [random_array((size, size), "float64") for size in shapes]
+        expected = reduce(np.kron, [factor.get() for factor in factors])
+        out, name = cupy.empty(expected.shape), " ⊗ ".join(map(str, shapes))
+        yield f"kron {name}, out", partial(bk.kron, *factors, out=out), expected
+        yield f"kron {name}", partial(bk.kron, *factors), expected
+    a, b = (random_array((8, 4, 4), "float64") for _ in range(2))
+    yield "batched_gemm 8: 4x4", partial(bk.batched_gemm, a, b), a.get() @ b.get()
 
 
 def call_microseconds(call: Callable[[], object]) -> float:
