@@ -5,7 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from batchkron.backends.cuda.runtime.device import capture_number, cupy
+from batchkron.backends.cuda.runtime.device import (
+    capture_number,
+    cupy,
+    current_device,
+    ready_stream,
+)
 
 # Workspace of captured graphs, by stream and number of the capture. It is never freed: nothing
 # tells when the last graph that uses it is gone.
@@ -21,13 +26,14 @@ def call_workspace(size: int) -> tuple[int, Any]:
     to later work of the same stream. What a captured graph uses is kept until the process ends:
     the calls of one capture on one stream share it, no other call and no other graph does.
     """
-    stream = cupy.cuda.get_current_stream()
-    memory = _of_graph(int(stream.ptr), size) if stream.is_capturing() else cupy.cuda.alloc(size)
+    capturing = cupy.cuda.get_current_stream().is_capturing()
+    memory = _of_graph(size) if capturing else cupy.cuda.alloc(size)
     return int(memory.ptr), memory
 
 
-def _of_graph(stream: int, size: int) -> Any:
-    """Return memory for a call that a stream captures."""
+def _of_graph(size: int) -> Any:
+    """Return memory for a call that the current stream captures."""
+    stream = ready_stream(current_device())
     key = stream, capture_number(stream)
     with _changing:
         memory = _captured.get(key)
