@@ -32,6 +32,22 @@ def test_operators_move_to_each_device(cupy, rng, other):
         np.testing.assert_allclose((second @ cupy.asarray(x)).get(), op @ x, atol=1e-12)
 
 
+def test_functions_on_each_device(cupy, rng, other):
+    """Launches are cached; arrays of two devices may have the same addresses."""
+    host, x = rng.standard_normal((4, 16, 16)), rng.standard_normal((2, 16**4))
+    product, explicit = bk.gemkm(x, host), np.kron(host[0], host[1])
+    scale = 1e-12 * np.abs(product).max()
+    for _ in range(2):
+        for device in (cupy.cuda.Device(0), other):
+            with device:
+                factors = [cupy.asarray(factor) for factor in host]
+                result = bk.gemkm(cupy.asarray(x), factors).get()
+                np.testing.assert_allclose(result, product, rtol=0, atol=scale)
+                np.testing.assert_array_equal(bk.kron(*factors[:2]).get(), explicit)
+                squares = bk.batched_gemm(cupy.asarray(host), cupy.asarray(host)).get()
+                np.testing.assert_allclose(squares, host @ host, rtol=0, atol=1e-12)
+
+
 def test_arrays_of_another_device_are_refused(cupy, rng, other):
     factors = [cupy.asarray(rng.standard_normal((3, 3)))]
     pool = cupy.asarray(rng.standard_normal((1, 3, 3)))
