@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_
 from benchmarks.cpu.cells import Cell, Conditions, Key, measure_cell
 from benchmarks.cpu.contenders import OURS, Peer
 from benchmarks.cpu.machine import available_memory, describe_machine, last_level_cache
+from benchmarks.cpu.moods import MOODS
 from benchmarks.cpu.options import (
     chosen_cells,
     chosen_effort,
@@ -28,9 +28,11 @@ from benchmarks.cpu.options import (
     read_options,
 )
 from benchmarks.cpu.peers import all_peers
+from benchmarks.cpu.random_run import measure_draws, print_tables
 from benchmarks.cpu.regimes import Regime
 from benchmarks.cpu.timing import Failure, SetThreads
 from benchmarks.cpu.verdicts import judge, speedups
+from benchmarks.random_shapes import draws
 
 ARRAYS_AT_ONCE = 8  # arrays of a cell in memory: vectors, the peers' buffers, what they allocate
 QUICK_ARRAY_BYTES = 512 << 20  # the largest array of a quick run
@@ -81,13 +83,8 @@ def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
         yield cell
 
 
-def print_report(
-    regimes: Sequence[tuple[Regime, list[Key]]],
-    cells: Mapping[Key, Cell],
-    ceilings: Mapping[int, Ceilings],
-    machine: Mapping[str, Any],
-) -> list[dict[str, Any]]:
-    """Print all tables; return the verdicts for the file."""
+def print_head(machine: Mapping[str, Any]) -> None:
+    """Print what the figures belong to."""
     print(f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n")
     print(f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; ", end="")
     print(
@@ -97,6 +94,16 @@ def print_report(
         print(f"The machine was not quiet: load average {machine['load_average'][0]:.1f} at first")
     for name, why in machine["missing_peers"].items():
         print(f"{name} was not measured: {why}")
+
+
+def print_report(
+    regimes: Sequence[tuple[Regime, list[Key]]],
+    cells: Mapping[Key, Cell],
+    ceilings: Mapping[int, Ceilings],
+    machine: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Print all tables; return the verdicts for the file."""
+    print_head(machine)
     print(f"\n{report.ceilings_table(ceilings)}\n")
     judged = {
         regime.name: judge(regime, [cells[key] for key in keys], ceilings)
@@ -109,12 +116,6 @@ def print_report(
     verdicts = [verdict for own in judged.values() for verdict in own]
     print(f"## Missed\n\n{report.missed(verdicts, gains)}")
     return [report.verdict_record(v) for v in verdicts] + [report.speedup_record(g) for g in gains]
-
-
-def save(path: Path | None, record: Mapping[str, Any]) -> None:
-    """Write the record as JSON, if a file is asked for."""
-    if path is not None:
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def prepare(
@@ -148,10 +149,33 @@ def prepare(
     return conditions, {"machine": machine, "settings": settings}
 
 
+def random_main(options: argparse.Namespace, started: float) -> int:
+    """Measure shapes drawn at random; the status is 1 if a result of ours was wrong."""
+    threads, cache = chosen_threads(options), last_level_cache()
+    limit = 2 * cache if options.limit is None else int(options.limit * 2**20)
+    chosen = draws(options.random, options.seed, limit)
+    conditions, record = prepare(options, limit, cache)
+    moods = options.mood or list(MOODS)
+    record["settings"] |= {"shapes": options.random, "limit_bytes": limit, "moods": moods}
+    record["shapes"] = []
+    measured = []
+    for one in measure_draws(chosen, conditions, threads, moods):
+        measured.append(one)
+        record["shapes"].append(one.record())
+        report.save(options.json, record)
+    print_head(record["machine"])
+    print(f"{options.random} shapes of seed {options.seed}, data up to {limit >> 20} MiB")
+    record |= print_tables(measured, threads)
+    report.save(options.json, {**record, "seconds": time.perf_counter() - started})
+    return int(bool(record["wrong"]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the status is 1 if a result of ours was wrong."""
     started = time.perf_counter()
     options = read_options(arguments)
+    if options.random:
+        return random_main(options, started)
     threads = chosen_threads(options)
     regimes = chosen_cells(options, threads)
     free, cache = available_memory(), last_level_cache()
@@ -170,13 +194,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for cell in measure_all(keys, conditions):
         cells[cell.key] = cell
         record["cells"].append(report.cell_record(cell))
-        save(options.json, record)
+        report.save(options.json, record)
     after = measured_ceilings()
     ceilings = {count: best_of(before[count], after[count]) for count in threads}
     verdicts = print_report(regimes, cells, ceilings, record["machine"])
     seconds = time.perf_counter() - started
     record |= {"ceilings_after": after, "ceilings": ceilings, "verdicts": verdicts}
-    save(options.json, {**record, "seconds": seconds})
+    report.save(options.json, {**record, "seconds": seconds})
     results = [result for cell in cells.values() for result in cell.results]
     return int(any(isinstance(r, Failure) and r.name == OURS for r in results))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.cpu.contenders import OURS, Absent, Batchkron, Contender, Peer
-from benchmarks.cpu.data import make_data
+from benchmarks.cpu.data import Data, make_data
 from benchmarks.cpu.regimes import Regime
 from benchmarks.cpu.shapes import Explicit, Shape
 from benchmarks.cpu.timing import Effort, Failure, SetThreads, Times, measure
@@ -61,11 +61,16 @@ class Cell:
 
     def medians(self, threads: int) -> dict[str, float]:
         """The median of the best variant of each contender."""
-        best: dict[str, float] = {}
-        for result in self.results:
-            if isinstance(result, Times) and result.threads == threads:
-                best[result.name] = min(result.median, best.get(result.name, np.inf))
-        return best
+        return medians(self.results, threads)
+
+
+def medians(results: Sequence[Result], threads: int) -> dict[str, float]:
+    """The median of the best variant of each contender on so many threads."""
+    best: dict[str, float] = {}
+    for result in results:
+        if isinstance(result, Times) and result.threads == threads:
+            best[result.name] = min(result.median, best.get(result.name, np.inf))
+    return best
 
 
 @dataclass(frozen=True)
@@ -107,14 +112,30 @@ def measure_cell(key: Key, conditions: Conditions) -> Cell:
     cell.beyond_cache = sets * cell.traffic > conditions.cache_bytes
     conditions.set_threads(max(key.threads))
     data = make_data(measured, dtype, sets, conditions.rng)
-    offers: list[Contender | Absent] = []
-    for peer in (Batchkron(), *conditions.peers):
-        if isinstance(measured, peer.shapes):
-            why = conditions.missing.get(peer.name)
-            offers += [Absent(peer.name, "", why)] if why else peer.offers(data)
-    contenders = [offer for offer in offers if isinstance(offer, Contender)]
-    cell.results += measure(
-        contenders, data, key.threads, conditions.set_threads, conditions.effort
-    )
-    cell.results += [offer for offer in offers if isinstance(offer, Absent)]
+    peers = [Batchkron(), *conditions.peers]
+    offers = offers_of([p for p in peers if isinstance(measured, p.shapes)], data, conditions)
+    cell.results += results_of(offers, data, key.threads, conditions)
     return cell
+
+
+def offers_of(
+    peers: Sequence[Peer], data: Data, conditions: Conditions
+) -> list[Contender | Absent]:
+    """All variants of the peers, or why there are none."""
+    offers: list[Contender | Absent] = []
+    for peer in peers:
+        why = conditions.missing.get(peer.name)
+        offers += [Absent(peer.name, "", why)] if why else peer.offers(data)
+    return offers
+
+
+def results_of(
+    offers: Sequence[Contender | Absent],
+    data: Data,
+    threads: Sequence[int],
+    conditions: Conditions,
+) -> list[Result]:
+    """The times of those that can be measured; then those that cannot."""
+    contenders = [offer for offer in offers if isinstance(offer, Contender)]
+    times = measure(contenders, data, threads, conditions.set_threads, conditions.effort)
+    return [*times, *(offer for offer in offers if isinstance(offer, Absent))]

@@ -14,6 +14,7 @@ from benchmarks.cpu.data import Array, BatchData, Data, ExplicitData, KronMatmul
 from benchmarks.cpu.shapes import Batch, Explicit, KronMatmul, Shape
 
 OURS = "batchkron"
+OUR_FUNCTION = "batchkron's function"
 
 
 @dataclass(frozen=True)
@@ -136,3 +137,20 @@ class Batchkron(Peer):
         """The function with ``out``."""
         calls = [partial(bk.kron, *data.factors, out=out) for out in data.outputs]
         return [Contender(self.name, "function", list(calls))]
+
+
+class OurFunction(Peer):
+    """Ourselves, by the function that takes the factors in each call."""
+
+    name = OUR_FUNCTION
+    shapes = (KronMatmul,)
+
+    def version(self) -> str:
+        """The version of the installed package."""
+        return bk.__version__
+
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+        """`batchkron.gemkm` with ``out``."""
+        pairs = zip(data.inputs, data.outputs, strict=True)
+        calls = [partial(bk.gemkm, x, data.factors, out=out) for x, out in pairs]
+        return [Contender(self.name, "gemkm", list(calls))]

@@ -8,12 +8,16 @@ from pathlib import Path
 
 from benchmarks.cpu.cells import Key, keys_of
 from benchmarks.cpu.machine import processors
+from benchmarks.cpu.moods import MOODS
 from benchmarks.cpu.peers import NAMES
 from benchmarks.cpu.regimes import REGIMES, Regime
 from benchmarks.cpu.timing import Effort
+from benchmarks.random_shapes import seed_of_today
 
 FULL = Effort(rounds=5, turn_seconds=0.04)
 QUICK = Effort(rounds=3, turn_seconds=0.01)
+RANDOM = Effort(rounds=3, turn_seconds=0.008)  # a second or two for each shape, all moods together
+RANDOM_TUNING_SECONDS = 0.5  # of FastKron for a random shape
 TUNING_SECONDS = {True: 10.0, False: 120.0}  # of FastKron for a shape, in a quick run or not
 
 
@@ -30,16 +34,26 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--threads", help="numbers of threads; 1,2 by default, if there are two processors")
     add("--json", type=Path, help="where all numbers are written, after each cell")
     known = [regime.name for regime in REGIMES]
+    add("--random", type=int, metavar="N", help="N random shapes instead of regimes")
+    add("--mood", nargs="+", choices=MOODS, help="of random shapes; all by default")
+    add("--limit", type=float, metavar="MIB", help="data of a random shape; 2 x the last cache")
     add("--regime", nargs="+", choices=known, metavar="NAME", help="all by default")
     add("--shape", nargs="+", metavar="NAME", help='only these shapes, such as "64: 8^4"')
     add("--peers", nargs="*", choices=NAMES, metavar="NAME", help="all by default")
     add("--asgard", type=Path, metavar="PATH", help="the unpacked source of ASGarD")
     add("--tuning", type=float, metavar="SECONDS", help="limit for FastKron to tune a shape")
     add("--memory", type=float, metavar="GIB", help="memory to use; all that is free by default")
-    add("--seed", type=int, help="seed of the random data; a fresh one by default")
+    add("--seed", type=int, help="of random shapes (the day's) and data (a fresh one)")
     add("--rounds", type=int, help="how often the contenders of a cell take turns")
     add("--turn", type=float, metavar="MILLISECONDS", help="length of a contender's turn")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.random:
+        if options.quick or options.regime or options.shape:
+            parser.error("--random draws its own shapes: not with --quick, --regime or --shape")
+        options.seed = seed_of_today() if options.seed is None else options.seed
+    elif options.mood or options.limit:
+        parser.error("--mood and --limit are for --random")
+    return options
 
 
 def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
@@ -51,14 +65,16 @@ def chosen_threads(options: argparse.Namespace) -> tuple[int, ...]:
 
 def chosen_effort(options: argparse.Namespace) -> Effort:
     """Rounds and turns as they are given, else those of a quick or a full run."""
-    mode = QUICK if options.quick else FULL
+    mode = RANDOM if options.random else QUICK if options.quick else FULL
     turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
     return Effort(options.rounds or mode.rounds, turn)
 
 
 def chosen_tuning(options: argparse.Namespace) -> float:
     """The seconds that FastKron may take for tuning a shape."""
-    return float(TUNING_SECONDS[options.quick] if options.tuning is None else options.tuning)
+    if options.tuning is not None:
+        return float(options.tuning)
+    return RANDOM_TUNING_SECONDS if options.random else TUNING_SECONDS[options.quick]
 
 
 def chosen_cells(

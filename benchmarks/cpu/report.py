@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu.ceilings import Ceilings
-from benchmarks.cpu.cells import Cell
+from benchmarks.cpu.cells import Cell, Result
 from benchmarks.cpu.contenders import OURS, Absent
 from benchmarks.cpu.regimes import MIN_SPEEDUP, Latency, Rate, Regime
 from benchmarks.cpu.timing import Failure
@@ -211,15 +213,25 @@ def count_of(threads: int) -> str:
     return "1 thread" if threads == 1 else f"{threads} threads"
 
 
+def save(path: Path | None, record: Mapping[str, Any]) -> None:
+    """Write the record as JSON, if a file is asked for."""
+    if path is not None:
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def result_records(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Times, failures and absences for the file."""
+    return [{"kind": type(result).__name__.lower(), **asdict(result)} for result in results]
+
+
 def cell_record(cell: Cell) -> dict[str, Any]:
     """A cell for the file."""
-    results = [{"kind": type(result).__name__.lower(), **asdict(result)} for result in cell.results]
     record = {
         "shape": cell.key.shape.name,
         "dtype": cell.key.dtype,
         "cold": cell.key.cold,
         "threads": cell.key.threads,
-        "results": results,
+        "results": result_records(cell.results),
     }
     if cell.measured is not None:
         record |= {

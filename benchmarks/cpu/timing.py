@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.cpu.contenders import OURS, Contender
+from benchmarks.cpu.contenders import OUR_FUNCTION, OURS, Contender
 from benchmarks.cpu.data import Data
 
 SAMPLE_SECONDS = 100e-6  # short calls are repeated until the clock's own cost does not count
@@ -93,7 +93,7 @@ class Lane:
 
     def give_up(self, seconds: float, fastest: float) -> None:
         """Stop if this cannot be the best peer; without samples, ``seconds`` is the only one."""
-        if self.contender.name != OURS and seconds > HOPELESS * fastest:
+        if self.contender.name not in (OURS, OUR_FUNCTION) and seconds > HOPELESS * fastest:
             self.hopeless = True
             self.samples = self.samples or [seconds]
 

@@ -1,0 +1,110 @@
+"""Our calls on one thread and on more in turn, while the machine is in one of three moods.
+
+``alone``: nothing else runs. ``blas``: a matrix multiply by NumPy before each call, outside of the
+time, whose threads then wait for more work and spin. ``busy``: another process computes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+import batchkron as bk
+from benchmarks.cpu.contenders import Contender
+from benchmarks.cpu.data import Data
+from benchmarks.cpu.timing import Failure, Lane, Times, settle, verified
+
+MOODS = ("alone", "blas", "busy")
+BLAS_SIZE = 256  # rows of the matrix multiply between calls: about 0.4 ms on two threads
+TURN_SECONDS = 0.15  # of one contender in one mood, all numbers of threads together
+WARM_SECONDS = 0.02  # before, not counted
+MIN_SAMPLES = 5  # of each number of threads
+# Says that it runs, then computes until it is ended or the process that started it is gone.
+BUSY_PROGRAM = """
+import os
+parent = os.getppid()
+print(flush=True)
+while os.getppid() == parent:
+    sum(range(100_000))
+"""
+
+Between = Callable[[], object]
+
+
+@contextmanager
+def mood(name: str) -> Iterator[Between]:
+    """Bring the machine into a mood; give what is to be done before each call."""
+    if name == "blas":
+        yield blas_multiply()
+    elif name == "busy":
+        with busy_process():
+            yield nothing
+    else:
+        settle()
+        yield nothing
+
+
+def nothing() -> None:
+    """Do nothing between calls."""
+
+
+def blas_multiply() -> Between:
+    """A multiply of square matrices, on as many threads as BLAS is allowed."""
+    a, b = np.random.default_rng(0).standard_normal((2, BLAS_SIZE, BLAS_SIZE))
+    out = np.empty_like(a)
+
+    def multiply() -> None:
+        np.matmul(a, b, out=out)
+
+    return multiply
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """A process that computes on one processor; it ends with the block, however that is left."""
+    command = [sys.executable, "-ISc", BUSY_PROGRAM]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def in_turn(
+    contenders: Sequence[Contender], data: Data, threads: Sequence[int], between: Between
+) -> list[Times | Failure]:
+    """Time each contender call by call, on one number of threads after the other."""
+
+    def prepare(count: int) -> None:
+        bk.set_num_threads(count)
+        between()
+
+    lanes, failures = verified(contenders, data, threads, prepare)
+    for contender in contenders:
+        own = [lane for lane in lanes if lane.contender is contender]
+        take_turns(own, prepare, WARM_SECONDS, 1)
+        for lane in own:
+            lane.samples.clear()
+        take_turns(own, prepare, TURN_SECONDS, MIN_SAMPLES)
+    return [*(lane.times() for lane in lanes), *failures]
+
+
+def take_turns(
+    lanes: Sequence[Lane], prepare: Callable[[int], None], seconds: float, samples: int
+) -> None:
+    """Take one sample of a call of each lane in turn, for so long, and so many at least."""
+    end = time.perf_counter() + seconds
+    taken = 0
+    while lanes and (taken < samples or time.perf_counter() < end):
+        for lane in lanes:
+            prepare(lane.threads)
+            lane.samples.append(lane.sample())
+        taken += 1

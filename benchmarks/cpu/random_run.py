@@ -1,0 +1,239 @@
+"""Shapes drawn at random: ours next to the best peer, and two threads next to one in each mood."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cpu.cells import Conditions, Result, medians, offers_of, results_of
+from benchmarks.cpu.contenders import OUR_FUNCTION, OURS, Batchkron, Contender, OurFunction
+from benchmarks.cpu.data import make_data
+from benchmarks.cpu.moods import in_turn, mood
+from benchmarks.cpu.peers.numpy_chain import BOUND
+from benchmarks.cpu.report import count_of, duration, result_records, table
+from benchmarks.cpu.timing import Failure
+from benchmarks.random_shapes import Draw
+from benchmarks.standings import WORST, Standing, standing, standing_records, summary, worst_tables
+
+OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
+# Of the data up to which a call is tiny, all of it in a first-level cache: what the function costs
+# is stated there, and chains of NumPy with everything prepared for one x and one output, which is
+# half of such a call, are not compared.
+TINY_BYTES = 32 << 10
+SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
+MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
+MAX_SLOWER = 1.1  # largest time on two threads over that on one
+
+
+@dataclass
+class Measured:
+    """A shape's times: of all contenders, and of ours in each mood, one thread and more in turn."""
+
+    draw: Draw
+    results: list[Result] = field(default_factory=list)
+    moods: dict[str, list[Result]] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> list[str]:
+        """Results of ours that were wrong or could not be had."""
+        return [
+            f"{self.draw.name}: {one.name}, {count_of(one.threads)}: {one.reason}"
+            for results in (self.results, *self.moods.values())
+            for one in results
+            if isinstance(one, Failure) and one.name in OUR_CALLS
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """The shape for the file."""
+        return {
+            "shape": self.draw.shape.name,
+            "dtype": self.draw.dtype,
+            "data_bytes": self.draw.bytes,
+            "flops": self.draw.shape.flops,
+            "results": result_records(self.results),
+            "moods": {name: result_records(results) for name, results in self.moods.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Seconds of one of our calls on one thread and on ``threads``, in one mood, in turn."""
+
+    draw: Draw
+    mood: str
+    what: str
+    threads: int
+    alone: float
+    together: float
+
+    @property
+    def slower(self) -> float:
+        """The time on several threads over that on one."""
+        return self.together / self.alone
+
+
+def measure_draw(
+    draw: Draw, conditions: Conditions, threads: Sequence[int], moods: Sequence[str]
+) -> Measured:
+    """Time one shape: next to the peers while alone, then ours in each mood."""
+    measured = Measured(draw)
+    conditions.set_threads(max(threads))
+    data = make_data(draw.shape, np.dtype(draw.dtype), 1, conditions.rng)
+    ours = offers_of([Batchkron(), OurFunction()], data, conditions)
+    if "alone" in moods:
+        peers = [peer for peer in conditions.peers if isinstance(draw.shape, peer.shapes)]
+        offers = [*ours, *offers_of(peers, data, conditions)]
+        measured.results = results_of(offers, data, threads, conditions)
+    if len(threads) > 1:
+        conditions.set_threads(max(threads))
+        contenders = [offer for offer in ours if isinstance(offer, Contender)]
+        for name in moods:
+            with mood(name) as between:
+                times = in_turn(contenders, data, (min(threads), max(threads)), between)
+            measured.moods[name] = list(times)
+    return measured
+
+
+def measure_draws(
+    draws: Sequence[Draw], conditions: Conditions, threads: Sequence[int], moods: Sequence[str]
+) -> Iterator[Measured]:
+    """Measure shape after shape; show the progress on stderr, apart from the report."""
+    for count, draw in enumerate(draws, 1):
+        start = time.perf_counter()
+        measured = measure_draw(draw, conditions, threads, moods)
+        seconds = time.perf_counter() - start
+        print(f"[{count}/{len(draws)}] {draw.name}: {seconds:.1f} s", file=sys.stderr)
+        yield measured
+
+
+def standings_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Standing]:
+    """Ours next to the best peer, of each call on each number of threads."""
+    found = []
+    for count in threads:
+        for name, call in OUR_CALLS.items():
+            for one in measured:
+                times = medians(one.results, count)
+                ours = times.get(name)
+                peers = {peer: time for peer, time in times.items() if peer not in OUR_CALLS}
+                if one.draw.bytes <= TINY_BYTES:
+                    peers.pop(BOUND, None)
+                found.append(standing(one.draw, f"{call}, {count_of(count)}", ours, peers))
+    return [one for one in found if one is not None]
+
+
+def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]:
+    """The times on one thread and on most of them, of each call in each mood."""
+    return [
+        Gain(one.draw, name, call, max(threads), alone[ours], together[ours])
+        for one in measured
+        for name, results in one.moods.items()
+        for alone, together in [(medians(results, min(threads)), medians(results, max(threads)))]
+        for ours, call in OUR_CALLS.items()
+        if ours in alone and ours in together
+    ]
+
+
+def function_costs(measured: Sequence[Measured]) -> list[tuple[Draw, float]]:
+    """Seconds that the function takes longer than the operator, on tiny data and one thread."""
+    found = []
+    for one in measured:
+        times = medians(one.results, 1)
+        if one.draw.bytes <= TINY_BYTES and set(OUR_CALLS) <= set(times):
+            found.append((one.draw, times[OUR_FUNCTION] - times[OURS]))
+    return found
+
+
+def cost_lines(costs: Sequence[tuple[Draw, float]]) -> str:
+    """The median and the largest costs of the function."""
+    ordered = sorted(costs, key=lambda pair: -pair[1])
+    middle = statistics.median(cost for _, cost in ordered)
+    rows = [[draw.name, f"{1e6 * cost:.2f} µs"] for draw, cost in ordered[:WORST]]
+    title = f"Of {len(costs)} tiny shapes on one thread: median {1e6 * middle:.2f} µs."
+    return f"{title}\n\n{table(['shape', 'function over operator'], rows)}"
+
+
+def by_mood(gains: Sequence[Gain]) -> dict[tuple[str, str], list[Gain]]:
+    """The gains of each mood and call."""
+    found: dict[tuple[str, str], list[Gain]] = {}
+    for gain in gains:
+        found.setdefault((gain.mood, gain.what), []).append(gain)
+    return found
+
+
+def gains_table(gains: Sequence[Gain]) -> str:
+    """In how many shapes threads do not make a call slower, in each mood."""
+    rows = []
+    for (name, what), own in by_mood(gains).items():
+        within = sum(gain.slower <= MAX_SLOWER for gain in own)
+        slower = [gain.slower for gain in own]
+        rows.append(
+            [
+                *(name, what, f"{within} of {len(own)}", f"{within / len(own):.1%}"),
+                *(f"{statistics.median(slower):.2f}", f"{max(slower):.2f}"),
+                "yes" if within == len(own) else "NO",
+            ]
+        )
+    header = ["mood", "call", f"≤ {MAX_SLOWER:g} × one thread", "share", "median", "most", "met"]
+    return table(header, rows)
+
+
+def worst_gains(gains: Sequence[Gain]) -> str:
+    """The ten shapes of each mood and call that lose most by threads."""
+    parts = []
+    for (name, what), own in by_mood(gains).items():
+        worst = sorted(own, key=lambda gain: -gain.slower)[:WORST]
+        rows = [
+            [
+                *(gain.draw.name, duration(gain.alone), duration(gain.together)),
+                f"{gain.slower:.2f}" + (" MISSED" if gain.slower > MAX_SLOWER else ""),
+            ]
+            for gain in worst
+        ]
+        header = ["shape", "1 thread", count_of(own[0].threads), "over one"]
+        parts.append(f"### The worst {len(rows)}: {name}, {what}\n\n{table(header, rows)}")
+    return "\n\n".join(parts)
+
+
+def print_tables(measured: Sequence[Measured], threads: Sequence[int]) -> dict[str, Any]:
+    """Print the report of all shapes; return what it says, for the file."""
+    standings, gains = standings_of(measured, threads), gains_of(measured, threads)
+    costs = function_costs(measured)
+    if standings:
+        print(f"\n## Next to the best peer, alone\n\n{worst_tables(standings)}")
+    if gains:
+        print(f"\n## {count_of(max(threads))} next to one, in turn\n\n{worst_gains(gains)}")
+    if costs:
+        print(f"\n## What the function costs\n\n{cost_lines(costs)}")
+    print("\n## Summary")
+    if standings:
+        print(f"\n{summary(standings, SHARE_AHEAD, MEDIAN_RATIO)}")
+    if gains:
+        print(f"\n{gains_table(gains)}")
+    wrong = [line for one in measured for line in one.wrong]
+    print("\n## Wrong results of ours\n\n" + ("\n".join(f"- {line}" for line in wrong) or "none"))
+    return {
+        "standings": standing_records(standings),
+        "gains": [gain_record(gain) for gain in gains],
+        "function_costs": {draw.name: cost for draw, cost in costs},
+        "wrong": wrong,
+    }
+
+
+def gain_record(gain: Gain) -> Mapping[str, Any]:
+    """A gain for the file."""
+    return {
+        "shape": gain.draw.shape.name,
+        "dtype": gain.draw.dtype,
+        "mood": gain.mood,
+        "call": gain.what,
+        "threads": gain.threads,
+        "seconds_on_one": gain.alone,
+        "seconds": gain.together,
+        "over_one": gain.slower,
+    }

@@ -1,0 +1,227 @@
+"""Random shapes of the benchmarks: what is drawn, how it is judged, and a run on the CPU."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import batchkron as bk
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def source_root():
+    """The benchmarks are found in the source, behind what is installed."""
+    sys.path.append(str(ROOT))
+    yield
+    sys.path.remove(str(ROOT))
+
+
+def module(name):
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.fixture(scope="module")
+def many(source_root):
+    return module("random_shapes").draws(3000, 1, 64 * MIB)
+
+
+def test_every_d_kind_dtype_and_size_is_drawn(many):
+    modes = Counter(len(draw.shape.factors) for draw in many)
+    assert sorted(modes) == list(range(1, 11))
+    assert min(modes.values()) > 200  # of 300 that are expected
+    assert min(Counter(draw.dtype for draw in many).values()) > 1300
+    sizes = {size for draw in many for factor in draw.shape.factors for size in factor}
+    assert sizes == set(range(1, 129))
+    for kind, is_kind in {
+        "equal": lambda own: len(set(own)) == 1,
+        "mixed": lambda own: len(set(own)) > 1 and all(p == q for p, q in own),
+        "rectangular": lambda own: any(p != q for p, q in own),
+    }.items():
+        found = [draw for draw in many if is_kind(draw.shape.factors)]
+        assert len(found) > 700, kind
+
+
+def test_rows_and_data_go_from_the_least_to_the_limit(many):
+    rows = [draw.shape.rows for draw in many]
+    assert min(rows) == 1
+    assert 3000 < max(rows) <= 4096
+    data = [draw.bytes for draw in many]
+    assert min(data) < 100
+    assert 60 * MIB < max(data) <= 64 * MIB
+
+
+def test_the_seed_alone_says_what_is_drawn():
+    draws = module("random_shapes").draws
+    assert draws(20, 5, MIB) == draws(30, 5, MIB)[:20]
+    assert draws(20, 5, MIB) != draws(20, 6, MIB)
+    # published results name their seeds: this must not change
+    assert [draw.name for draw in draws(3, 1, 64 * MIB)] == [
+        "8: 11×8, 23×46 float32",
+        "36: 40 float32",
+        "6: 98 float32",
+    ]
+    with pytest.raises(ValueError, match="at least"):
+        draws(1, 1, 1000)
+
+
+def draw(rows, *factors, dtype="float32"):
+    shape = module("cpu.shapes").KronMatmul(rows, factors)
+    return module("random_shapes").Draw(shape, dtype)
+
+
+def test_data_count_the_buffers_of_a_chain():
+    assert draw(2, (3, 5)).bytes == 4 * 2 * (3 + 5)
+    assert draw(1, (3, 5), (2, 2)).bytes == 4 * (6 + 10 + 10)
+    assert draw(1, (3, 5), (4, 2), (1, 1), dtype="float64").bytes == 8 * (12 + 10 + 2 * 20)
+
+
+def test_one_factor_or_large_ones_are_plain_multiplies():
+    assert draw(1, (8, 8)).plain
+    assert draw(1, (8, 8), (64, 8)).plain
+    assert not draw(1, (8, 8), (63, 100)).plain
+
+
+def stand(one, seconds, **peers):
+    return module("standings").standing(one, "operator", seconds, peers)
+
+
+def test_the_best_peer_counts_and_classes_ask_for_less_or_more():
+    small, plain = draw(1, (8, 8), (8, 8)), draw(1, (8, 8))
+    one = stand(small, 10.0, NumPy=12.0, FastKron=9.5)
+    assert (one.peer, one.ratio) == ("FastKron", 0.95)
+    assert one.margin < 1 < stand(plain, 10.0, NumPy=9.5).margin
+    assert stand(plain, 10.0) is None
+    assert stand(plain, None, NumPy=1.0) is None
+    found = [one, stand(small, 1.0, NumPy=3.0), stand(plain, 10.0, NumPy=9.5)]
+    figures = module("standings").figures
+    assert figures(found, plain=False) == {
+        "shapes": 2,
+        "share": 0.5,
+        "median": pytest.approx((0.95 + 3) / 2),
+        "least": 0.95,
+    }
+    assert figures(found, plain=True)["share"] == 1
+    said = module("standings").summary(found, 0.5, 3.0).splitlines()
+    assert [line.split("|")[-2].strip() for line in said[2:]] == ["yes", "yes", "NO"]
+
+
+def test_the_worst_ten_are_listed_from_the_worst_on():
+    found = [stand(draw(rows, (8, 8)), 10.0, NumPy=10.0 * rows) for rows in range(30, 0, -1)]
+    found.append(stand(draw(7, (8, 8), (8, 8)), 10.0, NumPy=9.5))
+    head, _, _, _, *rows = module("standings").worst_tables(found).splitlines()
+    assert head == "### The worst 10: operator"
+    names = [row.split("|")[1].strip() for row in rows]
+    assert names == ["7: 8^2 float32", *(f"{count}: 8 float32" for count in range(1, 10))]
+    assert "MISSED" in rows[0]
+    assert "MISSED" not in rows[1]
+
+
+def test_the_busy_process_ends_with_the_mood():
+    def programs():
+        children = psutil.Process().children()
+        return [child for child in children if "getppid" in " ".join(child.cmdline())]
+
+    seen = []
+
+    def interrupted():
+        with module("cpu.moods").mood("busy"):
+            (busy,) = programs()
+            seen.append(busy)
+            before = sum(busy.cpu_times()[:2])
+            while sum(busy.cpu_times()[:2]) < before + 0.05:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert programs() == []
+    assert not seen[0].is_running()
+
+
+def test_threads_take_turns_with_something_between_calls(rng):
+    moods, contenders = module("cpu.moods"), module("cpu.contenders")
+    data = module("cpu.data").make_data(draw(2, (3, 3), (2, 2)).shape, np.dtype("float64"), 1, rng)
+    log = []
+    call = contenders.Batchkron().offers(data)[0].calls[0]
+
+    def logged():
+        log.append(bk.get_num_threads())
+        call()
+
+    contender = contenders.Contender("batchkron", "operator", [logged])
+    before = bk.get_num_threads()
+    try:
+        one, two = moods.in_turn([contender], data, (1, 2), lambda: log.append("between"))
+    finally:
+        bk.set_num_threads(before)
+    assert (one.threads, two.threads) == (1, 2)
+    assert one.samples == two.samples >= moods.MIN_SAMPLES
+    assert set(log[::2]) == {"between"}
+    assert log[1::2] == [1, 2] * (len(log) // 4)
+
+
+def command(*arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    run = [sys.executable, "-m", "benchmarks.cpu", *arguments]
+    return subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_a_run_writes_standings_and_gains(tmp_path):
+    path = tmp_path / "random.json"
+    options = ["--random", "2", "--seed", "3", "--limit", "1", "--threads", "1,2"]
+    options += ["--mood", "alone", "blas", "--peers", "NumPy", "--json", str(path)]
+    run = command(*options)
+    assert run.returncode == 0, run.stderr
+    record = json.loads(path.read_text())
+    drawn = module("random_shapes").draws(2, 3, MIB)
+    assert [shape["shape"] for shape in record["shapes"]] == [one.shape.name for one in drawn]
+    assert record["settings"]["seed"] == "3"
+    assert record["machine"]["commit"] is not None
+    calls = {(one["shape"], one["call"]) for one in record["standings"]}
+    assert len(calls) == 2 * 2 * 2  # operator and function, on one thread and on two
+    assert all(one["ratio"] > 0 for one in record["standings"])
+    assert {one["best_peer"] for one in record["standings"]} <= {"NumPy", "NumPy, bound"}
+    assert Counter((one["mood"], one["call"]) for one in record["gains"]) == {
+        (mood, call): 2 for mood in ("alone", "blas") for call in ("operator", "function")
+    }
+    assert "### The worst 2: operator, 1 thread" in run.stdout
+    assert "FastKron was not measured: left out by --peers" in run.stdout
+    assert run.stdout.endswith("## Wrong results of ours\n\nnone\n")
+
+
+def test_options_that_do_not_go_together_are_refused():
+    assert "not with --quick" in command("--random", "2", "--quick").stderr
+    assert "are for --random" in command("--mood", "busy").stderr
+
+
+def test_a_wrong_result_of_ours_is_named(rng, monkeypatch, capsys):
+    contenders, cells, run = (
+        module(f"cpu.{name}") for name in ("contenders", "cells", "random_run")
+    )
+    effort = module("cpu.timing").Effort(rounds=1, turn_seconds=0.001)
+    conditions = cells.Conditions([], {}, bk.set_num_threads, effort, MIB, MIB, rng)
+
+    def zeros(peer, data):
+        return [contenders.Contender(peer.name, "gemkm", [partial(data.outputs[0].fill, 0)])]
+
+    monkeypatch.setattr(contenders.OurFunction, "kron_matmul", zeros)
+    before = bk.get_num_threads()
+    try:
+        measured = run.measure_draw(draw(2, (3, 3)), conditions, (1, 2), ["alone"])
+    finally:
+        bk.set_num_threads(before)
+    assert len(measured.wrong) == 4  # next to the peers and in turn, on each number of threads
+    assert run.print_tables([measured], (1, 2))["wrong"] == measured.wrong
+    assert "wrong result: off by" in capsys.readouterr().out
