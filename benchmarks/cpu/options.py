@@ -47,7 +47,9 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=int, help="how often the contenders of a cell take turns")
     add("--turn", type=float, metavar="MILLISECONDS", help="length of a contender's turn")
     options = parser.parse_args(arguments)
-    if options.random:
+    if options.random is not None:
+        if options.random < 1:
+            parser.error("--random takes a number of shapes, at least 1")
         if options.quick or options.regime or options.shape:
             parser.error("--random draws its own shapes: not with --quick, --regime or --shape")
         options.seed = seed_of_today() if options.seed is None else options.seed

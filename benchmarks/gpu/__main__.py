@@ -12,14 +12,17 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.compiling import Job, compile_all, default_processes, jobs_of
+from benchmarks.gpu.compiling import Job, compile_all, compile_function, default_processes, jobs_of
 from benchmarks.gpu.list_cases import HUGE
 from benchmarks.gpu.options import Choice, read_options
 from benchmarks.gpu.profiling import profile_missed, profile_table
+from benchmarks.gpu.random_report import print_standings, standings_of, wrong_results
 from benchmarks.gpu.report import Cell, Printer, absences, missed
+from benchmarks.standings import standing_records
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +46,7 @@ def machine(known_commit: str | None) -> dict[str, Any]:
     import numpy as np
 
     import batchkron as bk
-    from benchmarks.gpu.peers import cublas, torch_chain
+    from benchmarks.gpu.peers import cublas, jax_chain, torch_chain
 
     device = cupy.cuda.Device().id
     properties = cupy.cuda.runtime.getDeviceProperties(device)
@@ -55,6 +58,7 @@ def machine(known_commit: str | None) -> dict[str, Any]:
         "cublas": cublas.version(),
         "cupy": cupy.__version__,
         "torch": torch_chain.version() or None,
+        "jax": jax_chain.version() or None,
         "numpy": np.__version__,
         "batchkron": bk.__version__,
         "commit": known_commit or commit(),
@@ -66,7 +70,7 @@ def machine(known_commit: str | None) -> dict[str, Any]:
 def jobs(choices: Sequence[Choice]) -> list[Job]:
     """What must be compiled."""
     kron: list[tuple[Any, ...]] = [
-        (c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde")
+        (c.case.shape, c.dtype) for c in choices if c.part in ("kron", "pde", "random")
     ]
     kron += [
         (c.case.shape, "float32", precision)
@@ -77,11 +81,18 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
     ablation = [(c.case[0], c.dtype) for c in choices if c.part == "ablation"]
     batches = [(c.case, c.dtype) for c in choices if c.part == "batches"]
     lists = [(c.case, c.dtype) for c in choices if c.part == "lists" and c.case.unknowns < HUGE]
-    return jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists)
+    functions = [
+        partial(compile_function, c.case.shape, c.dtype) for c in choices if c.part == "random"
+    ]
+    return [*jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists), *functions]
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
     """Measure a cell; ``seconds``: of a search."""
+    if choice.part == "random":
+        from benchmarks.gpu.random_run import random_cells
+
+        return random_cells(choice.case)
     if choice.part == "tune":
         from benchmarks.gpu.tune import tune_cells
 
@@ -209,6 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         printer.show(cell)
         report["cells"].append(cell.record() | {"choice": part})
         save(options.json, report)
+    if options.random:
+        return finish_random(options, report, cells, began)
     report["missed"] = missed(cells)
     if options.profile:
         show_profiles(report, options.profile_seconds)
@@ -216,11 +229,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(options.json, report)
     print(f"\n## Missed: {len(report['missed'])} of {len(cells)}\n")
     print("\n".join(f"- {text}" for text in report["missed"]) or "none")
+    print_absences(cells)
+    print(f"\n{report['seconds']:.0f} s in all")
+    return int(any(cell.microseconds is None for cell in cells))
+
+
+def finish_random(
+    options: Namespace, report: dict[str, Any], cells: Sequence[Cell], began: float
+) -> int:
+    """Print and write how we stand on random shapes; the status is 1 if a result is missing."""
+    standings = standings_of([choice.case for choice in options.choices], cells)
+    wrong = wrong_results(cells)
+    report |= {"shapes": options.random, "seed": options.seed, "limit_mib": options.limit}
+    report |= {"standings": standing_records(standings), "wrong": wrong}
+    report["seconds"] = time.perf_counter() - began
+    save(options.json, report)
+    print_absences(cells)
+    print_standings(standings, wrong)
+    print(f"\n{options.random} shapes of seed {options.seed}, {report['seconds']:.0f} s in all")
+    return int(bool(wrong))
+
+
+def print_absences(cells: Sequence[Cell]) -> None:
+    """Print which peers have no time, and why."""
     if gaps := absences(cells):
         print("\n## Peers without a time\n")
         print("\n".join(f"- {text}" for text in gaps))
-    print(f"\n{report['seconds']:.0f} s in all")
-    return int(any(cell.microseconds is None for cell in cells))
 
 
 def save(path: Path | None, report: dict[str, Any]) -> None:

@@ -42,15 +42,25 @@ def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
         cuda.reserve(product, fitting.rows, 1)
 
 
+def compile_function(shape: KronMatmul, dtype: str) -> None:
+    """The kernels of a function of all factors at once."""
+    from batchkron.backends import backend_on
+    from batchkron.spec.kron import KronSpec
+
+    inputs, outputs = zip(*shape.factors, strict=True)
+    cuda: Any = backend_on("cuda")
+    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, np.dtype(dtype))).prepare()
+
+
 def compile_functions(shape: KronMatmul, dtype: str) -> None:
     """The kernels of functions: all factors at once, and one at a time."""
     from batchkron.backends import backend_on
     from batchkron.spec.kron import KronSpec
 
-    inputs, outputs = zip(*shape.factors, strict=True)
+    compile_function(shape, dtype)
+    inputs = [p for p, _ in shape.factors]
     scalar = np.dtype(dtype)
     cuda: Any = backend_on("cuda")
-    cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, 1, scalar)).prepare()
     for mode, (p, q) in enumerate(shape.factors):
         outer = shape.rows * math.prod(inputs[:mode])
         inner = math.prod(inputs[mode + 1 :])

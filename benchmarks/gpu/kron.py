@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from benchmarks.gpu.data import buffers_of, factors_of, that_fits, vectors_of
 from benchmarks.gpu.floors import kron_bytes, kron_floor, precision_floor
 from benchmarks.gpu.peers import cublas, torch_chain
 from benchmarks.gpu.report import Cell
-from benchmarks.gpu.timing import Contender, measured
+from benchmarks.gpu.timing import Call, Contender, measured
 
 OURS = "batchkron"
 
@@ -39,16 +39,33 @@ def kron_cells(case: KronCase, dtype: str, part: str = "kron") -> Iterator[Cell]
         return float(np.abs(out[row].get() - expected).max() / np.abs(expected).max())
 
     def ours() -> Contender:
-        apply = op.to("cuda").apply
-        return Contender(OURS, {"": [partial(apply, x, out=y) for x, y in pairs]})
+        return Contender(OURS, {"": operator_calls(op, pairs)})
 
     cell = Cell(part, case.name, dtype, measured(ours, dtype, out, error))
     cell.figures = case.figures[dtype]
     cell.floor = kron_floor(shape, dtype)
     if shape.rows < case.shape.rows:
         cell.note = f"{shape.rows} rows, as many as fit in memory"
+    for name, make in peers_of(shape, factors, pairs).items():
+        cell.peers[name] = make if isinstance(make, dict) else measured(make, dtype, out, error)
+    if cell.microseconds:
+        cell.more["tflops"] = shape.flops / cell.microseconds / 1e6
+        cell.more["terabytes_per_second"] = kron_bytes(shape, dtype) / cell.microseconds / 1e6
+    yield cell
+
+
+def operator_calls(op: bk.KroneckerProduct, pairs: Sequence[Any]) -> list[Call]:
+    """A call of the operator on the device for each pair of input and output."""
+    apply = op.to("cuda").apply
+    return [partial(apply, x, out=y) for x, y in pairs]
+
+
+def peers_of(
+    shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]
+) -> dict[str, Callable[[], Contender] | dict[str, Any]]:
+    """What makes the chain of each other library, or the "reason" for there being none."""
     placed = [cupy.asarray(factor) for factor in factors]
-    chains = placed, pairs, buffers_of(shape, dtype)
+    chains = placed, pairs, buffers_of(shape, factors[0].dtype.name)
 
     def by_cublas() -> Contender:
         return Contender("cuBLAS", cublas.kron_calls(shape, *chains), cublas.library().on)
@@ -56,13 +73,8 @@ def kron_cells(case: KronCase, dtype: str, part: str = "kron") -> Iterator[Cell]
     def by_torch() -> Contender:
         return Contender("torch", torch_chain.kron_calls(shape, *chains), torch_chain.on)
 
-    cell.peers["cuBLAS"] = measured(by_cublas, dtype, out, error)
     absent = torch_chain.missing()
-    cell.peers["torch"] = {"reason": absent} if absent else measured(by_torch, dtype, out, error)
-    if cell.microseconds:
-        cell.more["tflops"] = shape.flops / cell.microseconds / 1e6
-        cell.more["terabytes_per_second"] = kron_bytes(shape, dtype) / cell.microseconds / 1e6
-    yield cell
+    return {"cuBLAS": by_cublas, "torch": {"reason": absent} if absent else by_torch}
 
 
 def precision_cells(case: KronCase, precision: str) -> Iterator[Cell]:

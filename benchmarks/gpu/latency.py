@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from time import perf_counter
 from typing import Any
 
 import cupy
@@ -17,7 +16,7 @@ import numpy as np
 import batchkron as bk
 from benchmarks.gpu.cases import Figures
 from benchmarks.gpu.report import Cell
-from benchmarks.gpu.timing import elapsed, random_array
+from benchmarks.gpu.timing import call_microseconds, elapsed, random_array
 
 POWERS = ("2^3", "8^2", "4^4")
 GOALS = {"call": 8.0, "node": 2.5}  # µs, of an eager call and of one in a graph
@@ -29,20 +28,20 @@ REPEATS = 11
 def latency_cells() -> Iterator[Cell]:
     """One row of each tiny operator, and each function; CuPy's launch of an empty kernel first."""
     bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
-    time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)))
+    time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)), CALLS, REPEATS)
     yield Cell("latency", "bare RawKernel call", "float64", {"microseconds": time})
     for name, op in tiny_operators():
         device, x = op.to("cuda"), random_array((1, op.shape[1]), "float64")
         expected = op.apply(x.get())
         out = cupy.empty(expected.shape)
         call = partial(device.apply, x, out=out)
-        times = {"call": call_microseconds(call), "node": node_microseconds(call)}
+        times = {"call": call_microseconds(call, CALLS, REPEATS), "node": node_microseconds(call)}
         for kind, goal in GOALS.items():
             ours = {"microseconds": times[kind], "relative_error": relative_error(out, expected)}
             yield Cell("latency", f"{name} {kind}", "float64", ours, figures=Figures(goal))
     for name, call, expected in function_calls():
         ours = {
-            "microseconds": call_microseconds(call),
+            "microseconds": call_microseconds(call, CALLS, REPEATS),
             "relative_error": relative_error(call(), expected),
         }
         yield Cell("latency", f"{name} call", "float64", ours, figures=Figures(GOALS["call"]))
@@ -84,19 +83,6 @@ def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
         yield f"kron {name}", partial(bk.kron, *factors), expected
     a, b = (random_array((8, 4, 4), "float64") for _ in range(2))
     yield "batched_gemm 8: 4x4", partial(bk.batched_gemm, a, b), a.get() @ b.get()
-
-
-def call_microseconds(call: Callable[[], object]) -> float:
-    """Time of an eager call: the median over batches, each from one synchronisation to the next."""
-    device, times = cupy.cuda.Device(), []
-    for _ in range(REPEATS):
-        device.synchronize()
-        begun = perf_counter()
-        for _ in range(CALLS):
-            call()
-        device.synchronize()
-        times.append(1e6 * (perf_counter() - begun) / CALLS)
-    return statistics.median(times)
 
 
 def node_microseconds(call: Callable[[], object]) -> float:

@@ -24,6 +24,7 @@ from benchmarks.gpu.cases import (
 )
 from benchmarks.gpu.list_cases import LISTS
 from benchmarks.gpu.sweep_cases import SWEEPS
+from benchmarks.random_shapes import draws, seed_of_today
 
 PARTS = (
     "start",
@@ -74,6 +75,12 @@ def all_choices() -> list[Choice]:
     return found
 
 
+def random_choices(count: int, seed: int, limit: float) -> list[Choice]:
+    """Cells of shapes drawn at random, with data of at most ``limit`` MiB."""
+    chosen = draws(count, seed, int(limit * 2**20))
+    return [Choice("random", one.shape.name, one.dtype, one) for one in chosen]
+
+
 def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -93,6 +100,19 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="as --list prints it, or a pattern such as '1024: 8^*'; may be repeated",
     )
     parser.add_argument("--dtype", choices=DTYPES + PRECISIONS, help="all by default")
+    parser.add_argument(
+        "--random", type=int, metavar="N", help="N shapes drawn at random, and no other cells"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="of random shapes; the day's by default"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=512.0,
+        metavar="MIB",
+        help="data of a random shape (x, y, two buffers of a chain); 512 by default",
+    )
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument(
         "--processes", type=int, metavar="N", help="compile ahead in N processes; 0: not ahead"
@@ -130,6 +150,17 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--commit", help="of the source, where it is no checkout")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where all figures are written")
     options = parser.parse_args(arguments)
+    if options.random is not None:
+        others = ("part", "case", "dtype", "ablate", "profile", "profile_of")
+        if any(getattr(options, name) for name in others):
+            parser.error(
+                "--random goes with --seed, --limit, --processes, --commit, --json, --list"
+            )
+        if options.random < 1:
+            parser.error("--random takes a number of shapes, at least 1")
+        options.seed = seed_of_today() if options.seed is None else options.seed
+        options.choices = random_choices(options.random, options.seed, options.limit)
+        return options
     options.choices = [
         choice
         for choice in all_choices()

@@ -18,6 +18,7 @@ NOTES = {
     "list": "32M: the floor has random gathers from memory as measured in this run.",
     "tune": "ours: the best that was found; rule: without a search.",
     "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
+    "random": "JAX, and what is marked so: as eager calls.",
     "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
 }
 
@@ -154,6 +155,8 @@ def columns(part: str, peers: Sequence[str], recorded: Sequence[str]) -> list[st
     head += ["ours/floor"]
     if part == "ablation":
         head += ["factor", "by functions", "FastKron's, published"]
+    if part == "random":
+        head += ["function", "operator, eager", "function, eager"]
     if part == "tune":
         head += ["tried", "pruned", "failed", "seconds"]
     return [*head, "verdict"]
@@ -168,6 +171,10 @@ def row(cell: Cell) -> list[str]:
     if cell.part == "ablation":
         keys = ("factor", "factor_of_functions", "published_factor")
         texts += [ratio(cell.more.get(key)) for key in keys]
+    if cell.part == "random":
+        function = cell.more["function"]
+        eager = (found.get("eager_microseconds") for found in (cell.ours, function))
+        texts += [peer_time(function), *map(shown, eager)]
     if cell.part == "tune":
         keys = ("tried", "pruned", "failed", "seconds")
         texts += [f"{cell.more[key]:.0f}" if key in cell.more else "–" for key in keys]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from time import perf_counter
 from typing import Any
 
 import cupy
@@ -20,6 +21,8 @@ CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than an
 REPLAY_MICROSECONDS = 4_000  # about the length of a graph
 MAX_ROUNDS = 100  # of all calls in a graph
 REPLAYS = 5
+EAGER_MICROSECONDS = 4_000  # about the length of a batch of eager calls
+MAX_EAGER_ROUNDS = 300  # of all calls in a batch
 SLOWER = 1.3  # a variant that is this much slower than a peer's best is not timed
 # largest error that counts as right, relative to the largest entry
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5, "tf32": 3e-3}
@@ -123,6 +126,43 @@ def timed(calls: Sequence[Call], on: Callable[[Any], AbstractContextManager[obje
         graph.launch(stream)
         times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPLAYS)]
     return Timing(statistics.median(times) / (rounds * len(calls)), graph is not None)
+
+
+def call_microseconds(call: Call, calls: int, repeats: int, wait: Call | None = None) -> float:
+    """Time of an eager call: the median over batches, each from one synchronisation to the next."""
+    wait = cupy.cuda.Device().synchronize if wait is None else wait
+    times = []
+    for _ in range(repeats):
+        wait()
+        begun = perf_counter()
+        for _ in range(calls):
+            call()
+        wait()
+        times.append(1e6 * (perf_counter() - begun) / calls)
+    return statistics.median(times)
+
+
+def eager_rounds(microseconds: float) -> int:
+    """How many times something that takes so long makes a batch."""
+    return max(1, min(MAX_EAGER_ROUNDS, int(EAGER_MICROSECONDS / max(microseconds, 1))))
+
+
+def eager_microseconds(
+    calls: Sequence[Call],
+    on: Callable[[Any], AbstractContextManager[object]],
+    microseconds: float,
+) -> float:
+    """Time of one eager call, of several in turn; ``microseconds``: about what one takes."""
+
+    def once() -> None:
+        for call in calls:
+            call()
+
+    stream = _stream()
+    with stream, on(stream):
+        once()
+        rounds = eager_rounds(microseconds * len(calls))
+        return call_microseconds(once, rounds, REPLAYS) / len(calls)
 
 
 def _first_time(contender: Contender, calls: Sequence[Call]) -> float:

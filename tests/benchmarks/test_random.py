@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from dense_oracle import dense_kron
 
 import batchkron as bk
 
@@ -225,3 +227,83 @@ def test_a_wrong_result_of_ours_is_named(rng, monkeypatch, capsys):
     assert len(measured.wrong) == 4  # next to the peers and in turn, on each number of threads
     assert run.print_tables([measured], (1, 2))["wrong"] == measured.wrong
     assert "wrong result: off by" in capsys.readouterr().out
+
+
+def gpu_options(*arguments):
+    return module("gpu.options").read_options(arguments)
+
+
+def test_a_device_gets_the_same_shapes_within_its_own_limit():
+    options = gpu_options("--random", "5", "--seed", "2", "--limit", "4")
+    drawn = module("random_shapes").draws(5, 2, 4 * MIB)
+    assert [choice.case for choice in options.choices] == drawn
+    assert {choice.part for choice in options.choices} == {"random"}
+    today = gpu_options("--random", "1")
+    assert today.seed == int(time.strftime("%Y%m%d", time.gmtime()))
+    (only,) = today.choices
+    assert only.case.bytes <= 512 * MIB
+
+
+@pytest.mark.parametrize("other", [["--part", "kron"], ["--ablate", "all"], ["--profile"]])
+def test_other_cells_are_not_chosen_with_random_ones(other, capsys):
+    with pytest.raises(SystemExit):
+        gpu_options("--random", "5", *other)
+    assert "--random goes with" in capsys.readouterr().err
+
+
+def test_kernels_of_random_shapes_are_compiled_ahead():
+    options = gpu_options("--random", "5", "--seed", "2")
+    jobs = module("gpu.__main__").jobs(options.choices)
+    names = Counter(job.func.__name__ for job in pickle.loads(pickle.dumps(jobs)))
+    assert names == {"compile_kron": 5, "compile_function": 5}
+
+
+def gpu_cell(one, ours, function, peers):
+    cell = module("gpu.report").Cell("random", one.shape.name, one.dtype, ours, peers)
+    cell.more["function"] = function
+    return cell
+
+
+def times(graph, eager):
+    return {"microseconds": graph, "eager_microseconds": eager}
+
+
+def test_calls_on_a_device_stand_next_to_peers_called_in_the_same_way():
+    one = draw(1, (8, 8), (8, 8))
+    peers = {"cuBLAS": times(3.0, 30.0), "torch": {"reason": "absent"}, "JAX": times(20.0, 20.0)}
+    cell = gpu_cell(one, times(2.0, 5.0), times(4.0, 10.0), peers)
+    standings = module("gpu.random_report").standings_of([one], [cell])
+    assert [(s.what, s.peer, pytest.approx(s.ratio)) for s in standings] == [
+        ("operator, in a graph", "cuBLAS", 1.5),
+        ("function, in a graph", "cuBLAS", 0.75),
+        ("operator, eager", "JAX", 4.0),
+        ("function, eager", "JAX", 2.0),
+    ]
+    assert standings[0].seconds == pytest.approx(2e-6)
+    report = module("gpu.report")
+    assert len(report.row(cell)) == len(report.columns("random", [*peers], []))
+    assert json.dumps(cell.record())
+
+
+def test_a_function_without_a_time_on_a_device_is_named(capsys):
+    one = draw(1, (8, 8), (8, 8))
+    peers = {"cuBLAS": times(3.0, 30.0)}
+    cell = gpu_cell(one, times(2.0, 5.0), {"reason": "wrong result"}, peers)
+    found = module("gpu.random_report")
+    assert found.wrong_results([cell]) == ["1: 8^2 float32: function: wrong result"]
+    standings = found.standings_of([one], [cell])
+    assert [s.what for s in standings] == ["operator, in a graph", "operator, eager"]
+    found.print_standings(standings, found.wrong_results([cell]))
+    assert "- 1: 8^2 float32: function: wrong result" in capsys.readouterr().out
+
+
+def test_jax_computes_the_same_product(rng):
+    pytest.importorskip("jax")
+    shape = draw(4, (2, 3), (4, 2), (3, 3)).shape
+    factors = [rng.standard_normal((q, p)) for p, q in shape.factors]
+    inputs = [rng.standard_normal((4, 24)) for _ in range(2)]
+    chain = module("gpu.peers.jax_chain").Chain(shape, factors, inputs)
+    chain.run()
+    chain.wait()
+    expected = inputs[-1] @ dense_kron(*factors).T
+    np.testing.assert_allclose(chain.result, expected, rtol=1e-12)

@@ -1,0 +1,84 @@
+"""A chain of JAX's multiplies, compiled by XLA as one function. JAX need not be installed.
+
+XLA runs on streams of its own, so that its calls cannot be captured in a graph of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import metadata, util
+from typing import Any
+
+from benchmarks.cpu.shapes import KronMatmul
+
+Array = Any
+
+
+@cache
+def _jax() -> Any:
+    """JAX in full precision, which takes memory as it needs it and not most of it at first."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax = importlib.import_module("jax")
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    return jax
+
+
+@cache
+def missing() -> str:
+    """Why JAX cannot be measured; empty if it can."""
+    if util.find_spec("jax") is None:
+        return "not measured: JAX is not installed"
+    try:
+        _jax().devices("gpu")
+    except (ImportError, RuntimeError) as error:
+        return f"not measured: this JAX sees no device: {error}"[:200]
+    return ""
+
+
+def version() -> str:
+    """Its release, found without an import."""
+    return metadata.version("jax") if util.find_spec("jax") else ""
+
+
+def compiled(shape: KronMatmul) -> Callable[[Array, Sequence[Array]], Array]:
+    """A function of x and A_k (outputs, inputs); each multiply puts its mode behind all others."""
+    jax = _jax()
+    sizes = [p for p, _ in shape.factors]
+
+    def chain(x: Array, factors: Sequence[Array]) -> Array:
+        z = x.reshape(shape.rows, *sizes)
+        for factor in factors:
+            z = jax.numpy.tensordot(z, factor, axes=((1,), (1,)))
+        return z.reshape(shape.rows, -1)
+
+    return jax.jit(chain)  # type: ignore[no-any-return]
+
+
+def placed(array: Array) -> Array:
+    """A CuPy array as JAX's, on the same memory."""
+    return _jax().dlpack.from_dlpack(array)
+
+
+class Chain:
+    """The chain on inputs in turn; ``result`` is the last one."""
+
+    def __init__(
+        self, shape: KronMatmul, factors: Sequence[Array], inputs: Sequence[Array]
+    ) -> None:
+        self._call = compiled(shape)
+        self._factors = [placed(factor) for factor in factors]
+        self._inputs = [placed(x) for x in inputs]
+        self.result: Array = None
+
+    def run(self) -> None:
+        """Multiply every input once, without waiting."""
+        for x in self._inputs:
+            self.result = self._call(x, self._factors)
+
+    def wait(self) -> None:
+        """Wait for the last result."""
+        self.result.block_until_ready()
