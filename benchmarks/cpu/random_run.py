@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.cpu.cells import Conditions, Result, medians, offers_of, results_of
 from benchmarks.cpu.contenders import OUR_FUNCTION, OURS, Batchkron, Contender, OurFunction
 from benchmarks.cpu.data import make_data
-from benchmarks.cpu.moods import in_turn, mood
+from benchmarks.cpu.moods import MAX_SLOWER, in_turn, mood
 from benchmarks.cpu.peers.numpy_chain import BOUND
 from benchmarks.cpu.report import count_of, duration, result_records, table
 from benchmarks.cpu.timing import Failure
@@ -28,7 +28,6 @@ OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
 TINY_BYTES = 32 << 10
 SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
 MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
-MAX_SLOWER = 1.1  # largest time on two threads over that on one
 
 
 @dataclass

@@ -203,6 +203,43 @@ def test_a_run_writes_standings_and_gains(tmp_path):
     assert run.stdout.endswith("## Wrong results of ours\n\nnone\n")
 
 
+def test_threads_that_seem_slower_have_another_turn(rng, monkeypatch):
+    moods, contenders = module("cpu.moods"), module("cpu.contenders")
+    data = module("cpu.data").make_data(draw(2, (3, 3)).shape, np.dtype("float64"), 1, rng)
+    call = contenders.Batchkron().offers(data)[0].calls[0]
+
+    def fast_on_two():
+        call()
+        time.sleep(0.003 / bk.get_num_threads())
+
+    def slow_on_two():
+        call()
+        time.sleep(0.001 * bk.get_num_threads())
+
+    turns = []
+    take = moods.take_turns
+    monkeypatch.setattr(moods, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(moods, "AGAIN_SECONDS", 0.02)
+
+    def counted(lanes, prepare, seconds, samples):
+        turns.append(seconds)
+        take(lanes, prepare, seconds, samples)
+
+    monkeypatch.setattr(moods, "take_turns", counted)
+    before = bk.get_num_threads()
+    try:
+        for function, expected in (
+            (fast_on_two, [0.02, 0.01]),
+            (slow_on_two, [0.02, 0.01, 0.02]),
+        ):
+            turns.clear()
+            contender = contenders.Contender("batchkron", "operator", [function])
+            moods.in_turn([contender], data, (1, 2), lambda: None)
+            assert turns == expected
+    finally:
+        bk.set_num_threads(before)
+
+
 def test_options_that_do_not_go_together_are_refused():
     assert "not with --quick" in command("--random", "2", "--quick").stderr
     assert "are for --random" in command("--mood", "busy").stderr
