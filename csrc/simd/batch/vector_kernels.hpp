@@ -138,22 +138,28 @@ inline void add_rows(const BlockTask<T>& task, Index first) {
   write(task, task.y + first, values, left < vectors * width ? left : vectors * width);
 }
 
+template <class T, int n, int width, int vectors>
+inline void add_rows_of(const BlockTask<T>& task, Index count, Index first) {
+  if constexpr (vectors > 1)
+    if (count < vectors) return add_rows_of<T, n, width, vectors - 1>(task, count, first);
+  add_rows<T, n, width, vectors>(task, first);
+}
+
+// The widest vector that is tried: of a known n the packed stride, if that is less than a vector.
+template <class T, int n>
+constexpr int kWidth = n && packed_stride<T>(n) < kLanes<T> ? int(packed_stride<T>(n)) : kLanes<T>;
+
 // All rows of y, column by column of the matrices; n is C and K if both are n, else 0.
-template <class T, int n, int width = kLanes<T>>
+template <class T, int n, int width = kWidth<T, n>>
 void add_columns(const BlockTask<T>& task) {
-  if constexpr (width > 1)
+  if constexpr (n == 0 && width > 1)
     if (packed_stride<T>(task.K) < width) return add_columns<T, n, width / 2>(task);
+  // Rows that do not fill a wider vector are one vector.
+  constexpr int limit = n ? (n + width - 1) / width : width == kLanes<T> ? 4 : 1;
   Index first = 0;
   for (Index left = (task.K + width - 1) / width; left > 0;) {
-    const Index count = left >= 4 ? 4 : left;
-    if (count == 4)
-      add_rows<T, n, width, 4>(task, first);
-    else if (count == 3)
-      add_rows<T, n, width, 3>(task, first);
-    else if (count == 2)
-      add_rows<T, n, width, 2>(task, first);
-    else
-      add_rows<T, n, width, 1>(task, first);
+    const Index count = left >= limit ? limit : left;
+    add_rows_of<T, n, width, limit>(task, count, first);
     first += count * width;
     left -= count;
   }

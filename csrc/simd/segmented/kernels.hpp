@@ -93,25 +93,27 @@ inline void add_rows(const SegmentTask<T>& task, Index p, Index last) {
   }
 }
 
+template <class T, int n, int width, int vectors>
+inline void add_rows_of(const SegmentTask<T>& task, Index count, Index p, Index last) {
+  if constexpr (vectors > 1)
+    if (count < vectors) return add_rows_of<T, n, width, vectors - 1>(task, count, p, last);
+  add_rows<T, n, width, vectors>(task, p, last);
+}
+
 // All points, in the widest vectors that they fill and in tiles of nearly equal width. The last
 // vector ends with the last point and may overlap the one before.
 template <class T, int n, int width>
 inline void add_points(const SegmentTask<T>& task) {
   if constexpr (width > 1)
     if (task.points < width) return add_points<T, n, width / 2>(task);
-  constexpr Index limit = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
+  // Points that do not fill a wider vector are at most two of this width.
+  constexpr Index most = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
+  constexpr Index limit = width == kWidest<T> ? most : width > 1 ? 2 : 1;
   Index vectors = (task.points + width - 1) / width, p = 0;
   for (Index tiles = (vectors + limit - 1) / limit; tiles > 0; --tiles) {
     const Index count = vectors / tiles;
     const Index last = tiles > 1 ? (count - 1) * width : task.points - width - p;
-    if (count == 4)
-      add_rows<T, n, width, 4>(task, p, last);
-    else if (count == 3)
-      add_rows<T, n, width, 3>(task, p, last);
-    else if (count == 2)
-      add_rows<T, n, width, 2>(task, p, last);
-    else
-      add_rows<T, n, width, 1>(task, p, last);
+    add_rows_of<T, n, width, limit>(task, count, p, last);
     p += count * width;
     vectors -= count;
   }
