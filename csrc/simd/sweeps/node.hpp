@@ -180,11 +180,12 @@ inline void for_tiles(const Node<T>& node, Index rows, Add add) {
   const Index R = node.task.R, all = (R + width - 1) / width;
   for (Index l = 0; l < node.task.L; ++l) {
     Index left = all, offset = l * rows * R;
-    if (R < width) {
-      node.task.fetches->some();
-      add(Tile<T, 1, false>{offset, 0, int(R)});
-      continue;
-    }
+    if constexpr (width > 1)
+      if (R < width) {
+        node.task.fetches->some();
+        add(Tile<T, 1, false>{offset, 0, int(R)});
+        continue;
+      }
     for (Index tiles = (left + limit - 1) / limit; tiles > 0; --tiles) {
       const Index count = left / tiles;
       node.task.fetches->some();
