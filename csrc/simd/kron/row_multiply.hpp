@@ -44,19 +44,21 @@ BATCHKRON_INLINE void row_tile(const PassTask<T>& t, Index l, Index k) {
 template <class T, int fixed, bool general, int lanes, int vectors, int rows>
 BATCHKRON_INLINE void all_l(const PassTask<T>& t, Index k) {
   Index l = 0;
-  for (; l + rows <= t.count; l += rows) row_tile<T, fixed, general, lanes, vectors, rows>(t, l, k);
-  if (!general && l < t.count && t.count >= rows)  // some l are computed twice
-    return row_tile<T, fixed, general, lanes, vectors, rows>(t, t.count - rows, k);
+  for (; l + rows <= t.count; l += rows) {
+    row_tile<T, fixed, general, lanes, vectors, rows>(t, l, k);
+    // The last tile overlaps the one before: some l are computed twice.
+    if (const Index left = t.count - l - rows; !general && 0 < left && left < rows) l -= rows - left;
+  }
   for (; l < t.count; ++l) row_tile<T, fixed, general, lanes, vectors, 1>(t, l, k);
 }
 
 template <class T, int fixed, bool general, int lanes>
 void rows_of(const PassTask<T> t) {
   const Index K = fixed ? fixed : t.K;
-  if constexpr (lanes > 1)
+  if constexpr (fixed == 0 && lanes > 1)
     if (packed_stride<T>(K) < lanes) return rows_of<T, fixed, general, lanes / 2>(t);
   Index k = 0;
-  if constexpr (fixed == 0) {
+  if constexpr (fixed == 0 && lanes == widest<T>) {  // else K <= lanes
     if constexpr (kManyRegisters)
       for (; K - k > 3 * lanes; k += 4 * lanes) all_l<T, fixed, general, lanes, 4, 6>(t, k);
     for (; K - k > lanes; k += 2 * lanes)
@@ -67,10 +69,12 @@ void rows_of(const PassTask<T> t) {
 
 template <class T, int fixed>
 void rows(const PassTask<T>& t) {
+  constexpr int stride = int(packed_stride<T>(fixed));
+  constexpr int lanes = fixed && stride < widest<T> ? stride : widest<T>;
   if (is_general(t))
-    rows_of<T, fixed, true, widest<T>>(t);
+    rows_of<T, fixed, true, lanes>(t);
   else
-    rows_of<T, fixed, false, widest<T>>(t);
+    rows_of<T, fixed, false, lanes>(t);
 }
 
 }  // namespace BATCHKRON_ISA
