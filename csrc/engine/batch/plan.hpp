@@ -205,8 +205,10 @@ class BatchPlan {
       const T* f = pools_.matrix(system, step.mode, ids[step.mode]);
       T* result = s == last ? target : buffers + (s % 2) * call.buffer;
       const Index R = step.R * call.inner;
-      mode_kernels<T>().pick(s == last && accumulate, step.C, step.K)(
-          {result, source, f, step.C, step.K, R, 0, step.L, 0, R, s == last ? weight : T(1)});
+      mode_kernels<T>().multiply(
+          contiguous_pass(result, source, f, step.C, step.K, step.L, R, s == last ? weight : T(1),
+                          s == last && accumulate),
+          1, step.C);
       source = result;
     }
   }
@@ -215,8 +217,9 @@ class BatchPlan {
   // factor 1.
   void scale(const T* source, T weight, T* target, bool accumulate, Index inner) const {
     static const T one[kPaddingBytes / sizeof(T)] = {T(1)};
-    const Index R = input_size_ * inner;
-    mode_kernels<T>().pick(accumulate, 1, 1)({target, source, one, 1, 1, R, 0, 1, 0, R, weight});
+    mode_kernels<T>().multiply(contiguous_pass<T>(target, source, one, 1, 1, 1,
+                                                  input_size_ * inner, weight, accumulate),
+                               1, 1);
   }
 
   // One thread owns an output block and adds its products in the plan's order: the bits are the

@@ -46,9 +46,9 @@ void run_passes(const GroupTask<T>& task, const T* x, T* y, Index rows, Index r,
     const bool last = p + 1 == passes.size();
     T* target = last ? y : buffers.first;
     const Index width = pass.inside * r;
-    PassTask<T> step{target, x, task.factors[pass.factor], pass.C, pass.K, rows * pass.before,
-                     width, pass.C * width, width, pass.K * width, width, last ? alpha : T(1),
-                     last && accumulate};
+    PassTask<T> step = contiguous_pass(target, x, task.factors[pass.factor], pass.C, pass.K,
+                                       rows * pass.before, width, last ? alpha : T(1),
+                                       last && accumulate);
     multiply(task, pass, step);
     x = target;
     std::swap(buffers.first, buffers.second);

@@ -11,30 +11,9 @@
 namespace batchkron {
 namespace BATCHKRON_ISA {
 
-// The multiply of contiguous tensors; `fixed` is the size of a square factor at compile time, 0 for
-// any.
-template <class T, int fixed, bool accumulates>
-void multiply(const ModeTask<T>& t) {
-  const Index count = t.l_end - t.l_begin, width = t.r_end - t.r_begin;
-  const PassTask<T> task{t.y + t.l_begin * t.K * t.R + t.r_begin,
-                         t.x + t.l_begin * t.C * t.R + t.r_begin,
-                         t.f, t.C, t.K, count, width, t.C * t.R, t.R, t.K * t.R, t.R,
-                         t.alpha, accumulates};
-  if (t.R == 1)
-    rows<T, fixed>(task);
-  else
-    panel<T, fixed>(task);
-}
-
 template <class T>
 constexpr ModeKernels<T> mode_kernels_of() {
   return {
-      {multiply<T, 0, false>, multiply<T, 1, false>, multiply<T, 2, false>, multiply<T, 3, false>,
-       multiply<T, 4, false>, multiply<T, 5, false>, multiply<T, 6, false>, multiply<T, 7, false>,
-       multiply<T, 8, false>},
-      {multiply<T, 0, true>, multiply<T, 1, true>, multiply<T, 2, true>, multiply<T, 3, true>,
-       multiply<T, 4, true>, multiply<T, 5, true>, multiply<T, 6, true>, multiply<T, 7, true>,
-       multiply<T, 8, true>},
       {panel<T, 0>, panel<T, 1>, panel<T, 2>, panel<T, 3>, panel<T, 4>, panel<T, 5>, panel<T, 6>,
        panel<T, 7>, panel<T, 8>},
       {rows<T, 0>, rows<T, 1>, rows<T, 2>, rows<T, 3>, rows<T, 4>, rows<T, 5>, rows<T, 6>,

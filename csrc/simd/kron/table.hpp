@@ -7,24 +7,6 @@
 
 namespace batchkron {
 
-// One single-mode multiply of contiguous tensors, for callers without strides:
-//
-//   y[l, k, r] = alpha * sum_c f[c, k] * x[l, c, r]      (store)
-//   y[l, k, r] += alpha * sum_c f[c, k] * x[l, c, r]     (accumulate)
-//
-// for l in [l_begin, l_end), all k in [0, K), r in [r_begin, r_end). x is (L, C, R) and y is
-// (L, K, R), both contiguous; the rest is as in PassTask.
-template <class T>
-struct ModeTask {
-  T* y;
-  const T* x;
-  const T* f;
-  Index C, K, R;
-  Index l_begin, l_end;
-  Index r_begin, r_end;
-  T alpha;
-};
-
 // One single-mode multiply, the primitive of the engine:
 //
 //   y[l * y_l + k * y_k + r]  =  alpha * sum_c f[c, k] * x[l * x_l + c * x_c + r]
@@ -50,6 +32,13 @@ struct PassTask {
   const T* earlier[2] = {nullptr, nullptr};
 };
 
+// The multiply of a contiguous (L, C, R) tensor to a contiguous (L, K, R) one.
+template <class T>
+PassTask<T> contiguous_pass(T* y, const T* x, const T* f, Index C, Index K, Index L, Index R,
+                            T alpha, bool accumulate) {
+  return {y, x, f, C, K, L, R, C * R, R, K * R, R, alpha, accumulate};
+}
+
 // The largest square factor with kernels of its own; beyond, those for any size are within a few
 // percent (docs/developer/kernels.md).
 constexpr int kMaxFixed = 8;
@@ -57,12 +46,10 @@ constexpr int kMaxModes = 3;  // modes that a kernel multiplies at once, at most
 
 template <class T>
 struct ModeKernels {
-  using Multiply = void (*)(const ModeTask<T>&);
   using Pass = void (*)(const PassTask<T>&);
 
   // [n]: for n x n factors, with the size known at compile time; [0]: for any size.
-  Multiply store[kMaxFixed + 1];
-  Multiply accumulate[kMaxFixed + 1];
+  //
   // Vectors run along r.
   Pass panel[kMaxFixed + 1];
   // Vectors run along k, for width = x_c = y_k = 1, x_l = C and y_l = K.
@@ -99,9 +86,6 @@ struct ModeKernels {
 
   static int size_class(Index C, Index K) {
     return C == K && C >= 1 && C <= kMaxFixed ? int(C) : 0;
-  }
-  Multiply pick(bool accumulates, Index C, Index K) const {
-    return accumulates ? accumulate[size_class(C, K)] : store[size_class(C, K)];
   }
   // Picks the kernel for a task of `modes` modes; with several, `size` is that of each one.
   void multiply(const PassTask<T>& task, int modes, Index size) const {
