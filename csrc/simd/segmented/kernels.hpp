@@ -94,7 +94,7 @@ inline void add_rows(const SegmentTask<T>& task, Index p, Index last) {
 }
 
 template <class T, int n, int width, int vectors>
-inline void add_rows_of(const SegmentTask<T>& task, Index count, Index p, Index last) {
+BATCHKRON_INLINE void add_rows_of(const SegmentTask<T>& task, Index count, Index p, Index last) {
   if constexpr (vectors > 1)
     if (count < vectors) return add_rows_of<T, n, width, vectors - 1>(task, count, p, last);
   add_rows<T, n, width, vectors>(task, p, last);
