@@ -11,9 +11,6 @@
 namespace batchkron {
 namespace {
 
-// Multiply-adds from which a call releases the interpreter lock: fewer take less time than a switch
-// between threads. Chosen by hand.
-constexpr double kMinReleaseWork = 1e5;
 constexpr Index kMaxFactors = 32;  // of a call without conversions; chosen by hand
 
 // A plan that checks its factors, which are outputs[k] x inputs[k], in each call.

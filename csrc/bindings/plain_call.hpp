@@ -10,6 +10,10 @@
 
 namespace batchkron {
 
+// Multiply-adds from which a call releases the interpreter lock: fewer take less time than a switch
+// between threads. Chosen by hand.
+constexpr double kMinReleaseWork = 1e5;
+
 // The fields of an array for which is_plain holds.
 template <class T>
 class FastArray {

@@ -14,9 +14,6 @@ namespace batchkron {
 namespace {
 
 constexpr std::size_t kMaxPlans = 64;  // plans that a product keeps; chosen by hand
-// Multiply-adds from which a call releases the interpreter lock: fewer take less time than a switch
-// between threads. Chosen by hand.
-constexpr double kMinReleaseWork = 1e5;
 
 // The product of the sizes; beyond 64 bits -1, which is the size of no array.
 Index size_of(const std::vector<Index>& sizes) {
