@@ -26,9 +26,9 @@ void register_runtime(pybind11::module_& module) {
   // for tests: what it chooses is otherwise seen in times only
   pybind11::class_<ThreadGain>(module, "ThreadGain")
       .def(pybind11::init<>())
-      .def("choose", &ThreadGain::choose, pybind11::arg("available"))
+      .def("choose", &ThreadGain::choose, pybind11::arg("available"), pybind11::arg("now"))
       .def("record", &ThreadGain::record, pybind11::arg("threads"), pybind11::arg("work"),
-           pybind11::arg("seconds"));
+           pybind11::arg("begin"), pybind11::arg("end"));
 }
 
 }  // namespace batchkron

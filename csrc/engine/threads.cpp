@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -24,10 +25,12 @@ constexpr int kFirstCalls = 2;
 // The slower way is tried after so many calls that it costs about 1/kTrials of the time, and earlier
 // at first, as a comparison may have been lost by chance.
 constexpr double kTrials = 64;
-constexpr int kMinWait = 8, kMaxWait = 4096;
+constexpr int kMinWait = 4, kMaxWait = 4096;
 constexpr float kMaxRatio = 4;    // a call that was interrupted counts at most as so many
 // One thread is not tried where that may take so many seconds.
 constexpr float kLongTrial = 0.1f;
+constexpr double kPause = 0.02;  // seconds between two calls
+constexpr int kAfterPause = 3;   // most calls until the slower way is tried after a pause
 
 std::atomic<int> chosen{0};        // by set_num_threads; 0: OpenMP's default
 std::atomic<int> limit{kNoLimit};  // by set_thread_limit
@@ -49,6 +52,10 @@ bool is_set_by_user() {
     return value && *value;
   }();
   return is_set;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // How many of `count` more threads the system starts, all at the same time.
@@ -104,16 +111,23 @@ void set_refusal_handler(void (*handler)(int threads)) { on_refusal.store(handle
 
 int thread_index() { return omp_get_thread_num(); }
 
-int ThreadGain::choose(int available) {
+int ThreadGain::choose(int available, double now) {
   if (available_.exchange(available, relaxed) != available) calls_[together].store(0, relaxed);
   if (calls_[together].load(relaxed) < kFirstCalls) return available;
   if (last_.load(relaxed) * float(available) > kLongTrial) return available;
   if (calls_[alone].load(relaxed) == 0) return 1;
+  // After a pause other programs may be at work than before.
+  if (now - end_.load(relaxed) > kPause) {
+    wait_.store(kMinWait, relaxed);
+    left_.store(std::min(left_.load(relaxed), kAfterPause), relaxed);
+  }
   const bool tries = left_.fetch_sub(1, relaxed) <= 0;
   return gains() != tries ? available : 1;
 }
 
-void ThreadGain::record(int threads, double work, double seconds) {
+void ThreadGain::record(int threads, double work, double begin, double end) {
+  const double seconds = end - begin;
+  end_.store(end, relaxed);
   const Way way = threads > 1 ? together : alone;
   const bool gained = gains();
   const int calls = calls_[way].load(relaxed);
@@ -128,11 +142,13 @@ void ThreadGain::record(int threads, double work, double seconds) {
   if (calls < kFirstCalls) calls_[way].store(calls + 1, relaxed);
   last_.store(float(seconds), relaxed);
   if (calls_[alone].load(relaxed) == 0 || (gains() == gained && !is_trial)) return;
+  const float one = seconds_[alone].load(relaxed), all = seconds_[together].load(relaxed);
+  const float faster = std::min(one, all), slower = std::max(one, all);
   int wait = kMinWait;
-  if (gains() == gained) {
-    const float one = seconds_[alone].load(relaxed), all = seconds_[together].load(relaxed);
-    const double loss = double(std::max(one, all)) / double(std::min(one, all)) - 1;
-    const double longest = std::min<double>(kTrials * loss, 2.0 * wait_.load(relaxed));
+  if (gains() == gained && now < faster) {  // it was the faster one this time
+    wait = std::max(kMinWait, wait_.load(relaxed) / 2);
+  } else if (gains() == gained) {
+    const double longest = std::min(kTrials * (slower / faster - 1), 2.0 * wait_.load(relaxed));
     wait = int(std::clamp<double>(longest, kMinWait, kMaxWait));
   }
   wait_.store(wait, relaxed);
@@ -156,15 +172,13 @@ ThreadTeam::ThreadTeam(double work, ThreadGain& gain) {
   if (available <= 1) return;
   gain_ = &gain;
   work_ = work;
-  threads_ = gain.choose(available);
+  begin_ = now();
+  threads_ = gain.choose(available, begin_);
   if (threads_ > 1) pool_exists.store(true, relaxed);
-  start_ = Clock::now();
 }
 
 ThreadTeam::~ThreadTeam() {
-  if (!gain_) return;
-  const std::chrono::duration<double> seconds = Clock::now() - start_;
-  gain_->record(threads_, work_, seconds.count());
+  if (gain_) gain_->record(threads_, work_, begin_, now());
 }
 
 }  // namespace batchkron

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 
 namespace batchkron {
 
@@ -31,10 +30,11 @@ class ThreadGain {
   ThreadGain(const ThreadGain&) {}
   ThreadGain& operator=(const ThreadGain&) { return *this; }
 
-  // Threads for the next call where `available`, at least 2, may be used.
-  int choose(int available);
-  // Learns how long a call of so much work took.
-  void record(int threads, double work, double seconds);
+  // Threads for a call that begins now where `available`, at least 2, may be used. Times are in
+  // seconds, from any beginning.
+  int choose(int available, double now);
+  // Learns from when to when a call of so much work took.
+  void record(int threads, double work, double begin, double end);
 
  private:
   enum Way { alone, together };
@@ -47,6 +47,7 @@ class ThreadGain {
   std::atomic<int> left_{0};         // calls until the slower way is tried again
   std::atomic<int> wait_{0};         // how many those were at first
   std::atomic<float> last_{0};       // seconds of the last call
+  std::atomic<double> end_{0};       // when it ended
 };
 
 // Gains of calls of one kind whose work differs from call to call: one for each power of two.
@@ -73,12 +74,9 @@ class ThreadTeam {
   int threads() const { return threads_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   ThreadGain* gain_ = nullptr;  // null: nothing to learn
-  double work_ = 0;
+  double work_ = 0, begin_ = 0;
   int threads_ = 1;
-  Clock::time_point start_;
 };
 
 }  // namespace batchkron

@@ -9,14 +9,25 @@ AVAILABLE = 2
 WORK = 1e6
 
 
-def run(gain, calls, alone, together, available=AVAILABLE):
-    """Make calls that take such times; return their threads."""
-    chosen = []
-    for _ in range(calls):
-        threads = gain.choose(available)
-        gain.record(threads, WORK, next(alone) if threads == 1 else next(together))
-        chosen.append(threads)
-    return chosen
+class Calls:
+    """Calls one after the other that take made-up times."""
+
+    def __init__(self):
+        self._gain, self._now = ThreadGain(), 5.0
+
+    def pause(self, seconds):
+        self._now += seconds
+
+    def run(self, calls, alone, together, available=AVAILABLE, work=WORK):
+        """Make calls that take such times; return their threads."""
+        chosen = []
+        for _ in range(calls):
+            threads = self._gain.choose(available, self._now)
+            end = self._now + next(alone if threads == 1 else together)
+            self._gain.record(threads, work, self._now, end)
+            self._now = end + 1e-6
+            chosen.append(threads)
+        return chosen
 
 
 def always(seconds):
@@ -31,7 +42,7 @@ def sometimes(rng, usual, late, share):
 
 
 def test_threads_that_gain_are_taken():
-    chosen = run(ThreadGain(), 1000, always(100e-6), always(52e-6))
+    chosen = Calls().run(1000, always(100e-6), always(52e-6))
     assert chosen[:2] == [2, 2]
     assert np.mean(chosen) > 1.97  # and one is tried now and then
     assert 1 in chosen[500:]
@@ -39,8 +50,8 @@ def test_threads_that_gain_are_taken():
 
 @pytest.mark.parametrize("together", [105e-6, 800e-6])
 def test_threads_that_lose_are_not(together):
-    chosen = run(ThreadGain(), 1000, always(100e-6), always(together))
-    assert np.mean(chosen) < 1.15
+    chosen = Calls().run(1000, always(100e-6), always(together))
+    assert np.mean(chosen) < 1.25
     assert np.median(chosen[:20]) == 1
     assert 2 in chosen[100:]
     seconds = sum(100e-6 if threads == 1 else together for threads in chosen[100:])
@@ -48,35 +59,51 @@ def test_threads_that_lose_are_not(together):
 
 
 def test_moods_change():
-    gain = ThreadGain()
-    run(gain, 500, always(100e-6), always(55e-6))
-    assert np.mean(run(gain, 200, always(110e-6), always(600e-6))[20:]) < 1.2
-    assert np.mean(run(gain, 2000, always(100e-6), always(55e-6))[1000:]) > 1.9
+    calls = Calls()
+    calls.run(500, always(100e-6), always(55e-6))
+    assert np.mean(calls.run(200, always(110e-6), always(600e-6))[20:]) < 1.2
+    assert np.mean(calls.run(2000, always(100e-6), always(55e-6))[1000:]) > 1.9
+
+
+def test_after_a_pause_the_slower_way_is_tried_soon():
+    calls = Calls()
+    calls.run(5000, always(100e-6), always(600e-6))
+    calls.pause(0.1)
+    assert 2 in calls.run(5, always(100e-6), always(55e-6))
+    assert np.mean(calls.run(100, always(100e-6), always(55e-6))) > 1.8
+
+
+def test_pauses_between_all_calls():
+    calls, chosen = Calls(), []
+    for _ in range(200):
+        chosen += calls.run(1, always(100e-6), always(600e-6))
+        calls.pause(0.1)
+    assert np.mean(chosen[20:]) < 1.3
 
 
 def test_some_late_calls_count_by_their_mean(rng):
-    few = run(ThreadGain(), 2000, always(100e-6), sometimes(rng, 52e-6, 400e-6, 0.02))
-    many = run(ThreadGain(), 2000, always(100e-6), sometimes(rng, 52e-6, 400e-6, 0.4))
+    few = Calls().run(2000, always(100e-6), sometimes(rng, 52e-6, 400e-6, 0.02))
+    many = Calls().run(2000, always(100e-6), sometimes(rng, 52e-6, 400e-6, 0.4))
     assert np.mean(few) > 1.8
     assert np.mean(many) < 1.2
 
 
 def test_one_is_not_tried_where_that_may_take_long():
-    assert set(run(ThreadGain(), 100, always(0.5), always(0.06))) == {2}
-    assert set(run(ThreadGain(), 100, always(0.1), always(0.01), available=16)) == {16}
+    assert set(Calls().run(100, always(0.5), always(0.06))) == {2}
+    assert set(Calls().run(100, always(0.1), always(0.01), available=16)) == {16}
 
 
 def test_another_number_of_threads_is_another_question():
-    gain = ThreadGain()
-    run(gain, 100, always(100e-6), always(200e-6))
-    assert run(gain, 2, always(100e-6), always(30e-6), available=4) == [4, 4]
-    assert np.mean(run(gain, 100, always(100e-6), always(30e-6), available=4)) > 3.7
+    calls = Calls()
+    calls.run(100, always(100e-6), always(200e-6))
+    assert calls.run(2, always(100e-6), always(30e-6), available=4) == [4, 4]
+    assert np.mean(calls.run(100, always(100e-6), always(30e-6), available=4)) > 3.7
 
 
 def test_work_differs_within_a_kind():
-    gain = ThreadGain()
+    calls, chosen = Calls(), []
     for k in range(500):
-        work = WORK * (1 + k % 2)
-        threads = gain.choose(AVAILABLE)
-        gain.record(threads, work, work * (100e-12 if threads == 1 else 60e-12))
-    assert gain.choose(AVAILABLE) == 2 or gain.choose(AVAILABLE) == 2
+        seconds = 100e-6 * (1 + k % 2)
+        more = calls.run(1, always(seconds), always(0.6 * seconds), work=WORK * (1 + k % 2))
+        chosen += more
+    assert np.mean(chosen) > 1.9
