@@ -1,8 +1,9 @@
 // Packing: copies factors into the layout that the kernels read (simd/common/packed_factor.hpp).
 #pragma once
 
-#include "simd/common/packed_factor.hpp"
+#include <algorithm>
 
+#include "simd/common/packed_factor.hpp"
 
 namespace batchkron {
 
@@ -26,8 +27,11 @@ void pack(const FactorView<T>& factor, T* packed) {
   const Index stride = packed_stride<T>(factor.K);
   for (Index c = 0; c < factor.C; ++c) {
     T* row = packed + c * stride;
-    for (Index k = 0; k < factor.K; ++k)
-      row[k] = factor.data[k * factor.stride_k + c * factor.stride_c];
+    const T* first = factor.data + c * factor.stride_c;
+    if (factor.stride_k == 1)  // said apart, as the compiler then copies vectors
+      std::copy_n(first, factor.K, row);
+    else
+      for (Index k = 0; k < factor.K; ++k) row[k] = first[k * factor.stride_k];
     for (Index k = factor.K; k < stride; ++k) row[k] = T{};
   }
 }

@@ -20,8 +20,15 @@ constexpr Index kLargeFactor = 16;
 constexpr Index kFarBytes = 1 << 20;
 constexpr Index kFarTileBytes = 256 << 10;
 constexpr Index kFarStripBytes = 512;
-// A layout that fills a smaller share of the vector lanes is avoided.
+// A layout that fills a smaller share of the vector lanes along a row is avoided.
 constexpr double kMinLaneUse = 0.9;
+// What the `lanes` layout needs, or transposing takes longer than it saves (2000 products of sizes 3
+// to 31, Zen 4, AVX2 and AVX-512; with fewer, up to five times as long): tiles; the share of lanes
+// that they fill; modes, and modes of those small sizes whose other kernels know the size, unless
+// vectors have twice the lanes (float).
+constexpr Index kMinLaneTiles = 4;
+constexpr double kMinTileUse = 0.8;
+constexpr std::size_t kMinLaneModes = 2, kMinSmallLaneModes = 3;
 
 using StepRange = std::vector<const Step*>;
 
@@ -118,20 +125,20 @@ bool fits_lanes(const Group& group, const Machine& machine) {
   return double(group.largest) * double(group.R) * double(machine.lanes * machine.item) <= kLaneBytes;
 }
 
-// How many of the first steps make the longest group whose tiles fit and whose (input, R) blocks
-// are enough to fill the lanes; 0 if less than half of them would be filled.
+// How many of the first steps make the longest group whose tiles fit, and are many and full enough;
+// 0 if these are too few.
 std::size_t steps_in_lanes(const StepRange& steps, const Machine& machine) {
   std::size_t best = 0;
-  double best_filled = 0;
   for (std::size_t count = 1; count <= steps.size(); ++count) {
     const Group group = group_of({steps.begin(), steps.begin() + count});
-    if (!fits_lanes(group, machine)) break;
-    const double filled = machine.filled(machine.outer * group.L);
-    if (filled < std::min(kMinLaneUse, best_filled)) break;
+    const Index blocks = machine.outer * group.L;
+    if (!fits_lanes(group, machine) || machine.filled(blocks) < kMinTileUse ||
+        machine.rounded_up(blocks) < kMinLaneTiles * machine.lanes)
+      break;
     best = count;
-    best_filled = filled;
   }
-  return best_filled >= 0.5 ? best : 0;
+  const bool is_small = steps.front()->C <= kMaxFixed && machine.item > Index(sizeof(float));
+  return best >= (is_small ? kMinSmallLaneModes : kMinLaneModes) ? best : 0;
 }
 
 // How many of the first steps (at least one) go through a tile together in the other layouts: a

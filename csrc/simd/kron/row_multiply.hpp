@@ -27,10 +27,12 @@ BATCHKRON_INLINE void row_tile(const PassTask<T>& t, Index l, Index k) {
       for (int v = 0; v < vectors; ++v) sum[i][v] = fused_row<T, lanes>(sum[i][v], fs[v], xs);
     }
   }
+  // If the tile has all k, what a row's last vector writes too much is overwritten by the next row.
+  const Index spilling = !general && K <= vectors * lanes ? t.count - 1 : 0;
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) {
       T* y = t.y + (l + i) * K + k + v * lanes;
-      if (v + 1 < vectors || k + vectors * lanes <= K) {
+      if (v + 1 < vectors || k + vectors * lanes <= K || l + i < spilling) {
         finish<T, general, lanes>(y, sum[i][v], t.alpha, t.accumulate);
       } else {
         alignas(64) T values[lanes];
