@@ -22,7 +22,7 @@ constexpr Index kFarTileBytes = 256 << 10;
 constexpr Index kFarStripBytes = 512;
 // A layout that fills a smaller share of the vector lanes along a row is avoided.
 constexpr double kMinLaneUse = 0.9;
-// What the `lanes` layout needs, or transposing takes longer than it saves (2000 products of sizes 3
+// What the `lanes` layout needs, or transposing takes longer than it saves (670 products of sizes 3
 // to 31, Zen 4, AVX2 and AVX-512; with fewer, up to five times as long): tiles; the share of lanes
 // that they fill; modes, and modes of those small sizes whose other kernels know the size, unless
 // vectors have twice the lanes (float).
