@@ -34,7 +34,7 @@ constexpr int kAfterPause = 3;   // most calls until the slower way is tried aft
 
 std::atomic<int> chosen{0};        // by set_num_threads; 0: OpenMP's default
 std::atomic<int> limit{kNoLimit};  // by set_thread_limit
-std::atomic<int> started{kNoLimit};  // threads that the system has started where it refused one
+std::atomic<int> started{kNoLimit};  // most threads after the system has refused one
 std::atomic<void (*)(int)> on_refusal{nullptr};
 std::atomic<bool> pool_exists{false};
 std::atomic<bool> pool_is_lost{false};
@@ -84,8 +84,9 @@ int started_threads(int count) {
     const int others = startable(count - 1);
     tried = count;
     if (others < count - 1) {
-      started.store(others + 1);
-      if (const auto handler = on_refusal.load()) handler(others + 1);
+      const int fewer = 1 + others / 2;  // OpenMP itself needs some of what is left, too
+      started.store(fewer);
+      if (const auto handler = on_refusal.load()) handler(fewer);
     }
   }
   return std::min(count, started.load(relaxed));
