@@ -111,7 +111,8 @@ py::object plain_product(py::handle given, py::handle x, py::handle out, double 
   const int axes = source.dimensions(), axis = left && axes > 1 ? axes - 2 : axes - 1;
   if (source.size(axis) != inputs) return py::none();
   const Index outer = source.size(0, axis), inner = source.size(axis + 1, axes);
-  const std::shared_ptr<BoundKronPlan<T>> known = KnownPlans<T>::find(factors, factor_count, outer, inner);
+  const std::shared_ptr<BoundKronPlan<T>> known =
+      KnownPlans<T>::find(factors, factor_count, outer, inner);
   if (!known || known->plan.output_elements() == 0) return py::none();
   const KronPlan<T>& plan = known->plan;
 

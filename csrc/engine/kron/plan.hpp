@@ -16,7 +16,8 @@ namespace batchkron {
 
 // x is (outer, product of inputs, inner) and y is (outer, product of outputs, inner), C-contiguous.
 // A row is one of the `outer`. Factor k is outputs[k] x inputs[k]. A plan never changes, but for
-// what it learns of threads: several threads may run it at once. Results have the same bits for any number of threads.
+// what it learns of threads: several threads may run it at once. Results have the same bits for any
+// number of threads.
 template <class T>
 class KronPlan {
  public:
