@@ -15,7 +15,8 @@ CHECKS = ("values", "repeated_calls", "refusals", "unusual_arguments", "captures
 def test_function_calls(check):
     """In a process of its own, whose CuPy is that of fake_cupy.py."""
     command = [sys.executable, str(SUPPORT / "fake_device_checks.py"), check]
-    paths = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths}
+    # no empty entry: it would be the current folder, whose package is not the installed one
+    paths = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr
