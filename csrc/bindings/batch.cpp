@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "bindings/arrays.hpp"
+#include "bindings/plain_call.hpp"
 #include "bindings/register.hpp"
 #include "engine/batch/plan.hpp"
 
@@ -39,7 +39,7 @@ void set_values(BatchPlan<T>& plan, const std::vector<py::array>& pools, const p
       fail("a pool", "of the plan's matrix sizes");
     plan.set_pool(mode, view);
   }
-  const Index products = Index(plan.list().order.size());
+  const Index products = Index(plan.list().inputs.size());
   if (weights.ndim() != 2 || (weights.shape(0) != 1 && weights.shape(0) != plan.systems()))
     fail("weights", "of one row, or one per system");
   plan.set_weights(read<T>(weights, weights.shape(0) * products, "weights"), weights.shape(0));
@@ -61,7 +61,8 @@ std::unique_ptr<BatchPlan<T>> make_plan(const std::vector<py::array>& pools, con
   std::unique_ptr<BatchPlan<T>> plan;
   {
     py::gil_scoped_release unlocked;
-    plan = std::make_unique<BatchPlan<T>>(std::move(shape), list, systems,
+    SortedList sorted = sort_batch(shape, list);
+    plan = std::make_unique<BatchPlan<T>>(std::move(shape), std::move(sorted), systems,
                                           atomic ? Accumulation::atomic : Accumulation::owner);
   }
   set_values(*plan, pools, weights);
@@ -76,6 +77,160 @@ void run_plan(const BatchPlan<T>& plan, const py::array& x, py::array y, Index o
   const T factor = scalar<T>(alpha);
   py::gil_scoped_release unlocked;
   plan.run(source, target, outer, inner, factor, accumulate);
+}
+
+// The numbers of a batch list in a plain array of int32 or int64 with `dimensions` dimensions.
+struct PlainNumbers {
+  ListNumbers numbers;
+  Index rows, columns;
+
+  static std::optional<PlainNumbers> of(py::handle object, int dimensions) {
+    if (FastArray<Index>::is_plain(object, false)) return of<Index>(object, dimensions);
+    if (FastArray<std::int32_t>::is_plain(object, false))
+      return of<std::int32_t>(object, dimensions);
+    return {};
+  }
+  // Whether all numbers of column k are in [0, limits[k]).
+  bool are_below(const std::vector<Index>& limits) const {
+    const Index count = rows * columns, limit = limits[0];
+    const bool is_one_limit = std::count(limits.begin(), limits.end(), limit) == columns;
+    return numbers.visit([&](const auto* number) {
+      Index signs = 0;  // negative from the first number on that is out of range
+      for (Index i = 0; is_one_limit && i < count; ++i)
+        signs |= Index(number[i]) | (limit - 1 - Index(number[i]));
+      for (Index row = 0; !is_one_limit && row < rows; ++row)
+        for (Index k = 0; k < columns; ++k, ++number)
+          signs |= Index(*number) | (limits[std::size_t(k)] - 1 - Index(*number));
+      return signs >= 0;
+    });
+  }
+
+ private:
+  template <class Number>
+  static std::optional<PlainNumbers> of(py::handle object, int dimensions) {
+    const FastArray<Number> array(object);
+    if (array.dimensions() != dimensions) return {};
+    return PlainNumbers{array.data(), array.size(0), dimensions == 1 ? 1 : array.last()};
+  }
+};
+
+// One call of batched_kron.
+template <class T>
+struct BatchCall {
+  BatchShape shape{{}, {}, 0, 0};
+  BatchList list{0, static_cast<const Index*>(nullptr), static_cast<const Index*>(nullptr),
+                 static_cast<const Index*>(nullptr), {}};
+  std::vector<PoolView<T>> pools;
+  const T* weights = nullptr;  // null: all are 1
+  const T* x = nullptr;
+  T* y = nullptr;
+  Index outer = 1;
+
+  // Nothing if an argument has to be converted or refused.
+  static std::optional<BatchCall> of(const std::vector<py::object>& given, py::handle ids,
+                                     py::handle x, py::handle inputs, py::handle outputs,
+                                     py::handle y, py::handle weights) {
+    const auto id = PlainNumbers::of(ids, 2), input = PlainNumbers::of(inputs, 1),
+               output = PlainNumbers::of(outputs, 1);
+    if (!id || !input || !output || input->rows != id->rows || output->rows != id->rows) return {};
+    if (Index(given.size()) != id->columns || given.empty()) return {};
+    if (!FastArray<T>::is_plain(x, false) || !FastArray<T>::is_plain(y, true)) return {};
+    const FastArray<T> source(x), target(y);
+    const int axes = source.dimensions();
+    if (axes < 2 || target.dimensions() != axes) return {};
+    BatchCall call;
+    for (int axis = 0; axis + 2 < axes; ++axis)
+      if (source.size(axis) != target.size(axis)) return {};
+    call.outer = source.size(0, axes - 2);
+    call.shape.num_inputs = source.size(axes - 2);
+    call.shape.num_outputs = target.size(axes - 2);
+    call.x = source.data();
+    call.y = target.data();
+    const Index written = target.size(0, axes);
+    if (overlaps<T>(call.x, source.size(0, axes), call.y, written)) return {};
+    if (!call.add_pools(given, written)) return {};
+    std::vector<Index> counts;
+    for (const PoolView<T>& pool : call.pools) counts.push_back(pool.count);
+    if (!id->are_below(counts)) return {};
+    if (checked_product(call.shape.inputs) != source.last() ||
+        checked_product(call.shape.outputs) != target.last())
+      return {};
+    if (!weights.is_none()) {
+      if (!FastArray<T>::is_plain(weights, false)) return {};
+      const FastArray<T> values(weights);
+      if (values.dimensions() != 1 || values.last() != id->rows ||
+          overlaps<T>(values.data(), id->rows, call.y, written))
+        return {};
+      call.weights = values.data();
+    }
+    if (!input->are_below({call.shape.num_inputs}) || !output->are_below({call.shape.num_outputs}))
+      return {};
+    call.list = {id->rows, id->numbers, input->numbers, output->numbers, {}};
+    return call;
+  }
+
+  void run() const {
+    static ThreadGains gains;
+    thread_local SortedList memory;  // of the last call: new memory would take longer than to sort
+    SortedList sorted = sort_batch(shape, list, std::move(memory), weights != nullptr);
+    BatchPlan<T> plan = BatchPlan<T>::once(shape, std::move(sorted), !pays_to_copy(), gains);
+    for (std::size_t mode = 0; mode < pools.size(); ++mode) plan.set_pool(mode, pools[mode]);
+    if (weights)
+      plan.set_weights(weights, 1);
+    else
+      plan.set_unit_weights();
+    plan.run(x, y, outer, 1, T(1), true);
+    memory = plan.take_list();
+  }
+
+ private:
+  // Whether products use each matrix so often that it pays to copy the pools into the layouts of the
+  // fastest kernels.
+  bool pays_to_copy() const {
+    Index matrices = 0;
+    for (const PoolView<T>& pool : pools) matrices += pool.count;
+    return matrices * kMinUses <= list.count * outer * Index(pools.size());
+  }
+  static constexpr Index kMinUses = 4;  // of a matrix; chosen by hand
+
+  bool add_pools(const std::vector<py::object>& given, Index written) {
+    for (std::size_t mode = 0; mode < given.size(); ++mode) {
+      if (!FastArray<T>::is_plain(given[mode], false)) return false;
+      const FastArray<T> pool(given[mode]);
+      if (pool.dimensions() != 3 || overlaps<T>(pool.data(), pool.size(0, 3), y, written))
+        return false;
+      shape.outputs.push_back(pool.size(1));
+      shape.inputs.push_back(pool.size(2));
+      pools.push_back({pool.data(), 1, pool.size(0), pool.size(1), pool.size(2)});
+    }
+    return true;
+  }
+};
+
+// Adds the products of a batch list to y. Returns whether it has done so: it does nothing where an
+// argument has to be converted or refused.
+bool add_batch(py::handle pools, py::handle ids, py::handle x, py::handle inputs,
+               py::handle outputs, py::handle y, py::handle weights) {
+  std::vector<py::object> given;
+  if (const auto items = items_of(pools))
+    for (Index k = 0; k < items->second; ++k)
+      given.push_back(py::reinterpret_borrow<py::object>(items->first[k]));
+  else if (const auto list = PlainNumbers::of(ids, 2))
+    given.assign(std::size_t(list->columns), py::reinterpret_borrow<py::object>(pools));
+  bool done = false;
+  const auto add = [&](auto zero) {
+    if (done) return;
+    const auto call = BatchCall<decltype(zero)>::of(given, ids, x, inputs, outputs, y, weights);
+    if (!call) return;
+    py::gil_scoped_release unlocked;
+    call->run();
+    done = true;
+  };
+  add(double{});
+  add(float{});
+  add(Complex<double>{});
+  add(Complex<float>{});
+  return done;
 }
 
 template <class T>
@@ -98,6 +253,8 @@ void register_batch(py::module_& module) {
   register_plan<double>(module, "BatchPlanFloat64");
   register_plan<Complex<float>>(module, "BatchPlanComplex64");
   register_plan<Complex<double>>(module, "BatchPlanComplex128");
+  module.def("add_batch", &add_batch, py::arg("pools"), py::arg("ids"), py::arg("x"),
+             py::arg("inputs"), py::arg("outputs"), py::arg("y"), py::arg("weights"));
 }
 
 }  // namespace batchkron

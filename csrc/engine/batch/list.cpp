@@ -1,56 +1,131 @@
 #include "engine/batch/list.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <map>
 #include <stdexcept>
+#include <utility>
 
 namespace batchkron {
 namespace {
 
-std::vector<Index> count_outputs(const BatchShape& shape, const BatchList& list) {
-  std::vector<Index> starts(std::size_t(shape.num_outputs) + 1, 0);
+void count_outputs(const BatchShape& shape, const BatchList& list, std::vector<Index>& starts) {
+  starts.assign(std::size_t(shape.num_outputs) + 1, 0);
   for (Index b = 0; b < list.count; ++b) ++starts[list.outputs[b] + 1];
   for (Index o = 0; o < shape.num_outputs; ++o) starts[o + 1] += starts[o];
-  return starts;
 }
 
-// The group of every product, in the user's order; groups are numbered as they first appear.
+bool has_identities(const BatchList& list) {
+  return std::any_of(list.identity.begin(), list.identity.end(), [](const auto& flags) {
+    return std::find(flags.begin(), flags.end(), true) != flags.end();
+  });
+}
+
+// Finds the group of a product in one look-up for each mode: groups are the leaves of a binary tree
+// whose levels are the modes. They are numbered as they first appear.
+class GroupTree {
+ public:
+  GroupTree(const BatchShape& shape, std::vector<Steps>& steps)
+      : shape_(shape), steps_(steps), active_(shape.inputs.size()), nodes_{{kNone, kNone}} {}
+
+  // is_active(k) says whether the factor of mode k is not the identity.
+  template <class IsActive>
+  std::int32_t find(IsActive is_active) {
+    std::int32_t at = 0;
+    for (std::size_t k = 0; k < active_.size(); ++k) {
+      active_[k] = is_active(k);
+      const std::size_t branch = active_[k] ? 1 : 0, node = std::size_t(at);
+      at = nodes_[node][branch];
+      if (at == kNone) at = nodes_[node][branch] = k + 1 < active_.size() ? new_node() : new_group();
+    }
+    return at;
+  }
+
+ private:
+  static constexpr std::int32_t kNone = -1;
+
+  std::int32_t new_node() {
+    nodes_.push_back({kNone, kNone});
+    return std::int32_t(nodes_.size()) - 1;
+  }
+  std::int32_t new_group() {
+    steps_.push_back(plan_steps(shape_.inputs, shape_.outputs, active_, 1));
+    return std::int32_t(steps_.size()) - 1;
+  }
+
+  const BatchShape& shape_;
+  std::vector<Steps>& steps_;
+  std::vector<bool> active_;
+  std::vector<std::array<std::int32_t, 2>> nodes_;  // of the next level: nodes, in the end groups
+};
+
+// The group of every product, in the user's order.
 std::vector<std::int32_t> find_groups(const BatchShape& shape, const BatchList& list,
                                       std::vector<Steps>& steps) {
-  const std::size_t modes = shape.inputs.size();
+  const Index modes = Index(shape.inputs.size());
   std::vector<std::int32_t> groups(std::size_t(list.count));
-  std::map<std::vector<bool>, std::int32_t> group_of;
-  std::vector<bool> active(modes);
-  for (Index b = 0; b < list.count; ++b) {
-    for (std::size_t k = 0; k < modes; ++k)
-      active[k] = !list.identity[k][list.ids[b * Index(modes) + Index(k)]];
-    const auto [at, is_new] = group_of.try_emplace(active, std::int32_t(steps.size()));
-    if (is_new) steps.push_back(plan_steps(shape.inputs, shape.outputs, active, 1));
-    groups[b] = at->second;
-  }
+  GroupTree tree(shape, steps);
+  for (Index b = 0; b < list.count; ++b)
+    groups[std::size_t(b)] = tree.find(
+        [&](std::size_t k) { return !list.identity[k][std::size_t(list.ids[b * modes + Index(k)])]; });
   return groups;
 }
 
-// A stable counting sort by output, then a stable sort by group within each output.
-std::vector<Index> sorted_order(const BatchList& list, const std::vector<Index>& starts,
-                                const std::vector<std::int32_t>& groups) {
-  std::vector<Index> order(std::size_t(list.count));
-  std::vector<Index> next(starts.begin(), starts.end() - 1);
-  for (Index b = 0; b < list.count; ++b) order[next[list.outputs[b]]++] = b;
-  for (std::size_t output = 0; output + 1 < starts.size(); ++output)
-    std::stable_sort(order.begin() + starts[output], order.begin() + starts[output + 1],
-                     [&](Index a, Index b) { return groups[a] < groups[b]; });
-  return order;
+// Sorts by output (a stable counting sort), and by group within each output.
+void sort_in_groups(const BatchList& list, Index modes, SortedList& sorted) {
+  const std::vector<std::int32_t> groups = std::move(sorted.groups);
+  std::vector<Index> next(sorted.starts.begin(), sorted.starts.end() - 1);
+  for (Index b = 0; b < list.count; ++b)
+    sorted.order[std::size_t(next[std::size_t(list.outputs[b])]++)] = b;
+  for (std::size_t output = 0; output + 1 < sorted.starts.size(); ++output)
+    std::stable_sort(
+        sorted.order.begin() + sorted.starts[output], sorted.order.begin() + sorted.starts[output + 1],
+        [&](Index a, Index b) { return groups[std::size_t(a)] < groups[std::size_t(b)]; });
+  sorted.groups.resize(std::size_t(list.count));
+  for (Index i = 0; i < list.count; ++i) {
+    const Index b = sorted.order[std::size_t(i)];
+    sorted.inputs[std::size_t(i)] = std::int32_t(list.inputs[b]);
+    for (Index k = 0; k < modes; ++k)
+      sorted.ids[std::size_t(i * modes + k)] = std::int32_t(list.ids[b * modes + k]);
+    sorted.groups[std::size_t(i)] = groups[std::size_t(b)];
+    sorted.multiply_adds += sorted.steps[std::size_t(groups[std::size_t(b)])].multiply_adds;
+  }
+}
+
+// Sorts by output where all products are of one group. The list is read in order, which is faster
+// than to read it in the order of the outputs.
+void sort_by_output(const BatchList& list, Index modes, SortedList& sorted) {
+  std::vector<Index> next(sorted.starts.begin(), sorted.starts.end() - 1);
+  Index* const order = sorted.order.empty() ? nullptr : sorted.order.data();
+  list.outputs.visit([&](const auto* outputs) {
+    list.inputs.visit([&](const auto* inputs) {
+      list.ids.visit([&](const auto* ids) {
+        for (Index b = 0; b < list.count; ++b) {
+          const Index i = next[std::size_t(outputs[b])]++;
+          if (order) order[i] = b;
+          sorted.inputs[std::size_t(i)] = std::int32_t(inputs[b]);
+          std::int32_t* const sorted_ids = sorted.ids.data() + i * modes;
+          for (Index k = 0; k < modes; ++k) sorted_ids[k] = std::int32_t(*ids++);
+        }
+      });
+    });
+  });
+  sorted.multiply_adds = double(list.count) * sorted.steps[0].multiply_adds;
 }
 
 void find_runs(SortedList& sorted) {
-  sorted.run_starts.push_back(0);
+  sorted.runs.clear();
+  sorted.run_starts.assign(1, 0);
+  sorted.run_starts.reserve(sorted.starts.size());
   for (std::size_t output = 0; output + 1 < sorted.starts.size(); ++output) {
-    for (Index i = sorted.starts[output]; i < sorted.starts[output + 1]; ++i) {
-      if (i == sorted.starts[output] || sorted.groups[i] != sorted.groups[i - 1])
-        sorted.runs.push_back({i, i, sorted.groups[i]});
-      ++sorted.runs.back().end;
+    Index begin = sorted.starts[output];
+    const Index end = sorted.starts[output + 1];
+    while (begin < end) {
+      const std::int32_t group = sorted.group(begin);
+      Index next = sorted.groups.empty() ? end : begin + 1;
+      while (next < end && sorted.group(next) == group) ++next;
+      sorted.runs.push_back({begin, next, group});
+      begin = next;
     }
     sorted.run_starts.push_back(Index(sorted.runs.size()));
   }
@@ -58,29 +133,32 @@ void find_runs(SortedList& sorted) {
 
 }  // namespace
 
-SortedList sort_batch(const BatchShape& shape, const BatchList& list) {
-  const std::size_t modes = shape.inputs.size();
+SortedList sort_batch(const BatchShape& shape, const BatchList& list, SortedList memory,
+                      bool wants_order) {
+  const Index modes = Index(shape.inputs.size());
   if (shape.num_inputs > std::numeric_limits<std::int32_t>::max())
     throw std::overflow_error("a batch list has at most 2^31 - 1 input blocks");
-  SortedList sorted;
-  sorted.starts = count_outputs(shape, list);
-  const std::vector<std::int32_t> groups = find_groups(shape, list, sorted.steps);
-  sorted.order = sorted_order(list, sorted.starts, groups);
-  sorted.inputs.resize(list.count);
-  sorted.ids.resize(std::size_t(list.count) * modes);
-  sorted.groups.resize(list.count);
-  for (Index i = 0; i < list.count; ++i) {
-    const Index b = sorted.order[i];
-    sorted.inputs[i] = std::int32_t(list.inputs[b]);
-    for (std::size_t k = 0; k < modes; ++k)
-      sorted.ids[std::size_t(i) * modes + k] =
-          std::int32_t(list.ids[b * Index(modes) + Index(k)]);
-    sorted.groups[i] = groups[b];
-    sorted.multiply_adds += sorted.steps[groups[b]].multiply_adds + double(shape.output_size());
+  SortedList sorted = std::move(memory);
+  count_outputs(shape, list, sorted.starts);
+  sorted.steps.clear();
+  sorted.groups.clear();
+  sorted.multiply_adds = 0;
+  sorted.largest_intermediate = 0;
+  const bool grouped = has_identities(list);
+  sorted.order.resize(wants_order || grouped ? std::size_t(list.count) : 0);
+  sorted.inputs.resize(std::size_t(list.count));
+  sorted.ids.resize(std::size_t(list.count * modes));
+  if (grouped) {
+    sorted.groups = find_groups(shape, list, sorted.steps);
+    sort_in_groups(list, modes, sorted);
+  } else {
+    sorted.steps.push_back(
+        plan_steps(shape.inputs, shape.outputs, std::vector<bool>(std::size_t(modes), true), 1));
+    sort_by_output(list, modes, sorted);
   }
+  sorted.multiply_adds += double(list.count) * double(shape.output_size());
   for (const Steps& steps : sorted.steps)
-    sorted.largest_intermediate =
-        std::max(sorted.largest_intermediate, steps.largest_intermediate);
+    sorted.largest_intermediate = std::max(sorted.largest_intermediate, steps.largest_intermediate);
   find_runs(sorted);
   return sorted;
 }

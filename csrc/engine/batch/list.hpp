@@ -18,14 +18,30 @@ struct BatchShape {
   Index output_size() const { return checked_product(outputs); }
 };
 
+// Numbers of a list as the user gives them, of 32 or of 64 bits.
+class ListNumbers {
+ public:
+  ListNumbers(const std::int32_t* numbers) : narrow_(numbers) {}
+  ListNumbers(const Index* numbers) : wide_(numbers) {}
+  Index operator[](Index i) const { return wide_ ? wide_[i] : narrow_[i]; }
+  // Returns function(pointer to the first).
+  template <class Function>
+  auto visit(Function function) const {
+    return wide_ ? function(wide_) : function(narrow_);
+  }
+
+ private:
+  const std::int32_t* narrow_ = nullptr;
+  const Index* wide_ = nullptr;
+};
+
 // The list as the user gives it. Product b reads block inputs[b] of x, adds to block outputs[b] of
 // y, and its factor of mode k is matrix ids[b, k] of pool k; ids is (count, modes), row-major.
-// identity[k][id] says that this matrix is the identity. The caller has checked all indices.
+// identity[k][id] says that this matrix is the identity; if it is empty, no matrix is taken for
+// one. The caller has checked all indices.
 struct BatchList {
   Index count;
-  const Index* ids;
-  const Index* inputs;
-  const Index* outputs;
+  ListNumbers ids, inputs, outputs;
   std::vector<std::vector<bool>> identity;
 };
 
@@ -45,12 +61,17 @@ struct SortedList {
   std::vector<Index> run_starts;     // (num_outputs + 1,) first run of each output
   std::vector<std::int32_t> inputs;  // (count,) input block of each product
   std::vector<std::int32_t> ids;     // (count, modes)
-  std::vector<std::int32_t> groups;  // (count,) group of each product
+  std::vector<std::int32_t> groups;  // (count,) group of each product; empty if there is one group
   std::vector<Steps> steps;          // [group]
   double multiply_adds = 0;
   Index largest_intermediate = 0;    // elements; the largest of all groups
+
+  std::int32_t group(Index i) const { return groups.empty() ? 0 : groups[std::size_t(i)]; }
 };
 
-SortedList sort_batch(const BatchShape& shape, const BatchList& list);
+// Sorts a list into `memory`, whose contents do not matter: that of an earlier one is used again.
+// `order` stays empty unless it is wanted.
+SortedList sort_batch(const BatchShape& shape, const BatchList& list, SortedList memory = {},
+                      bool wants_order = true);
 
 }  // namespace batchkron

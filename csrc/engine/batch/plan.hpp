@@ -25,21 +25,23 @@ enum class Accumulation { owner, atomic };
 template <class T>
 class BatchPlan {
  public:
-  BatchPlan(BatchShape shape, const BatchList& list, Index systems, Accumulation accumulation)
-      : shape_(std::move(shape)),
-        systems_(systems),
-        input_size_(shape_.input_size()),
-        output_size_(shape_.output_size()),
-        accumulation_(accumulation),
-        list_(sort_batch(shape_, list)),
-        pools_(shape_.inputs.size(), systems),
-        batch_(kernels_for()),
-        block_kernel_(batch_ ? find_block_kernel() : nullptr),
-        active_(find_active()),
-        zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0) {}
+  BatchPlan(BatchShape shape, SortedList list, Index systems, Accumulation accumulation)
+      : BatchPlan(std::move(shape), std::move(list), systems, accumulation, false, nullptr) {}
+  BatchPlan(const BatchPlan&) = delete;
+  BatchPlan& operator=(const BatchPlan&) = delete;
+
+  // A plan that runs once. It reads the user's pools where it `borrows` them, which must be the same
+  // for all systems, and else copies them. What its threads gain is learned for others like it.
+  static BatchPlan once(BatchShape shape, SortedList list, bool borrows, ThreadGains& gains) {
+    return BatchPlan(std::move(shape), std::move(list), 1, Accumulation::owner, borrows, &gains);
+  }
+
+  // Gives the list away; the plan is not used any more.
+  SortedList take_list() { return std::move(list_); }
 
   // Sets the matrices of one mode; sizes must not change between calls.
   void set_pool(std::size_t mode, const PoolView<T>& view) {
+    if (borrows_) return pools_.borrow(mode, view);
     const BatchLayout layout = is_tensor_ ? BatchLayout::tensor : BatchLayout::transposed;
     pools_.set(mode, view, batch_ ? layout : BatchLayout::none, batch_ ? batch_->lanes : 0);
   }
@@ -47,7 +49,7 @@ class BatchPlan {
   // weights is (sets, products) in the user's order of products; sets is 1 or the number of
   // systems.
   void set_weights(const T* weights, Index sets) {
-    const std::size_t count = list_.order.size();
+    const std::size_t count = list_.inputs.size();
     const bool same = all_same(weights, sets, count);
     const std::size_t kept = same ? 1 : count;
     weights_.resize(count == 0 ? 0 : std::size_t(sets) * kept);
@@ -55,6 +57,12 @@ class BatchPlan {
     weight_system_ = sets == 1 ? 0 : Index(kept);
     for (std::size_t i = 0; i < weights_.size(); ++i)
       weights_[i] = weights[i / kept * count + std::size_t(list_.order[i % kept])];
+  }
+
+  // The same with all weights 1.
+  void set_unit_weights() {
+    weights_.assign(list_.inputs.empty() ? 0 : 1, T(1));
+    weight_step_ = weight_system_ = 0;
   }
 
   const SortedList& list() const { return list_; }
@@ -74,13 +82,14 @@ class BatchPlan {
       return;
     }
     kernels();  // throws for an unknown BATCHKRON_ISA: outside of the parallel region, as it must
-    const ThreadTeam team(list_.multiply_adds * double(outer) * double(inner), gains_);
+    const ThreadTeam team(list_.multiply_adds * double(outer) * double(inner), *gains_);
     const int threads = team.threads();
     const bool atomic = accumulation_ == Accumulation::atomic;
     const Index buffer = padded<T>(checked_product({list_.largest_intermediate, inner}));
     const Index product = atomic ? padded<T>(output_size_ * inner) : 0;
+    const Index packed = borrows_ ? padded<T>(largest_packed_matrix()) : 0;
     const Scratch lanes = inner == 1 ? lane_scratch() : Scratch{};
-    const Index per_thread = 2 * buffer + product + lanes.total();
+    const Index per_thread = 2 * buffer + product + lanes.total() + packed;
     thread_local Workspace workspace;
     T* scratch = static_cast<T*>(workspace.reserve(bytes_of<T>(per_thread, threads)));
     const Call call{x,       y,      outer, inner,      alpha,  accumulate,
@@ -92,6 +101,22 @@ class BatchPlan {
   }
 
  private:
+  BatchPlan(BatchShape shape, SortedList list, Index systems, Accumulation accumulation,
+            bool borrows, ThreadGains* gains)
+      : shape_(std::move(shape)),
+        systems_(systems),
+        input_size_(shape_.input_size()),
+        output_size_(shape_.output_size()),
+        accumulation_(accumulation),
+        list_(std::move(list)),
+        borrows_(borrows),
+        pools_(shape_.inputs.size(), systems),
+        batch_(kernels_for()),
+        block_kernel_(batch_ && !borrows_ ? find_block_kernel() : nullptr),
+        active_(find_active()),
+        zeros_(batch_ ? std::size_t(std::max(input_size_, largest_matrix())) : 0),
+        gains_(gains ? gains : &own_gains_) {}
+
   // Elements of a thread's scratch memory for the kernels with a product in each lane: the sums,
   // each of two tiles, and a matrix. All 0 if they do not run.
   struct Scratch {
@@ -112,6 +137,7 @@ class BatchPlan {
     int threads;
     T* buffers() const { return scratch + per_thread * thread_index(); }
     T* sums() const { return buffers() + 2 * buffer; }
+    T* packed() const { return sums() + lanes.total(); }  // without atomic operations
   };
 
   // Whether all products of a set have the same weight. Then it is stored once, which spares
@@ -165,6 +191,13 @@ class BatchPlan {
     return largest;
   }
 
+  Index largest_packed_matrix() const {
+    Index largest = 0;
+    for (std::size_t k = 0; k < shape_.inputs.size(); ++k)
+      largest = std::max(largest, packed_size<T>(shape_.outputs[k], shape_.inputs[k]));
+    return largest;
+  }
+
   Scratch lane_scratch() const {
     if (!batch_) return {};
     const Index lanes = batch_->lanes;
@@ -192,7 +225,7 @@ class BatchPlan {
   // target = alpha * weight_i * (product i of the sorted list) x, or +=, for entry e of outer, by
   // the single-mode multiply.
   void evaluate(const Call& call, Index e, Index i, T* target, bool accumulate) const {
-    const Steps& steps = list_.steps[list_.groups[i]];
+    const Steps& steps = list_.steps[list_.group(i)];
     const T* source = call.x + (e * shape_.num_inputs + list_.inputs[i]) * input_size_ * call.inner;
     const Index system = e % systems_;
     const T weight = call.alpha * weights_[system * weight_system_ + i * weight_step_];
@@ -202,7 +235,7 @@ class BatchPlan {
     T* buffers = call.buffers();
     for (int s = 0; s <= last; ++s) {
       const Step& step = steps.list[s];
-      const T* f = pools_.matrix(system, step.mode, ids[step.mode]);
+      const T* f = factor(call, system, step, ids[step.mode]);
       T* result = s == last ? target : buffers + (s % 2) * call.buffer;
       const Index R = step.R * call.inner;
       mode_kernels<T>().multiply(
@@ -211,6 +244,14 @@ class BatchPlan {
           1, step.C);
       source = result;
     }
+  }
+
+  // A packed matrix; a borrowed one is packed now.
+  const T* factor(const Call& call, Index system, const Step& step, Index id) const {
+    if (!borrows_) return pools_.matrix(system, step.mode, id);
+    const T* matrix = pools_.batch(system)[step.mode] + id * step.K * step.C;
+    pack(FactorView<T>{matrix, step.K, step.C, step.C, 1}, call.packed());
+    return call.packed();
   }
 
   // target = weight * source, or +=, where all factors are the identity: a multiply by the 1 x 1
@@ -296,7 +337,7 @@ class BatchPlan {
                           list_.inputs.data() + run.begin, list_.ids.data() + run.begin * modes,
                           modes, weights_of(system, run), weight_step_, count,
                           steps.list.data(), int(steps.list.size()),
-                          pools_.batch(system), zeros_.data(), tiles, call.lanes.tile,
+                          pools_.batch(system), borrows_, zeros_.data(), tiles, call.lanes.tile,
                           tiles + 2 * call.lanes.tile});
   }
 
@@ -304,7 +345,7 @@ class BatchPlan {
   void run_atomic(const Call& call) const {
     const Index block_size = output_size_ * call.inner;
     if (!call.accumulate) std::fill_n(call.y, call.outer * shape_.num_outputs * block_size, T{});
-    const Index count = Index(list_.order.size());
+    const Index count = Index(list_.inputs.size());
 #pragma omp parallel for num_threads(call.threads) if (call.threads > 1) schedule(static)
     for (Index task = 0; task < call.outer * count; ++task) {
       const Index e = task / count, i = task % count;
@@ -338,6 +379,7 @@ class BatchPlan {
   Index systems_, input_size_, output_size_;
   Accumulation accumulation_;
   SortedList list_;
+  bool borrows_;  // whether pools are the user's
   BatchPools<T> pools_;
   const BatchKernels<T>* batch_;  // null if the batch kernels do not run
   bool is_tensor_ = false;        // whether block_kernel_ is a tensor kernel
@@ -347,7 +389,8 @@ class BatchPlan {
   std::vector<T> weights_;
   Index weight_step_ = 1;    // weights between two products; 0 if they share one
   Index weight_system_ = 0;  // weights between two systems; 0 if they share them
-  mutable ThreadGains gains_;
+  ThreadGains own_gains_;
+  ThreadGains* gains_;
 };
 
 }  // namespace batchkron

@@ -21,7 +21,8 @@ struct PoolView {
 // TensorLayout writes it.
 enum class BatchLayout { none, transposed, tensor };
 
-// Each pool is held twice: packed for the single-mode multiply, and in the batch kernels' layout.
+// Each pool is held twice: packed for the single-mode multiply, and in the batch kernels' layout. Or
+// it is borrowed from the user, whose matrices are (K, C).
 template <class T>
 class BatchPools {
  public:
@@ -47,13 +48,19 @@ class BatchPools {
     }
   }
 
+  // Takes the user's matrices of one mode, the same for all systems; they must outlive the object.
+  void borrow(std::size_t mode, const PoolView<T>& view) {
+    for (Index system = 0; system < systems_; ++system)
+      batch_[system * modes() + Index(mode)] = view.data;
+  }
+
   // One packed matrix.
   const T* matrix(Index system, std::size_t mode, Index id) const {
     const Pool& pool = pools_[mode];
     return pool.packed.data() + system * pool.system + id * pool.matrix;
   }
 
-  // A system's pools, one pointer for each mode.
+  // A system's pools, one pointer for each mode; borrowed ones are `batch`.
   const T* const* packed(Index system) const { return packed_.data() + system * modes(); }
   const T* const* batch(Index system) const { return batch_.data() + system * modes(); }
 

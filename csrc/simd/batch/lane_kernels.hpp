@@ -52,11 +52,11 @@ inline void read_inputs(const LaneTask<T>& task, Index first) {
 }
 
 template <class T, int n, bool accumulates>
-inline void multiply_step(const Step& step, const T* f, const T* x, T* y) {
+inline void multiply_step(const Step& step, const T* f, bool by_row, const T* x, T* y) {
   if constexpr (n > 0)
-    multiply_fixed<T, n, accumulates>(step.L, step.R, f, x, y);
+    multiply_fixed<T, n, accumulates>(step.L, step.R, f, by_row, x, y);
   else
-    multiply_any<T, accumulates>(step.L, step.C, step.K, step.R, f, x, y);
+    multiply_any<T, accumulates>(step.L, step.C, step.K, step.R, f, by_row, x, y);
 }
 
 // Adds the products first ... first + lanes - 1 to the sums.
@@ -67,7 +67,7 @@ inline void add_group(const LaneTask<T>& task, Index first) {
   read_inputs(task, first);
   for (int s = 0; s + 1 < task.num_steps; ++s) {
     read_matrices<T, n>(task, first, task.steps[s]);
-    multiply_step<T, n, false>(task.steps[s], task.matrix, source, target);
+    multiply_step<T, n, false>(task.steps[s], task.matrix, task.by_row, source, target);
     T* swapped = source;
     source = target;
     target = swapped;
@@ -75,7 +75,7 @@ inline void add_group(const LaneTask<T>& task, Index first) {
   const Step& last = task.steps[task.num_steps - 1];
   read_matrices<T, n>(task, first, last);
   scale(task.matrix, n ? n * n : last.C * last.K, weights_of(task, first));
-  multiply_step<T, n, true>(last, task.matrix, source, task.sums);
+  multiply_step<T, n, true>(last, task.matrix, task.by_row, source, task.sums);
 }
 
 template <class T, int n>

@@ -2,8 +2,8 @@
 //
 //   y[l, k, r, lane] = sum_c f[c, k, lane] * x[l, c, r, lane]        or  +=
 //
-// x is (L, C, R) vectors, f is (C, K) vectors and y is (L, K, R) vectors, all contiguous; y aliases
-// neither. Where it is not added to, y is not read.
+// x is (L, C, R) vectors, f is (C, K) vectors, or (K, C) with `by_row`, and y is (L, K, R) vectors,
+// all contiguous; y aliases neither. Where it is not added to, y is not read.
 #pragma once
 
 #include "simd/common/lanes.hpp"
@@ -15,12 +15,13 @@ namespace lanes {
 // For small n x n matrices: all n^2 vectors of the matrix stay in registers, or at least in the L1
 // cache.
 template <class T, int n, bool accumulates>
-inline void multiply_fixed(Index L, Index R, const T* f, const T* x, T* y) {
+inline void multiply_fixed(Index L, Index R, const T* f, bool by_row, const T* x, T* y) {
   using V = Wide<T>;
   constexpr int width = kLanes<T>;
   V matrix[n * n];
+  const Index c_step = by_row ? width : n * width, k_step = by_row ? n * width : width;
   BATCHKRON_UNROLL
-  for (int i = 0; i < n * n; ++i) matrix[i] = load<V>(f + i * width);
+  for (int i = 0; i < n * n; ++i) matrix[i] = load<V>(f + i / n * c_step + i % n * k_step);
   for (Index l = 0; l < L; ++l, x += n * R * width, y += n * R * width)
     for (Index r = 0; r < R; ++r) {
       V in[n];
@@ -37,10 +38,17 @@ inline void multiply_fixed(Index L, Index R, const T* f, const T* x, T* y) {
     }
 }
 
+// A factor: entry (c, k) is c * c_step + k * k_step elements from the first.
+template <class T>
+struct LaneFactor {
+  const T* data;
+  Index c_step, k_step;
+};
+
 // Computes rows (k) x points sums in registers. x, y and f point at the tile's first elements;
 // points are x_step and y_step elements apart.
 template <class T, bool accumulates, int rows, int points>
-inline void multiply_tile(Index C, Index K, Index R, const T* f, const T* x, Index x_step, T* y,
+inline void multiply_tile(Index C, Index R, LaneFactor<T> f, const T* x, Index x_step, T* y,
                           Index y_step) {
   using V = Wide<T>;
   constexpr int width = kLanes<T>;
@@ -56,7 +64,7 @@ inline void multiply_tile(Index C, Index K, Index R, const T* f, const T* x, Ind
     for (int p = 0; p < points; ++p) in[p] = load<V>(x + p * x_step + c * R * width);
     BATCHKRON_UNROLL
     for (int k = 0; k < rows; ++k) {
-      const V factor = load<V>(f + (c * K + k) * width);
+      const V factor = load<V>(f.data + c * f.c_step + k * f.k_step);
       BATCHKRON_UNROLL
       for (int p = 0; p < points; ++p) sum[k][p] += in[p] * factor;
     }
@@ -70,23 +78,23 @@ inline void multiply_tile(Index C, Index K, Index R, const T* f, const T* x, Ind
 // All k for some points, in tiles of up to 4 rows of nearly equal size: a tile of one row waits for
 // its own sums.
 template <class T, bool accumulates, int points>
-inline void multiply_points(Index C, Index K, Index R, const T* f, const T* x, Index x_step, T* y,
-                            Index y_step) {
+inline void multiply_points(Index C, Index K, Index R, LaneFactor<T> f, const T* x, Index x_step,
+                            T* y, Index y_step) {
   constexpr int width = kLanes<T>;
   Index k = 0;
   for (Index left = K; left > 0;) {
     const Index rows = left <= 4 ? left : left == 5 || left == 6 ? 3 : 4;
-    const T* factor = f + k * width;
     T* target = y + k * R * width;
     if (rows == 4)
-      multiply_tile<T, accumulates, 4, points>(C, K, R, factor, x, x_step, target, y_step);
+      multiply_tile<T, accumulates, 4, points>(C, R, f, x, x_step, target, y_step);
     else if (rows == 3)
-      multiply_tile<T, accumulates, 3, points>(C, K, R, factor, x, x_step, target, y_step);
+      multiply_tile<T, accumulates, 3, points>(C, R, f, x, x_step, target, y_step);
     else if (rows == 2)
-      multiply_tile<T, accumulates, 2, points>(C, K, R, factor, x, x_step, target, y_step);
+      multiply_tile<T, accumulates, 2, points>(C, R, f, x, x_step, target, y_step);
     else
-      multiply_tile<T, accumulates, 1, points>(C, K, R, factor, x, x_step, target, y_step);
+      multiply_tile<T, accumulates, 1, points>(C, R, f, x, x_step, target, y_step);
     k += rows;
+    f.data += rows * f.k_step;
     left -= rows;
   }
 }
@@ -94,8 +102,9 @@ inline void multiply_points(Index C, Index K, Index R, const T* f, const T* x, I
 // Any sizes. Points are along r, or along l for the last mode (R = 1), in tiles of nearly equal
 // width.
 template <class T, bool accumulates>
-void multiply_any(Index L, Index C, Index K, Index R, const T* f, const T* x, T* y) {
+void multiply_any(Index L, Index C, Index K, Index R, const T* data, bool by_row, const T* x, T* y) {
   constexpr int width = kLanes<T>, points = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 3;
+  const LaneFactor<T> f{data, by_row ? width : K * width, by_row ? C * width : width};
   const bool along_l = R == 1;
   const Index outer = along_l ? 1 : L, inner = along_l ? L : R;
   const Index x_step = (along_l ? C : 1) * width, y_step = (along_l ? K : 1) * width;
