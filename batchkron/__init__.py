@@ -3,6 +3,7 @@
 from batchkron import backends
 from batchkron.backends import get_num_threads, instruction_set, set_num_threads
 from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
+from batchkron.functions.batched_kron import batched_kron
 from batchkron.functions.kron import batched_gemm, gekmm, gemkm, kron
 from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.functions.vector_sum import linear_combination
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "backends",
     "batched_gemm",
+    "batched_kron",
     "gekmm",
     "gemkm",
     "get_num_threads",

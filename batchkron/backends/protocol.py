@@ -208,6 +208,15 @@ class Backend(ABC):
         """
         return None
 
+    def fast_batched_kron(
+        self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any
+    ) -> bool:
+        """Add the products of a batch list to y if all arrays are plain; False by default.
+
+        It takes any objects. Where it returns False it has done nothing, and `batch_plan` is used.
+        """
+        return False
+
 
 class KrylovPasses(Protocol):
     """A sequence of passes of a Krylov method over the vectors of many systems."""

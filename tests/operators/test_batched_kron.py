@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dense_oracle import dense_kron, poisoned, random_array
+from dense_oracle import batch_bound, dense_batch, dense_kron, poisoned, random_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,27 +36,6 @@ def random_batch(rng, shapes, dtype, products=40, num_inputs=7, num_outputs=5, i
     return pools, ids, source, target, random_array(rng, products, dtype)
 
 
-def dense_batch(pools, ids, source, target, weights, num_inputs, num_outputs):
-    """The whole matrix from dense products, and the matrix of absolute values."""
-    rows = int(np.prod([pool.shape[1] for pool in pools]))
-    columns = int(np.prod([pool.shape[2] for pool in pools]))
-    dtype = np.result_type(weights, np.float64)
-    matrix = np.zeros((num_outputs, rows, num_inputs, columns), dtype)
-    magnitude = np.zeros(matrix.shape)
-    for row, i, o, weight in zip(ids, source, target, weights, strict=True):
-        dense = dense_kron(*[pool[k] for pool, k in zip(pools, row, strict=True)])
-        matrix[o, :, i] += weight * dense
-        magnitude[o, :, i] += np.abs(weight * dense)
-    shape = (num_outputs * rows, num_inputs * columns)
-    return matrix.reshape(shape), magnitude.reshape(shape)
-
-
-def bound_of(magnitude, x, pools, products):
-    eps = np.finfo(x.dtype).eps
-    terms = sum(pool.shape[2] + 2 for pool in pools) + products + 2
-    return 2 * eps * terms * (magnitude @ np.abs(x))
-
-
 @pytest.mark.parametrize("accumulation", ["auto", "owner", "atomic"])
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_apply_and_accumulate_equal_dense(rng, backend, dtype, shapes, accumulation):
@@ -71,7 +50,7 @@ def test_apply_and_accumulate_equal_dense(rng, backend, dtype, shapes, accumulat
     x = random_array(rng, (7, columns // 7), dtype)
     y = poisoned((5, rows // 5), dtype)
     assert op.apply(x, out=y) is y
-    bound = bound_of(magnitude, x.ravel(), pools, 40)
+    bound = batch_bound(magnitude, x.ravel(), pools, 40)
     assert (np.abs(y.ravel() - matrix @ x.ravel()) <= bound).all()
     before = random_array(rng, y.shape, dtype)
     z = before.copy()

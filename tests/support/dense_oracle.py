@@ -34,6 +34,28 @@ def rounding_bound(factors, x_abs, *, left, extra=0):
     return 2 * eps * terms * product
 
 
+def dense_batch(pools, ids, source, target, weights, num_inputs, num_outputs):
+    """The whole matrix from dense products, and the matrix of absolute values."""
+    rows = int(np.prod([pool.shape[1] for pool in pools]))
+    columns = int(np.prod([pool.shape[2] for pool in pools]))
+    dtype = np.result_type(weights, np.float64)
+    matrix = np.zeros((num_outputs, rows, num_inputs, columns), dtype)
+    magnitude = np.zeros(matrix.shape)
+    for row, i, o, weight in zip(ids, source, target, weights, strict=True):
+        dense = dense_kron(*[pool[k] for pool, k in zip(pools, row, strict=True)])
+        matrix[o, :, i] += weight * dense
+        magnitude[o, :, i] += np.abs(weight * dense)
+    shape = (num_outputs * rows, num_inputs * columns)
+    return matrix.reshape(shape), magnitude.reshape(shape)
+
+
+def batch_bound(magnitude, x, pools, products):
+    """The entrywise bound of the module's first paragraph for a batch list, from `dense_batch`."""
+    eps = np.finfo(x.dtype).eps
+    terms = sum(pool.shape[2] + 2 for pool in pools) + products + 2
+    return 2 * eps * terms * (magnitude @ np.abs(x))
+
+
 def random_array(rng, shape, dtype=np.float64):
     """Standard normal entries, complex where the dtype is."""
     values = rng.standard_normal(shape)

@@ -162,6 +162,13 @@ class CpuBackend(HostBackend, KrylovBackend):
         check_environment()
         return _native.plain_gemm(a, b, alpha, transpose_b)
 
+    def fast_batched_kron(
+        self, pools: Any, ids: Any, x: Any, inputs: Any, outputs: Any, y: Any, weights: Any
+    ) -> bool:
+        """Add the products of a batch list to y if all arrays are plain; return whether it did."""
+        check_environment()
+        return _native.add_batch(pools, ids, x, inputs, outputs, y, weights)
+
     def kron_product(self, factors: Sequence[Array], precision: Precision | None = None) -> Product:
         """Return a product that holds its own packed copy of the factors, in full precision."""
         check_environment()
