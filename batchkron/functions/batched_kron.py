@@ -68,6 +68,10 @@ def batched_kron(
     products of an output are then added by one thread in the order of the list. So the bits
     do not depend on the number of threads. Nothing is written to y if an argument is refused.
 
+    On a device, CuPy arrays that need no conversion take one launch, which adds products
+    atomically, in any order. A product with a number out of range is left out there, and the next
+    call raises the IndexError: no call waits for the device.
+
     Examples
     --------
     >>> import numpy as np, batchkron as bk

@@ -205,6 +205,14 @@ def batches(rng, dtype, small):
                     x = random_array(rng, (op.shape[1], count), dtype)
                     what = shapes, accumulation, count
                     check(op.to("cuda") @ cupy.asarray(x), op @ x, what)
+    for shapes in BATCHES[:6]:
+        pools = [random_array(rng, (5, *shape), dtype) for shape in shapes]
+        ids, lists = rng.integers(0, 5, (90, len(shapes))), rng.integers(0, 7, (2, 90))
+        rows, columns = (prod(shape[axis] for shape in shapes) for axis in (0, 1))
+        x, y = random_array(rng, (2, 7, columns), dtype), random_array(rng, (2, 7, rows), dtype)
+        expected = bk.batched_kron(pools, ids, x, *lists, y.copy())
+        given = [[*map(cupy.asarray, pools)], *map(cupy.asarray, (ids, x, *lists, y))]
+        check(bk.batched_kron(*given), expected, (shapes, "batched_kron"))
     left, right = random_array(rng, (4, 9, 5), dtype), random_array(rng, (4, 5, 17), dtype)
     expected = bk.batched_gemm(left, right, c_ids=[0, 1, 1, 0])
     given = cupy.asarray(left), cupy.asarray(right)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dense_oracle import random_array
+from dense_oracle import random_array, sizes
 
 import batchkron as bk
 from batchkron.backends.cuda.kernel_family import without
@@ -327,3 +327,67 @@ def test_nan_leaves_no_trace(cupy, rng):
     assert np.isnan(result[4]).all()
     np.testing.assert_array_equal(np.delete(result, 4, 0), np.delete(clean, 4, 0))
     np.testing.assert_array_equal(op.apply(cupy.asarray(x)).get(), clean)
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(4, 4)], [(3, 2), (2, 5)], [(4, 4)] * 3, [(3, 3)] * 5], ids=str
+)
+def test_lists_that_are_used_once(cupy, rng, dtype, shapes):
+    """In one launch, eager and captured, with numbers of 32 and 64 bits."""
+    rows, columns = sizes(shapes)
+    pools = [random_array(rng, (9, *shape), dtype) for shape in shapes]
+    for products, number in ((1, "i4"), (700, "i8"), (5000, "i4")):
+        ids = rng.integers(0, 9, (products, len(shapes))).astype(number)
+        lists = rng.integers(0, 11, (2, products)).astype(number)
+        x, y = (random_array(rng, (2, 11, n), dtype) for n in (columns, rows))
+        weights = random_array(rng, products, dtype)
+        expected = bk.batched_kron(pools, ids, x, *lists, y.copy(), weights=weights)
+        scale = 1000 * np.finfo(dtype).eps * np.abs(expected).max()
+        given = [[*map(cupy.asarray, pools)], *map(cupy.asarray, (ids, x, *lists))]
+        target, factor = cupy.asarray(y), cupy.asarray(weights)
+        assert bk.batched_kron(*given, target, weights=factor) is target
+        np.testing.assert_allclose(target.get(), expected, rtol=0, atol=scale)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        target = cupy.asarray(y)
+        cupy.cuda.Device().synchronize()
+        with stream:
+            stream.begin_capture()
+            bk.batched_kron(*given, target, weights=factor)
+            graph = stream.end_capture()
+            graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_allclose(target.get(), expected, rtol=0, atol=scale)
+
+
+def test_numbers_out_of_range_are_named_by_the_next_call(cupy, rng):
+    pool, ids = cupy.asarray(rng.standard_normal((4, 3, 3))), cupy.zeros((8, 2), np.int64)
+    x, y, lists = cupy.ones((2, 9)), cupy.zeros((2, 9)), cupy.zeros(8, np.int64)
+    ids[5, 0] = 4
+    bk.batched_kron(pool, ids, x, lists, lists, y)
+    cupy.cuda.Device().synchronize()
+    with pytest.raises(IndexError, match="product 5"):
+        bk.batched_kron(pool, ids, x, lists, lists, y)
+    ids[5, 0] = 0
+    bk.batched_kron(pool, ids, x, lists, lists, y)
+    cupy.cuda.Device().synchronize()
+    block = np.kron(pool[0].get(), pool[0].get()) @ np.ones(9)
+    np.testing.assert_allclose(y[0].get(), 15 * block, rtol=1e-12)
+
+
+def test_unusual_arguments_of_lists_that_are_used_once(cupy, rng):
+    """Strided y, other numbers, lists of Python: by a plan."""
+    pool, ids = rng.standard_normal((4, 3, 3)), rng.integers(0, 4, (8, 2))
+    lists, x, y = (
+        rng.integers(0, 2, (2, 8)),
+        rng.standard_normal((2, 9)),
+        rng.standard_normal((2, 9)),
+    )
+    expected = bk.batched_kron(pool, ids, x, *lists, y.copy())
+    given = [cupy.asarray(pool), cupy.asarray(ids), cupy.asarray(x), *map(cupy.asarray, lists)]
+    strided = cupy.zeros((2, 18))[:, ::2]
+    strided[...] = cupy.asarray(y)
+    bk.batched_kron(*given, strided)
+    np.testing.assert_allclose(strided.get(), expected, rtol=1e-12)
+    target = cupy.asarray(y)
+    bk.batched_kron(given[0], ids.tolist(), given[2], *map(list, lists), target)
+    np.testing.assert_allclose(target.get(), expected, rtol=1e-12)

@@ -8,10 +8,12 @@ there.
 import ctypes
 import math
 import sys
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
+from batchkron.backends.cuda.batch.records import unsorted_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments
 
 LAUNCH = ctypes.CFUNCTYPE(
@@ -58,6 +60,17 @@ class Array:
         return (
             self if self.dtype == dtype and not copy else Array(None, host=self.host.astype(dtype))
         )
+
+
+def pinned(size):
+    """Memory of the host that kernels may write to, as `cupy.cuda.alloc_pinned_memory`."""
+
+    class Pinned(ctypes.Array):
+        _type_, _length_ = ctypes.c_char, size
+
+    memory = Pinned()
+    memory.ptr = ctypes.addressof(memory)
+    return memory
 
 
 def wrapped(value):
@@ -181,7 +194,51 @@ def write_product(kernel, address):
     at(given["out"], product.shape, dtype)[...] = product
 
 
-COMPUTE = {"KronKernel": multiply, "BatchKernel": multiply_batch, "ProductKernel": write_product}
+@dataclass(frozen=True)
+class UnsortedKernel:
+    """A kernel of batched_kron: its dtype, tile, and the C++ type of the list's numbers."""
+
+    dtype: np.dtype
+    tile: object
+    number: str
+
+
+def add_unsorted(kernel, address):
+    """What the kernel of lists in no order does, with pools as they are and no identities."""
+    steps, dtype = kernel.tile.steps, kernel.dtype
+    given = at(address, (), unsorted_arguments(dtype, len(steps)))
+    number = {"int": np.int32, "long long": np.int64}[kernel.number]
+    products, modes = int(given["products"]), len(steps)
+    ids = at(given["ids"], (products, modes), number)
+    inputs, outputs = (at(given[name], (products,), number) for name in ("inputs", "outputs"))
+    columns, rows = [0] * modes, [0] * modes
+    for step in steps:
+        columns[step.mode], rows[step.mode] = step.C, step.K
+    lead, blocks = int(given["outer"]), (int(given["num_inputs"]), int(given["num_outputs"]))
+    x = at(given["x"], (lead, blocks[0], *columns), dtype)
+    y = at(given["y"], (lead, blocks[1], *rows), dtype)
+    weights = at(given["weights"], (products,), dtype) if given["weights"] else None
+    for b in range(products):
+        numbers = [*zip(ids[b, given["columns"]], given["limits"], strict=True)]
+        numbers += [(inputs[b], blocks[0]), (outputs[b], blocks[1])]
+        if not all(0 <= one < limit for one, limit in numbers):
+            refused = at(given["refused"], (1,), np.int64)
+            refused[0] = min(refused[0], b)
+            continue
+        part = x[:, inputs[b]]
+        for s, step in enumerate(steps):
+            pool = at(given["pools"][s], (given["limits"][s], step.K, step.C), dtype)
+            matrix = pool[ids[b, step.mode]]
+            part = np.moveaxis(np.tensordot(matrix, part, (1, step.mode + 1)), 0, step.mode + 1)
+        y[:, outputs[b]] += given["alpha"] * (1 if weights is None else weights[b]) * part
+
+
+COMPUTE = {
+    "KronKernel": multiply,
+    "BatchKernel": multiply_batch,
+    "ProductKernel": write_product,
+    "UnsortedKernel": add_unsorted,
+}
 
 
 def install():
@@ -207,6 +264,7 @@ def install():
         nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
         get_current_stream=lambda *_: device.stream,
         alloc=device.alloc,
+        alloc_pinned_memory=pinned,
         Device=lambda *_: SimpleNamespace(compute_capability="90", synchronize=lambda: None),
     )
     vars(cupy).update(
@@ -233,6 +291,7 @@ def install():
 
 
 def _replace_driver(device):
+    from batchkron.backends.cuda.batch import list_calls
     from batchkron.backends.cuda.batch.kernel import BatchKernel
     from batchkron.backends.cuda.explicit.kernel import ProductKernel
     from batchkron.backends.cuda.kron.kernel import KronKernel
@@ -250,6 +309,16 @@ def _replace_driver(device):
     call_workspace.capture_number = lambda _: device.stream.capturing
     for kind in (KronKernel, BatchKernel, ProductKernel):
         kind.program = _noting(kind.program, device.known)
+    program_of = list_calls.unsorted_program
+
+    def unsorted_program(dtype, tile, number, by_row, identities):
+        assert by_row
+        assert not identities
+        program = program_of(dtype, tile, number, by_row, identities)
+        device.known[program] = UnsortedKernel(dtype, tile, number)
+        return program
+
+    list_calls.unsorted_program = unsorted_program
 
 
 def _noting(program_of, known):

@@ -13,6 +13,7 @@ import batchkron as bk
 DEVICE = fake_cupy.install()
 import cupy  # noqa: E402  the one just installed
 
+from batchkron.backends.cuda.batch import plan as batch_plan  # noqa: E402
 from batchkron.backends.cuda.kron import function_calls, plan  # noqa: E402
 
 TWO_PASSES = [(16, 16)] * 4
@@ -221,6 +222,51 @@ def batches():
     ):
         with pytest.raises(ValueError, match=text):
             bk.batched_gemm(a, on_device(getattr(wrong, "host", wrong)))
+
+
+def lists_once():
+    """batched_kron: plain calls take one launch, wrong numbers are named by the next call."""
+    rng = np.random.default_rng(7)
+    plans = Counted(batch_plan, "BatchPlan")
+    for dtype in DTYPES:
+        for shapes in ([(4, 4)], [(3, 2), (2, 4)], [(2, 2)] * 4, [(1, 3), (3, 1), (2, 2)]):
+            rows, columns = sizes(shapes)
+            for lead in ((), (2,), (2, 3)):
+                pools = [random_array(rng, (9, *shape), dtype) for shape in shapes]
+                x, y = (random_array(rng, (*lead, 5, n), dtype) for n in (columns, rows))
+                for products, number in ((1, "i4"), (40, "i8"), (41, "i8")):
+                    ids = rng.integers(0, 9, (products, len(shapes))).astype(number)
+                    lists = rng.integers(0, 5, (2, products)).astype(number)
+                    weights = random_array(rng, products, dtype) if products > 1 else None
+                    expected = bk.batched_kron(pools, ids, x, *lists, y.copy(), weights=weights)
+                    given = on_device([pools, ids, x, *lists])
+                    target = cupy.asarray(y)
+                    scale = None if weights is None else cupy.asarray(weights)
+                    before = len(DEVICE.launches)
+                    assert bk.batched_kron(*given, target, weights=scale) is target
+                    assert len(DEVICE.launches) == before + 1
+                    close(target, expected)
+    assert not plans.calls
+    pool, ids = rng.standard_normal((4, 3, 3)), rng.integers(0, 4, (8, 2))
+    x, y = rng.standard_normal((2, 2, 9))
+    lists = rng.integers(0, 2, (2, 8))
+    given = on_device([pool, ids, x, *lists])
+    right = bk.batched_kron(pool, ids, x, *lists, y.copy())
+    close(bk.batched_kron(*given, cupy.asarray(y)), right)
+    given[1].host[5, 0] = 4
+    rest = [np.delete(one, 5, 0) for one in (ids, *lists)]
+    left_out = bk.batched_kron(pool, rest[0], x, *rest[1:], y.copy())
+    close(bk.batched_kron(*given, cupy.asarray(y)), left_out)
+    given[1].host[5, 0] = ids[5, 0]
+    target = cupy.asarray(y)
+    with pytest.raises(IndexError, match=r"an earlier call of batched_kron .* product 5"):
+        bk.batched_kron(*given, target)
+    close(target, y)
+    close(bk.batched_kron(*given, target), right)
+    with pytest.raises(ValueError, match="y has shape"):
+        bk.batched_kron(*given, cupy.empty((2, 8)))
+    with pytest.raises(TypeError, match="y is an array on the CPU"):
+        bk.batched_kron(*given, y)
 
 
 if __name__ == "__main__":

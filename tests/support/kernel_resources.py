@@ -28,6 +28,7 @@ from batchkron.backends.cuda.batch.matrix_units import unit_program, unit_tiling
 from batchkron.backends.cuda.batch.registers.tile import register_batch_program, register_tiling
 from batchkron.backends.cuda.batch.slices import slice_program, slice_tiling
 from batchkron.backends.cuda.batch.unit_slices import unit_slice_program, unit_slice_tiling
+from batchkron.backends.cuda.batch.unsorted import unsorted_program, unsorted_tile
 from batchkron.backends.cuda.diagonal.kernel import diagonal_program
 from batchkron.backends.cuda.explicit.families import FAMILIES as PRODUCT_FAMILIES
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
@@ -152,6 +153,7 @@ TEMPLATES = {  # the kernel that a header defines
     "cuda/batch/registers.cuh": "batched_registers",
     "cuda/batch/slices.cuh": "batched_slices",
     "cuda/batch/unit_slices.cuh": "batched_unit_slices",
+    "cuda/batch/unsorted.cuh": "batched_unsorted",
     "cuda/explicit/bands.cuh": "explicit_kron",
     "cuda/explicit/segments.cuh": "explicit_segments",
     "cuda/kron/fibres/kernel.cuh": "kron_fibres",
@@ -283,6 +285,14 @@ def programs_of(shapes, rows, inner, dtype, limits):
         slices = slice_tiling(steps, *numbers, maximum, short_ids, identities, limits)
         if slices is not None:
             yield slice_program(dtype, slices)
+    by_row = len(shapes) % 2 == 1
+    for held in (4, 9, 16, 32):
+        tile = unsorted_tile(steps, dtype.itemsize, held, limits)
+        if tile is not None:
+            yield unsorted_program(
+                dtype, tile, "long long" if by_row else "int", by_row, not by_row
+            )
+            break
 
 
 def compile_kernel(program, capability):

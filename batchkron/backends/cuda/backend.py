@@ -122,6 +122,13 @@ class CudaBackend(Backend, KrylovBackend):
 
         return gemm.fast_batched_gemm
 
+    @cached_property
+    def fast_batched_kron(self) -> Callable[[Any, Any, Any, Any, Any, Any, Any], bool]:
+        """The function that adds the products of a batch list to y if the arrays are plain."""
+        from batchkron.backends.cuda.batch import list_calls
+
+        return list_calls.fast_batched_kron
+
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""
         return int(array.data.ptr)

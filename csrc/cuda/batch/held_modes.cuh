@@ -122,12 +122,13 @@ __device__ void store_held(T* target, int item, const T* registers) {
 }
 
 // out[a, k, b] = sum_c f(c, k) in[a, c, b] in registers, for a < before and b < after, c in order.
-// The factor is [c][k], padded to whole words of 16 bytes. Factors of up to 8 words are loaded to
+// The factor is [c][k], or [k][c] with by_row, padded to whole words of 16 bytes. Factors of up to 8 words are loaded to
 // registers first, and fibres are computed one after another; of larger ones a word at a time is
 // loaded and used for all fibres.
-template <class T, int before, int C, int K, int after>
+template <class T, bool by_row, int before, int C, int K, int after>
 __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
   constexpr int pack = Word<T>::pack, words = (C * K + pack - 1) / pack;
+  constexpr int c_step = by_row ? 1 : K, k_step = by_row ? C : 1;
   const Word<T>* const source = reinterpret_cast<const Word<T>*>(factor);
   if constexpr (words <= 8) {
     Word<T> held[words];
@@ -143,7 +144,8 @@ __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
 #pragma unroll
           for (int c = 0; c < C; ++c)
             sum = multiply_add(sum, in[(a * C + c) * after + b],
-                               held[(c * K + k) / pack].values[(c * K + k) % pack]);
+                               held[(c * c_step + k * k_step) / pack]
+                                   .values[(c * c_step + k * k_step) % pack]);
           out[(a * K + k) * after + b] = sum;
         }
   } else {
@@ -154,8 +156,9 @@ __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
       const Word<T> word = source[i];
 #pragma unroll
       for (int j = 0; j < pack; ++j) {
-        const int c = (i * pack + j) / K, k = (i * pack + j) % K;
-        if (c < C)
+        const int place = i * pack + j;
+        const int c = by_row ? place % C : place / K, k = by_row ? place / C : place % K;
+        if (place < C * K)
 #pragma unroll
           for (int f = 0; f < before * after; ++f) {
             const int a = f / after, b = f % after;
@@ -167,7 +170,8 @@ __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
   }
 }
 
-// Multiplies `in` along the held modes, one after another, and calls use(result).
+// Multiplies `in` along the held modes, one after another, and calls use(result). Factors::by_row
+// says how matrices are stored.
 template <class T, int before, class Factors, class Use>
 __device__ void multiply_held(const Factors&, const T* in, HeldModes<>, Use use) {
   use(in);
@@ -182,7 +186,8 @@ __device__ void multiply_held(const Factors& factors, const T* in, HeldModes<Mod
     for (int i = 0; i < before * Mode::K * after; ++i)
       out[i] = Mode::C == Mode::K ? in[i] : T{};
   } else {
-    multiply_held_mode<T, before, Mode::C, Mode::K, after>(factors.template at<Mode::step>(), in, out);
+    multiply_held_mode<T, Factors::by_row, before, Mode::C, Mode::K, after>(
+        factors.template at<Mode::step>(), in, out);
   }
   multiply_held<T, before * Mode::K>(factors, out, HeldModes<Rest...>{}, use);
 }

@@ -114,6 +114,7 @@ struct HeldRecord {
 // The factors of one product, in global memory.
 template <class T, class Layout, class Record, bool identities>
 struct PoolFactors {
+  static constexpr bool by_row = false;
   const Pool<T>* pools;
   Index system;
   Record record;

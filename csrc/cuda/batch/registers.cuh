@@ -6,60 +6,19 @@
 // but nothing outside of x.
 #pragma once
 
-#include "cuda/batch/held_modes.cuh"
+#include "cuda/batch/group_copies.cuh"
 #include "cuda/batch/list.cuh"
+#include "cuda/batch/register_passes.cuh"
 #include "cuda/common/asynchronous_copy.cuh"
 #include "cuda/common/cluster.cuh"
 #include "cuda/common/launch_order.cuh"
 
 namespace batchkron {
 
-// A pass: thread `rank` of a team reads items rank, rank + team, ... of the block from shared
-// memory, multiplies them along the held modes and writes them back.
-template <class Held_, class Spread_>
-struct RegisterPass {
-  using Held = Held_;
-  using Spread = Spread_;
-};
-
-// The layout of a product in shared memory, in elements: the block, with `gap` elements of padding
-// after each `run` elements, then from `area` on the matrices. elements: sizes of all steps'
-// matrices. A block that is no whole number of 16-byte words is copied with what else is in its
-// first and last word.
-template <int input_, int output_, int run_, int gap_, int area_, int... elements>
-struct BlockLayout {
-  static constexpr int input = input_, output = output_, run = run_, gap = gap_, area = area_;
-  static constexpr int steps = int(sizeof...(elements));
-
-  template <class T>
-  static constexpr bool whole_words() {
-    return input * int(sizeof(T)) % 16 == 0;
-  }
-  template <class T>
-  static constexpr int block_chunks() {
-    constexpr int bytes = input * int(sizeof(T)), unit = bytes % 8 ? 4 : bytes % 16 ? 8 : 16;
-    return (bytes + 16 - unit + 15) / 16;
-  }
-
-  static constexpr int matrix(int s) {
-    constexpr int sizes[] = {elements...};
-    return sizes[s];
-  }
-  template <class T>
-  static constexpr int chunks(int s) {
-    return (matrix(s) * int(sizeof(T)) + 15) / 16;
-  }
-  template <class T>
-  static constexpr int factor(int s) {
-    int offset = area;
-    for (int i = 0; i < s; ++i) offset += chunks<T>(i) * 16 / int(sizeof(T));
-    return offset;
-  }
-};
-
 // The factors of one product in shared memory.
 template <class T, class Layout, class Record, bool identities>
 struct StagedFactors {
+  static constexpr bool by_row = false;
   const T* product;
   const int* record;
 
@@ -71,50 +30,6 @@ struct StagedFactors {
   __device__ bool skips() const {
     return identities && Record::id(record, s) < 0;
   }
-};
-
-// Applies all passes to the block in `from`, and calls use(result) with the registers of the last
-// one. A pass writes to `to` and the one after it to `other`: two buffers, or all one if each
-// item's results take the places of its inputs.
-template <class T, int team, class Factors, class Pass, class... Rest, class Sync, class Use>
-__device__ void run_register_passes(const Factors& factors, T* from, T* to, T* other, int rank,
-                                    Sync sync, Use use) {
-  using Held = typename Pass::Held;
-  using Spread = typename Pass::Spread;
-  constexpr int items = (Spread::size + team - 1) / team;
-  T registers[items * Held::inputs];
-#pragma unroll
-  for (int i = 0; i < items; ++i)
-    if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size) {
-      load_held<T, Held, Spread>(from, rank + i * team, registers + i * Held::inputs);
-    } else {
-#pragma unroll
-      for (int j = 0; j < Held::inputs; ++j) registers[i * Held::inputs + j] = T{};
-    }
-  multiply_held<T, items>(factors, registers, Held{}, [&](const T* results) {
-    if constexpr (sizeof...(Rest) == 0) {
-      use(results);
-    } else {
-#pragma unroll
-      for (int i = 0; i < items; ++i)
-        if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size)
-          store_held<T, Held, Spread>(to, rank + i * team, results + i * Held::outputs);
-    }
-  });
-  if constexpr (sizeof...(Rest) > 0) {
-    sync();
-    run_register_passes<T, team, Factors, Rest...>(factors, to, other, to, rank, sync, use);
-  }
-}
-
-// The last of the passes: its layout is that of the output block.
-template <class Pass, class... Rest>
-struct LastPass {
-  using Type = typename LastPass<Rest...>::Type;
-};
-template <class Pass>
-struct LastPass<Pass> {
-  using Type = Pass;
 };
 
 // How threads are divided. team: threads that compute a product. teams_per_output: teams of a
@@ -171,6 +86,7 @@ struct GroupMemory {
   static constexpr int entry = Record::words * 4 + int(sizeof(T));  // with the weight
   static constexpr int lists = (Cut::products * slots * entry + 15) / 16 * 16;
   static constexpr int bytes = lists + Cut::products * (Cut::stages * Cut::pitch + exchange);
+  using Copies = GroupCopies<Cut::group, Cut::products>;
   unsigned char* base;
 
   __device__ int* record(int round, int slot) const {
@@ -201,7 +117,7 @@ struct GroupMemory {
   __device__ void copy_products(int round, const T* x, const T* end, const Pool<T> (&pools)[steps],
                                 Index system, int lane) const {
     constexpr int chunks = Layout::template block_chunks<T>();
-    each_slot<chunks>(lane, [&](int slot, auto thread) {
+    Copies::template each_slot<chunks>(lane, [&](int slot, auto thread) {
       const int input = Record::input(record(round, slot));
       if (input < 0) return;
       unsigned char* const target = reinterpret_cast<unsigned char*>(product(round, slot));
@@ -224,44 +140,6 @@ struct GroupMemory {
   }
 
  private:
-  // How many threads share the copy of `chunks` words of a product: the number with the least cost,
-  // which is a thread's copies times 8 plus the products that are copied at once. The 8, the cost
-  // of a copy besides, was chosen by hand.
-  static constexpr int sharing(int chunks) {
-    int best = 1;
-    long long minimum = 1ll << 60;
-    for (int threads = 1; threads <= Cut::group; threads *= 2) {
-      const int at_once = Cut::group / threads;
-      const long long copies = 1ll * ((Cut::products + at_once - 1) / at_once) *
-                               ((chunks + threads - 1) / threads);
-      const long long cost = copies * (8 + (at_once < Cut::products ? at_once : Cut::products));
-      if (cost <= minimum) best = threads, minimum = cost;
-    }
-    return best;
-  }
-  // The words that one of `threads` threads copies.
-  template <int threads>
-  struct Share {
-    int first;
-
-    template <int chunks, class Copy>
-    __device__ void each(Copy copy) const {
-#pragma unroll 8
-      for (int i = 0; i < chunks; i += threads)
-        if (i + threads <= chunks || first + i < chunks) copy(first + i);
-    }
-  };
-  // Calls copy(slot, share) for every product of which the thread copies words.
-  template <int chunks, class Copy>
-  __device__ static void each_slot(int lane, Copy copy) {
-    constexpr int threads = sharing(chunks), at_once = Cut::group / threads;
-#pragma unroll 8
-    for (int i = 0; i < Cut::products; i += at_once) {
-      const int slot = i + lane / threads;
-      if ((i + at_once <= Cut::products || slot < Cut::products) && lane < at_once * threads)
-        copy(slot, Share<threads>{lane % threads});
-    }
-  }
   template <int s, int steps>
   __device__ void copy_matrices(int round, const Pool<T> (&pools)[steps], Index system,
                                 int lane) const {
@@ -269,7 +147,7 @@ struct GroupMemory {
       constexpr int chunks = Layout::template chunks<T>(s), pitch = matrix_pitch<T>(Layout::matrix(s));
       const unsigned char* const pool =
           reinterpret_cast<const unsigned char*>(pools[s].data + system * pools[s].system);
-      each_slot<chunks>(lane, [&](int slot, auto thread) {
+      Copies::template each_slot<chunks>(lane, [&](int slot, auto thread) {
         const int* const entry = record(round, slot);
         const int id = Record::id(entry, s);
         if (Record::input(entry) < 0 || id < 0) return;

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 SUPPORT = Path(__file__).parents[2] / "support"
-CHECKS = ("values", "repeated_calls", "refusals", "unusual_arguments", "captures", "batches")
+CHECKS = (
+    "values",
+    "repeated_calls",
+    "refusals",
+    "unusual_arguments",
+    "captures",
+    "batches",
+    "lists_once",
+)
 
 
 @pytest.mark.parametrize("check", CHECKS)

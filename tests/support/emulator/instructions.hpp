@@ -82,6 +82,29 @@ inline float __uint_as_float(unsigned bits) {
   return x;
 }
 
+template <class T>
+T atomicAdd(T* target, T value) {
+  const T before = *target;
+  *target += value;
+  return before;
+}
+template <class T>
+T atomicMin(T* target, T value) {
+  const T before = *target;
+  if (value < before) *target = value;
+  return before;
+}
+template <class... Values>
+void add_together(float* to, Values... values) {
+  if (reinterpret_cast<std::uintptr_t>(to) % (sizeof...(Values) * sizeof(float)))
+    emulated::fail("an atomic addition is not aligned");
+  ((*to++ += values), ...);
+}
+inline void red_global_add_v2_f32(float* to, float a, float b) { add_together(to, a, b); }
+inline void red_global_add_v4_f32(float* to, float a, float b, float c, float d) {
+  add_together(to, a, b, c, d);
+}
+
 inline void bar_sync(int barrier, int threads) {
   emulated::wait_at(emulated::device.barriers[std::size_t(barrier)], threads);
 }

@@ -11,11 +11,13 @@ from batchkron.backends.cuda.batch.matrix_units import MatrixUnits
 from batchkron.backends.cuda.batch.registers.family import Registers
 from batchkron.backends.cuda.batch.slices import Slices
 from batchkron.backends.cuda.batch.unit_slices import UnitSlices
+from batchkron.backends.cuda.batch.unsorted import Unsorted
 
 FAMILIES: tuple[BatchFamily, ...] = (
     MatrixUnits(),
     UnitSlices(),
     Slices(),
     Registers(),
+    Unsorted(),
     General(),
 )

@@ -25,6 +25,7 @@ class General(BatchFamily):
 
     name = "general"
     variant_type = GeneralVariant
+    takes_single_vectors = False
     has_records = False
 
     def accepts(self, shape: BatchShape, device: DeviceLimits) -> bool:

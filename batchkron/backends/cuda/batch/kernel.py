@@ -111,13 +111,16 @@ class BatchFamily(KernelFamily[BatchShape, Any, BatchKernel]):
 
     Attributes
     ----------
+    takes_single_vectors : bool
+        Whether the kernels take one vector at a time.
     has_records : bool
-        Whether the kernels take one vector at a time, and the list as records (see `records`).
+        Whether they take the list as records (see `records`), sorted by output.
     is_tuned : bool
         Whether tuning searches the variants.
     """
 
     operation = "batch"
+    takes_single_vectors = True
     has_records = True
     is_tuned = False
 

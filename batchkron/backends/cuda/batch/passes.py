@@ -145,3 +145,11 @@ def held_modes_type(held: Sequence[HeldMode]) -> str:
     """Return the C++ type of the modes that a thread holds."""
     modes = (template_type("HeldMode", m.step, m.C, m.K, m.source, m.target) for m in held)
     return template_type("HeldModes", *modes)
+
+
+def pass_type(one: BatchPass) -> str:
+    """Return the C++ type of a pass."""
+    spread = (template_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
+    return template_type(
+        "RegisterPass", held_modes_type(one.held), template_type("SpreadModes", *spread)
+    )

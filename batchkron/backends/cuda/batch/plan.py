@@ -13,6 +13,7 @@ from batchkron.backends.cuda.batch.choose import fastest_kernel
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.records import MAX_SHORT_ID, WORD, list_records, matrix_pitch
 from batchkron.backends.cuda.batch.single_vector import RegisterBatch
+from batchkron.backends.cuda.batch.unsorted_list import UnsortedBatch
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -54,7 +55,7 @@ class BatchPlan(FastPath):
         self._unit_weights = cupy.empty((1,), np.int32)
         lists = self._lists(spec, owner)
         ids = lists["ids"]
-        has_products = owner and len(ids) > 0
+        has_products = len(ids) > 0
         shape = BatchShape(
             steps=plan_steps(inputs, outputs, order, spec.dtype),
             dtype=spec.dtype,
@@ -65,7 +66,7 @@ class BatchPlan(FastPath):
             input_size=spec.input_size,
             output_size=spec.output_size,
             owner=owner,
-            max_products=int(np.diff(lists["starts"]).max()) if has_products else 0,
+            max_products=int(np.diff(lists["starts"]).max()) if owner and has_products else 0,
             short_ids=has_products and bool(ids.max() <= MAX_SHORT_ID),
             identities=has_products and bool(ids.min() < 0),
         )
@@ -76,7 +77,7 @@ class BatchPlan(FastPath):
         self._bind()
         self.set_values(spec.pools, spec.weights)
         tuning = wanted_tuning()
-        if tuning is not None and self._registers is not None:
+        if tuning is not None and isinstance(self._registers, RegisterBatch):
             from batchkron.backends.cuda.batch.tuned import tuned_batch
 
             self._registers = tuned_batch(self._registers, device, tuning)
@@ -102,12 +103,18 @@ class BatchPlan(FastPath):
             lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
         return lists
 
-    def _register_batch(self, lists: dict[str, Array], starts: DeviceArray) -> RegisterBatch | None:
+    def _register_batch(
+        self, lists: dict[str, Array], starts: DeviceArray
+    ) -> RegisterBatch | UnsortedBatch | None:
         """Return the list for a kernel that takes one vector at a time, None if none fits."""
         device = self._batch.device
         kernel = fastest_kernel(self._batch.shape, device_limits(device))
-        if kernel is None or not kernel.family.has_records:
+        if kernel is None or not kernel.family.takes_single_vectors:
             return None
+        if not kernel.family.has_records:
+            names = "ids", "inputs", "outputs"
+            arrays = {name: cupy.asarray(lists[name].astype(np.int32)) for name in names}
+            return UnsortedBatch(kernel, device, arrays)
         if is_tuned():  # imported only then, to keep the start of other processes short
             from batchkron.backends.cuda.batch.tuned import planned_kernel
 
@@ -184,7 +191,8 @@ class BatchPlan(FastPath):
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
         registers = self._registers if x.size and y.size else None
         transposes = inner > 1 and self._transposes_vectors()
-        if registers is None or not (transposes or (inner == 1 and x.data.ptr % WORD == 0)):
+        takes = inner == 1 and registers is not None and registers.takes(x.data.ptr, y.data.ptr)
+        if registers is None or not (transposes or takes):
             self._batch.run(x, y, outer, inner, alpha, accumulate)
             return
         check_device(self._batch.device, x, y)
@@ -235,7 +243,7 @@ class BatchPlan(FastPath):
         outer, registers, batch = x.size // math.prod(given), self._registers, self._batch
 
         def run(source: int, target: int) -> None:
-            if registers is None or source % WORD:
+            if registers is None or not registers.takes(source, target):
                 batch.launch(source, target, outer, 1, 1, False)
             else:
                 registers.run(source, target, outer, 1, False)

@@ -72,3 +72,14 @@ def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
     fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
     return np.dtype([*fixed, *size_fields("accumulate"), ("alpha", dtype)], align=True)
+
+
+@cache
+def unsorted_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return the layout of the C++ struct UnsortedArguments for ``modes`` factors."""
+    pointers = pointer_fields("x", "y", "ids", "inputs", "outputs", "weights", "refused")
+    names = "pool_systems", "limits", "columns"
+    by_step = [("pools", "u8", (modes,)), *((name, "i8", (modes,)) for name in names)]
+    sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "weight_system")
+    scalars = [*size_fields("products"), ("alpha", dtype)]
+    return np.dtype([*pointers, *by_step, *sizes, *scalars], align=True)

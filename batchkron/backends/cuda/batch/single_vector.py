@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchKernel
-from batchkron.backends.cuda.batch.records import register_batch_arguments
+from batchkron.backends.cuda.batch.records import WORD, register_batch_arguments
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     device_errors,
@@ -77,6 +77,10 @@ class RegisterBatch:
             )
             self._launches[outer] = launch
         return launch
+
+    def takes(self, x: int, y: int) -> bool:
+        """Whether the kernel takes vectors at these addresses."""
+        return x % WORD == 0
 
     def run(self, x: int, y: int, outer: int, alpha: complex, accumulate: bool) -> None:
         """Map x (outer, num_inputs, size) to alpha A x, added to y or overwriting it.

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.passes import BatchPass, held_modes_type, plan_passes
+from batchkron.backends.cuda.batch.passes import BatchPass, pass_type, plan_passes
 from batchkron.backends.cuda.batch.records import matrix_bytes, record_words
 from batchkron.backends.cuda.batch.registers.cost import (
     best_cutting,
@@ -289,7 +289,7 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
         tiling.exchange,
     )
     flags = flag(tiling.short_ids), flag(tiling.identities)
-    passes = map(_batch_pass, tiling.passes)
+    passes = map(pass_type, tiling.passes)
     return Program(
         "cuda/batch/registers.cuh",
         template_type(
@@ -301,11 +301,4 @@ def register_batch_program(dtype: np.dtype[np.generic], tiling: RegisterTiling) 
             *flags,
             *passes,
         ),
-    )
-
-
-def _batch_pass(one: BatchPass) -> str:
-    spread = (template_type("SpreadMode", m.size, m.source, m.target) for m in one.spread)
-    return template_type(
-        "RegisterPass", held_modes_type(one.held), template_type("SpreadModes", *spread)
     )

@@ -1,0 +1,279 @@
+// batched_unsorted: adds the products of a batch list to y in any order, atomically; the list and the
+// pools are as the user gave them, so that nothing has to be sorted or copied before. A team of
+// threads multiplies a block in a few passes, in each of which a thread holds a part of it in
+// registers (cuda/batch/register_passes.cuh); the results are added to y from registers.
+#pragma once
+
+#include "cuda/batch/group_copies.cuh"
+#include "cuda/batch/list.cuh"
+#include "cuda/batch/register_passes.cuh"
+#include "cuda/common/asynchronous_copy.cuh"
+#include "cuda/common/atomic_words.cuh"
+#include "cuda/common/launch_order.cuh"
+
+namespace batchkron {
+
+// For all entries e of outer and all products b,
+//
+//   y[e, outputs[b]] += alpha weights[b] (A_1b (x) ... (x) A_db) x[e, inputs[b]]
+//
+// x is (outer, num_inputs, input size), y is (outer, num_outputs, output size), contiguous, without
+// overlap. Entry e of outer has the matrices and weights of system e mod systems. x, y and pools are
+// aligned to 16 bytes, all else to an element. ids is (products, steps); the matrix of step s has the
+// number in column columns[s], of limits[s] in the pool, and -1 is the identity where the kernel has
+// identities. weights is (systems or 1, products), or null if all are 1. With `refused`, a product
+// with a number out of range is left out, and *refused becomes the least index of such a product.
+template <class T, class Number, int steps>
+struct UnsortedArguments {
+  const T* x;
+  T* y;
+  const Number* ids;
+  const Number* inputs;
+  const Number* outputs;
+  const T* weights;
+  Index* refused;
+  const T* pools[steps];
+  Index pool_systems[steps];  // elements from a system's pool to that of the next
+  Index limits[steps];
+  Index columns[steps];
+  Index outer, systems, num_inputs, num_outputs, weight_system, products;
+  T alpha;
+};
+
+// How threads are divided. team: threads that compute a product. pitch: bytes of a product in shared
+// memory, of which there are two for each team: one comes while the other is multiplied. exchange:
+// elements of a team's other buffer, 0 if it needs none. A group is the threads that copy together: a
+// warp, with several teams, or the whole thread block, with one.
+template <int team_, int block_, int pitch_, int exchange_>
+struct UnsortedCut {
+  static constexpr int team = team_, block = block_, pitch = pitch_, exchange = exchange_;
+  static constexpr int group = team <= 32 ? 32 : block;
+  static constexpr int products = group / team;  // products of a group at a time
+  static constexpr int teams = block / group * products;
+
+  __device__ static void sync_group() {
+    if constexpr (group == 32)
+      __syncwarp();
+    else
+      __syncthreads();
+  }
+};
+
+// Bytes that a copy takes at a time, the most that divide the bytes from one object to the next.
+constexpr int copied_word(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : 4; }
+
+// What a team knows of a product before its data come. input is -1 if there is no product.
+template <class T, int steps>
+struct UnsortedProduct {
+  Index input, output;
+  int ids[steps];
+  T weight;
+};
+
+// The factors of one product in shared memory.
+template <class T, class Layout, bool by_row_, bool identities>
+struct UnsortedFactors {
+  static constexpr bool by_row = by_row_;
+  const T* product;
+  const int* ids;
+
+  template <int s>
+  __device__ const T* at() const {
+    return product + Layout::template factor<T>(s);
+  }
+  template <int s>
+  __device__ bool skips() const {
+    return identities && ids[s] < 0;
+  }
+};
+
+// Reads the numbers of product b.
+template <class T, class Number, bool identities, int steps>
+__device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Number, steps>& a,
+                                                  Index b, Index system, bool reports) {
+  UnsortedProduct<T, steps> product;
+  product.input = -1;
+  if (b >= a.products) return product;
+  const Index input = a.inputs[b];
+  product.output = a.outputs[b];
+  bool valid = true;
+#pragma unroll
+  for (int s = 0; s < steps; ++s) {
+    const Index id = a.ids[b * steps + a.columns[s]];
+    valid = valid && id >= (identities ? -1 : 0) && id < a.limits[s];
+    product.ids[s] = int(id);
+  }
+  product.weight = a.weights ? multiply(a.alpha, a.weights[system * a.weight_system + b]) : a.alpha;
+  valid = valid && input >= 0 && input < a.num_inputs && product.output >= 0 &&
+          product.output < a.num_outputs;
+  if (valid)
+    product.input = input;
+  else if (a.refused && reports)
+    atomicMin(a.refused, b);
+  return product;
+}
+
+// The shared memory of a group: of each team what is to be copied for two products (the input, -1 if
+// there is none, and the ids), their blocks and matrices, and the buffer of an exchange.
+template <class T, class Layout, class Cut, bool by_row>
+struct UnsortedMemory {
+  static constexpr int steps = Layout::steps;
+  static constexpr int lists = (2 * Cut::products * (1 + steps) * 4 + 15) / 16 * 16;
+  static constexpr int exchange = (Cut::exchange * int(sizeof(T)) + 15) / 16 * 16;
+  static constexpr int bytes = lists + Cut::products * (2 * Cut::pitch + exchange);
+  using Copies = GroupCopies<Cut::group, Cut::products>;
+  unsigned char* base;
+
+  __device__ int* record(Index round, int slot) const {
+    return reinterpret_cast<int*>(base) + (int(round % 2) * Cut::products + slot) * (1 + steps);
+  }
+  __device__ T* product(Index round, int slot) const {
+    return reinterpret_cast<T*>(base + lists +
+                                (int(round % 2) * Cut::products + slot) * Cut::pitch);
+  }
+  __device__ T* buffer(int slot) const {
+    return reinterpret_cast<T*>(base + lists + 2 * Cut::products * Cut::pitch + slot * exchange);
+  }
+
+  __device__ void write_record(Index round, int slot,
+                               const UnsortedProduct<T, steps>& product) const {
+    int* const target = record(round, slot);
+    target[0] = int(product.input);
+#pragma unroll
+    for (int s = 0; s < steps; ++s) target[1 + s] = product.ids[s];
+  }
+
+  // Begins to copy the blocks and matrices of a round, whose records are in shared memory.
+  template <class Arguments>
+  __device__ void copy_products(Index round, const T* x, const Arguments& a, Index system,
+                                int lane) const {
+    constexpr int size = Layout::input * int(sizeof(T)), word = copied_word(size);
+    constexpr int run = Layout::run * int(sizeof(T)), gap = Layout::gap * int(sizeof(T));
+    constexpr int chunks = size / word;
+    Copies::template each_slot<chunks>(lane, [&](int slot, auto thread) {
+      const int input = record(round, slot)[0];
+      if (input < 0) return;
+      unsigned char* const target = reinterpret_cast<unsigned char*>(product(round, slot));
+      const unsigned char* const source =
+          reinterpret_cast<const unsigned char*>(x + Index(input) * Layout::input);
+      thread.template each<chunks>([&](int i) {
+        copy_asynchronously<word, false>(target + i * word + i * word / run * gap,
+                                         source + i * word);
+      });
+    });
+    copy_matrices<0>(round, a, system, lane);
+  }
+
+ private:
+  template <int s, class Arguments>
+  __device__ void copy_matrices(Index round, const Arguments& a, Index system, int lane) const {
+    if constexpr (s < steps) {
+      constexpr int size = Layout::matrix(s) * int(sizeof(T));
+      constexpr int pitch = by_row ? size : matrix_pitch<T>(Layout::matrix(s));
+      constexpr int word = copied_word(pitch), chunks = (size + word - 1) / word;
+      const unsigned char* const pool =
+          reinterpret_cast<const unsigned char*>(a.pools[s] + system * a.pool_systems[s]);
+      Copies::template each_slot<chunks>(lane, [&](int slot, auto thread) {
+        const int* const entry = record(round, slot);
+        const int id = entry[1 + s];
+        if (entry[0] < 0 || id < 0) return;
+        unsigned char* const target =
+            reinterpret_cast<unsigned char*>(product(round, slot) + Layout::template factor<T>(s));
+        const unsigned char* const source = pool + Index(id) * pitch;
+        thread.template each<chunks>([&](int i) {
+          copy_asynchronously<word, true>(target + i * word, source + i * word);
+        });
+      });
+      copy_matrices<s + 1>(round, a, system, lane);
+    }
+  }
+};
+
+// Adds the registers of an item of the last pass to its places in y.
+template <class T, class Held, class Spread, int output>
+__device__ void add_held(T* target, int item, T weight, const T* results) {
+  constexpr int most = max_atomic_word<T>;
+  constexpr bool words = output % most == 0 && Held::writes_words(most) && Spread::to_words(most);
+  constexpr int count = words ? most : 1;
+  target += Spread::to(item);
+#pragma unroll
+  for (int i = 0; i < Held::outputs; i += count) {
+    T values[count];
+#pragma unroll
+    for (int j = 0; j < count; ++j) values[j] = multiply(weight, results[i + j]);
+    atomic_add_word<count>(target + Held::to(i), values);
+  }
+}
+
+// Teams take products in turn. While a team multiplies one, the data of the next come, and the
+// numbers of the one after it.
+template <class T, class Number, class Layout, class Cut, int min_blocks, bool by_row,
+          bool identities, class... Pass>
+__global__ void __launch_bounds__(Cut::block, min_blocks)
+    batched_unsorted(const UnsortedArguments<T, Number, Layout::steps> a) {
+  wait_for_earlier_kernels();
+  using Last = typename LastPass<Pass...>::Type;
+  constexpr int team = Cut::team, items = (Last::Spread::size + team - 1) / team;
+  constexpr int held = Last::Held::outputs;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+
+  const int lane = threadIdx.x % Cut::group, group = threadIdx.x / Cut::group;
+  const bool idle = Cut::products * team < Cut::group && lane >= Cut::products * team;
+  const int slot = idle ? 0 : lane / team, rank = lane % team;
+  using Memory = UnsortedMemory<T, Layout, Cut, by_row>;
+  const Memory memory{shared_memory + group * Memory::bytes};
+  const Index of_group = Index(blockIdx.x) * Cut::teams + group * Cut::products;
+  const Index stride = Index(gridDim.x) * Cut::teams, first = of_group + slot;
+  const Index rounds = of_group < a.products ? (a.products - of_group + stride - 1) / stride : 0;
+  const bool writes = !idle && rank == 0;
+
+  for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
+    const Index system = e % a.systems;
+    const T* const x = a.x + e * a.num_inputs * Layout::input;
+    T* const y = a.y + e * a.num_outputs * Layout::output;
+    const auto read = [&](Index round) {
+      const Index b = idle || round >= rounds ? a.products : first + round * stride;
+      return read_product<T, Number, identities>(a, b, system, rank == 0 && e == 0);
+    };
+    UnsortedProduct<T, Layout::steps> now = read(0), next = read(1);
+    if (writes) memory.write_record(0, slot, now);
+    if (writes) memory.write_record(1, slot, next);
+    Cut::sync_group();
+    memory.copy_products(0, x, a, system, lane);
+    commit_copies();
+    for (Index round = 0; round < rounds; ++round) {
+      const UnsortedProduct<T, Layout::steps> coming = read(round + 2);
+      memory.copy_products(round + 1, x, a, system, lane);
+      commit_copies();
+      wait_for_copies<1>();
+      Cut::sync_group();  // this round's data are there
+      if (idle) {  // waits as often as the passes do
+        for (int pass = 1; pass < int(sizeof...(Pass)); ++pass) Cut::sync_group();
+      } else {
+        T* const block = memory.product(round, slot);
+        T* const buffer = Cut::exchange ? memory.buffer(slot) : block;
+        using Factors = UnsortedFactors<T, Layout, by_row, identities>;
+        const Factors factors{block, now.ids};
+        run_register_passes<T, team, Factors, Pass...>(
+            factors, block, buffer, block, rank, [] { Cut::sync_group(); },
+            [&](const T* results) {
+              if (now.input < 0) return;
+#pragma unroll
+              for (int i = 0; i < items; ++i)
+                if ((i + 1) * team <= Last::Spread::size || rank + i * team < Last::Spread::size)
+                  add_held<T, typename Last::Held, typename Last::Spread, Layout::output>(
+                      y + now.output * Layout::output, rank + i * team, now.weight,
+                      results + i * held);
+            });
+      }
+      if (writes) memory.write_record(round, slot, coming);
+      Cut::sync_group();  // what the next copies overwrite has been read
+      now = next;
+      next = coming;
+    }
+    wait_for_copies<0>();
+    Cut::sync_group();
+  }
+}
+
+}  // namespace batchkron
