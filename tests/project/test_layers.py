@@ -23,6 +23,7 @@ LAYERS = {
     "batchkron.functions": 4,
     "batchkron.operators": 5,
     "batchkron": 5,  # the public names, as solvers and problems see them
+    "batchkron.distributed": 6,
     "batchkron.solvers": 6,
     "batchkron.problems": 6,
     "batchkron.cli": 7,
@@ -166,6 +167,11 @@ def test_only_one_module_imports_cupy():
     assert users == ["batchkron.backends.cuda.runtime.device"]
 
 
+def test_only_one_module_imports_mpi4py():
+    users = [m for m in MODULES if any(n.split(".")[0] == "mpi4py" for n in imports_of(m))]
+    assert users == ["batchkron.distributed.mpi"]
+
+
 def test_planners_need_no_cupy():
     cuda = [m for m in MODULES if m.startswith("batchkron.backends.cuda")]
     above = {"batchkron.backends.cuda.runtime.device"}
@@ -184,7 +190,7 @@ def test_planners_need_no_cupy():
 
 def test_importing_batchkron_loads_nothing_heavy():
     script = (
-        "import sys, batchkron, batchkron.solvers, batchkron.problems\n"
+        "import sys, batchkron, batchkron.solvers, batchkron.problems, batchkron.distributed\n"
         "heavy = {'cupy', 'torch', 'mpi4py', 'matplotlib', 'click', 'tqdm'}\n"
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
     )

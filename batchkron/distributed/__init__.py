@@ -1,0 +1,26 @@
+"""Operators whose vectors are spread over many processes, by MPI or simulated.
+
+`distribute` makes an operator distributed: each rank (a process of MPI, or a thread of `simulate`)
+has a block of every vector, and all of them apply the operator at the same time.
+"""
+
+from batchkron.distributed.communicator import Communicator, Pending, Traffic
+from batchkron.distributed.distribute import distribute
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.mpi import MpiCommunicator, world
+from batchkron.distributed.operator import DistributedOperator, Volume
+from batchkron.distributed.simulated import SimulatedCommunicator, simulate
+
+__all__ = [
+    "Communicator",
+    "DistributedOperator",
+    "Layout",
+    "MpiCommunicator",
+    "Pending",
+    "SimulatedCommunicator",
+    "Traffic",
+    "Volume",
+    "distribute",
+    "simulate",
+    "world",
+]

@@ -1,0 +1,134 @@
+"""What distributed operators need from ranks that send each other data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from batchkron.spec.kron import Array
+
+__all__ = ["Communicator", "Pending", "Traffic"]
+
+
+class Pending(Protocol):
+    """An exchange under way; its arrays must not be touched before it has been waited for."""
+
+    def wait(self) -> None:
+        """Return when all has been received, and what was sent may be overwritten."""
+
+
+@dataclass
+class Traffic:
+    """What a rank has sent to other ranks by exchanges since its communicator was made.
+
+    Attributes
+    ----------
+    elements, bytes, messages : int
+    """
+
+    elements: int = 0
+    bytes: int = 0
+    messages: int = 0
+
+    def count(self, rank: int, counts: Sequence[int], itemsize: int) -> None:
+        """Add an exchange in which a rank sends these numbers of elements."""
+        others = [count for other, count in enumerate(counts) if other != rank and count]
+        self.elements += sum(others)
+        self.bytes += sum(others) * itemsize
+        self.messages += len(others)
+
+
+class Communicator(ABC):
+    """A group of ranks, all of which call each function in the same order.
+
+    Attributes
+    ----------
+    rank, size : int
+        This rank's number, and the number of ranks.
+    traffic : Traffic
+        What this rank has sent, also by the communicators that were split off this one.
+    """
+
+    rank: int
+    size: int
+    traffic: Traffic
+
+    def ialltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> Pending:
+        """Begin to send a part of an array to each rank, and to receive one from each.
+
+        Parameters
+        ----------
+        send, receive : ndarray, flat and contiguous, of one dtype
+            The parts lie one after another, in the order of ranks.
+        send_counts, receive_counts : sequence of int, (size,)
+            Their numbers of elements.
+
+        Returns
+        -------
+        Pending
+        """
+        self.traffic.count(self.rank, send_counts, send.itemsize)
+        return self._begin_alltoallv(send, send_counts, receive, receive_counts)
+
+    def alltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> None:
+        """Send a part of an array to each rank, and receive one from each; see `ialltoallv`."""
+        self.ialltoallv(send, send_counts, receive, receive_counts).wait()
+
+    def allreduce(self, values: Array, *, maxima: bool = False) -> None:
+        """Replace numbers by their sums over the ranks, or maxima, in place.
+
+        Every rank adds in the order of ranks, so that all of them have the same bits, in every run.
+
+        Parameters
+        ----------
+        values : ndarray, (n,), contiguous
+        maxima : bool
+        """
+        if self.size == 1:
+            return
+        gathered = self.allgather(values)
+        total = gathered[0].copy()
+        for other in gathered[1:]:
+            if maxima:
+                np.maximum(total, other, out=total)
+            else:
+                total += other
+        values[...] = total
+
+    @abstractmethod
+    def _begin_alltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> Pending:
+        """Begin `ialltoallv`."""
+
+    @abstractmethod
+    def allgather(self, values: Array) -> Array:
+        """Return the arrays (n,) of all ranks as (size, n)."""
+
+    @abstractmethod
+    def broadcast(self, value: Any, root: int) -> Any:
+        """Return what the rank ``root`` passes, on every rank: an object that can be pickled."""
+
+    @abstractmethod
+    def split(self, group: int) -> Communicator:
+        """Return the communicator of the ranks that pass the same number, in their order."""

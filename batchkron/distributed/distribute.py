@@ -1,0 +1,165 @@
+"""Make an operator distributed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.grid import Grid, check_grid, choose_grid
+from batchkron.distributed.mpi import MpiCommunicator, is_mpi
+from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.plan import ExchangeRule, make_plan
+from batchkron.distributed.product import DistributedProduct, ProductOptions, shapes_of
+from batchkron.distributed.simulated import SimulatedCommunicator
+from batchkron.operators import KroneckerProduct
+from batchkron.spec.kron import as_flag
+
+__all__ = ["distribute"]
+
+
+def distribute(
+    obj: Any,
+    comm: Any = None,
+    grid: Literal["auto"] | Grid = "auto",
+    *,
+    rows: int = 1,
+    exchange: ExchangeRule = "group",
+    redistribute: bool = True,
+    transpose: bool = False,
+) -> DistributedOperator:
+    """Return an operator on blocks: each rank has one of every vector. All ranks call it.
+
+    Parameters
+    ----------
+    obj : KroneckerProduct
+        The whole operator, the same on every rank.
+    comm : mpi4py communicator, Communicator or None
+        The ranks; None for one rank, this process.
+    grid : "auto" or (G_M, G_K)
+        G_M · G_K ranks: vectors are dealt out to G_M groups, and each vector is spread over the
+        G_K ranks of a group. By default the grid of the least estimated time: (G, 1), without
+        communication, if there are vectors enough.
+    rows : int
+        The number of vectors that the grid is chosen for, and that `scatter` deals out.
+    exchange : {"group", "every"}
+        When ranks exchange their parts of a vector: after as many local multiplies as they can make
+        without the others' parts, or after each multiply, as other codes do.
+    redistribute : bool
+        False leaves the last exchange out: each rank then has elements of y that are not
+        consecutive, see ``output_layout``.
+    transpose : bool
+        With ``exchange="every"``, transpose in a pass of its own before each exchange, as codes do
+        whose multiplies cannot; a baseline for measurements.
+
+    Returns
+    -------
+    DistributedOperator
+
+    Raises
+    ------
+    ValueError
+        If the grid does not have as many ranks as the communicator, the operator has several
+        systems, or another argument has no meaning.
+    TypeError
+        If the operator is of another kind, or on a device.
+
+    Notes
+    -----
+    The algorithm is that of FastKron for several GPUs (Jangda and Yadav, PPoPP 2024, section 5),
+    for factors of any shapes and parts of any sizes. For square factors P × P, vectors of
+    K = P^N elements, and parts TG_K = K / G_K that all modes divide evenly, all ranks together send
+
+        V = M (K - TG_K) ceil(N / N_local),    N_local = floor(log_P TG_K),
+
+    elements in a product with M vectors, instead of M (K - TG_K) N with an exchange after each
+    multiply.
+
+    Every sum is taken in the same order as by one process that applies the factors in the same
+    order, the last one first if they are square. So square factors give the same bits on any grid,
+    unless their sizes are among 1, 2, 3, 4 and 8: for these, kernels apply several factors in one
+    pass over memory, and which of them come together depends on the grid.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> from batchkron.distributed import distribute, simulate
+    >>> whole = bk.KroneckerProduct([[[1.0, 2.0], [0.0, 1.0]]] * 4)
+    >>> def program(comm):
+    ...     op = distribute(whole, comm)
+    ...     block = op.scatter(np.arange(16.0))
+    ...     return op.gather(op.apply(block))
+    >>> results = simulate(4, program)
+    >>> [np.array_equal(y, whole @ np.arange(16.0)) for y in results]
+    [True, True, True, True]
+    """
+    communicator = _communicator(comm)
+    product = _supported(obj)
+    rows = _checked_rows(rows)
+    rule = _checked_rule(exchange)
+    redistribute = as_flag(redistribute, "redistribute")
+    transpose = as_flag(transpose, "transpose")
+    if transpose and rule != "every":
+        raise ValueError("transpose=True is a baseline of exchange='every', not of 'group'")
+    if isinstance(grid, str) and grid == "auto":
+        shapes = shapes_of(product.factors)
+        chosen = choose_grid(
+            communicator.size,
+            rows,
+            product.dtype,
+            lambda parts: make_plan(shapes, parts, rule, redistribute),
+        )
+    else:
+        chosen = check_grid(grid, communicator.size)
+    of_vector = communicator.split(communicator.rank // chosen[1])
+    ranks = Ranks(communicator, chosen, of_vector)
+    options = ProductOptions(rows, rule, redistribute, transpose)
+    return DistributedProduct(product.factors, ranks, options)
+
+
+def _communicator(comm: Any) -> Communicator:
+    if comm is None:
+        return SimulatedCommunicator()
+    if isinstance(comm, Communicator):
+        return comm
+    if is_mpi(comm):
+        return MpiCommunicator(comm)
+    raise TypeError(
+        f"comm is a {type(comm).__name__}; expected a communicator of mpi4py, such as "
+        "MPI.COMM_WORLD, one of batchkron.distributed, or None for one rank"
+    )
+
+
+def _supported(obj: Any) -> KroneckerProduct:
+    if not isinstance(obj, KroneckerProduct):
+        raise TypeError(
+            f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct can. Sums, "
+            "multiples and products of distributed operators are distributed, too"
+        )
+    if obj.batch_shape:
+        raise ValueError(
+            f"the operator has batch_shape {obj.batch_shape}; distribute the product of one "
+            "system, or deal the systems out to the ranks"
+        )
+    if obj.device != "cpu":
+        raise TypeError(
+            "the operator is on a device, and MPI moves host arrays; distribute its to('cpu')"
+        )
+    return obj
+
+
+def _checked_rows(rows: object) -> int:
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
+        raise TypeError(f"rows is {rows!r}; expected an integer")
+    if rows < 0:
+        raise ValueError(f"rows is {rows}; expected 0 or more")
+    return int(rows)
+
+
+def _checked_rule(exchange: object) -> ExchangeRule:
+    if exchange == "group":
+        return "group"
+    if exchange == "every":
+        return "every"
+    raise ValueError(f"exchange is {exchange!r}; expected 'group' or 'every'")

@@ -1,0 +1,167 @@
+"""One exchange: parts of a matrix by its rows become parts of its transpose by elements.
+
+The columns of an intermediate are a matrix (L, S): the S values of a group of multiplied modes for
+each of L indices of the other modes. Before the exchange a rank has consecutive l, for all s, in
+the order (l, s); afterwards it has consecutive elements of the order (s, l). So the next modes,
+which are the last ones of l, lie together again. This is the shuffle of FastKron (Jangda and Yadav,
+PPoPP 2024, section 5) for parts of any sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from batchkron.spec.kron import Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Elements (s, l) of a target's part: for s in [s0, s1) the l in [l0, l1)."""
+
+    s0: int
+    s1: int
+    l0: int
+    l1: int
+
+    @property
+    def elements(self) -> int:
+        return (self.s1 - self.s0) * (self.l1 - self.l0)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Who sends what in one exchange; numbers of elements are those of one vector.
+
+    Parameters
+    ----------
+    moved : int
+        S, the product of the multiplied modes' sizes.
+    others : int
+        L, the product of the other modes' sizes.
+    sources : tuple of int, (parts + 1,)
+        Bounds of the parts of l before the exchange.
+    targets : tuple of int, (parts + 1,)
+        Bounds of the parts of s L + l after it.
+    """
+
+    moved: int
+    others: int
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+
+    @property
+    def parts(self) -> int:
+        """The number of ranks that take part."""
+        return len(self.sources) - 1
+
+    @property
+    def largest_part(self) -> int:
+        """The elements of the largest part, before or after."""
+        before = np.diff(self.sources).max(initial=0) * self.moved
+        return int(max(before, np.diff(self.targets).max(initial=0)))
+
+    def spans(self, target: int) -> list[_Span]:
+        """Return the part of a target as at most three rectangles, in the order of its elements."""
+        begin, end = self.targets[target], self.targets[target + 1]
+        if begin == end:
+            return []
+        first, skipped = divmod(begin, self.others)
+        last, rest = divmod(end, self.others)
+        if first == last:
+            return [_Span(first, first + 1, skipped, rest)]
+        found = []
+        if skipped:
+            found.append(_Span(first, first + 1, skipped, self.others))
+            first += 1
+        if first < last:
+            found.append(_Span(first, last, 0, self.others))
+        if rest:
+            found.append(_Span(last, last + 1, 0, rest))
+        return found
+
+    def pieces(self, source: int, target: int) -> Iterator[tuple[int, _Span]]:
+        """Yield the number of the target's rectangle and what of it comes from the source."""
+        begin, end = self.sources[source], self.sources[source + 1]
+        for number, span in enumerate(self.spans(target)):
+            l0, l1 = max(span.l0, begin), min(span.l1, end)
+            if l0 < l1:
+                yield number, _Span(span.s0, span.s1, l0, l1)
+
+    def count(self, source: int, target: int) -> int:
+        """Return how many elements of a vector go from one rank to another, or stay."""
+        return sum(piece.elements for _, piece in self.pieces(source, target))
+
+    def send_counts(self, source: int) -> list[int]:
+        """Return the elements that go to each rank."""
+        return [self.count(source, target) for target in range(self.parts)]
+
+    def receive_counts(self, target: int) -> list[int]:
+        """Return the elements that come from each rank."""
+        return [self.count(source, target) for source in range(self.parts)]
+
+    @cached_property
+    def sent(self) -> tuple[int, ...]:
+        """The elements of a vector that each rank sends to others."""
+        return tuple(
+            (self.sources[rank + 1] - self.sources[rank]) * self.moved - self.count(rank, rank)
+            for rank in range(self.parts)
+        )
+
+    def pack(self, rank: int, products: Array, buffer: Array) -> None:
+        """Write what a rank has in the order of its targets, (l, s) transposed to (s, l).
+
+        Parameters
+        ----------
+        rank : int
+        products : ndarray, (vectors, l, S, inner)
+        buffer : ndarray, flat, of as many elements
+        """
+        vectors, _, _, inner = products.shape
+        begin, place = self.sources[rank], 0
+        for target in range(self.parts):
+            for _, piece in self.pieces(rank, target):
+                part = products[:, piece.l0 - begin : piece.l1 - begin, piece.s0 : piece.s1]
+                size = vectors * piece.elements * inner
+                shape = (vectors, piece.s1 - piece.s0, piece.l1 - piece.l0, inner)
+                buffer[place : place + size].reshape(shape)[...] = part.transpose(0, 2, 1, 3)
+                place += size
+
+    def unpack(self, rank: int, buffer: Array, part: Array) -> None:
+        """Write what came from all ranks, in their order, to its places.
+
+        Parameters
+        ----------
+        rank : int
+        buffer : ndarray, flat
+        part : ndarray, (vectors, elements of the rank, inner)
+        """
+        vectors, _, inner = part.shape
+        rectangles = self._rectangles(rank, part)
+        place = 0
+        for source in range(self.parts):
+            for number, piece in self.pieces(source, rank):
+                span, rectangle = rectangles[number]
+                size = vectors * piece.elements * inner
+                shape = (vectors, piece.s1 - piece.s0, piece.l1 - piece.l0, inner)
+                where = rectangle[:, :, piece.l0 - span.l0 : piece.l1 - span.l0]
+                where[...] = buffer[place : place + size].reshape(shape)
+                place += size
+
+    def _rectangles(self, rank: int, part: Array) -> list[tuple[_Span, Array]]:
+        """Return the rectangles of a rank's part as views (vectors, s, l, inner)."""
+        vectors, _, inner = part.shape
+        views, place = [], 0
+        for span in self.spans(rank):
+            shape = (vectors, span.s1 - span.s0, span.l1 - span.l0, inner)
+            views.append((span, part[:, place : place + span.elements].reshape(shape)))
+            place += span.elements
+        return views
+
+
+def total_sent(exchanges: Sequence[Exchange]) -> int:
+    """Return the elements of a vector that all ranks send to others in some exchanges."""
+    return sum(sum(exchange.sent) for exchange in exchanges)

@@ -1,0 +1,93 @@
+"""MPI's ranks, by mpi4py; the only module that imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from batchkron.distributed.communicator import Communicator, Pending, Traffic
+from batchkron.errors import BackendUnavailableError
+from batchkron.spec.kron import Array
+
+__all__ = ["MpiCommunicator", "is_mpi", "world"]
+
+
+def world() -> MpiCommunicator:
+    """Return all ranks that ``mpiexec`` has started; one if the process was started without it.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If mpi4py, or the MPI library that it needs, is not installed.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: it finds no libmpi
+        raise BackendUnavailableError(
+            f"MPI cannot be used: {error}. Install it by: pip install 'batchkron[mpi]' and, if "
+            "this machine has no MPI library of its own, pip install mpich"
+        ) from error
+    return MpiCommunicator(MPI.COMM_WORLD)
+
+
+def is_mpi(comm: object) -> bool:
+    """Whether an object is a communicator of mpi4py, without importing it."""
+    return any(kind.__module__.startswith("mpi4py") for kind in type(comm).__mro__)
+
+
+@dataclass
+class _Request:
+    request: Any
+
+    def wait(self) -> None:
+        self.request.Wait()
+
+
+class MpiCommunicator(Communicator):
+    """A communicator of mpi4py.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    traffic : Traffic, optional
+        Where what this rank sends is counted.
+    """
+
+    def __init__(self, comm: Any, traffic: Traffic | None = None) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.traffic = Traffic() if traffic is None else traffic
+
+    def _begin_alltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> Pending:
+        sent = [send, (send_counts, _begins(send_counts))]
+        received = [receive, (receive_counts, _begins(receive_counts))]
+        return _Request(self.comm.Ialltoallv(sent, received))
+
+    def allgather(self, values: Array) -> Array:
+        """Return the arrays (n,) of all ranks as (size, n)."""
+        gathered = np.empty((self.size, *values.shape), values.dtype)
+        self.comm.Allgather(values, gathered)
+        return gathered
+
+    def broadcast(self, value: Any, root: int) -> Any:
+        """Return what the rank ``root`` passes, on every rank."""
+        return self.comm.bcast(value, root)
+
+    def split(self, group: int) -> MpiCommunicator:
+        """Return the communicator of the ranks that pass the same number, in their order."""
+        return MpiCommunicator(self.comm.Split(group, self.rank), self.traffic)
+
+
+def _begins(counts: Sequence[int]) -> list[int]:
+    """Return where parts of these lengths begin."""
+    return [0, *accumulate(counts)][:-1]

@@ -1,0 +1,173 @@
+"""Operators whose vectors are blocks on the ranks of a grid."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.grid import Grid
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.movement import check_root, gather, scatter
+from batchkron.operators import Operator
+from batchkron.operators.valued_operator import ValuedOperator
+from batchkron.spec.kron import Array
+
+__all__ = ["DistributedOperator", "Ranks", "Volume"]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of an operator.
+
+    Parameters
+    ----------
+    all : Communicator
+    grid : tuple of int, (G_M, G_K)
+    of_vector : Communicator
+        The G_K ranks that share this rank's vectors.
+    """
+
+    all: Communicator
+    grid: Grid
+    of_vector: Communicator
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """What ranks send to each other in one product.
+
+    Attributes
+    ----------
+    exchanges : int
+        How many times they do.
+    elements, bytes : int
+        Of all vectors, by all ranks.
+    own_elements, own_bytes : int
+        By this rank.
+    """
+
+    exchanges: int
+    elements: int
+    bytes: int
+    own_elements: int
+    own_bytes: int
+
+
+class DistributedOperator(ValuedOperator):
+    """A linear operator of which each rank has a block of every vector.
+
+    It is made by `distribute`, on every rank. ``shape`` is that of this rank's block: ``apply``
+    takes and returns blocks, and every rank calls it at the same time. Sums, multiples and products
+    of such operators, and solvers, work on blocks likewise.
+
+    Attributes
+    ----------
+    layout, output_layout : Layout
+        Who owns what of x and of y = A x.
+    communicator : Communicator
+        The ranks that share this rank's vectors; dot products of vectors are sums over them.
+    """
+
+    def __init__(
+        self, ranks: Ranks, layout: Layout, output_layout: Layout, dtype: np.dtype[Any]
+    ) -> None:
+        self.ranks, self.layout, self.output_layout = ranks, layout, output_layout
+        rank = ranks.all.rank
+        super().__init__((output_layout.part(rank), layout.part(rank)), dtype)
+
+    @property
+    def communicator(self) -> Communicator:
+        """The ranks that share this rank's vectors."""
+        return self.ranks.of_vector
+
+    def scatter(self, x: ArrayLike | None = None, root: int | None = None) -> Array:
+        """Return this rank's block of x.
+
+        Parameters
+        ----------
+        x : array_like, (N,), (rows, N), or (..., N) if the grid has one row
+            The whole vectors, the same on every rank, or on rank ``root``; then None on others.
+        root : int, optional
+            The only rank that has x, which sends each rank its block.
+
+        Returns
+        -------
+        ndarray, (n,), (rows of this rank, n) or (..., n)
+
+        Raises
+        ------
+        ValueError
+            If x does not fit, or there is no rank ``root``; on every rank.
+        TypeError
+            If x is None and should not be, or has a dtype without kernels.
+        """
+        ranks = self.ranks.all
+        return scatter(self.layout, ranks, x, check_root(root, ranks.size))
+
+    def gather(
+        self, y: ArrayLike, root: int | None = None, *, layout: Layout | None = None
+    ) -> Array | None:
+        """Return the whole of vectors of which this rank has a block.
+
+        Parameters
+        ----------
+        y : array_like, (m,), (rows of this rank, m), or (..., m) if the grid has one row
+            This rank's block of vectors such as A x.
+        root : int, optional
+            The only rank that needs the result.
+        layout : Layout, optional
+            Of y: ``output_layout`` by default.
+
+        Returns
+        -------
+        ndarray or None
+            (M,), (rows, M) or (..., M), in the order of one process; None on ranks other than
+            ``root``.
+
+        Raises
+        ------
+        ValueError
+            If y does not fit, or there is no rank ``root``.
+        """
+        ranks = self.ranks.all
+        given = self.output_layout if layout is None else layout
+        return gather(given, ranks, y, check_root(root, ranks.size))
+
+    @abstractmethod
+    def volume(self) -> Volume:
+        """Return what is sent in a product with ``layout.rows`` vectors, by plan."""
+
+    def _no_whole_matrix(self, name: str) -> NoReturn:
+        raise TypeError(
+            f"{name} needs the whole matrix, and a rank of a distributed operator has a block of "
+            f"each vector; call {name} of the operator that was distributed"
+        )
+
+    def to_dense(self) -> NoReturn:
+        """Raise TypeError: no rank has the whole matrix."""
+        self._no_whole_matrix("to_dense")
+
+    def diagonal(self) -> NoReturn:
+        """Raise TypeError: no rank has the whole matrix."""
+        self._no_whole_matrix("diagonal")
+
+    def trace(self) -> NoReturn:
+        """Raise TypeError: no rank has the whole matrix."""
+        self._no_whole_matrix("trace")
+
+    def _recipe(self) -> tuple[Callable[..., Operator], tuple[Any, ...]]:
+        raise TypeError(
+            "a distributed operator cannot be copied or pickled: its ranks are running processes. "
+            "Pickle the operator that was distributed, and distribute it again"
+        )
+
+    def _build_on(self, device: str) -> Operator:
+        raise TypeError(
+            f"a distributed operator works on the CPU, not on {device!r}: MPI moves host arrays"
+        )

@@ -1,0 +1,81 @@
+"""How many modes a rank holds whole, and where the parts of a vector begin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+# Elements of the largest part in those of an equal part, up to which a part may hold more modes
+# whole. Beyond, waiting for the largest part costs more than the exchange that is saved; chosen by
+# hand.
+_MAX_IMBALANCE = 1.25
+
+
+def even_bounds(count: int, parts: int, unit: int = 1) -> tuple[int, ...]:
+    """Return bounds 0 … count of consecutive parts that are nearly equal multiples of a unit.
+
+    Parameters
+    ----------
+    count : int
+        The number of elements, a multiple of ``unit``.
+    parts : int
+        At least 1.
+    unit : int
+        Elements that stay together.
+
+    Returns
+    -------
+    tuple of int, (parts + 1,)
+
+    Examples
+    --------
+    >>> even_bounds(12, 3, 2)
+    (0, 4, 8, 12)
+    >>> even_bounds(8, 3, 2)
+    (0, 2, 4, 8)
+    """
+    units = count // max(unit, 1)
+    return tuple(unit * (units * part // parts) for part in range(parts + 1))
+
+
+def whole_modes(sizes: Sequence[int], parts: int) -> int:
+    """Return how many of the last modes each part of a vector holds whole.
+
+    As many as fit into an equal part; fewer if the slices of so many modes cannot be spread
+    evenly. At least one, even where some parts then are empty.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        The modes' sizes, the slowest index first.
+    parts : int
+        At least 1.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> whole_modes([4, 4, 4, 4], 4)  # a part has 64 elements
+    3
+    >>> whole_modes([4, 4, 4, 4], 3)  # 16 slices of 16 elements in 3 parts, rather than 4 of 64
+    2
+    """
+    count = math.prod(sizes)
+    if parts == 1 or count == 0:
+        return len(sizes)
+    best, least = 1, math.inf
+    slices = count
+    for modes, size in enumerate(reversed(sizes), 1):
+        slices //= size
+        imbalance = -(-slices // parts) * parts / slices
+        if imbalance <= max(_MAX_IMBALANCE, least):
+            best, least = modes, min(least, imbalance)
+    return best
+
+
+def mode_bounds(sizes: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Return bounds of parts of a vector that hold `whole_modes` modes whole, (parts + 1,)."""
+    modes = whole_modes(sizes, parts)
+    return even_bounds(math.prod(sizes), parts, math.prod(sizes[len(sizes) - modes :]))

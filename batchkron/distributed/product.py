@@ -1,0 +1,297 @@
+"""A Kronecker product of which each rank has a block of every vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.distributed.communicator import Pending
+from batchkron.distributed.exchange import Exchange
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.operator import DistributedOperator, Ranks, Volume
+from batchkron.distributed.plan import ExchangeRule, Plan, Round, make_plan
+from batchkron.operators import KroneckerProduct
+from batchkron.spec.kron import Array, read_only_copies, same_shapes
+
+__all__ = ["DistributedProduct", "ProductOptions", "shapes_of"]
+
+# Bytes that a rank has of a chunk of vectors, at least, and the number of chunks, at most: one is
+# exchanged while the next one is multiplied. Chosen by hand.
+_MIN_CHUNK_BYTES = 1 << 20
+_MAX_CHUNKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOptions:
+    """How a product is distributed: the arguments of `distribute` beside the grid."""
+
+    rows: int
+    exchange: ExchangeRule
+    redistribute: bool
+    transpose: bool
+
+
+def shapes_of(factors: Sequence[Array]) -> tuple[tuple[int, int], ...]:
+    """Return rows and columns of the factors."""
+    return tuple((factor.shape[0], factor.shape[1]) for factor in factors)
+
+
+class DistributedProduct(DistributedOperator):
+    """The operator A_1 ⊗ … ⊗ A_d on blocks of vectors; `distribute` makes it.
+
+    Parameters
+    ----------
+    factors : sequence of ndarray, (P_k, Q_k), of one dtype
+        A_1 … A_d, all on every rank; they are copied.
+    ranks : Ranks
+    options : ProductOptions
+    """
+
+    def __init__(self, factors: Sequence[Array], ranks: Ranks, options: ProductOptions) -> None:
+        dtype = factors[0].dtype
+        self.factors, self.options = read_only_copies(factors, dtype), options
+        parts = ranks.grid[1]
+        self.plan = make_plan(shapes_of(factors), parts, options.exchange, options.redistribute)
+        first, last = self.plan.rounds[0], self.plan.rounds[-1].exchange
+        layout = Layout(ranks.grid, options.rows, first.bounds)
+        if options.redistribute or parts == 1:
+            output = Layout(ranks.grid, options.rows, last.targets)
+        else:
+            output = Layout(ranks.grid, options.rows, last.sources, last.moved)
+        super().__init__(ranks, layout, output, dtype)
+        self._own = ranks.of_vector.rank
+        spans = {(p.first, p.last) for each in self.plan.rounds for p in each.products}
+        self._pieces = {
+            (first, last): KroneckerProduct(factors[first : last + 1]) for first, last in spans
+        }
+        self._workspace = self._backend.workspace()
+
+    def update(self, factors: Sequence[ArrayLike]) -> None:
+        """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
+
+        Every rank does this.
+
+        Parameters
+        ----------
+        factors : sequence of array_like, each of the old factor's shape
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `KroneckerProduct.update`.
+        """
+        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        self.factors = read_only_copies(matrices, self.dtype)
+        for (first, last), piece in self._pieces.items():
+            piece.update(self.factors[first : last + 1])
+
+    def volume(self) -> Volume:
+        """Return what is sent in a product with ``layout.rows`` vectors, by plan.
+
+        Returns
+        -------
+        Volume
+            ``own_elements`` is what ``communicator.traffic`` counts in one `apply`.
+        """
+        rows = self.layout.rows_of(self.ranks.all.rank)
+        own = (rows.stop - rows.start) * self.plan.sent(self._own)
+        everything, size = self.layout.rows * self.plan.volume, self.dtype.itemsize
+        return Volume(len(self.plan.exchanges), everything, everything * size, own, own * size)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        _Run(self, outer, inner, alpha, accumulate).apply(x, y)
+
+    def _like(self, factors: Sequence[Array]) -> DistributedProduct:
+        return DistributedProduct(factors, self.ranks, self.options)
+
+    def _build_transpose(self) -> DistributedProduct:
+        if not self.options.redistribute:
+            raise ValueError(
+                "the operator leaves its results where the last exchange is left out, so that its "
+                "transpose cannot take them; distribute it with redistribute=True"
+            )
+        return self._like([factor.swapaxes(-1, -2) for factor in self.factors])
+
+    def _build_conjugate(self) -> DistributedProduct:
+        return self._like([factor.conj() for factor in self.factors])
+
+    def _build_as(self, dtype: np.dtype[Any]) -> DistributedProduct:
+        return self._like([factor.astype(dtype) for factor in self.factors])
+
+    def describe(self) -> str:
+        """Return a text with the grid, the multiplies between exchanges, and what is sent."""
+        grid, volume = self.ranks.grid, self.volume()
+        groups = " | ".join(
+            ", ".join(
+                str(p.first) if p.first == p.last else f"{p.first} to {p.last}"
+                for p in each.products
+            )
+            for each in self.plan.rounds
+        )
+        shapes = " ⊗ ".join(f"{rows}×{columns}" for rows, columns in self.plan.shapes)
+        return (
+            f"{super().describe()}, a block of {shapes}\n"
+            f"  on a grid of {grid[0]} × {grid[1]} ranks, {self.layout.rows} vectors\n"
+            f"  factors between exchanges: {groups}\n"
+            f"  {volume.exchanges} exchanges, {volume.bytes} bytes sent in a product"
+        )
+
+
+class _Run:
+    """One product: its numbers of vectors, and its buffers.
+
+    A rank has buffers of one chunk of vectors for the results of local multiplies, two in turn and
+    one for transposed ones; for what it sends and for what it receives, two each, because one chunk
+    is under way while the next is packed; and two of all vectors, for its parts between rounds.
+    """
+
+    def __init__(
+        self,
+        operator: DistributedProduct,
+        outer: int,
+        inner: int,
+        alpha: complex,
+        accumulate: bool,
+    ) -> None:
+        self.operator, self.plan = operator, operator.plan
+        self.rank, self.communicator = operator._own, operator.communicator
+        self.outer, self.inner = outer, inner
+        self.alpha, self.accumulate = alpha, accumulate
+        self.chunk = _chunk(self.plan, outer, inner * operator.dtype.itemsize)
+        self._reserve()
+
+    def _reserve(self) -> None:
+        sizes = [each.sizes(self.rank) for each in self.plan.rounds]
+        parts = [_part(each.exchange, self.rank) for each in self.plan.rounds]
+        product, part = max(map(max, sizes)), max(parts)
+        turned = product if self.operator.options.transpose else 0
+        lengths = [self.chunk * length for length in (product, product, turned)]
+        lengths += [self.chunk * max(each[-1] for each in sizes)] * 2
+        lengths += [self.chunk * part] * 2 + [self.outer * part] * 2
+        ends = np.cumsum([length * self.inner for length in lengths])
+        memory = self.operator._workspace.array(int(ends[-1]), self.operator.dtype)
+        pieces = np.split(memory, ends[:-1])
+        self.products, self.sent = pieces[:3], pieces[3:5]
+        self.received, self.parts = pieces[5:7], pieces[7:]
+
+    def apply(self, x: Array, y: Array) -> None:
+        """Map x to alpha A x, added to y or overwriting it."""
+        source, last = x.reshape(-1), len(self.plan.rounds) - 1
+        for number, each in enumerate(self.plan.rounds):
+            alpha = self.alpha if number == last else 1
+            if number == last and not self.plan.exchanges[number:]:
+                self._multiply(each, source, self.outer, alpha, y.reshape(-1))
+                return
+            count = self.outer * self.inner * _part(each.exchange, self.rank)
+            direct = number == last and not self.accumulate
+            target = y.reshape(-1) if direct else self.parts[number % 2][:count]
+            self._exchange(each, source, target, alpha)
+            source = target
+        if self.accumulate:
+            y.reshape(-1)[...] += source
+
+    def _exchange(self, each: Round, source: Array, target: Array, alpha: complex) -> None:
+        """Multiply and exchange chunk after chunk, each while the next one is multiplied."""
+        part = _part(each.exchange, self.rank)
+        before = each.bounds[self.rank + 1] - each.bounds[self.rank]
+        given = source.reshape(self.outer, before * self.inner)
+        places = target.reshape(self.outer, part, self.inner)
+        under_way: tuple[Pending, Array, Array] | None = None
+        for number, begin in enumerate(range(0, self.outer, self.chunk)):
+            rows = slice(begin, min(begin + self.chunk, self.outer))
+            count = rows.stop - rows.start
+            product = self._multiply(each, given[rows].reshape(-1), count, alpha, None)
+            started = self._begin(each.exchange, product, count, number % 2)
+            if under_way is not None:
+                self._finish(each.exchange, *under_way)
+            under_way = (*started, places[rows])
+        if under_way is not None:
+            self._finish(each.exchange, *under_way)
+
+    def _begin(
+        self, exchange: Exchange, product: Array, vectors: int, slot: int
+    ) -> tuple[Pending, Array]:
+        """Pack a chunk and begin to send it; return the exchange and what it will have received."""
+        width = exchange.sources[self.rank + 1] - exchange.sources[self.rank]
+        blocks = product.reshape(vectors, width, exchange.moved, self.inner)
+        sent = self.sent[slot][: product.size]
+        if self.operator.options.transpose:
+            turned = self.products[2][: product.size]
+            blocks = _transposed(blocks, turned)
+        exchange.pack(self.rank, blocks, sent)
+        each = vectors * self.inner
+        send_counts = [each * count for count in exchange.send_counts(self.rank)]
+        receive_counts = [each * count for count in exchange.receive_counts(self.rank)]
+        received = self.received[slot][: sum(receive_counts)]
+        pending = self.communicator.ialltoallv(sent, send_counts, received, receive_counts)
+        return pending, received
+
+    def _finish(self, exchange: Exchange, pending: Pending, received: Array, part: Array) -> None:
+        pending.wait()
+        exchange.unpack(self.rank, received, part)
+
+    def _multiply(
+        self, each: Round, source: Array, vectors: int, alpha: complex, target: Array | None
+    ) -> Array:
+        """Apply a round's local products, to ``target`` or to a buffer, which is returned."""
+        if not each.products:
+            return self._copy(source, alpha, target)
+        sizes, last = each.sizes(self.rank), len(each.products) - 1
+        for number, local in enumerate(each.products):
+            ends = number == last
+            result = self.products[number % 2][: vectors * sizes[number + 1] * self.inner]
+            if ends and target is not None:
+                result = target
+            self.operator._pieces[local.first, local.last]._run(
+                source,
+                result,
+                vectors * (sizes[number] // max(local.inputs * local.behind, 1)),
+                local.behind * self.inner,
+                alpha if ends else 1,
+                ends and target is not None and self.accumulate,
+            )
+            source = result
+        return source
+
+    def _copy(self, source: Array, alpha: complex, target: Array | None) -> Array:
+        """Do what `_multiply` does where all factors have been applied in earlier rounds."""
+        if target is None:
+            result = self.products[0][: source.size]
+            np.multiply(source, alpha, out=result)
+            return result
+        if self.accumulate:
+            target += alpha * source
+        else:
+            np.multiply(source, alpha, out=target)
+        return target
+
+
+def _transposed(blocks: Array, memory: Array) -> Array:
+    """Return the same elements after a pass that writes (l, s) as (s, l), as other codes do."""
+    vectors, others, moved, inner = blocks.shape
+    turned = memory.reshape(vectors, moved, others, inner)
+    turned[...] = blocks.transpose(0, 2, 1, 3)
+    return turned.transpose(0, 2, 1, 3)
+
+
+def _part(exchange: Exchange, rank: int) -> int:
+    """Return how many elements of a vector a rank has after an exchange."""
+    return exchange.targets[rank + 1] - exchange.targets[rank]
+
+
+def _chunk(plan: Plan, outer: int, nbytes: int) -> int:
+    """Return how many vectors are multiplied, and then exchanged, at a time.
+
+    It is the same on every rank: ``nbytes`` is that of an element.
+    """
+    largest = max(each.exchange.moved * each.exchange.others for each in plan.rounds)
+    part = max(largest // plan.parts * nbytes, 1)
+    return max(-(-outer // _MAX_CHUNKS), min(-(-_MIN_CHUNK_BYTES // part), max(outer, 1)), 1)

@@ -1,0 +1,213 @@
+"""Ranks that are threads of one process: for tests, for examples, and to plan a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from batchkron.distributed.communicator import Communicator, Traffic
+from batchkron.spec.kron import Array
+
+__all__ = ["SimulatedCommunicator", "simulate"]
+
+Result = TypeVar("Result")
+
+
+class _Machine:
+    """What all ranks of a simulation share: whether one of them has failed."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.failed: int | None = None
+
+    def fail(self, rank: int) -> None:
+        with self.changed:
+            if self.failed is None:
+                self.failed = rank
+            self.changed.notify_all()
+
+
+class _Group:
+    """The ranks of one communicator: what each of them brings to each meeting."""
+
+    def __init__(self, machine: _Machine, size: int) -> None:
+        self.machine, self.size = machine, size
+        self._brought: dict[int, list[Any]] = {}
+        self._arrived: dict[int, int] = {}
+        self._left: dict[int, int] = {}
+
+    def bring(self, meeting: int, rank: int, what: Any) -> None:
+        """Leave something for the others; returns at once."""
+        with self.machine.changed:
+            self._brought.setdefault(meeting, [None] * self.size)[rank] = what
+            self._arrived[meeting] = self._arrived.get(meeting, 0) + 1
+            self.machine.changed.notify_all()
+
+    def collect(self, meeting: int) -> list[Any]:
+        """Return what all have brought, once they have."""
+        self._wait(lambda: self._arrived.get(meeting, 0) == self.size)
+        return self._brought[meeting]
+
+    def leave(self, meeting: int) -> None:
+        """Return once all are done with what was brought."""
+        with self.machine.changed:
+            self._left[meeting] = self._left.get(meeting, 0) + 1
+            self.machine.changed.notify_all()
+        self._wait(lambda: self._left.get(meeting, 0) >= self.size)
+        with self.machine.changed:
+            self._left[meeting] += 1
+            if self._left[meeting] == 2 * self.size:  # the last one to know
+                for kept in (self._brought, self._arrived, self._left):
+                    del kept[meeting]
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        machine = self.machine
+        with machine.changed:
+            machine.changed.wait_for(lambda: ready() or machine.failed is not None)
+            if not ready():
+                raise RuntimeError(f"rank {machine.failed} has ended with an exception")
+
+
+@dataclass
+class _PendingMeeting:
+    """An exchange whose data are copied when it is waited for."""
+
+    group: _Group
+    meeting: int
+    rank: int
+    receive: Array
+    counts: Sequence[int]
+
+    def wait(self) -> None:
+        place = 0
+        for (send, send_counts), count in zip(
+            self.group.collect(self.meeting), self.counts, strict=True
+        ):
+            begin = sum(send_counts[: self.rank])
+            if send_counts[self.rank] != count:
+                raise ValueError(
+                    f"rank {self.rank} expects {count} elements of a rank that sends "
+                    f"{send_counts[self.rank]}"
+                )
+            self.receive[place : place + count] = send[begin : begin + count]
+            place += count
+        self.group.leave(self.meeting)
+
+
+class SimulatedCommunicator(Communicator):
+    """A rank of `simulate`; with no arguments the only rank of a process of its own.
+
+    Examples
+    --------
+    >>> from batchkron.distributed import SimulatedCommunicator
+    >>> alone = SimulatedCommunicator()
+    >>> alone.rank, alone.size
+    (0, 1)
+    """
+
+    def __init__(
+        self, group: _Group | None = None, rank: int = 0, traffic: Traffic | None = None
+    ) -> None:
+        self._group = _Group(_Machine(), 1) if group is None else group
+        self.rank, self.size = rank, self._group.size
+        self.traffic = Traffic() if traffic is None else traffic
+        self._meetings = 0
+
+    def _next_meeting(self) -> int:
+        self._meetings += 1
+        return self._meetings
+
+    def _share(self, what: Any) -> list[Any]:
+        """Return what every rank passes, in their order."""
+        meeting = self._next_meeting()
+        self._group.bring(meeting, self.rank, what)
+        shared = list(self._group.collect(meeting))
+        self._group.leave(meeting)
+        return shared
+
+    def _begin_alltoallv(
+        self,
+        send: Array,
+        send_counts: Sequence[int],
+        receive: Array,
+        receive_counts: Sequence[int],
+    ) -> _PendingMeeting:
+        meeting = self._next_meeting()
+        self._group.bring(meeting, self.rank, (send, list(send_counts)))
+        return _PendingMeeting(self._group, meeting, self.rank, receive, list(receive_counts))
+
+    def allgather(self, values: Array) -> Array:
+        """Return the arrays (n,) of all ranks as (size, n)."""
+        return np.stack(self._share(values.copy()))
+
+    def broadcast(self, value: Any, root: int) -> Any:
+        """Return what the rank ``root`` passes, on every rank."""
+        return self._share(value)[root]
+
+    def split(self, group: int) -> SimulatedCommunicator:
+        """Return the communicator of the ranks that pass the same number, in their order."""
+        members = [rank for rank, other in enumerate(self._share(group)) if other == group]
+        made = _Group(self._group.machine, len(members)) if members[0] == self.rank else None
+        chosen = self._share(made)[members[0]]
+        return SimulatedCommunicator(chosen, members.index(self.rank), self.traffic)
+
+
+def simulate(size: int, program: Callable[[SimulatedCommunicator], Result]) -> list[Result]:
+    """Run a program on simulated ranks, each a thread of this process.
+
+    Parameters
+    ----------
+    size : int
+        The number of ranks, at least 1.
+    program : callable
+        ``program(communicator)``, called once on each rank.
+
+    Returns
+    -------
+    list
+        What each rank returned, in the order of ranks.
+
+    Raises
+    ------
+    ValueError
+        If there is no rank.
+    Exception
+        What the first rank that failed raised; the others are stopped where they next wait.
+
+    Examples
+    --------
+    >>> from batchkron.distributed import simulate
+    >>> simulate(3, lambda communicator: communicator.broadcast(10 * communicator.rank, root=2))
+    [20, 20, 20]
+    """
+    if size < 1:
+        raise ValueError(f"size is {size}; expected at least 1 rank")
+    machine = _Machine()
+    group = _Group(machine, size)
+    results: list[Any] = [None] * size
+    failures: dict[int, BaseException] = {}
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = program(SimulatedCommunicator(group, rank))
+        except BaseException as error:
+            failures[rank] = error
+            machine.fail(rank)
+
+    contexts = [copy_context() for _ in range(size)]
+    threads = [
+        threading.Thread(target=context.run, args=(run, rank), name=f"rank {rank}", daemon=True)
+        for rank, context in enumerate(contexts)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if machine.failed is not None:
+        raise failures[machine.failed]
+    return results

@@ -1,0 +1,60 @@
+"""What the tests of MPI run on each rank: products next to one process, counted traffic."""
+
+import sys
+
+import numpy as np
+
+import batchkron as bk
+from batchkron.distributed import distribute, world
+
+
+def check(comm, shapes, rows, dtype, **options):
+    """A product of integers is exact, and sends what is planned."""
+    rng = np.random.default_rng([rows, *np.ravel(shapes)])
+    factors = [rng.integers(-3, 4, shape).astype(dtype) for shape in shapes]
+    whole = bk.KroneckerProduct(factors)
+    x = rng.integers(-3, 4, (rows, whole.shape[1])).astype(dtype)
+    op = distribute(whole, comm, rows=rows, **options)
+    block = op.scatter(x if comm.rank == 0 else None, root=0)
+    out = np.full((len(block), op.shape[0]), np.nan, dtype)
+    before = comm.traffic.elements
+    op.apply(block, out)
+    assert comm.traffic.elements - before == op.volume().own_elements
+    np.testing.assert_array_equal(op.gather(out), whole.apply(x))
+    if op.options.redistribute:
+        back = op.T.apply(out)
+        np.testing.assert_array_equal(
+            op.gather(back, layout=op.layout), whole.T.apply(whole.apply(x))
+        )
+
+
+def check_collectives(comm):
+    """Sums, groups and traffic of single messages."""
+    sums = np.array([float(comm.rank), 1.0])
+    comm.allreduce(sums)
+    np.testing.assert_array_equal(sums, [comm.size * (comm.size - 1) / 2, comm.size])
+    group = comm.split(comm.rank % 2)
+    assert group.size == len(range(comm.rank % 2, comm.size, 2))
+    largest = np.array([comm.rank])
+    group.allreduce(largest, maxima=True)
+    assert largest[0] == max(range(comm.rank % 2, comm.size, 2))
+    assert comm.broadcast({"rank": comm.rank}, root=comm.size - 1) == {"rank": comm.size - 1}
+
+
+def main():
+    bk.set_num_threads(1)
+    comm = world()
+    assert comm.size == int(sys.argv[1])
+    check_collectives(comm)
+    grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]
+    for grid in [*grids, "auto"]:
+        check(comm, [(4, 4)] * 4, 3, "float64", grid=grid)
+        check(comm, [(3, 5), (7, 2), (4, 4)], 5, "complex64", grid=grid)
+        check(comm, [(4, 4)] * 3, 4, "float32", grid=grid, exchange="every", transpose=True)
+        check(comm, [(6, 6)] * 3, 1, "complex128", grid=grid, redistribute=False)
+    if comm.rank == 0:
+        print(f"{comm.size} ranks agree")
+
+
+if __name__ == "__main__":
+    main()
