@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from batchkron.backends.krylov_arguments import Stage
 from batchkron.spec.kron import Array, BatchSpec, KronSpec, Precision
@@ -228,6 +228,10 @@ class KrylovPasses(Protocol):
         """
 
 
+Reduction = Callable[[NDArray[np.float64], bool], object]
+"""``reduction(sums, maxima)`` replaces sums, or maxima, of one rank by those of all, in place."""
+
+
 class KrylovRecorder(Protocol):
     """Runs the same work repeatedly, with less effort than calling it each time."""
 
@@ -262,9 +266,18 @@ class KrylovBackend(ABC):
 
     @abstractmethod
     def krylov_passes(
-        self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+        self,
+        names: tuple[str, ...],
+        dtype: np.dtype[Any],
+        n: int,
+        systems: int,
+        restart: int,
+        reduction: Reduction | None = None,
     ) -> KrylovPasses:
-        """Return passes by their names, for vectors (systems, n) and restart + 1 basis vectors."""
+        """Return passes by their names, for vectors (systems, n) and restart + 1 basis vectors.
+
+        With a reduction, the n elements are this rank's part of vectors, and it adds up sums.
+        """
 
     @abstractmethod
     def krylov_parts(self, n: int, systems: int) -> int:

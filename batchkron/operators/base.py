@@ -63,6 +63,12 @@ class OperatorBase(LinearOperator[Related]):
         """The device of the operator's arrays and vectors: "cpu" or "cuda"."""
         return "cuda" if self._backend.name == "cuda" else "cpu"
 
+    @property
+    def communicator(self) -> Any:
+        """The ranks that share vectors, if the operator is distributed or made of such; or None."""
+        known = (getattr(part, "communicator", None) for part in self.args)
+        return next((ranks for ranks in known if ranks is not None), None)
+
     @abstractmethod
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool

@@ -1,5 +1,8 @@
 // The passes over vectors that Krylov methods are made of.
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+
+#include <memory>
 
 #include "bindings/register.hpp"
 #include "engine/krylov/run.hpp"
@@ -23,11 +26,24 @@ Index run(const KrylovSequence& sequence, std::uintptr_t address) {
   return sequence.run(arguments);
 }
 
+// A sequence whose sums a Python function reduces: reduction(sums, maxima) overwrites the array.
+std::unique_ptr<KrylovSequence> sequence(const std::vector<std::string>& names, int dtype,
+                                         const py::object& reduction) {
+  if (reduction.is_none()) return std::make_unique<KrylovSequence>(names, dtype);
+  const auto reduce = [reduction](double* sums, Index count, bool maxima) {
+    py::gil_scoped_acquire locked;
+    const py::capsule memory_of_the_caller(sums, [](void*) {});
+    reduction(py::array_t<double>(count, sums, memory_of_the_caller), maxima);
+  };
+  return std::make_unique<KrylovSequence>(names, dtype, reduce);
+}
+
 }  // namespace
 
 void register_krylov(py::module_& module) {
   py::class_<KrylovSequence>(module, "KrylovSequence")
-      .def(py::init<const std::vector<std::string>&, int>(), py::arg("names"), py::arg("dtype"))
+      .def(py::init(&sequence), py::arg("names"), py::arg("dtype"),
+           py::arg("reduction") = py::none())
       .def("run", &run, py::arg("address"));
 }
 

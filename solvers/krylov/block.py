@@ -12,6 +12,7 @@ from batchkron.arrays import array_module, as_array, to_host
 
 from ..products import Vector, norms_of, working_dtype
 from .layouts import as_systems
+from .ranks import ranks_of
 from .result import WORST_FIRST, KrylovResult, Status
 from .system import LinearSystem, check_tolerances
 from .verified_iterates import VerifiedIterates
@@ -85,6 +86,11 @@ class BlockSolve:
                     f"{name} is a batch of operators; expected one for all columns, whose spaces "
                     "are shared. Use the method without a block for many systems."
                 )
+        if ranks_of(A) is not None:
+            raise TypeError(
+                "A is distributed, and methods that share a space have no sums over ranks; use the "
+                "method without a block, with batched='columns'."
+            )
         module = array_module(b)
         given = as_array(b, "b", module)
         dtype = working_dtype(A, given)

@@ -209,7 +209,7 @@ class Gmres(KrylovMethod):
     ) -> None:
         super().__init__(size, dtype, like=like, M=M, batched=batched)
         wanted = check_count("restart", 20 if restart is None else restart)
-        self.restart = max(min(wanted, self.size), 1)
+        self.restart = max(min(wanted, self._unknowns), 1)
         self._basis_size = self._max_steps = self.restart
 
     _measures = True

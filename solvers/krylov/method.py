@@ -15,7 +15,7 @@ import numpy as np
 from batchkron.arrays import array_module, as_array, device_errors
 from batchkron.operators import Operator, on_device
 
-from ..products import Vector, norms_of, working_dtype
+from ..products import Vector, working_dtype
 from .layouts import as_systems, check_layout, from_systems
 from .limits import SolveLimits
 from .passes import (
@@ -28,6 +28,7 @@ from .passes import (
     TrueResidual,
     Vectors,
 )
+from .ranks import norms_over, ranks_of
 from .residual_history import ResidualHistory
 from .result import WORST_FIRST, KrylovResult, Status
 from .space import (
@@ -108,6 +109,8 @@ class KrylovMethod(ABC):
                 like = on_device(np.empty(0), self._A.device)
             like = self._A if like is None else like
         self.size = check_count("size", size, minimum=0)
+        self._ranks = ranks_of(self._A)
+        self._unknowns = self._over_ranks(self.size)
         self.dtype = np.dtype(np.float64 if dtype is None else dtype).newbyteorder("=")
         if self.dtype.char not in "fdFD":
             raise TypeError(
@@ -226,7 +229,9 @@ class KrylovMethod(ABC):
             )
         wanted = (b.shape, preconditioned)
         if self._space is None or self._space.shape != b.shape:
-            self._space = KrylovSpace(self._arrays, b.shape, self.dtype, self._basis_size)
+            self._space = KrylovSpace(
+                self._arrays, b.shape, self.dtype, self._basis_size, self._ranks
+            )
             self._vectors.clear()
             self._set_up = ()
         if self._set_up != wanted:
@@ -288,10 +293,11 @@ class KrylovMethod(ABC):
             if self._arrays is np and not rows.flags.aligned:
                 rows = rows.copy()
             system = LinearSystem(A, rows, M)
+            self._check_ranks(A)
             space = self._workspace(rows, system.preconditioned)
             self._check_out(out, np.shape(b))
             self._prepare_recorder(space, system)
-            limits.begin_solve(self.size)
+            limits.begin_solve(self._unknowns)
             self._first_residual(system, x0, tolerances, limits)
             history = ResidualHistory(space)
             verified = VerifiedIterates(
@@ -309,6 +315,24 @@ class KrylovMethod(ABC):
                 history.take()
                 limits.cycle_ended(self._solution, self.batched)
             return self._result(system, history, verified, out, raise_on_failure, tolerances)
+
+    def _over_ranks(self, count: int) -> int:
+        """Return the sum of a number over the ranks."""
+        if self._ranks is None:
+            return count
+        sums = np.array([count], np.int64)
+        self._ranks.allreduce(sums)
+        return int(sums[0])
+
+    def _check_ranks(self, A: Any) -> None:
+        """Raise ValueError if A's vectors are on other ranks than the workspace's."""
+        ranks = ranks_of(A)
+        here, there = (1 if each is None else each.size for each in (self._ranks, ranks))
+        if here != there:
+            raise ValueError(
+                f"A's vectors are spread over {there} ranks, those of the workspace over {here}; "
+                f"make the object with the operator, {type(self).__name__}(A)."
+            )
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -546,7 +570,9 @@ class KrylovMethod(ABC):
         space = self._space
         assert space is not None
         units, given = scalars[:, Field.UNIT], scalars[:, Field.NORM_B]
-        minimum = _MIN_MEASURABLE_RESIDUAL[self.dtype.char.lower()] * math.sqrt(max(self.size, 1))
+        minimum = _MIN_MEASURABLE_RESIDUAL[self.dtype.char.lower()] * math.sqrt(
+            max(self._unknowns, 1)
+        )
         lost = (residuals < minimum * units) & ((progress[1] > 0) | (given > 0))
         which = np.flatnonzero((progress[0] == Progress.CONVERGED) & lost)
         if not which.size:
@@ -555,8 +581,8 @@ class KrylovMethod(ABC):
         if space.systems > 1:  # those of systems that ended before are not kept
             left = self._measured_residual(system)
         shape, places = (space.systems, space.size), self._arrays.asarray(which)
-        residuals[which] = norms_of(left.reshape(shape)[places])
-        lengths = norms_of(system.b.reshape(shape)[places])
+        residuals[which] = norms_over(self._ranks, left.reshape(shape)[places])
+        lengths = norms_over(self._ranks, system.b.reshape(shape)[places])
         bounds = np.maximum(tolerances[0] * lengths, tolerances[1])
         progress[0, which[residuals[which] > bounds]] = Progress.STAGNATED
 

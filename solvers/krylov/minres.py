@@ -9,10 +9,11 @@ import numpy as np
 
 from batchkron.arrays import to_host
 
-from ..products import Vector, norms_of
+from ..products import Vector
 from .docstrings import with_shared_parts
 from .method import KrylovMethod
 from .passes import Pass, SharedVectors
+from .ranks import norms_over
 from .result import KrylovResult
 from .space import Field, Flag, Progress
 from .system import LinearSystem
@@ -234,11 +235,15 @@ class Minres(KrylovMethod):
         system.apply(z, w)
         scale(w, units)
         if not system.preconditioned:
-            return norms_of(w.reshape(rows)) / norms_of(r.reshape(rows))
+            lengths = [norms_over(self._ranks, each.reshape(rows)) for each in (w, r)]
+            return lengths[0] / lengths[1]
         image = at.next
         system.precondition(w, image)
         squares = [
             to_host((left.conj() * right).real.reshape(rows).sum(axis=1, dtype=float), "products")
             for left, right in ((w, image), (r, z))
         ]
+        if self._ranks is not None:
+            for each in squares:
+                self._ranks.allreduce(each)
         return np.sqrt(squares[0] / squares[1])

@@ -21,11 +21,12 @@ from batchkron.backends.krylov_arguments import (
     max_sums,
     small_size,
 )
-from batchkron.backends.protocol import KrylovRecorder
+from batchkron.backends.protocol import KrylovRecorder, Reduction
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.spec.kron import Array
 
 from .passes import Pass, Stages, Vectors
+from .ranks import Ranks
 
 __all__ = [
     "Field",
@@ -106,6 +107,8 @@ class KrylovSpace:
         Of the vectors: float32, float64, complex64 or complex128.
     restart : int
         m, for methods that keep a basis of m + 1 vectors.
+    ranks : Ranks, optional
+        Those that have the other elements of the vectors; every sum is over all of them.
 
     Notes
     -----
@@ -114,9 +117,17 @@ class KrylovSpace:
     """
 
     def __init__(
-        self, module: Any, shape: tuple[int, ...], dtype: np.dtype[Any], restart: int = 0
+        self,
+        module: Any,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        restart: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
         self._backend = krylov_backend(module)
+        self._reduction: Reduction | None = None
+        if ranks is not None:
+            self._reduction = lambda sums, maxima: ranks.allreduce(sums, maxima=maxima)
         self.shape, self.dtype, self.module = shape, dtype, module
         self.systems, self.size = math.prod(shape[:-1]), shape[-1]
         systems = max(self.systems, 1)
@@ -215,6 +226,7 @@ class KrylovSpace:
             self.size,
             self.systems,
             self._restart,
+            self._reduction,
         )
         return self._bound(chosen.run, vectors, columns, flags)
 

@@ -19,6 +19,7 @@ from batchkron.arrays import array_module, as_array
 
 from ..products import working_dtype
 from .method import KrylovMethod
+from .ranks import ranks_of
 from .result import KrylovResult
 from .space import place_of_work
 from .system import check_count
@@ -105,6 +106,9 @@ def solve_once(
     given = {} if restart is None else {"restart": check_count("restart", restart)}
     options |= {"M": M, "callback": callback}
     dtype = working_dtype(A, rhs)
+    if ranks_of(A) is not None:  # ranks would keep and drop workspaces of different sizes
+        solver = method(A, dtype, like=rhs, batched=batched, **given)
+        return solver.solve(A, rhs, x0, **options)
     if callback is not None:
         return _new(method, rhs, dtype, batched, given).solve(A, rhs, x0, **options)
     place = place_of_work(array_module(rhs))

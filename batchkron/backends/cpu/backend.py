@@ -19,6 +19,7 @@ from batchkron.backends.protocol import (
     KrylovBackend,
     KrylovPasses,
     Product,
+    Reduction,
     SegmentedPlan,
     SumPlan,
     SweepPlan,
@@ -284,10 +285,19 @@ class CpuBackend(HostBackend, KrylovBackend):
         return memory[begin : begin + size].view(dtype).reshape(shape)
 
     def krylov_passes(
-        self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+        self,
+        names: tuple[str, ...],
+        dtype: np.dtype[Any],
+        n: int,
+        systems: int,
+        restart: int,
+        reduction: Reduction | None = None,
     ) -> KrylovPasses:
         """Return the passes of a Krylov method with these names in ``csrc/krylov``."""
-        return _krylov_sequence(names, dtype)
+        if reduction is None:
+            return _krylov_sequence(names, dtype)
+        check_environment()
+        return _native.KrylovSequence(names, _KRYLOV_DTYPES.index(dtype.name), reduction)
 
     def krylov_parts(self, n: int, systems: int) -> int:
         """Return 0: passes add up their sums themselves."""

@@ -17,7 +17,7 @@ from batchkron.backends.cuda.runtime import device
 from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
 from batchkron.backends.krylov_arguments import Stage
-from batchkron.backends.protocol import Backend, KrylovBackend
+from batchkron.backends.protocol import Backend, KrylovBackend, Reduction
 from batchkron.spec.kron import Array, BatchSpec
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -143,9 +143,17 @@ class CudaBackend(Backend, KrylovBackend):
         return device.empty(shape, dtype)
 
     def krylov_passes(
-        self, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
+        self,
+        names: tuple[str, ...],
+        dtype: np.dtype[Any],
+        n: int,
+        systems: int,
+        restart: int,
+        reduction: Reduction | None = None,
     ) -> Passes:
         """Return the passes of a Krylov method with these names in ``csrc/krylov``."""
+        if reduction is not None:
+            raise TypeError("vectors that are spread over ranks are on the CPU, not on a device")
         from batchkron.backends.cuda.krylov import passes as krylov
 
         return krylov.krylov_passes(names, dtype, n, systems, restart)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/dispatch.hpp"
 #include "engine/threads.hpp"
@@ -20,7 +21,9 @@ double* room_for(std::vector<double>& sums, Index count) {
 
 }  // namespace
 
-KrylovSequence::KrylovSequence(const std::vector<std::string>& names, int dtype) {
+KrylovSequence::KrylovSequence(const std::vector<std::string>& names, int dtype,
+                               Reduction reduction)
+    : reduction_(std::move(reduction)) {
   if (dtype < 0 || dtype > 3) throw std::invalid_argument("there is no such dtype");
   const KrylovPasses& known = krylov_passes().of_dtype[dtype];
   for (const std::string& name : names) {
@@ -37,7 +40,7 @@ Index KrylovSequence::run(const void* arguments) const {
   std::memcpy(&head, arguments, sizeof head);
   const ThreadTeam team(kWorkPerElement * double(head.n) * double(head.systems), gains_);
   const int threads = team.threads();
-  if (head.n > kPart) {
+  if (head.n > kPart || reduction_) {
     run_in_parts(arguments, threads);
   } else if (threads <= 1 || head.systems <= 1) {
     static thread_local std::vector<double> sums;
@@ -71,7 +74,7 @@ void KrylovSequence::run_system(const void* arguments, Index system,
 void KrylovSequence::run_in_parts(const void* arguments, int threads) const {
   KrylovHead head;
   std::memcpy(&head, arguments, sizeof head);
-  const Index parts = (head.n + kPart - 1) / kPart;
+  const Index parts = std::max<Index>((head.n + kPart - 1) / kPart, 1);
   std::vector<double> sums;
   for (const KrylovPass& pass : passes_) {
     const Index count = pass.sums(arguments), stride = std::max<Index>(count, 1);
@@ -91,9 +94,24 @@ void KrylovSequence::run_in_parts(const void* arguments, int threads) const {
           const double more = first[part * stride + k];
           first[k] = pass.maxima ? (more > first[k] ? more : first[k]) : first[k] + more;
         }
-      pass.after(arguments, system, first);
     }
+    if (reduction_ && count > 0) reduce(total, head.systems, parts * stride, count, pass.maxima);
+    for (Index system = 0; system < head.systems; ++system)
+      if (pass.is_for(head.progress[system]))
+        pass.after(arguments, system, total + system * parts * stride);
   }
+}
+
+// `count` sums of each system, `distance` apart, over all processes. Those of systems that the pass
+// is not for are reduced, too, and not used: all processes call with equally many.
+void KrylovSequence::reduce(double* totals, Index systems, Index distance, Index count,
+                            bool maxima) const {
+  std::vector<double> together(std::size_t(systems * count));
+  for (Index system = 0; system < systems; ++system)
+    std::copy_n(totals + system * distance, count, together.data() + system * count);
+  reduction_(together.data(), systems * count, maxima);
+  for (Index system = 0; system < systems; ++system)
+    std::copy_n(together.data() + system * count, count, totals + system * distance);
 }
 
 }  // namespace batchkron
