@@ -72,6 +72,12 @@ def test_pictures_are_those_that_the_script_draws(tmp_path):
     assert len(drawn) == 3
 
 
+def test_the_picture_of_an_exchange_is_what_the_plan_says(tmp_path):
+    folder, drawn = ROOT / "docs" / "pictures", tmp_path / "exchange.svg"
+    subprocess.run([sys.executable, str(folder / "draw_exchange.py"), str(drawn)], check=True)
+    assert drawn.read_text() == (folder / "exchange.svg").read_text()
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.name
 )
