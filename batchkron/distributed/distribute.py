@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from batchkron.distributed.batched_kron import DistributedBatch
 from batchkron.distributed.communicator import Communicator
 from batchkron.distributed.grid import Grid, check_grid, choose_grid
+from batchkron.distributed.halo import HaloPlan
+from batchkron.distributed.kronecker_product import DistributedProduct, ProductOptions, shapes_of
+from batchkron.distributed.kronecker_sum import DistributedSum
 from batchkron.distributed.mpi import MpiCommunicator, is_mpi
 from batchkron.distributed.operator import DistributedOperator, Ranks
-from batchkron.distributed.plan import ExchangeRule, make_plan
-from batchkron.distributed.product import DistributedProduct, ProductOptions, shapes_of
+from batchkron.distributed.product_plan import ExchangeRule, make_plan
 from batchkron.distributed.simulated import SimulatedCommunicator
-from batchkron.operators import KroneckerProduct
+from batchkron.distributed.sum_plan import make_sum_plan
+from batchkron.distributed.traffic_plan import TrafficPlan
+from batchkron.operators import BatchedKron, KroneckerProduct, KroneckerSum
 from batchkron.spec.kron import as_flag
 
 __all__ = ["distribute"]
@@ -33,8 +40,9 @@ def distribute(
 
     Parameters
     ----------
-    obj : KroneckerProduct
-        The whole operator, the same on every rank.
+    obj : KroneckerProduct, KroneckerSum or BatchedKron
+        The whole operator, the same on every rank. Of a batch list each rank has some output
+        blocks, and the products for them.
     comm : mpi4py communicator, Communicator or None
         The ranks; None for one rank, this process.
     grid : "auto" or (G_M, G_K)
@@ -44,11 +52,11 @@ def distribute(
     rows : int
         The number of vectors that the grid is chosen for, and that `scatter` deals out.
     exchange : {"group", "every"}
-        When ranks exchange their parts of a vector: after as many local multiplies as they can make
-        without the others' parts, or after each multiply, as other codes do.
+        When the ranks of a product exchange their parts of a vector: after as many local multiplies
+        as they can make without the others' parts, or after each multiply, as other codes do.
     redistribute : bool
-        False leaves the last exchange out: each rank then has elements of y that are not
-        consecutive, see ``output_layout``.
+        False leaves the last exchange of a product out: each rank then has elements of y that are
+        not consecutive, see ``output_layout``.
     transpose : bool
         With ``exchange="every"``, transpose in a pass of its own before each exchange, as codes do
         whose multiplies cannot; a baseline for measurements.
@@ -81,6 +89,10 @@ def distribute(
     unless their sizes are among 1, 2, 3, 4 and 8: for these, kernels apply several factors in one
     pass over memory, and which of them come together depends on the grid.
 
+    For a Kronecker sum, x is exchanged until the terms of the first modes can be computed, and the
+    sums go back on the same way: 2 K (1 - 1 / G_K) elements if there are two stages. For a batch
+    list, each rank gets the blocks of x that its products read, each of them once.
+
     Examples
     --------
     >>> import numpy as np, batchkron as bk
@@ -95,27 +107,78 @@ def distribute(
     [True, True, True, True]
     """
     communicator = _communicator(comm)
-    product = _supported(obj)
     rows = _checked_rows(rows)
     rule = _checked_rule(exchange)
     redistribute = as_flag(redistribute, "redistribute")
     transpose = as_flag(transpose, "transpose")
     if transpose and rule != "every":
         raise ValueError("transpose=True is a baseline of exchange='every', not of 'group'")
+    kind = _kind(obj, ProductOptions(rows, rule, redistribute, transpose))
     if isinstance(grid, str) and grid == "auto":
-        shapes = shapes_of(product.factors)
-        chosen = choose_grid(
-            communicator.size,
-            rows,
-            product.dtype,
-            lambda parts: make_plan(shapes, parts, rule, redistribute),
-        )
+        chosen = choose_grid(communicator.size, rows, obj.dtype, kind.plan)
     else:
         chosen = check_grid(grid, communicator.size)
     of_vector = communicator.split(communicator.rank // chosen[1])
-    ranks = Ranks(communicator, chosen, of_vector)
-    options = ProductOptions(rows, rule, redistribute, transpose)
-    return DistributedProduct(product.factors, ranks, options)
+    return kind.make(Ranks(communicator, chosen, of_vector))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is distributed: its plan for a number of ranks, and how it is made."""
+
+    plan: Callable[[int], TrafficPlan]
+    make: Callable[[Ranks], DistributedOperator]
+
+
+def _kind(obj: Any, options: ProductOptions) -> _Kind:
+    """Return how an operator is distributed.
+
+    Raises
+    ------
+    ValueError
+        If it has several systems, or an option is not one of its kind.
+    TypeError
+        If it is of another kind, or on a device.
+    """
+    if not isinstance(obj, (KroneckerProduct, KroneckerSum, BatchedKron)):
+        raise TypeError(
+            f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct, a KroneckerSum "
+            "or a BatchedKron can. Sums, multiples and products of distributed operators are "
+            "distributed, too"
+        )
+    if obj.batch_shape:
+        raise ValueError(
+            f"the operator has batch_shape {obj.batch_shape}; distribute the operator of one "
+            "system, or deal the systems out to the ranks"
+        )
+    if obj.device != "cpu":
+        raise TypeError(
+            "the operator is on a device, and MPI moves host arrays; distribute its to('cpu')"
+        )
+    rows = options.rows
+    if isinstance(obj, KroneckerProduct):
+        factors, shapes = obj.factors, shapes_of(obj.factors)
+        rule, redistribute = options.exchange, options.redistribute
+        return _Kind(
+            lambda parts: make_plan(shapes, parts, rule, redistribute),
+            lambda ranks: DistributedProduct(factors, ranks, options),
+        )
+    if options != ProductOptions(rows, "group", True, False):
+        raise ValueError(
+            f"exchange, redistribute and transpose are for a KroneckerProduct, not for a "
+            f"{type(obj).__name__}"
+        )
+    if isinstance(obj, KroneckerSum):
+        terms = obj.factors
+        sizes = [len(factor) for factor in terms]
+        return _Kind(
+            lambda parts: make_sum_plan(sizes, parts),
+            lambda ranks: DistributedSum(terms, ranks, rows),
+        )
+    spec = obj._spec
+    return _Kind(
+        lambda parts: HaloPlan(spec, parts), lambda ranks: DistributedBatch(spec, ranks, rows)
+    )
 
 
 def _communicator(comm: Any) -> Communicator:
@@ -129,24 +192,6 @@ def _communicator(comm: Any) -> Communicator:
         f"comm is a {type(comm).__name__}; expected a communicator of mpi4py, such as "
         "MPI.COMM_WORLD, one of batchkron.distributed, or None for one rank"
     )
-
-
-def _supported(obj: Any) -> KroneckerProduct:
-    if not isinstance(obj, KroneckerProduct):
-        raise TypeError(
-            f"a {type(obj).__name__} cannot be distributed yet; a KroneckerProduct can. Sums, "
-            "multiples and products of distributed operators are distributed, too"
-        )
-    if obj.batch_shape:
-        raise ValueError(
-            f"the operator has batch_shape {obj.batch_shape}; distribute the product of one "
-            "system, or deal the systems out to the ranks"
-        )
-    if obj.device != "cpu":
-        raise TypeError(
-            "the operator is on a device, and MPI moves host arrays; distribute its to('cpu')"
-        )
-    return obj
 
 
 def _checked_rows(rows: object) -> int:

@@ -9,7 +9,7 @@ PPoPP 2024, section 5) for parts of any sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -120,15 +120,8 @@ class Exchange:
         products : ndarray, (vectors, l, S, inner)
         buffer : ndarray, flat, of as many elements
         """
-        vectors, _, _, inner = products.shape
-        begin, place = self.sources[rank], 0
-        for target in range(self.parts):
-            for _, piece in self.pieces(rank, target):
-                part = products[:, piece.l0 - begin : piece.l1 - begin, piece.s0 : piece.s1]
-                size = vectors * piece.elements * inner
-                shape = (vectors, piece.s1 - piece.s0, piece.l1 - piece.l0, inner)
-                buffer[place : place + size].reshape(shape)[...] = part.transpose(0, 2, 1, 3)
-                place += size
+        for view, packed in _in_turn(self._by_target(rank, products), buffer):
+            packed[...] = view
 
     def unpack(self, rank: int, buffer: Array, part: Array) -> None:
         """Write what came from all ranks, in their order, to its places.
@@ -139,17 +132,37 @@ class Exchange:
         buffer : ndarray, flat
         part : ndarray, (vectors, elements of the rank, inner)
         """
-        vectors, _, inner = part.shape
+        for view, packed in _in_turn(self._by_source(rank, part), buffer):
+            view[...] = packed
+
+    def pack_back(self, rank: int, part: Array, buffer: Array) -> None:
+        """Write what a rank has after the exchange in the order of where it came from.
+
+        With `unpack_back` this is the exchange the other way: what `receive_counts` says is sent.
+        """
+        for view, packed in _in_turn(self._by_source(rank, part), buffer):
+            packed[...] = view
+
+    def unpack_back(self, rank: int, buffer: Array, products: Array) -> None:
+        """Write what came back from all ranks to where it was before the exchange."""
+        for view, packed in _in_turn(self._by_target(rank, products), buffer):
+            view[...] = packed
+
+    def _by_target(self, rank: int, products: Array) -> Iterator[Array]:
+        """Yield views (vectors, s, l, inner) of what a rank has before, target after target."""
+        begin = self.sources[rank]
+        for target in range(self.parts):
+            for _, piece in self.pieces(rank, target):
+                rows = slice(piece.l0 - begin, piece.l1 - begin)
+                yield products[:, rows, piece.s0 : piece.s1].transpose(0, 2, 1, 3)
+
+    def _by_source(self, rank: int, part: Array) -> Iterator[Array]:
+        """Yield views (vectors, s, l, inner) of what a rank has after, source after source."""
         rectangles = self._rectangles(rank, part)
-        place = 0
         for source in range(self.parts):
             for number, piece in self.pieces(source, rank):
                 span, rectangle = rectangles[number]
-                size = vectors * piece.elements * inner
-                shape = (vectors, piece.s1 - piece.s0, piece.l1 - piece.l0, inner)
-                where = rectangle[:, :, piece.l0 - span.l0 : piece.l1 - span.l0]
-                where[...] = buffer[place : place + size].reshape(shape)
-                place += size
+                yield rectangle[:, :, piece.l0 - span.l0 : piece.l1 - span.l0]
 
     def _rectangles(self, rank: int, part: Array) -> list[tuple[_Span, Array]]:
         """Return the rectangles of a rank's part as views (vectors, s, l, inner)."""
@@ -162,6 +175,9 @@ class Exchange:
         return views
 
 
-def total_sent(exchanges: Sequence[Exchange]) -> int:
-    """Return the elements of a vector that all ranks send to others in some exchanges."""
-    return sum(sum(exchange.sent) for exchange in exchanges)
+def _in_turn(views: Iterator[Array], buffer: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield views, and the parts of a buffer that they have one after another."""
+    place = 0
+    for view in views:
+        yield view, buffer[place : place + view.size].reshape(view.shape)
+        place += view.size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.distributed.plan import Plan
+from batchkron.distributed.traffic_plan import TrafficPlan
 
 __all__ = ["Grid", "check_grid", "choose_grid", "estimated_time"]
 
@@ -33,11 +33,11 @@ class Cost:
         return self.compute + self.traffic
 
 
-def estimated_time(plan: Plan, rows: int, dtype: np.dtype[np.generic]) -> Cost:
+def estimated_time(plan: TrafficPlan, rows: int, dtype: np.dtype[np.generic]) -> Cost:
     """Return the estimated time of a product with ``rows`` vectors on each rank."""
     reals = 4 if dtype.kind == "c" else 1
     busiest = max(plan.sent(rank) for rank in range(plan.parts))
-    messages = len(plan.exchanges) * (plan.parts - 1)
+    messages = plan.num_exchanges * (plan.parts - 1)
     return Cost(
         rows * reals * plan.multiply_adds / _MULTIPLY_ADDS,
         rows * busiest * dtype.itemsize / _BYTES + messages * _MESSAGE,
@@ -45,7 +45,7 @@ def estimated_time(plan: Plan, rows: int, dtype: np.dtype[np.generic]) -> Cost:
 
 
 def choose_grid(
-    ranks: int, rows: int, dtype: np.dtype[np.generic], plan_of: Callable[[int], Plan]
+    ranks: int, rows: int, dtype: np.dtype[np.generic], plan_of: Callable[[int], TrafficPlan]
 ) -> Grid:
     """Return the grid (G_M, G_K) of the least estimated time.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from batchkron.distributed.communicator import Communicator
 from batchkron.distributed.grid import Grid
 from batchkron.distributed.layout import Layout
 from batchkron.distributed.movement import check_root, gather, scatter
+from batchkron.distributed.traffic_plan import TrafficPlan, volume_of
 from batchkron.operators import Operator
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import Array
@@ -75,9 +75,15 @@ class DistributedOperator(ValuedOperator):
     """
 
     def __init__(
-        self, ranks: Ranks, layout: Layout, output_layout: Layout, dtype: np.dtype[Any]
+        self,
+        ranks: Ranks,
+        layout: Layout,
+        output_layout: Layout,
+        dtype: np.dtype[Any],
+        plan: TrafficPlan,
     ) -> None:
         self.ranks, self.layout, self.output_layout = ranks, layout, output_layout
+        self._traffic_plan = plan
         rank = ranks.all.rank
         super().__init__((output_layout.part(rank), layout.part(rank)), dtype)
 
@@ -139,9 +145,28 @@ class DistributedOperator(ValuedOperator):
         given = self.output_layout if layout is None else layout
         return gather(given, ranks, y, check_root(root, ranks.size))
 
-    @abstractmethod
     def volume(self) -> Volume:
-        """Return what is sent in a product with ``layout.rows`` vectors, by plan."""
+        """Return what is sent in a product with ``layout.rows`` vectors, by plan.
+
+        Returns
+        -------
+        Volume
+            ``own_elements`` is what ``communicator.traffic`` counts in one `apply`.
+        """
+        plan, size = self._traffic_plan, self.dtype.itemsize
+        rows = self.layout.rows_of(self.ranks.all.rank)
+        own = (rows.stop - rows.start) * plan.sent(self.communicator.rank)
+        total = self.layout.rows * volume_of(plan)
+        return Volume(plan.num_exchanges, total, total * size, own, own * size)
+
+    def describe(self) -> str:
+        """Return a text with the grid, and what is sent."""
+        (along, across), volume = self.ranks.grid, self.volume()
+        return (
+            f"{super().describe()}, a block of {self.output_layout.size}×{self.layout.size}\n"
+            f"  on a grid of {along} × {across} ranks, {self.layout.rows} vectors\n"
+            f"  {volume.exchanges} exchanges, {volume.bytes} bytes sent in a product"
+        )
 
     def _no_whole_matrix(self, name: str) -> NoReturn:
         raise TypeError(

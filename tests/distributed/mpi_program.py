@@ -6,6 +6,7 @@ import numpy as np
 
 import batchkron as bk
 from batchkron.distributed import distribute, world
+from batchkron.solvers import gmres
 
 
 def check(comm, shapes, rows, dtype, **options):
@@ -28,6 +29,24 @@ def check(comm, shapes, rows, dtype, **options):
         )
 
 
+def check_sum_and_list(comm):
+    """The same bits as one process; inputs of a batch list are gathered from other ranks."""
+    rng = np.random.default_rng(5)
+    whole = bk.KroneckerSum([rng.integers(-3, 4, (n, n)).astype(float) for n in (4, 5, 6)])
+    outputs, inputs = rng.integers(0, 9, (2, 30))
+    ids = rng.integers(0, 4, (30, 2))
+    batch = bk.BatchedKron(rng.integers(-3, 4, (4, 2, 2)).astype(float), ids, inputs, outputs)
+    for operator in (whole, batch):
+        op = distribute(operator, comm, (1, comm.size))
+        x = rng.integers(-3, 4, operator.shape[1]).astype(float)
+        np.testing.assert_array_equal(op.gather(op @ op.scatter(x)), operator @ x)
+    right, op = np.arange(120.0), distribute(whole, comm)
+    shifted = op + 100 * bk.Identity(op.shape[0])
+    solution = op.gather(gmres(shifted, op.scatter(right), rtol=1e-10).x)
+    residual = right - (whole @ solution + 100 * solution)
+    assert np.linalg.norm(residual) <= 1.01e-10 * np.linalg.norm(right)
+
+
 def check_collectives(comm):
     """Sums, groups and traffic of single messages."""
     sums = np.array([float(comm.rank), 1.0])
@@ -46,6 +65,7 @@ def main():
     comm = world()
     assert comm.size == int(sys.argv[1])
     check_collectives(comm)
+    check_sum_and_list(comm)
     grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]
     for grid in [*grids, "auto"]:
         check(comm, [(4, 4)] * 4, 3, "float64", grid=grid)

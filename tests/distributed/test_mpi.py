@@ -37,7 +37,7 @@ def mpiexec(ranks, *command, expected=0, timeout=60):
 
 
 @needs_mpi
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow), 4, 8])
 def test_products_on_ranks(ranks):
     assert f"{ranks} ranks agree" in mpiexec(ranks, HERE / "mpi_program.py", ranks)
 

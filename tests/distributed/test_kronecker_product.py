@@ -116,8 +116,8 @@ def test_random_products_have_the_bits_of_one_process(rng, part):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
 def test_sizes_of_kernels_with_several_factors(rng, size):
     """Equal up to rounding; with 1 × 1 factors among them."""
-    factors = [random_array(rng, (n, n)) for n in [size] * 3 + [1, 2, 2]]
-    x = rng.standard_normal((3, size**3 * 4))
+    factors = [random_array(rng, (n, n)) for n in [size] * 3 + [1, 2]]
+    x = rng.standard_normal((3, size**3 * 2))
     bound = rounding_bound(factors, np.abs(x.T), left=True).T
     for ranks, grid in [(4, (1, 4)), (3, (1, 3)), (4, (2, 2))]:
         y, *_ = run_distributed(bk.KroneckerProduct(factors), x, ranks, grid)
@@ -265,7 +265,7 @@ def test_alpha_where_every_factor_was_applied_early():
 
 def test_many_vectors_go_in_chunks(rng, monkeypatch):
     """One chunk is sent while the next is multiplied; the result and the volume are the same."""
-    monkeypatch.setattr("batchkron.distributed.product._MIN_CHUNK_BYTES", 1)
+    monkeypatch.setattr("batchkron.distributed.kronecker_product._MIN_CHUNK_BYTES", 1)
     factors = [random_array(rng, (n, n)) for n in (5, 6, 5)]
     whole, x = bk.KroneckerProduct(factors), rng.standard_normal((19, 150))
     y, _, volume, sent = run_distributed(whole, x, 3, (1, 3))

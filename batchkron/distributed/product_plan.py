@@ -99,14 +99,14 @@ class Plan:
         made = tuple(each.exchange for each in self.rounds)
         return made if self.redistribute else made[:-1]
 
+    @property
+    def num_exchanges(self) -> int:
+        """How many exchanges are made."""
+        return len(self.exchanges)
+
     def sent(self, rank: int) -> int:
         """Return the elements of a vector that a rank sends to others."""
         return sum(exchange.sent[rank] for exchange in self.exchanges)
-
-    @property
-    def volume(self) -> int:
-        """The elements of a vector that all ranks send to others."""
-        return sum(sum(exchange.sent) for exchange in self.exchanges)
 
 
 def make_plan(shapes: Shapes, parts: int, rule: ExchangeRule, redistribute: bool) -> Plan:

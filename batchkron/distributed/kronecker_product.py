@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from batchkron.distributed.communicator import Pending
 from batchkron.distributed.exchange import Exchange
 from batchkron.distributed.layout import Layout
-from batchkron.distributed.operator import DistributedOperator, Ranks, Volume
-from batchkron.distributed.plan import ExchangeRule, Plan, Round, make_plan
+from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.product_plan import ExchangeRule, Plan, Round, make_plan
 from batchkron.operators import KroneckerProduct
 from batchkron.spec.kron import Array, read_only_copies, same_shapes
 
@@ -62,8 +62,7 @@ class DistributedProduct(DistributedOperator):
             output = Layout(ranks.grid, options.rows, last.targets)
         else:
             output = Layout(ranks.grid, options.rows, last.sources, last.moved)
-        super().__init__(ranks, layout, output, dtype)
-        self._own = ranks.of_vector.rank
+        super().__init__(ranks, layout, output, dtype, self.plan)
         spans = {(p.first, p.last) for each in self.plan.rounds for p in each.products}
         self._pieces = {
             (first, last): KroneckerProduct(factors[first : last + 1]) for first, last in spans
@@ -91,19 +90,6 @@ class DistributedProduct(DistributedOperator):
         for (first, last), piece in self._pieces.items():
             piece.update(self.factors[first : last + 1])
 
-    def volume(self) -> Volume:
-        """Return what is sent in a product with ``layout.rows`` vectors, by plan.
-
-        Returns
-        -------
-        Volume
-            ``own_elements`` is what ``communicator.traffic`` counts in one `apply`.
-        """
-        rows = self.layout.rows_of(self.ranks.all.rank)
-        own = (rows.stop - rows.start) * self.plan.sent(self._own)
-        everything, size = self.layout.rows * self.plan.volume, self.dtype.itemsize
-        return Volume(len(self.plan.exchanges), everything, everything * size, own, own * size)
-
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
@@ -127,8 +113,7 @@ class DistributedProduct(DistributedOperator):
         return self._like([factor.astype(dtype) for factor in self.factors])
 
     def describe(self) -> str:
-        """Return a text with the grid, the multiplies between exchanges, and what is sent."""
-        grid, volume = self.ranks.grid, self.volume()
+        """Return a text with the grid, what is sent, and the multiplies between exchanges."""
         groups = " | ".join(
             ", ".join(
                 str(p.first) if p.first == p.last else f"{p.first} to {p.last}"
@@ -137,12 +122,7 @@ class DistributedProduct(DistributedOperator):
             for each in self.plan.rounds
         )
         shapes = " ⊗ ".join(f"{rows}×{columns}" for rows, columns in self.plan.shapes)
-        return (
-            f"{super().describe()}, a block of {shapes}\n"
-            f"  on a grid of {grid[0]} × {grid[1]} ranks, {self.layout.rows} vectors\n"
-            f"  factors between exchanges: {groups}\n"
-            f"  {volume.exchanges} exchanges, {volume.bytes} bytes sent in a product"
-        )
+        return f"{super().describe()}\n  {shapes}, factors between exchanges: {groups}"
 
 
 class _Run:
@@ -162,7 +142,7 @@ class _Run:
         accumulate: bool,
     ) -> None:
         self.operator, self.plan = operator, operator.plan
-        self.rank, self.communicator = operator._own, operator.communicator
+        self.rank, self.communicator = operator.communicator.rank, operator.communicator
         self.outer, self.inner = outer, inner
         self.alpha, self.accumulate = alpha, accumulate
         self.chunk = _chunk(self.plan, outer, inner * operator.dtype.itemsize)
@@ -175,7 +155,9 @@ class _Run:
         turned = product if self.operator.options.transpose else 0
         lengths = [self.chunk * length for length in (product, product, turned)]
         lengths += [self.chunk * max(each[-1] for each in sizes)] * 2
-        lengths += [self.chunk * part] * 2 + [self.outer * part] * 2
+        lengths += [self.chunk * part] * 2
+        between = len(sizes) - 1 + self.accumulate  # whose results are read again
+        lengths += [self.outer * part * (between > number) for number in range(2)]
         ends = np.cumsum([length * self.inner for length in lengths])
         memory = self.operator._workspace.array(int(ends[-1]), self.operator.dtype)
         pieces = np.split(memory, ends[:-1])

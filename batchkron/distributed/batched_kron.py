@@ -1,0 +1,153 @@
+"""A batch of Kronecker products whose output blocks are dealt out to ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import to_host
+from batchkron.distributed.halo import HaloPlan
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.operators import BatchedKron
+from batchkron.spec.batch import pool_arrays, pool_values, weight_values
+from batchkron.spec.kron import Array, BatchSpec
+
+__all__ = ["DistributedBatch"]
+
+
+class DistributedBatch(DistributedOperator):
+    """The operator of a batch list on blocks of vectors; `distribute` makes it.
+
+    Each rank has some blocks of x and of y, and works on flat vectors of these.
+
+    Parameters
+    ----------
+    spec : BatchSpec
+        The whole batch list, on every rank.
+    ranks : Ranks
+    rows : int
+        The number of vectors.
+    """
+
+    def __init__(self, spec: BatchSpec, ranks: Ranks, rows: int) -> None:
+        self._spec = spec
+        self.plan = plan = HaloPlan(spec, ranks.grid[1])
+        layout = Layout(ranks.grid, rows, _elements(plan.input_bounds, spec.input_size))
+        output = Layout(ranks.grid, rows, _elements(plan.output_bounds, spec.output_size))
+        super().__init__(ranks, layout, output, spec.dtype, plan)
+        rank = self.communicator.rank
+        self._products = plan.products(rank)
+        self._local = BatchedKron._from_spec(self._local_spec(rank))
+        # blocks that go to each rank, in the order in which they arrive there: numbers among ours
+        parts = range(plan.parts)
+        begin = plan.input_bounds[rank]
+        self._sent = [plan.from_rank(rank, target) - begin for target in parts]
+        self._received = [len(plan.from_rank(source, rank)) for source in parts]
+        self._workspace = self._backend.workspace()
+
+    def _local_spec(self, rank: int) -> BatchSpec:
+        """Return the list of this rank's products, on the blocks that it needs."""
+        spec, chosen, needed = self._spec, self._products, self.plan.needed(rank)
+        begin, end = self.plan.output_bounds[rank : rank + 2]
+        return replace(
+            spec,
+            factor_ids=spec.factor_ids[chosen],
+            inputs=np.searchsorted(needed, spec.inputs[chosen]),
+            outputs=spec.outputs[chosen] - begin,
+            weights=spec.weights[:, chosen],
+            num_inputs=len(needed),
+            num_outputs=end - begin,
+        )
+
+    def update(
+        self,
+        pools: Sequence[ArrayLike] | Array | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
+        """Replace matrices or weights by others of the same shapes; see `BatchedKron.update`.
+
+        Every rank does this, with the whole pools and weights.
+        """
+        spec = self._spec
+        new_pools, new_weights = spec.pools, spec.weights
+        given = None if weights is None else to_host(weights, "weights")
+        if given is not None and given.shape != spec.weights.shape[-1:]:
+            raise ValueError(
+                f"weights has shape {given.shape}; expected {spec.weights.shape[-1:]}, one for "
+                "each product of the whole list"
+            )
+        self._local.update(pools, None if given is None else given[self._products])  # checks them
+        if pools is not None:
+            new_pools = pool_values(pool_arrays(pools, len(spec.pools)), (), self.dtype)
+        if given is not None:
+            new_weights = weight_values(given, (), self.dtype)
+        self._update(new_pools, new_weights, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        pools = tuple(np.ascontiguousarray(matrix, self.dtype) for matrix in matrices)
+        known = self._spec.weights if weights is None else np.asarray(weights, self.dtype)
+        self._spec = replace(self._spec, pools=pools, weights=known)
+        self._local.update([pool[0] for pool in pools], known[0, self._products])
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        size = self._spec.input_size * inner
+        own = x.reshape(outer, self.shape[1] // max(self._spec.input_size, 1), size)
+        sent, needed = sum(map(len, self._sent)), sum(self._received)
+        lengths = np.cumsum([sent, needed, needed]) * outer * size
+        memory = self._workspace.array(int(lengths[-1]), self.dtype)
+        out, received, blocks = np.split(memory, lengths[:-1])
+        place = 0
+        for chosen in self._sent:
+            part = out[place : place + outer * len(chosen) * size]
+            np.take(own, chosen, 1, part.reshape(outer, len(chosen), size), mode="clip")  # no copy
+            place += part.size
+        scale = outer * size
+        self.communicator.alltoallv(
+            out,
+            [scale * len(chosen) for chosen in self._sent],
+            received,
+            [scale * count for count in self._received],
+        )
+        place, first = 0, 0
+        together = blocks.reshape(outer, needed, size)
+        for count in self._received:
+            part = received[place : place + scale * count].reshape(outer, count, size)
+            together[:, first : first + count] = part
+            place, first = place + part.size, first + count
+        self._local._run(blocks, y, outer, inner, alpha, accumulate)
+
+    def _build_transpose(self) -> DistributedBatch:
+        spec = self._spec
+        pools = tuple(np.ascontiguousarray(pool.swapaxes(-1, -2)) for pool in spec.pools)
+        swapped = replace(
+            spec,
+            pools=pools,
+            inputs=spec.outputs,
+            outputs=spec.inputs,
+            num_inputs=spec.num_outputs,
+            num_outputs=spec.num_inputs,
+        )
+        return DistributedBatch(swapped, self.ranks, self.layout.rows)
+
+    def _build_conjugate(self) -> DistributedBatch:
+        pools = tuple(pool.conj() for pool in self._spec.pools)
+        conjugate = replace(self._spec, pools=pools, weights=self._spec.weights.conj())
+        return DistributedBatch(conjugate, self.ranks, self.layout.rows)
+
+    def _build_as(self, dtype: np.dtype[Any]) -> DistributedBatch:
+        pools = tuple(pool.astype(dtype) for pool in self._spec.pools)
+        weights = self._spec.weights.astype(dtype)
+        converted = replace(self._spec, pools=pools, weights=weights, dtype=dtype)
+        return DistributedBatch(converted, self.ranks, self.layout.rows)
+
+
+def _elements(bounds: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return bounds of blocks as bounds of elements."""
+    return tuple(size * bound for bound in bounds)

@@ -1,0 +1,146 @@
+"""A Kronecker sum of which each rank has a block of every vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.distributed.communicator import Communicator
+from batchkron.distributed.exchange import Exchange
+from batchkron.distributed.layout import Layout
+from batchkron.distributed.operator import DistributedOperator, Ranks
+from batchkron.distributed.sum_plan import Stage, make_sum_plan
+from batchkron.operators import KroneckerSum
+from batchkron.spec.kron import Array, read_only_copies, same_shapes
+
+__all__ = ["DistributedSum"]
+
+
+class DistributedSum(DistributedOperator):
+    """The operator A_1 ⊕ … ⊕ A_d on blocks of vectors; `distribute` makes it.
+
+    Parameters
+    ----------
+    factors : sequence of ndarray, (n_k, n_k), of one dtype
+        A_1 … A_d, all on every rank; they are copied.
+    ranks : Ranks
+    rows : int
+        The number of vectors.
+    """
+
+    def __init__(self, factors: Sequence[Array], ranks: Ranks, rows: int) -> None:
+        dtype = factors[0].dtype
+        self.factors = read_only_copies(factors, dtype)
+        self.plan = make_sum_plan([len(factor) for factor in factors], ranks.grid[1])
+        layout = Layout(ranks.grid, rows, self.plan.stages[0].bounds)
+        super().__init__(ranks, layout, layout, dtype, self.plan)
+        self._pieces = [KroneckerSum(self._factors_of(stage)) for stage in self.plan.stages]
+        self._workspace = self._backend.workspace()
+
+    def _factors_of(self, stage: Stage) -> tuple[Array, ...]:
+        return self.factors[stage.first : stage.last + 1]
+
+    def update(self, factors: Sequence[ArrayLike]) -> None:
+        """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
+
+        Every rank does this.
+
+        Parameters
+        ----------
+        factors : sequence of array_like, each of the old factor's shape
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `KroneckerProduct.update`.
+        """
+        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        self.factors = read_only_copies(matrices, self.dtype)
+        for stage, piece in zip(self.plan.stages, self._pieces, strict=True):
+            piece.update(self._factors_of(stage))
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        stages, rank = self.plan.stages, self.communicator.rank
+        last = len(stages) - 1
+        parts = [stage.bounds[rank + 1] - stage.bounds[rank] for stage in stages]
+        apart = accumulate and last > 0  # sums that come back are added at the end
+        lengths = [*parts[1:], *parts[1:], parts[0] * apart, max(parts), max(parts)]
+        ends = np.cumsum([outer * inner * length for length in lengths])
+        memory = np.split(self._workspace.array(int(ends[-1]), self.dtype), ends[:-1])
+        vectors, first = [x.reshape(-1), *memory[:last]], y.reshape(-1)
+        sums = [memory[2 * last] if apart else first, *memory[last : 2 * last]]
+        move = _Move(self.communicator, outer, inner, (memory[-2], memory[-1]))
+        for k in range(last):
+            move.there(stages[k], vectors[k], vectors[k + 1])
+        for k in range(last, -1, -1):
+            if k < last:
+                move.back(stages[k], sums[k + 1], sums[k])
+            before = outer * (parts[k] // max(self._pieces[k].shape[0], 1))
+            adds = k < last or (accumulate and not apart)
+            self._pieces[k]._run(vectors[k], sums[k], before, inner, alpha, adds)
+        if apart:
+            first += sums[0]
+
+    def _build_transpose(self) -> DistributedSum:
+        return self._like([factor.T for factor in self.factors])
+
+    def _build_conjugate(self) -> DistributedSum:
+        return self._like([factor.conj() for factor in self.factors])
+
+    def _build_as(self, dtype: np.dtype[Any]) -> DistributedSum:
+        return self._like([factor.astype(dtype) for factor in self.factors])
+
+    def _like(self, factors: Sequence[Array]) -> DistributedSum:
+        return DistributedSum(factors, self.ranks, self.layout.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Brings vectors from the order of elements of one stage to that of the next, and back."""
+
+    communicator: Communicator
+    outer: int
+    inner: int
+    scratch: tuple[Array, Array]
+
+    def there(self, stage: Stage, source: Array, target: Array) -> None:
+        """Bring vectors to the order of the next stage."""
+        exchange, rank = stage.exchange, self.communicator.rank
+        assert exchange is not None
+        before, after = self._shapes(exchange, rank)
+        sent, received = self.scratch[0][: source.size], self.scratch[1][: target.size]
+        exchange.pack(rank, source.reshape(before), sent)
+        sends, receives = self._counts(exchange, rank)
+        self.communicator.alltoallv(sent, sends, received, receives)
+        exchange.unpack(rank, received, target.reshape(after))
+
+    def back(self, stage: Stage, source: Array, target: Array) -> None:
+        """Bring vectors from the order of the next stage to that of this one."""
+        exchange, rank = stage.exchange, self.communicator.rank
+        assert exchange is not None
+        before, after = self._shapes(exchange, rank)
+        sent, received = self.scratch[0][: source.size], self.scratch[1][: target.size]
+        exchange.pack_back(rank, source.reshape(after), sent)
+        sends, receives = self._counts(exchange, rank)
+        self.communicator.alltoallv(sent, receives, received, sends)
+        exchange.unpack_back(rank, received, target.reshape(before))
+
+    def _shapes(self, exchange: Exchange, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of a rank's part before and after an exchange."""
+        width = exchange.sources[rank + 1] - exchange.sources[rank]
+        part = exchange.targets[rank + 1] - exchange.targets[rank]
+        return (self.outer, width, exchange.moved, self.inner), (self.outer, part, self.inner)
+
+    def _counts(self, exchange: Exchange, rank: int) -> tuple[list[int], list[int]]:
+        """Return the numbers of elements that go to each rank, and come from each."""
+        each = self.outer * self.inner
+        sends, receives = exchange.send_counts(rank), exchange.receive_counts(rank)
+        return [each * count for count in sends], [each * count for count in receives]
