@@ -57,6 +57,32 @@ class Communicator(ABC):
     size: int
     traffic: Traffic
 
+    def __init__(self, rank: int, size: int, traffic: Traffic | None) -> None:
+        self.rank, self.size = rank, size
+        self.traffic = Traffic() if traffic is None else traffic
+        self._neighbours: dict[int, Communicator] = {}
+
+    def neighbours(self, count: int) -> Communicator:
+        """Return the ``count`` ranks beside each other that this rank is one of.
+
+        It is made on the first request and then kept: MPI libraries have a few thousand
+        communicators, and operators may be made again and again.
+
+        Parameters
+        ----------
+        count : int
+            A divisor of ``size``.
+
+        Returns
+        -------
+        Communicator
+        """
+        if count == self.size:
+            return self
+        if count not in self._neighbours:
+            self._neighbours[count] = self.split(self.rank // count)
+        return self._neighbours[count]
+
     def ialltoallv(
         self,
         send: Array,

@@ -14,7 +14,7 @@ from batchkron.distributed.grid import Grid, check_grid, choose_grid
 from batchkron.distributed.halo import HaloPlan
 from batchkron.distributed.kronecker_product import DistributedProduct, ProductOptions, shapes_of
 from batchkron.distributed.kronecker_sum import DistributedSum
-from batchkron.distributed.mpi import MpiCommunicator, is_mpi
+from batchkron.distributed.mpi import is_mpi, of_mpi
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.product_plan import ExchangeRule, make_plan
 from batchkron.distributed.simulated import SimulatedCommunicator
@@ -118,8 +118,7 @@ def distribute(
         chosen = choose_grid(communicator.size, rows, obj.dtype, kind.plan)
     else:
         chosen = check_grid(grid, communicator.size)
-    of_vector = communicator.split(communicator.rank // chosen[1])
-    return kind.make(Ranks(communicator, chosen, of_vector))
+    return kind.make(Ranks(communicator, chosen, communicator.neighbours(chosen[1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def _communicator(comm: Any) -> Communicator:
     if isinstance(comm, Communicator):
         return comm
     if is_mpi(comm):
-        return MpiCommunicator(comm)
+        return of_mpi(comm)
     raise TypeError(
         f"comm is a {type(comm).__name__}; expected a communicator of mpi4py, such as "
         "MPI.COMM_WORLD, one of batchkron.distributed, or None for one rank"

@@ -93,7 +93,11 @@ class DistributedProduct(DistributedOperator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        _Run(self, outer, inner, alpha, accumulate).apply(x, y)
+        if self.plan.parts == 1:
+            (piece,) = self._pieces.values()
+            piece._run(x, y, outer, inner, alpha, accumulate)
+        else:
+            _Run(self, outer, inner, alpha, accumulate).apply(x, y)
 
     def _like(self, factors: Sequence[Array]) -> DistributedProduct:
         return DistributedProduct(factors, self.ranks, self.options)
@@ -131,6 +135,7 @@ class _Run:
     A rank has buffers of one chunk of vectors for the results of local multiplies, two in turn and
     one for transposed ones; for what it sends and for what it receives, two each, because one chunk
     is under way while the next is packed; and two of all vectors, for its parts between rounds.
+    Those that this product has no use for are empty.
     """
 
     def __init__(
@@ -152,10 +157,12 @@ class _Run:
         sizes = [each.sizes(self.rank) for each in self.plan.rounds]
         parts = [_part(each.exchange, self.rank) for each in self.plan.rounds]
         product, part = max(map(max, sizes)), max(parts)
-        turned = product if self.operator.options.transpose else 0
-        lengths = [self.chunk * length for length in (product, product, turned)]
-        lengths += [self.chunk * max(each[-1] for each in sizes)] * 2
-        lengths += [self.chunk * part] * 2
+        several = any(len(each.products) > 1 for each in self.plan.rounds)
+        turned, chunks = self.operator.options.transpose, self.outer > self.chunk
+        lengths = [self.chunk * product * wanted for wanted in (True, several, turned)]
+        largest = max(each[-1] for each in sizes)
+        lengths += [self.chunk * largest * wanted for wanted in (True, chunks)]
+        lengths += [self.chunk * part * wanted for wanted in (True, chunks)]
         between = len(sizes) - 1 + self.accumulate  # whose results are read again
         lengths += [self.outer * part * (between > number) for number in range(2)]
         ends = np.cumsum([length * self.inner for length in lengths])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +14,7 @@ from batchkron.distributed.communicator import Communicator, Pending, Traffic
 from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array
 
-__all__ = ["MpiCommunicator", "is_mpi", "world"]
+__all__ = ["MpiCommunicator", "is_mpi", "of_mpi", "world"]
 
 
 def world() -> MpiCommunicator:
@@ -31,7 +32,25 @@ def world() -> MpiCommunicator:
             f"MPI cannot be used: {error}. Install it by: pip install 'batchkron[mpi]' and, if "
             "this machine has no MPI library of its own, pip install mpich"
         ) from error
-    return MpiCommunicator(MPI.COMM_WORLD)
+    return of_mpi(MPI.COMM_WORLD)
+
+
+def of_mpi(comm: Any) -> MpiCommunicator:
+    """Return the communicator of one of mpi4py, always the same one for the same communicator."""
+    key = _attribute()
+    known = comm.Get_attr(key)
+    if known is None:
+        known = MpiCommunicator(comm)
+        comm.Set_attr(key, known)
+    return known  # type: ignore[no-any-return]
+
+
+@cache
+def _attribute() -> int:
+    """Return the key under which MPI keeps our object with a communicator."""
+    from mpi4py import MPI
+
+    return MPI.Comm.Create_keyval()  # type: ignore[no-any-return]
 
 
 def is_mpi(comm: object) -> bool:
@@ -58,9 +77,8 @@ class MpiCommunicator(Communicator):
     """
 
     def __init__(self, comm: Any, traffic: Traffic | None = None) -> None:
+        super().__init__(comm.Get_rank(), comm.Get_size(), traffic)
         self.comm = comm
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.traffic = Traffic() if traffic is None else traffic
 
     def _begin_alltoallv(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -92,6 +92,16 @@ class DistributedOperator(ValuedOperator):
         """The ranks that share this rank's vectors."""
         return self.ranks.of_vector
 
+    @property
+    def T(self) -> DistributedOperator:
+        """The transpose, built on the first request."""
+        return cast(DistributedOperator, self._transpose())
+
+    @property
+    def H(self) -> DistributedOperator:
+        """The adjoint (conjugate transpose), built on the first request."""
+        return cast(DistributedOperator, self._adjoint())
+
     def scatter(self, x: ArrayLike | None = None, root: int | None = None) -> Array:
         """Return this rank's block of x.
 
@@ -116,6 +126,10 @@ class DistributedOperator(ValuedOperator):
         ranks = self.ranks.all
         return scatter(self.layout, ranks, x, check_root(root, ranks.size))
 
+    @overload
+    def gather(self, y: ArrayLike, root: None = None, *, layout: Layout | None = None) -> Array: ...
+    @overload
+    def gather(self, y: ArrayLike, root: int, *, layout: Layout | None = None) -> Array | None: ...
     def gather(
         self, y: ArrayLike, root: int | None = None, *, layout: Layout | None = None
     ) -> Array | None:

@@ -114,8 +114,7 @@ class SimulatedCommunicator(Communicator):
         self, group: _Group | None = None, rank: int = 0, traffic: Traffic | None = None
     ) -> None:
         self._group = _Group(_Machine(), 1) if group is None else group
-        self.rank, self.size = rank, self._group.size
-        self.traffic = Traffic() if traffic is None else traffic
+        super().__init__(rank, self._group.size, traffic)
         self._meetings = 0
 
     def _next_meeting(self) -> int:

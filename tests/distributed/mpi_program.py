@@ -60,12 +60,21 @@ def check_collectives(comm):
     assert comm.broadcast({"rank": comm.rank}, root=comm.size - 1) == {"rank": comm.size - 1}
 
 
+def check_that_communicators_are_kept(comm):
+    """MPI has a few thousand of them; operators may be made more often."""
+    whole = bk.KroneckerProduct([np.eye(2)])
+    first, second = (distribute(whole, comm.comm, (comm.size, 1)) for _ in range(2))
+    assert first.communicator is second.communicator
+    assert first.ranks.all is comm
+
+
 def main():
     bk.set_num_threads(1)
     comm = world()
     assert comm.size == int(sys.argv[1])
     check_collectives(comm)
     check_sum_and_list(comm)
+    check_that_communicators_are_kept(comm)
     grids = [(comm.size // k, k) for k in range(1, comm.size + 1) if comm.size % k == 0]
     for grid in [*grids, "auto"]:
         check(comm, [(4, 4)] * 4, 3, "float64", grid=grid)

@@ -106,6 +106,19 @@ def test_groups_of_ranks_work_on_their_own():
     ]
 
 
+def test_neighbours_are_made_once():
+    def program(comm):
+        pairs = comm.neighbours(2)
+        assert comm.neighbours(2) is pairs
+        assert comm.neighbours(4) is comm
+        return pairs.allgather(
+            np.array([comm.rank])
+        ).ravel().tolist(), pairs.traffic is comm.traffic
+
+    pairs = [([0, 1], True)] * 2 + [([2, 3], True)] * 2
+    assert simulate(4, program) == pairs
+
+
 def test_one_failure_ends_all_ranks():
     before = threading.active_count()
 

@@ -18,6 +18,8 @@ from batchkron.solvers import (
     gmres,
     minres,
 )
+from batchkron.solvers.krylov.passes import SharedVectors, StartExtent, StartNorms
+from batchkron.solvers.krylov.space import Field, KrylovSpace
 
 SIZES = (5, 6, 7)
 
@@ -206,3 +208,47 @@ def test_block_methods_are_refused(rng, method):
 
     with pytest.raises(TypeError, match="use the method without a block"):
         simulate(2, program)
+
+
+class RecordingRanks:
+    """Two ranks that have the same elements; it records what is asked of it."""
+
+    size = 2
+
+    def __init__(self):
+        self.calls = []
+
+    def allreduce(self, values, *, maxima=False):
+        self.calls.append((len(values), maxima))
+        if not maxima:
+            values *= 2
+
+
+@pytest.mark.parametrize("size", [5, 30_000])  # the larger one releases the interpreter lock
+def test_a_pass_reduces_its_sums_once_for_all_systems(rng, size):
+    ranks = RecordingRanks()
+    space = KrylovSpace(np, (3, size), np.dtype(np.float64), ranks=ranks)
+    b, r, x = (space.vector() for _ in range(3))
+    b[...], r[...] = rng.standard_normal((3, size)), 0.0
+    start = space.passes((StartExtent, StartNorms), SharedVectors(b=b, r=r, x=x))
+    start.set(rtol=1e-5, atol=0.0, max_iterations=9, max_cycles=9)
+    assert start.run() == 3
+    assert ranks.calls == [(6, True), (6, False)]
+    norms = np.sqrt(2) * np.linalg.norm(b, axis=1)
+    np.testing.assert_allclose(space.field(Field.NORM_B), norms, rtol=1e-12)
+    np.testing.assert_array_equal(r, b)
+
+
+@pytest.mark.parametrize("size", [5, 30_000])
+def test_a_reduction_that_fails_ends_the_pass(size):
+    class Failing(RecordingRanks):
+        def allreduce(self, values, *, maxima=False):
+            raise ConnectionError("lost a rank")
+
+    space = KrylovSpace(np, (1, size), np.dtype(np.float64), ranks=Failing())
+    b, r, x = (space.vector() for _ in range(3))
+    for vector in (b, r, x):
+        vector.fill(1.0)
+    start = space.passes((StartExtent,), SharedVectors(b=b, r=r, x=x))
+    with pytest.raises(ConnectionError, match="lost a rank"):
+        start.run()
