@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
 
+from ..krylov.ranks import ranks_of
 from ..steppers.registry import get, names
 
 __all__ = [
@@ -56,7 +57,8 @@ def initial_state(problem: Any) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If one of these attributes is missing, or the state is neither float nor complex.
+        If one of these attributes is missing, the state is neither float nor complex, or the
+        problem's operator is distributed.
     ValueError
         If the state is not a vector, or not finite.
     """
@@ -65,6 +67,7 @@ def initial_state(problem: Any) -> NDArray[Any]:
             f"problem is a {type(problem).__name__}; expected an object with initial and "
             "rhs(t, u, out)."
         )
+    _refuse_distributed(problem)
     initial: NDArray[Any] = array_module(problem.initial).array(problem.initial)
     if initial.dtype.char not in "fdFD":
         raise TypeError(
@@ -82,6 +85,20 @@ def initial_state(problem: Any) -> NDArray[Any]:
             "NaN or infinite."
         )
     return initial.astype(initial.dtype.newbyteorder("="), copy=False)
+
+
+def _refuse_distributed(problem: Any) -> None:
+    """Raise TypeError for an operator whose ranks would control steps by norms of their parts.
+
+    Only an operator that the object holds is looked at: others may be made for each question.
+    """
+    held = getattr(problem, "__dict__", {})
+    for name in ("operator", "implicit_operator"):
+        if ranks_of(held.get(name)) is not None:
+            raise TypeError(
+                f"problem.{name} is distributed, and runs in time have no norms over ranks yet; "
+                "step by hand, with cg or gmres for implicit steps."
+            )
 
 
 def finite_number(name: str, value: Any) -> float:
