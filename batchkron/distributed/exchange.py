@@ -1,4 +1,4 @@
-"""One exchange: parts of a matrix by its rows become parts of its transpose by elements.
+"""One exchange: ranks that have rows of a matrix get consecutive elements of its transpose.
 
 The columns of an intermediate are a matrix (L, S): the S values of a group of multiplied modes for
 each of L indices of the other modes. Before the exchange a rank has consecutive l, for all s, in
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from batchkron.spec.kron import Array
+
+__all__ = ["Exchange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,6 @@ class Exchange:
     def parts(self) -> int:
         """The number of ranks that take part."""
         return len(self.sources) - 1
-
-    @property
-    def largest_part(self) -> int:
-        """The elements of the largest part, before or after."""
-        before = np.diff(self.sources).max(initial=0) * self.moved
-        return int(max(before, np.diff(self.targets).max(initial=0)))
 
     def spans(self, target: int) -> list[_Span]:
         """Return the part of a target as at most three rectangles, in the order of its elements."""

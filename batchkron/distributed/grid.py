@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,27 +20,13 @@ _BYTES = 5e9  # sent by a rank, per second
 _MESSAGE = 5e-6  # seconds that each message takes besides
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Estimated seconds of a product."""
-
-    compute: float
-    traffic: float
-
-    @property
-    def total(self) -> float:
-        return self.compute + self.traffic
-
-
-def estimated_time(plan: TrafficPlan, rows: int, dtype: np.dtype[np.generic]) -> Cost:
-    """Return the estimated time of a product with ``rows`` vectors on each rank."""
+def estimated_time(plan: TrafficPlan, rows: int, dtype: np.dtype[np.generic]) -> float:
+    """Return the estimated seconds of a product with ``rows`` vectors on each rank."""
     reals = 4 if dtype.kind == "c" else 1
     busiest = max(plan.sent(rank) for rank in range(plan.parts))
     messages = plan.num_exchanges * (plan.parts - 1)
-    return Cost(
-        rows * reals * plan.multiply_adds / _MULTIPLY_ADDS,
-        rows * busiest * dtype.itemsize / _BYTES + messages * _MESSAGE,
-    )
+    compute = rows * reals * plan.multiply_adds / _MULTIPLY_ADDS
+    return compute + rows * busiest * dtype.itemsize / _BYTES + messages * _MESSAGE
 
 
 def choose_grid(
@@ -69,7 +54,7 @@ def choose_grid(
     for parts in range(1, ranks + 1):
         if ranks % parts == 0 and rows > 1:
             share = -(-rows // (ranks // parts))
-            seconds = estimated_time(plan_of(parts), share, dtype).total
+            seconds = estimated_time(plan_of(parts), share, dtype)
             if seconds < least:
                 best, least = (ranks // parts, parts), seconds
     return best

@@ -61,7 +61,7 @@ def check_collectives(comm):
 
 
 def check_that_communicators_are_kept(comm):
-    """MPI has a few thousand of them; operators may be made more often."""
+    """Those of mpi4py are taken; MPI has a few thousand of them, and operators are made often."""
     whole = bk.KroneckerProduct([np.eye(2)])
     first, second = (distribute(whole, comm.comm, (comm.size, 1)) for _ in range(2))
     assert first.communicator is second.communicator
