@@ -17,6 +17,8 @@ FLOPS = 65e12  # per second: single precision on ordinary cores, double on matri
 PRECISION_FLOPS = {"tf32": 318e12, "tf32x3": 106e12}
 # bytes per second of blocks and factors of a batch list, gathered from the second-level cache
 GATHER = 8.77e12
+# atomic additions per second to random blocks that the second-level cache holds, at most
+ATOMICS = {"float32": 890e9, "float64": 305e9}
 
 
 def _itemsize(dtype: str) -> int:
@@ -51,6 +53,12 @@ def batch_floor(case: BatchCase, dtype: str) -> float:
     Too low for blocks under 64 bytes, of which whole sectors of 32 bytes are read.
     """
     return 1e6 * max(batch_bytes(case, dtype) / GATHER, case.flops / BATCH_FLOPS[dtype])
+
+
+def atomic_floor(case: BatchCase, dtype: str) -> float:
+    """As `batch_floor`, or the time of an atomic addition for each element of each product."""
+    additions = 1e6 * case.products * case.block / ATOMICS[dtype]
+    return max(batch_floor(case, dtype), additions)
 
 
 def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:

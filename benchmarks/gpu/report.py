@@ -15,6 +15,7 @@ NOTES = {
     "precision": "float32 on matrix units; full: by the same operator in full precision.",
     "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
     "small batch": f"ASGarD: {RECORDED}.",
+    "atomic": f"ASGarD: {RECORDED}. Lists in random order; function: batched_kron.",
     "list": "32M: the floor has random gathers from memory as measured in this run.",
     "tune": "ours: the best that was found; rule: without a search.",
     "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
@@ -155,6 +156,8 @@ def columns(part: str, peers: Sequence[str], recorded: Sequence[str]) -> list[st
     head += ["ours/floor"]
     if part == "ablation":
         head += ["factor", "by functions", "FastKron's, published"]
+    if part == "atomic":
+        head += ["owner", "function"]
     if part == "random":
         head += ["function", "operator, eager", "function, eager"]
     if part == "tune":
@@ -171,6 +174,8 @@ def row(cell: Cell) -> list[str]:
     if cell.part == "ablation":
         keys = ("factor", "factor_of_functions", "published_factor")
         texts += [ratio(cell.more.get(key)) for key in keys]
+    if cell.part == "atomic":
+        texts += [peer_time(cell.more[key]) for key in ("owner", "function")]
     if cell.part == "random":
         function = cell.more["function"]
         eager = (found.get("eager_microseconds") for found in (cell.ours, function))

@@ -148,6 +148,15 @@ def test_floors_of_batches():
                 assert found == pytest.approx(floor, rel=0.01), (key, dtype)
 
 
+def test_floors_of_atomic_additions():
+    floors = gpu("floors")
+    for case in gpu("cases").BATCHES:
+        for dtype, rate in (("float64", 305e3), ("float32", 890e3)):  # additions in a microsecond
+            atomics = 64 * (2_000_000 // case.block) * case.block / rate
+            expected = max(atomics, floors.batch_floor(case, dtype))
+            assert floors.atomic_floor(case, dtype) == pytest.approx(expected), case.name
+
+
 def test_goals_of_small_batches():
     goal = gpu("cases").small_goal
     assert goal(3, 4, 4_000, "float64") == 2.5
