@@ -5,6 +5,7 @@ from batchkron.backends import get_num_threads, instruction_set, set_num_threads
 from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
 from batchkron.functions.batched_kron import batched_kron
 from batchkron.functions.kron import batched_gemm, gekmm, gemkm, kron
+from batchkron.functions.kron_sparse import kronecker_sparse_multiply
 from batchkron.functions.segmented import SegmentedModeMultiply
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import (
@@ -12,6 +13,8 @@ from batchkron.operators import (
     Diagonal,
     Identity,
     KroneckerProduct,
+    KroneckerSparse,
+    KroneckerSparseChain,
     KroneckerSum,
     Operator,
     SparseGridOperator,
@@ -27,6 +30,8 @@ __all__ = [
     "Diagonal",
     "Identity",
     "KroneckerProduct",
+    "KroneckerSparse",
+    "KroneckerSparseChain",
     "KroneckerSum",
     "Operator",
     "ProblemFileError",
@@ -42,6 +47,7 @@ __all__ = [
     "get_num_threads",
     "instruction_set",
     "kron",
+    "kronecker_sparse_multiply",
     "linear_combination",
     "set_num_threads",
 ]

@@ -81,6 +81,13 @@ class SweepPlan(Product, Protocol):
         """Copy new matrices (count, n, n), one array per part; present runs use the old ones."""
 
 
+class KronSparseProduct(Product, Protocol):
+    """The product with a Kronecker-sparse matrix of fixed pattern."""
+
+    def set_values(self, values: Array) -> None:
+        """Copy new values (a, b, c, d) in place."""
+
+
 def own_apply(plan: object) -> Callable[[object, object], bool] | None:
     """Return a plan's fast path that writes A x[..., :] to ``out[..., :]``, if it has one.
 
@@ -155,6 +162,19 @@ class Backend(ABC):
     @abstractmethod
     def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
         """Return the plan of a list of sweeps; ``matrices`` has one array for each part."""
+
+    @abstractmethod
+    def kron_sparse_product(self, values: Array) -> KronSparseProduct:
+        """Return the product with a Kronecker-sparse matrix of values (a, b, c, d), a host array.
+
+        y[o, i, k, j, r] = Σ_l values[i, k, l, j] x[o, i, l, j, r] for x (outer, a, c, d, inner).
+        """
+
+    @abstractmethod
+    def multiply_kron_sparse(
+        self, values: Array, x: Array, y: Array, outer: int, inner: int
+    ) -> None:
+        """Write the product of `kron_sparse_product` to y; values are where the backend works."""
 
     @abstractmethod
     def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:

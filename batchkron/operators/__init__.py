@@ -4,6 +4,8 @@ from batchkron.operators.algebra import Identity, Operator
 from batchkron.operators.batched_kron import BatchedKron
 from batchkron.operators.diagonal import Diagonal
 from batchkron.operators.kronecker_product import KroneckerProduct
+from batchkron.operators.kronecker_sparse.chain import KroneckerSparseChain
+from batchkron.operators.kronecker_sparse.operator import KroneckerSparse
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.placement import on_device
@@ -15,6 +17,8 @@ __all__ = [
     "Diagonal",
     "Identity",
     "KroneckerProduct",
+    "KroneckerSparse",
+    "KroneckerSparseChain",
     "KroneckerSum",
     "KroneckerTerm",
     "KroneckerTerms",

@@ -340,17 +340,17 @@ class ComposedOperator(Operator):
     def _run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        first, *between, last = self.links
+        first, *others = self.links
         buffers = self._buffers(outer, inner)
         source = x
-        for k, link in enumerate([last, *reversed(between)]):
+        for k, link in enumerate(reversed(others)):
             target = buffers[k % 2, : link.shape[0] * outer * inner]
             link._run(source, target, outer, inner, 1, False)
             source = target
         first._run(source, y, outer, inner, alpha, accumulate)
 
     def _buffers(self, outer: int, inner: int) -> Array:
-        size = max(link.shape[1] for link in self.links[:-1]) * outer * inner
+        size = max((link.shape[1] for link in self.links[:-1]), default=0) * outer * inner
         line = _ALIGNMENT // self.dtype.itemsize
         size = -(-size // line) * line
         memory: Array = self._workspace.array(2 * size, self.dtype)

@@ -233,17 +233,25 @@ class OperatorBase(LinearOperator[Related]):
         outer = self._outer(vectors.shape, 1)
         return self._add(vectors, y, (*vectors.shape[:-1], rows), outer, alpha)
 
-    def _add(self, x: Array, y: Array, shape: tuple[int, ...], outer: int, alpha: complex) -> Array:
-        """Add alpha A x to y, which must have ``shape``; x has (outer, N) elements."""
+    def _add(
+        self,
+        x: Array,
+        y: Array,
+        shape: tuple[int, ...],
+        outer: int,
+        alpha: complex,
+        inner: int = 1,
+    ) -> Array:
+        """Add alpha A x to y, which must have ``shape``; x has (outer, N, inner) elements."""
         scale = as_scalar(alpha, "alpha")
         dtype = np.result_type(self.dtype, compute_dtype(x))
         if isinstance(scale, complex) and dtype.kind != "c":
             raise TypeError(f"alpha is {scale}; expected a real number for {dtype}")
         check_output(y, shape, dtype, (x,), "y")
         if dtype == x.dtype == self.dtype and is_plain(y) and is_finite(scale):
-            self._run(ready(x, dtype), y, outer, 1, scale, True)
+            self._run(ready(x, dtype), y, outer, inner, scale, True)
         else:
-            product = self._dispatch(x, None, shape, outer, 1)
+            product = self._dispatch(x, None, shape, outer, inner)
             y += product if scale == 1 else times(scale, product)
         return y
 

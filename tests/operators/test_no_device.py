@@ -15,6 +15,7 @@ def test_operators_and_problems_say_what_to_install(no_cupy, tmp_path):
     requests = [
         lambda: op.to("cuda"),
         lambda: (2 * op).to("cuda"),
+        lambda: bk.KroneckerSparse(np.ones((1, 2, 2, 1))).to("cuda"),
         lambda: bk.SparseGridOperator([[0]], [[None]], 1).to("cuda"),
         lambda: bk.SegmentedModeMultiply(
             np.ones((1, 1, 1)), [0, 1], [0], [0], before=1, behind=1

@@ -24,6 +24,7 @@ LAYERS = {
     "batchkron.operators": 5,
     "batchkron": 5,  # the public names, as solvers and problems see them
     "batchkron.distributed": 6,
+    "batchkron.kronecker_sparse": 6,
     "batchkron.solvers": 6,
     "batchkron.problems": 6,
     "batchkron.cli": 7,

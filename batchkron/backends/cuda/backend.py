@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
 from batchkron.backends.krylov_arguments import Stage
 from batchkron.backends.protocol import Backend, KrylovBackend, Reduction
+from batchkron.errors import BackendUnavailableError
 from batchkron.spec.kron import Array, BatchSpec
 from batchkron.spec.segmented import SegmentedSpec
 from batchkron.spec.sweeps import SweepList
@@ -93,6 +94,25 @@ class CudaBackend(Backend, KrylovBackend):
         from batchkron.backends.cuda.segmented import plan as segmented
 
         return segmented.sweep_plan(sweeps, matrices)
+
+    def kron_sparse_product(self, values: Array) -> NoReturn:
+        """Refuse: there is no kernel yet.
+
+        Raises
+        ------
+        BackendUnavailableError
+            Always.
+        """
+        raise BackendUnavailableError(
+            "Kronecker-sparse matrices have no kernels for CUDA devices yet; multiply on the CPU, "
+            "or on the device by the dense matrix of to_dense()"
+        )
+
+    def multiply_kron_sparse(
+        self, values: DeviceArray, x: DeviceArray, y: DeviceArray, outer: int, inner: int
+    ) -> None:
+        """Refuse, as `kron_sparse_product` does."""
+        self.kron_sparse_product(values)
 
     @cached_property
     def kron(self) -> Callable[[Sequence[Any], DeviceArray | None], DeviceArray]:

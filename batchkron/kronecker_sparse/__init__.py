@@ -1,0 +1,35 @@
+"""Chains of Kronecker-sparse matrices: their patterns, fast transforms, factorisation.
+
+A pattern (a, b, c, d) stands for the support I_a ⊗ 1_{b×c} ⊗ I_d, a list of patterns for a chain
+K_1 K_2 … K_L. `batchkron.KroneckerSparse` and `batchkron.KroneckerSparseChain` are the operators.
+"""
+
+from batchkron.kronecker_sparse.enumeration import patterns
+from batchkron.kronecker_sparse.factorisation import factorise
+from batchkron.kronecker_sparse.known_patterns import (
+    block_butterfly,
+    deformable,
+    dense,
+    kaleidoscope,
+    low_rank,
+    monarch,
+    square_dyadic,
+)
+from batchkron.kronecker_sparse.transforms import bit_reversal, dft, hadamard
+from batchkron.spec.kron_sparse import Pattern
+
+__all__ = [
+    "Pattern",
+    "bit_reversal",
+    "block_butterfly",
+    "deformable",
+    "dense",
+    "dft",
+    "factorise",
+    "hadamard",
+    "kaleidoscope",
+    "low_rank",
+    "monarch",
+    "patterns",
+    "square_dyadic",
+]

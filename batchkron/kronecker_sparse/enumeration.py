@@ -1,0 +1,109 @@
+"""All chains of a size and a number of non-zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from batchkron.kronecker_sparse.sizes import checked_size
+from batchkron.spec.kron_sparse import Pattern
+
+
+def patterns(
+    M: int, N: int, nonzeros: int | tuple[int, int], factors: int = 2
+) -> list[list[Pattern]]:
+    """Return the chains of M × N matrices that store a number of entries.
+
+    Of two factors and more, those whose product may be any dense matrix of low-rank blocks, and
+    which `factorise` can find: a = 1 in the first pattern, d = 1 in the last one, and neighbours
+    that fulfil its condition. Of a single factor, all patterns of that size.
+
+    Parameters
+    ----------
+    M, N : int
+        Numbers of rows and columns.
+    nonzeros : int, or (int, int)
+        The number of entries of all factors together, or the least and the largest number.
+    factors : int
+        The number L of factors.
+
+    Returns
+    -------
+    list of list of Pattern
+        By the number of entries, then by the patterns' numbers. It grows fast with ``factors`` and
+        with the range of ``nonzeros``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is not an integer, or less than 1, or the range is empty.
+
+    Notes
+    -----
+    With r_l = a_l c_l / a_(l+1), factor l stores a_(l+1) r_l r_(l-1) d_(l-1) entries, where
+    r_0 d_0 = M and a_(L+1) r_L = N.
+
+    Examples
+    --------
+    The chains of two factors that store a quarter of a dense 8 × 8 matrix's entries and more, up to
+    a half:
+
+    >>> from batchkron.kronecker_sparse import patterns
+    >>> [[tuple(p) for p in chain] for chain in patterns(8, 8, (16, 32))][:2]
+    [[(1, 8, 1, 1), (1, 1, 8, 1)], [(1, 4, 1, 2), (1, 2, 8, 1)]]
+    """
+    M, N, count = checked_size(M, "M"), checked_size(N, "N"), checked_size(factors, "factors")
+    least, most = nonzeros if isinstance(nonzeros, tuple) else (nonzeros, nonzeros)
+    least, most = checked_size(least, "nonzeros"), checked_size(most, "nonzeros")
+    if least > most:
+        raise ValueError(f"nonzeros is {nonzeros!r}; expected (least, most)")
+    found = _single(M, N) if count == 1 else _chains(M, N, most, count)
+    chains = [chain for chain in found if least <= _entries(chain) <= most]
+    return sorted(chains, key=lambda chain: (_entries(chain), chain))
+
+
+def _entries(chain: list[Pattern]) -> int:
+    return sum(pattern.nonzeros for pattern in chain)
+
+
+def _divisors(n: int) -> list[int]:
+    small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
+    return sorted({*small, *(n // k for k in small)})
+
+
+def _single(M: int, N: int) -> Iterator[list[Pattern]]:
+    for a in _divisors(M):
+        for d in _divisors(M // a):
+            if N % (a * d) == 0:
+                yield [Pattern(a, M // (a * d), N // (a * d), d)]
+
+
+def _chains(M: int, N: int, most: int, count: int) -> Iterator[list[Pattern]]:
+    """Yield the chains of ``count`` factors, at least 2, with at most ``most`` entries."""
+    for d in _divisors(M):
+        yield from _continued([], 1, M // d, d, N, most, count)
+
+
+def _continued(
+    chain: list[Pattern], a: int, b: int, d: int, N: int, most: int, count: int
+) -> Iterator[list[Pattern]]:
+    """Yield all ends of a chain whose next pattern is (a, b, c, d) with any c."""
+    if count == 1:
+        if d == 1 and N % a == 0 and b * N * d <= most:
+            yield [*chain, Pattern(a, b, N // a, d)]
+        return
+    for following in _divisors(N):  # the next pattern's a
+        if following % a:
+            continue
+        step = following // a
+        for rank in range(1, most // (a * b * d * step) + 1):
+            pattern = Pattern(a, b, step * rank, d)
+            for narrower in _divisors(d):  # the next pattern's d
+                yield from _continued(
+                    [*chain, pattern],
+                    following,
+                    rank * (d // narrower),
+                    narrower,
+                    N,
+                    most - pattern.nonzeros,
+                    count - 1,
+                )

@@ -1,0 +1,1 @@
+"""Kronecker-sparse matrices, and chains of them, as linear operators."""

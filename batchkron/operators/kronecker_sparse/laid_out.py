@@ -1,0 +1,85 @@
+"""Operators whose `apply` takes vectors along the last axis, or along the first one."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import as_array
+from batchkron.operators.algebra import Operator
+from batchkron.spec.kron import Array
+from batchkron.spec.kron_sparse import Layout, split_vectors
+
+__all__ = ["LaidOutOperator"]
+
+
+class LaidOutOperator(Operator):
+    """An operator with a ``layout``, which its transposes, conversions and copies keep.
+
+    The layout is that of the arrays of `apply` and `accumulate`. All other products are as of any
+    operator: ``A @ X`` takes X (N, K). So are the products of ``2 * A``, ``A + B`` and ``A @ B``,
+    which have no layout: their `apply` takes (..., N).
+    """
+
+    layout: Layout
+
+    def _vectors(self, x: ArrayLike) -> tuple[Array, int, int, tuple[int, ...]]:
+        """Return x as an array, its (outer, inner), and the shape of A x."""
+        vectors = as_array(x, "x", self._arrays)
+        return (vectors, *split_vectors(vectors.shape, self.shape, self.layout))
+
+    def _shape_of_vectors(self) -> str:
+        columns = self.shape[1]
+        return f"(..., {columns})" if self.layout == "batch-first" else f"({columns}, ...)"
+
+    def apply(self, x: ArrayLike, out: Array | None = None) -> Array:
+        """Compute y[..., :] = A x[..., :], or y[:, ...] = A x[:, ...] with "batch-last".
+
+        Parameters
+        ----------
+        x : array_like, (..., N), or (N, ...) with "batch-last"
+        out : ndarray, (..., M), or (M, ...) with "batch-last", optional
+            Where the result is written; with it, nothing is allocated.
+
+        Returns
+        -------
+        ndarray, (..., M), or (M, ...) with "batch-last"
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `Operator.matvec`.
+        """
+        if self.layout == "batch-first":
+            plain = self._apply_fast
+            if out is not None and plain is not None and plain(x, out):
+                return out
+        vectors, outer, inner, shape = self._vectors(x)
+        return self._dispatch(vectors, out, shape, outer, inner)
+
+    def apply_flat(self, x: Array, out: Array) -> Array:
+        """Compute out[..., :] = A x[..., :], whatever the layout; see `Operator.apply_flat`."""
+        return super().apply(x, out)
+
+    def accumulate(self, x: ArrayLike, y: Array, *, alpha: complex = 1) -> Array:
+        """Compute y += alpha A x in place, for x and y as of `apply`.
+
+        Parameters
+        ----------
+        x : array_like, (..., N), or (N, ...) with "batch-last"
+        y : ndarray, (..., M), or (M, ...) with "batch-last"
+            Overwritten with the result; must have the dtype of A x.
+        alpha : scalar
+            Scales the product.
+
+        Returns
+        -------
+        ndarray
+            y itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As for `Operator.accumulate`.
+        """
+        vectors, outer, inner, shape = self._vectors(x)
+        return self._add(vectors, y, shape, outer, alpha, inner)

@@ -1,0 +1,200 @@
+"""One Kronecker-sparse matrix as a linear operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import array_module, to_host
+from batchkron.backends import backend_for, own_apply
+from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
+from batchkron.operators.valued_operator import ValuedOperator
+from batchkron.spec.kron import Array, check_replacement, compute_dtype, read_only_copies
+from batchkron.spec.kron_sparse import Layout, Pattern, as_pattern, check_layout, pattern_of
+
+
+class KroneckerSparse(LaidOutOperator, ValuedOperator):
+    """A matrix K whose support is I_a ⊗ 1_{b×c} ⊗ I_d.
+
+    It consists of a diagonal blocks. A block is a b × c array of diagonal d × d matrices; in other
+    words, d dense b × c matrices that are interleaved. K has a b d rows, a c d columns, and a b c d
+    entries that may be non-zero, 1/(a d) of all.
+
+    Parameters
+    ----------
+    values : array_like, (a, b, c, d)
+        The entries K[i b d + k d + j, i c d + l d + j] = values[i, k, l, j]; they are copied.
+    layout : {"batch-first", "batch-last"}
+        The arrays that `apply` and `accumulate` take: vectors along the last axis, (..., N), or
+        along the first one, (N, ...). ``K @ X`` takes X (N, K) in either case.
+
+    Attributes
+    ----------
+    values : ndarray, (a, b, c, d)
+        On the host, read-only; `update` replaces them.
+    pattern : Pattern
+        The named tuple (a, b, c, d).
+    layout : str
+
+    Raises
+    ------
+    ValueError
+        If values do not have four axes, or the layout is another one.
+    TypeError
+        If the dtype has no kernels, or values are masked.
+
+    Notes
+    -----
+    Definition 2.1 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse
+    matrices" (2024). On the CPU only: ``to("cuda")`` says that there are no kernels yet. float16
+    values are converted to float32.
+
+    Examples
+    --------
+    >>> import numpy as np, batchkron as bk
+    >>> K = bk.KroneckerSparse(np.arange(1.0, 9.0).reshape(1, 2, 2, 2))
+    >>> K.to_dense()
+    array([[1., 0., 3., 0.],
+           [0., 2., 0., 4.],
+           [5., 0., 7., 0.],
+           [0., 6., 0., 8.]])
+    >>> K.apply([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
+    array([[ 4.,  6., 12., 14.],
+           [ 1.,  0.,  5.,  0.]])
+    """
+
+    def __init__(self, values: ArrayLike, *, layout: Layout = "batch-first") -> None:
+        self.layout = check_layout(layout)
+        chosen = backend_for(array_module(values))
+        given = to_host(values, "values")
+        self.pattern: Pattern = pattern_of(given)
+        dtype = compute_dtype(given)
+        (self.values,) = read_only_copies([given], dtype)
+        self._product = chosen.kron_sparse_product(self.values)
+        self._apply_fast = own_apply(self._product)
+        super().__init__(self.pattern.shape, dtype, (), chosen)
+
+    @classmethod
+    def from_dense(
+        cls, matrix: ArrayLike, pattern: Sequence[int], *, layout: Layout = "batch-first"
+    ) -> KroneckerSparse:
+        """Return the matrix's entries in the support of a pattern; those outside are dropped.
+
+        It is the nearest matrix of this pattern in the Frobenius norm.
+
+        Parameters
+        ----------
+        matrix : array_like, (a b d, a c d)
+        pattern : sequence of four int
+            The numbers (a, b, c, d).
+        layout : {"batch-first", "batch-last"}
+
+        Returns
+        -------
+        KroneckerSparse
+
+        Raises
+        ------
+        ValueError
+            If the matrix does not have the pattern's shape.
+        TypeError
+            If the dtype has no kernels.
+
+        Examples
+        --------
+        >>> import numpy as np, batchkron as bk
+        >>> bk.KroneckerSparse.from_dense(np.ones((4, 4)), (2, 1, 1, 2)).to_dense().trace()
+        np.float64(4.0)
+        """
+        a, b, c, d = checked = as_pattern(pattern, "pattern")
+        given = to_host(matrix, "matrix")
+        if given.shape != checked.shape:
+            raise ValueError(
+                f"matrix has shape {given.shape}; expected {checked.shape} for {checked}"
+            )
+        entries = given.reshape(a, b, d, a, c, d)
+        i, j = np.arange(a)[:, None], np.arange(d)[None, :]
+        values = entries[i, :, j, i, :, j]  # (a, d, b, c)
+        return cls(values.transpose(0, 2, 3, 1), layout=layout)
+
+    def _like(self, values: Array) -> KroneckerSparse:
+        return KroneckerSparse(values, layout=self.layout)
+
+    def _recipe(self) -> tuple[Any, ...]:
+        return partial(type(self), layout=self.layout), (self.values,)
+
+    def _reserve(self, outer: int, inner: int) -> None:
+        self._backend.reserve(self._product, outer, inner)
+
+    def _run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        self._product.run(x, y, outer, inner, alpha, accumulate)
+
+    def update(self, values: ArrayLike) -> None:
+        """Replace the values by others of the same shape, in place, here and in .T, .H, ….
+
+        It must not be called while another thread applies the operator.
+
+        Parameters
+        ----------
+        values : array_like, (a, b, c, d)
+
+        Raises
+        ------
+        ValueError
+            If the shape differs.
+        TypeError
+            If the dtype cannot be converted to the operator's (casting "same_kind").
+        """
+        given = to_host(values, "values")
+        check_replacement(given, self.values.shape, self.dtype, "values")
+        # as matrices (a, d, b, c), which a relative may have to transpose
+        blocks = given.astype(self.dtype, copy=False).transpose(0, 3, 1, 2)
+        self._update([blocks], None, set())
+
+    def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
+        (self.values,) = read_only_copies([matrices[0].transpose(0, 2, 3, 1)], self.dtype)
+        self._product.set_values(self.values)
+
+    def _build_transpose(self) -> KroneckerSparse:
+        return self._like(self.values.swapaxes(1, 2))
+
+    def _build_conjugate(self) -> KroneckerSparse:
+        return self._like(self.values.conj())
+
+    def _build_as(self, dtype: np.dtype[Any]) -> KroneckerSparse:
+        return self._like(self.values.astype(dtype))
+
+    def _build_on(self, device: str) -> KroneckerSparse:
+        return self._like(self.values)
+
+    def to_dense(self) -> Array:
+        """Return the matrix itself, (a b d, a c d)."""
+        a, b, c, d = self.pattern
+        dense = np.zeros((a, b, d, a, c, d), self.dtype)
+        i, j = np.arange(a)[:, None], np.arange(d)[None, :]
+        dense[i, :, j, i, :, j] = self.values.transpose(0, 3, 1, 2)
+        return self._arrays.asarray(dense.reshape(self.shape))  # type: ignore[no-any-return]
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (min(a b d, a c d),)."""
+        _, b, c, d = (max(n, 1) for n in self.pattern)  # of an empty matrix there are no places
+        places = np.arange(min(self.shape))
+        index, j = np.divmod(places, d)
+        (i, k), (block, column) = np.divmod(index, b), np.divmod(index, c)
+        entries = np.zeros(len(places), self.dtype)
+        inside = np.flatnonzero(i == block)
+        entries[inside] = self.values[i[inside], k[inside], column[inside], j[inside]]
+        return self._arrays.asarray(entries)  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        """Return a text with the pattern and the number of stored entries."""
+        return (
+            f"{super().describe()}: pattern (a, b, c, d) = {tuple(self.pattern)}, {self.layout}\n"
+            f"  {self.pattern.nonzeros} stored entries instead of {self.shape[0] * self.shape[1]}"
+        )

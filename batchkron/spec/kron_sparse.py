@@ -1,0 +1,151 @@
+"""Validation of Kronecker-sparse matrices: their patterns, their values, the layout of vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from batchkron.arrays import array_module, as_array
+from batchkron.spec.kron import Array, compute_dtype, ready
+
+Layout = Literal["batch-first", "batch-last"]
+"""Where a matrix has the axis that it acts on: last in (..., N), or first in (N, ...)."""
+
+
+class Pattern(NamedTuple):
+    """The support I_a ⊗ 1_{b×c} ⊗ I_d of a Kronecker-sparse matrix.
+
+    Attributes
+    ----------
+    a : int
+        Number of diagonal blocks.
+    b, c : int
+        Rows and columns of the dense matrices in a block.
+    d : int
+        Number of these dense matrices, which lie interleaved: their entries are d rows, and d
+        columns, apart.
+    """
+
+    a: int
+    b: int
+    c: int
+    d: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the matrix, (a b d, a c d)."""
+        return self.a * self.b * self.d, self.a * self.c * self.d
+
+    @property
+    def nonzeros(self) -> int:
+        """The number of entries that may be non-zero, a b c d."""
+        return math.prod(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KronSparseCall:
+    """One validated call of `batchkron.kronecker_sparse_multiply`.
+
+    ``values``, (a, b, c, d), and ``x``, (outer, a c d, inner) elements, are C-contiguous and of the
+    dtype of the result, which has ``shape``. ``given`` are both as the user passed them: an output
+    must not overlap them.
+    """
+
+    values: Array
+    x: Array
+    outer: int
+    inner: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    given: tuple[Array, Array]
+
+
+def check_layout(layout: str) -> Layout:
+    """Return a layout after checking its name.
+
+    Raises
+    ------
+    ValueError
+        If it is not one of `Layout`.
+    """
+    if layout not in get_args(Layout):
+        raise ValueError(f"layout is {layout!r}; expected 'batch-first' or 'batch-last'")
+    return layout  # type: ignore[return-value]
+
+
+def as_pattern(value: Sequence[int], name: str, least: int = 0) -> Pattern:
+    """Return a pattern of four integers (a, b, c, d), each at least ``least``.
+
+    Raises
+    ------
+    TypeError
+        If it is not a sequence of integers.
+    ValueError
+        If there are not four, or one is too small.
+    """
+    entries = tuple(value) if isinstance(value, Iterable) else None
+    if entries is None or not all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in entries
+    ):
+        raise TypeError(f"{name} is {value!r}; expected four integers (a, b, c, d)")
+    if len(entries) != 4 or min(entries) < least:
+        raise ValueError(
+            f"{name} is {value!r}; expected four integers (a, b, c, d), each {least} or more"
+        )
+    return Pattern(*map(int, entries))
+
+
+def pattern_of(values: Array, name: str = "values") -> Pattern:
+    """Return the pattern of values (a, b, c, d).
+
+    Raises
+    ------
+    ValueError
+        If the array does not have four axes.
+    """
+    if values.ndim != 4:
+        raise ValueError(f"{name} has shape {values.shape}; expected 4 dimensions, (a, b, c, d)")
+    return Pattern(*values.shape)
+
+
+def split_vectors(
+    shape: tuple[int, ...], pattern_shape: tuple[int, int], layout: Layout
+) -> tuple[int, int, tuple[int, ...]]:
+    """Return (outer, inner) of vectors of this shape, and the shape of the result.
+
+    Raises
+    ------
+    ValueError
+        If the vectors do not have as many elements as the matrix has columns.
+    """
+    rows, columns = pattern_shape
+    axis = -1 if layout == "batch-first" else 0
+    if len(shape) == 0 or shape[axis] != columns:
+        expected = f"(..., {columns})" if layout == "batch-first" else f"({columns}, ...)"
+        raise ValueError(f"x has shape {shape}; expected {expected} for layout {layout!r}")
+    if layout == "batch-first":
+        return math.prod(shape[:-1]), 1, (*shape[:-1], rows)
+    return 1, math.prod(shape[1:]), (rows, *shape[1:])
+
+
+def kron_sparse_call(values: ArrayLike, x: ArrayLike, layout: str) -> KronSparseCall:
+    """Validate one call of `batchkron.kronecker_sparse_multiply`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `batchkron.kronecker_sparse_multiply` documents.
+    """
+    module = array_module(values, x)
+    given, vectors = as_array(values, "values", module), as_array(x, "x", module)
+    pattern = pattern_of(given)
+    outer, inner, shape = split_vectors(vectors.shape, pattern.shape, check_layout(layout))
+    dtype = compute_dtype(given, vectors)
+    return KronSparseCall(
+        ready(given, dtype), ready(vectors, dtype), outer, inner, shape, dtype, (given, vectors)
+    )

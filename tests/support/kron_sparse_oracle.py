@@ -1,0 +1,32 @@
+"""Kronecker-sparse matrices entry by entry from their definition, in twice the precision.
+
+Tolerance: a sum of c terms, and one more term where it is scaled and added to y. Two ways of
+computing it differ by at most 2 eps (c + 4) (|K| |x|); complex terms count as two.
+"""
+
+import numpy as np
+import scipy.sparse
+
+
+def dense_matrix(values):
+    """K[i b d + k d + j, i c d + l d + j] = values[i, k, l, j], complex128 or float64."""
+    a, b, c, d = values.shape
+    i, k, col, j = np.indices(values.shape).reshape(4, -1)
+    wide = "complex128" if values.dtype.kind == "c" else "float64"
+    entries = (values.reshape(-1).astype(wide), (i * b * d + k * d + j, i * c * d + col * d + j))
+    return scipy.sparse.coo_array(entries, shape=(a * b * d, a * c * d)).toarray()
+
+
+def assert_product(y, values, x, added=None, alpha=1.0):
+    """``y`` (..., a b d) is alpha K x + added for x (..., a c d), within the bound above."""
+    K = dense_matrix(values)
+    wide = np.result_type(K, x.astype(np.result_type(x, "float64")))
+    expected = alpha * (x.astype(wide) @ K.T)
+    magnitude = abs(alpha) * (np.abs(x) @ np.abs(K).T)
+    if added is not None:
+        expected, magnitude = expected + added, magnitude + np.abs(added)
+    terms = (2 if y.dtype.kind == "c" else 1) * values.shape[2] + 4
+    bound = 2 * np.finfo(y.dtype).eps * terms * magnitude
+    assert y.shape == expected.shape
+    worst = np.abs(y - expected) - bound
+    assert (worst <= 0).all(), f"{(worst > 0).sum()} of {worst.size} entries are off"
