@@ -14,6 +14,7 @@ import numpy as np
 from inputs import DTYPES, Call, Inputs, title
 
 import batchkron as bk
+from batchkron import kronecker_sparse
 from batchkron.operators import KroneckerTerms
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.problems import SparseGrid
@@ -62,6 +63,8 @@ def _calls_of(dtype: str) -> Iterator[Call]:
         yield Call(f"operators {title(here)} {dtype}", partial(here, dtype))
     for here in (_solve_product, _solve_sum, _solve_many, _eigenpairs, _exponentials, _terms):
         yield Call(f"direct {title(here)} {dtype}", partial(here, dtype), anywhere=False)
+    for here in (_kronecker_sparse, _sparse_chains):  # no kernels for devices
+        yield Call(f"operators {title(here)} {dtype}", partial(here, dtype), anywhere=False)
 
 
 def _scalar(dtype: str) -> complex:
@@ -277,6 +280,32 @@ def _from_products(dtype: str, given: Inputs) -> Any:
     products = [[given.host(2, 2, dtype=dtype), given.host(3, 1, dtype=dtype)] for _ in range(5)]
     made = bk.BatchedKron.from_products(products, [0, 1, 0, 2, 1], [0, 0, 1, 1, 1])
     return given.place(made).apply(given.array(3, 2, dtype=dtype))
+
+
+def _kronecker_sparse(dtype: str, given: Inputs) -> Any:
+    """Take Kronecker-sparse matrices of patterns that all kernels are used for."""
+    results = []
+    patterns = [(3, 20, 30, 1), (1, 7, 300, 16), (2, 9, 5, 12), (1, 5, 4, 37), (40, 2, 3, 1)]
+    for a, b, c, d in patterns:
+        values = given.host(a, b, c, d, dtype=dtype)
+        operator = bk.KroneckerSparse(values)
+        for count in (1, 5, 50):
+            x = given.host(count, operator.shape[1], dtype=dtype)
+            y = given.host(operator.shape[0], count, dtype=dtype)
+            results += [operator.apply(x), operator @ x.T.copy(), operator.H @ y]
+            results.append(operator.accumulate(x, operator.apply(x), alpha=_scalar(dtype)))
+            results.append(bk.kronecker_sparse_multiply(values, x))
+        results += [operator.to_dense(), operator.diagonal()]
+    return results
+
+
+def _sparse_chains(dtype: str, given: Inputs) -> Any:
+    """Take a chain and its transpose."""
+    patterns = kronecker_sparse.square_dyadic(32)
+    chain = bk.KroneckerSparseChain([given.host(*p, dtype=dtype) for p in patterns])
+    x = given.host(5, 32, dtype=dtype)
+    turned = given.host(32, 3, dtype=dtype)
+    return chain.apply(x), chain.T.apply(x), chain @ turned, chain.to_dense()
 
 
 def _atomic(given: Inputs) -> Any:

@@ -27,6 +27,7 @@ from batchkron.backends.protocol import (
     Product,
     SumPlan,
     own_apply,
+    own_apply_last,
 )
 from batchkron.backends.reference import ReferenceBackend
 
@@ -48,6 +49,7 @@ __all__ = [
     "instruction_set",
     "krylov_backend",
     "own_apply",
+    "own_apply_last",
     "set_num_threads",
     "tuned_plans",
     "tuning_for",

@@ -43,26 +43,6 @@ class DiagonalProduct:
             target += result
 
 
-class KronSparseProduct:
-    """y[o, i, k, j, r] = alpha Σ_l values[i, k, l, j] x[o, i, l, j, r], or added to y."""
-
-    def __init__(self, values: Array) -> None:
-        self.set_values(values)
-
-    def set_values(self, values: Array) -> None:
-        """Copy new values."""
-        self.values = values.copy()
-
-    def run(
-        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
-    ) -> None:
-        """Add to y, or overwrite it."""
-        a, _, c, d = self.values.shape
-        blocks = x.reshape(outer, a, c, d, inner)
-        result = (alpha * np.einsum("oiljr,iklj->oikjr", blocks, self.values)).reshape(y.shape)
-        y[...] = y + result if accumulate else result
-
-
 class HostBackend(Backend):
     """A backend on the CPU."""
 
@@ -100,16 +80,6 @@ class HostBackend(Backend):
     def diagonal_product(self, entries: Array) -> DiagonalProduct:
         """Return the product with diagonal matrices."""
         return DiagonalProduct(entries)
-
-    def kron_sparse_product(self, values: Array) -> KronSparseProduct:
-        """Return the product with a Kronecker-sparse matrix."""
-        return KronSparseProduct(values)
-
-    def multiply_kron_sparse(
-        self, values: Array, x: Array, y: Array, outer: int, inner: int
-    ) -> None:
-        """Write the product with a Kronecker-sparse matrix to y."""
-        KronSparseProduct(values).run(x, y, outer, inner, 1, False)
 
     def kron(self, factors: Sequence[ArrayLike], out: Array | None) -> Array:
         """Return the explicit Kronecker product, ``out`` if given."""

@@ -1,8 +1,8 @@
 """The interface of a backend: `Backend` makes plans, and the protocols are the plans' methods.
 
 A backend for the CPU derives from `HostBackend` (host.py), which has what hosts share. It
-implements eight functions and eight methods of plans: `run` of its five kinds of plans, and
-`set_values` of three. A backend for a device implements all of `Backend`. How a device launches
+implements ten functions and ten methods of plans: `run` of its six kinds of plans, and
+`set_values` of four. A backend for a device implements all of `Backend`. How a device launches
 and repeats its work, and its fast paths, are not part of the interface.
 
 Vectors given to plans are contiguous arrays of the plan's dtype, in the backend's memory.
@@ -85,7 +85,7 @@ class KronSparseProduct(Product, Protocol):
     """The product with a Kronecker-sparse matrix of fixed pattern."""
 
     def set_values(self, values: Array) -> None:
-        """Copy new values (a, b, c, d) in place."""
+        """Take new values (a, b, c, d), an array that nobody changes."""
 
 
 def own_apply(plan: object) -> Callable[[object, object], bool] | None:
@@ -95,6 +95,11 @@ def own_apply(plan: object) -> Callable[[object, object], bool] | None:
     False. It saves the checks in Python, which take most of the time of small calls.
     """
     return getattr(plan, "apply", None)
+
+
+def own_apply_last(plan: object) -> Callable[[object, object], bool] | None:
+    """Return a plan's fast path that writes A x[:, ...] to ``out[:, ...]``, if it has one."""
+    return getattr(plan, "apply_last", None)
 
 
 class Backend(ABC):
@@ -165,8 +170,9 @@ class Backend(ABC):
 
     @abstractmethod
     def kron_sparse_product(self, values: Array) -> KronSparseProduct:
-        """Return the product with a Kronecker-sparse matrix of values (a, b, c, d), a host array.
+        """Return the product with a Kronecker-sparse matrix of values (a, b, c, d).
 
+        They are a host array that nobody changes.
         y[o, i, k, j, r] = Σ_l values[i, k, l, j] x[o, i, l, j, r] for x (outer, a, c, d, inner).
         """
 

@@ -173,6 +173,26 @@ class SweepPlan:
                 np.add.at(target.reshape(shape), nodes, products)
 
 
+class KronSparseProduct:
+    """y[o, i, k, j, r] = alpha Σ_l values[i, k, l, j] x[o, i, l, j, r], or added to y."""
+
+    def __init__(self, values: Array) -> None:
+        self.set_values(values)
+
+    def set_values(self, values: Array) -> None:
+        """Take new values."""
+        self.values = values
+
+    def run(
+        self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
+        """Add to y, or overwrite it."""
+        a, _, c, d = self.values.shape
+        blocks = x.reshape(outer, a, c, d, inner)
+        result = (alpha * np.einsum("oiljr,iklj->oikjr", blocks, self.values)).reshape(y.shape)
+        y[...] = y + result if accumulate else result
+
+
 class ReferenceBackend(HostBackend):
     """All products one after another, for any shape, in full precision."""
 
@@ -183,6 +203,13 @@ class ReferenceBackend(HostBackend):
     batch_plan = staticmethod(BatchPlan)
     segmented_plan = staticmethod(SegmentedPlan)
     sweep_plan = staticmethod(SweepPlan)
+    kron_sparse_product = staticmethod(KronSparseProduct)
+
+    def multiply_kron_sparse(
+        self, values: Array, x: Array, y: Array, outer: int, inner: int
+    ) -> None:
+        """Write the product with a Kronecker-sparse matrix to y."""
+        KronSparseProduct(values).run(x, y, outer, inner, 1, False)
 
     def write_kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype to ``out``."""

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   batchkron::register_launch(module);
   batchkron::register_product(module);
   batchkron::register_batch(module);
+  batchkron::register_kron_sparse(module);
   batchkron::register_segmented(module);
   batchkron::register_sweeps(module);
   batchkron::register_small(module);

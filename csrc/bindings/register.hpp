@@ -11,6 +11,7 @@ void register_krylov(pybind11::module_& module);
 void register_launch(pybind11::module_& module);
 void register_product(pybind11::module_& module);
 void register_batch(pybind11::module_& module);
+void register_kron_sparse(pybind11::module_& module);
 void register_segmented(pybind11::module_& module);
 void register_sweeps(pybind11::module_& module);
 void register_small(pybind11::module_& module);

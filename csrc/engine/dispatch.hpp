@@ -58,6 +58,17 @@ template <>
 inline FindSweepKernel<Complex<double>> sweep_kernels() { return kernels().sweeps->c128; }
 
 template <class T>
+const SparseKernels<T>& sparse_kernels();
+template <>
+inline const SparseKernels<float>& sparse_kernels() { return kernels().sparse->f32; }
+template <>
+inline const SparseKernels<double>& sparse_kernels() { return kernels().sparse->f64; }
+template <>
+inline const SparseKernels<Complex<float>>& sparse_kernels() { return kernels().sparse->c64; }
+template <>
+inline const SparseKernels<Complex<double>>& sparse_kernels() { return kernels().sparse->c128; }
+
+template <class T>
 auto vector_sum_kernel();
 template <>
 inline auto vector_sum_kernel<float>() { return kernels().vector_sums->f32; }

@@ -4,6 +4,7 @@
 
 #include "simd/batch/table.hpp"
 #include "simd/kron/table.hpp"
+#include "simd/kron_sparse/table.hpp"
 #include "simd/sweeps/table.hpp"
 #include "simd/vector_sums/table.hpp"
 
@@ -18,6 +19,7 @@ struct KernelTable {
   const BatchKernelTable* batch;
   const SweepKernelTable* sweeps;
   const VectorSumTable* vector_sums;
+  const SparseKernelTable* sparse;
 };
 
 }  // namespace batchkron

@@ -16,6 +16,7 @@ from batchkron.backends.cpu.environment import check_environment
 from batchkron.backends.host import HostBackend
 from batchkron.backends.protocol import (
     BatchPlan,
+    KronSparseProduct,
     KrylovBackend,
     KrylovPasses,
     Product,
@@ -69,6 +70,12 @@ _SWEEP_PLANS = {
     np.dtype(np.float64): _native.SweepPlanFloat64,
     np.dtype(np.complex64): _native.SweepPlanComplex64,
     np.dtype(np.complex128): _native.SweepPlanComplex128,
+}
+_KRON_SPARSE = {
+    np.dtype(np.float32): _native.KronSparseFloat32,
+    np.dtype(np.float64): _native.KronSparseFloat64,
+    np.dtype(np.complex64): _native.KronSparseComplex64,
+    np.dtype(np.complex128): _native.KronSparseComplex128,
 }
 _NUMBERS = (int, float)
 _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -219,6 +226,18 @@ class CpuBackend(HostBackend, KrylovBackend):
             for step in sweeps.steps
         ]
         return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
+
+    def kron_sparse_product(self, values: Array) -> KronSparseProduct:
+        """Return the product with a Kronecker-sparse matrix; it packs copies of the values."""
+        check_environment()
+        return _KRON_SPARSE[values.dtype](values)
+
+    def multiply_kron_sparse(
+        self, values: Array, x: Array, y: Array, outer: int, inner: int
+    ) -> None:
+        """Write the product with a Kronecker-sparse matrix to y."""
+        check_environment()
+        _native.multiply_kron_sparse(values, x, y, outer, inner)
 
     def write_kron(self, factors: Sequence[Array], out: Array) -> None:
         """Write the explicit Kronecker product of matrices of one dtype to ``out``, C-contiguous.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import as_array
@@ -21,6 +23,8 @@ class LaidOutOperator(Operator):
     """
 
     layout: Layout
+    # The fast path of a backend's plan for "batch-last", as `_apply_fast` is for the other layout.
+    _apply_last_fast: Callable[[object, object], bool] | None = None
 
     def _vectors(self, x: ArrayLike) -> tuple[Array, int, int, tuple[int, ...]]:
         """Return x as an array, its (outer, inner), and the shape of A x."""
@@ -49,9 +53,10 @@ class LaidOutOperator(Operator):
         ValueError, TypeError
             As for `Operator.matvec`.
         """
-        if self.layout == "batch-first":
-            plain = self._apply_fast
-            if out is not None and plain is not None and plain(x, out):
+        if out is not None:
+            first = self.layout == "batch-first"
+            plain = self._apply_fast if first else self._apply_last_fast
+            if plain is not None and plain(x, out):
                 return out
         vectors, outer, inner, shape = self._vectors(x)
         return self._dispatch(vectors, out, shape, outer, inner)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend_for, own_apply
+from batchkron.backends import backend_for, own_apply, own_apply_last
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.kron import Array, check_replacement, compute_dtype, read_only_copies
@@ -76,6 +76,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         (self.values,) = read_only_copies([given], dtype)
         self._product = chosen.kron_sparse_product(self.values)
         self._apply_fast = own_apply(self._product)
+        self._apply_last_fast = own_apply_last(self._product)
         super().__init__(self.pattern.shape, dtype, (), chosen)
 
     @classmethod

@@ -3,36 +3,11 @@
 // multiplied in full vectors whatever its size.
 #pragma once
 
+#include "simd/common/transpose.hpp"
 #include "simd/kron/mode_multiply.hpp"
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
-
-// One stage of a transpose: two vectors of n reals exchange every other block of `block` reals.
-template <int n, int block>
-struct LowBlocks {
-  static constexpr int at(int i) { return i / block % 2 == 0 ? i : n + i - block; }
-};
-template <int n, int block>
-struct HighBlocks {
-  static constexpr int at(int i) { return i / block % 2 == 0 ? i + block : n + i; }
-};
-
-// rows[i] lane j becomes rows[j] lane i.
-template <class T, int distance>
-BATCHKRON_INLINE void transpose(Pack<T, widest<T>>* rows) {
-  constexpr int lanes = widest<T>, reals = Element<T>::reals;
-  if constexpr (distance < lanes) {
-#pragma GCC unroll 16
-    for (int pair = 0; pair < lanes / 2; ++pair) {
-      const int i = pair / distance * 2 * distance + pair % distance;
-      const Pack<T, lanes> low = rows[i], high = rows[i + distance];
-      rows[i] = arrange<LowBlocks<lanes * reals, distance * reals>>(low, high);
-      rows[i + distance] = arrange<HighBlocks<lanes * reals, distance * reals>>(low, high);
-    }
-    transpose<T, 2 * distance>(rows);
-  }
-}
 
 // Calls body(s) for blocks s ... s + lanes - 1 that cover [0, size); the last one may overlap the
 // one before.
@@ -58,7 +33,7 @@ void to_lanes_of(T* tile, const T* x, Index count, Index size) {
 #pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i)
       rows[i] = load<lanes>(x + (full ? i : smaller(i, count - 1)) * size + s);
-    transpose<T, 1>(rows);
+    transpose<T>(rows);
 #pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i) store<lanes>(tile + (s + i) * lanes, rows[i]);
   });
@@ -87,7 +62,7 @@ void from_lanes_of(T* y, const T* tile, Index count, Index size, T alpha, bool a
     V rows[lanes];
 #pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i) rows[i] = load<lanes>(tile + (s + i) * lanes);
-    transpose<T, 1>(rows);
+    transpose<T>(rows);
 #pragma GCC unroll 16
     for (int i = 0; i < lanes; ++i)
       if (full || i < count)

@@ -1,0 +1,167 @@
+// A Kronecker-sparse matrix for products with any number of vectors, in any layout.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/aligned.hpp"
+#include "engine/kron_sparse/multiply.hpp"
+#include "engine/kron_sparse/strips.hpp"
+
+namespace batchkron {
+
+// Everything about a pattern that does not depend on values. Several threads may use it at once.
+// Results have the same bits for any number of threads.
+template <class T>
+class KronSparsePlan {
+ public:
+  explicit KronSparsePlan(const SparseShape& shape)
+      : shape_(shape),
+        rows_(shape.rows()),
+        columns_(shape.columns()),
+        by_columns_(shape, 0, sparse_kernels<T>()),
+        by_pieces_(shape, piece_power(shape), sparse_kernels<T>()),
+        strips_(shape, sparse_kernels<T>()) {}
+
+  Index rows() const { return rows_; }
+  Index columns() const { return columns_; }
+  double multiply_adds(Index outer, Index inner) const {
+    return double(outer) * double(inner) * double(rows_) * double(shape_.c);
+  }
+
+  // How a matrix is packed: in panels of pieces of one element, of larger ones, or in strips.
+  enum Packing { columns_packing, pieces_packing, strips_packing };
+  static constexpr int kPackings = 3;
+
+  // What a call needs.
+  Packing packing(Index outer, Index inner) const {
+    if (inner > 1 && !gathers(outer, inner)) return columns_packing;
+    if (shape_.d == 1 && 2 * shape_.b >= sparse_kernels<T>().lanes) return strips_packing;
+    return by_pieces_.power() > 0 ? pieces_packing : columns_packing;
+  }
+  Index packed_elements(Packing packing) const {
+    return packing == strips_packing ? strips_.elements() : panels(packing).elements();
+  }
+  void pack(Packing packing, const T* values, T* packed, int threads) const {
+    if (packing == strips_packing) return strips_.pack(values, packed, threads);
+    panels(packing).pack(values, packed, threads);
+  }
+
+  // `call.packed` is packed by packing(outer, inner).
+  void run(const SparseCall<T>& call, int threads) const {
+    if (call.outer == 0 || call.inner == 0 || rows_ == 0) return;
+    if (columns_ == 0) {
+      if (!call.accumulate) std::fill_n(call.y, call.outer * rows_ * call.inner, T{});
+      return;
+    }
+    if (gathers(call.outer, call.inner))
+      run_gathered(call, threads);
+    else
+      run_packed(call, packing(call.outer, call.inner), threads);
+  }
+
+ private:
+  // Bytes of the vectors that are gathered at a time. Chosen by hand.
+  static constexpr Index kGatheredBytes = 4 << 20;
+
+  const SparsePanels<T>& panels(Packing packing) const {
+    return packing == pieces_packing ? by_pieces_ : by_columns_;
+  }
+
+  void run_packed(const SparseCall<T>& call, Packing packing, int threads) const {
+    if (packing == strips_packing) return strips_.run(call, threads);
+    SparseMultiply<T>(shape_, panels(packing)).run(call, threads);
+  }
+
+  // The largest power of two that divides d, up to the lanes.
+  static int piece_power(const SparseShape& shape) {
+    int power = 0;
+    while (Index(2) << power <= sparse_kernels<T>().lanes && shape.d > 0 &&
+           shape.d % (Index(2) << power) == 0)
+      ++power;
+    return power;
+  }
+
+  // Whether vectors behind the modes are too few for the lanes, and there are others to fill them.
+  bool gathers(Index outer, Index inner) const {
+    return inner > 1 && outer > 1 && 2 * inner < sparse_kernels<T>().lanes;
+  }
+
+  // The vectors behind become vectors before, some at a time.
+  void run_gathered(const SparseCall<T>& call, int threads) const {
+    const Index inner = call.inner, size = (rows_ + columns_) * inner;
+    const Index most = std::max<Index>(64, kGatheredBytes / Index(sizeof(T)) / size);
+    const Index chunk = std::min(most, call.outer);
+    thread_local Workspace workspace;
+    T* x = static_cast<T*>(workspace.reserve(bytes_of<T>(size, chunk)));
+    T* y = x + chunk * columns_ * inner;
+    for (Index first = 0; first < call.outer; first += chunk) {
+      const Index count = std::min(chunk, call.outer - first);
+      const T* from = call.x + first * columns_ * inner;
+      T* to = call.y + first * rows_ * inner;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+      for (Index o = 0; o < count; ++o)
+        for (Index r = 0; r < inner; ++r)
+          for (Index s = 0; s < columns_; ++s)
+            x[(o * inner + r) * columns_ + s] = from[(o * columns_ + s) * inner + r];
+      run_packed({call.packed, x, y, count * inner, 1, call.alpha, false},
+                 packing(call.outer, inner), threads);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+      for (Index o = 0; o < count; ++o)
+        for (Index s = 0; s < rows_; ++s)
+          for (Index r = 0; r < inner; ++r) {
+            T& target = to[(o * rows_ + s) * inner + r];
+            const T sum = y[(o * inner + r) * rows_ + s];
+            target = call.accumulate ? multiply_add(target, sum, T(1)) : sum;
+          }
+    }
+  }
+
+  SparseShape shape_;
+  Index rows_, columns_;
+  SparsePanels<T> by_columns_, by_pieces_;
+  SparseStrips<T> strips_;
+};
+
+// A plan with its values packed for the calls that have been made. Several threads may run it at
+// once.
+template <class T>
+class KronSparse {
+ public:
+  explicit KronSparse(const SparseShape& shape) : plan_(shape) {}
+
+  const KronSparsePlan<T>& plan() const { return plan_; }
+
+  // After other values have been set.
+  void forget() {
+    for (Packed& packed : packed_) packed.is_current = false;
+  }
+
+  // The values (a, b, c, d) as a call needs them, packed in the first such call. One thread at a time.
+  const T* pack(const T* values, Index outer, Index inner) {
+    const auto packing = plan_.packing(outer, inner);
+    Packed& packed = packed_[packing];
+    if (!packed.is_current) {
+      packed.values.resize(std::size_t(plan_.packed_elements(packing)));
+      plan_.pack(packing, values, packed.values.data(), 1);
+      packed.is_current = true;
+    }
+    return packed.values.data();
+  }
+
+  void run(const SparseCall<T>& call) const {
+    const ThreadTeam team(plan_.multiply_adds(call.outer, call.inner), gains_);
+    plan_.run(call, team.threads());
+  }
+
+ private:
+  struct Packed {
+    AlignedVector<T> values;
+    bool is_current = false;
+  };
+
+  KronSparsePlan<T> plan_;
+  Packed packed_[KronSparsePlan<T>::kPackings];
+  mutable ThreadGains gains_;
+};
+
+}  // namespace batchkron
