@@ -1,6 +1,11 @@
-"""Draws the pictures of docs/background/sparse-sweeps.md: `python docs/pictures/draw.py`."""
+"""Draws pictures: `python docs/pictures/draw.py`.
+
+They are those of docs/background/sparse-sweeps.md, and of
+docs/guides/sparse-factors-and-butterflies.md.
+"""
 
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -203,7 +208,79 @@ def recursion() -> str:
     return picture("The ten sweeps of a term of three modes", 790, 350, parts)
 
 
+Pattern = tuple[int, int, int, int]
+
+
+def support(
+    pattern: Pattern, x: float, y: float, cell: float, colours: tuple[str, ...]
+) -> list[str]:
+    """Return the matrix of a Kronecker-sparse pattern, its d dense matrices in these colours."""
+    a, b, c, d = pattern
+    squares: dict[str, list[str]] = {}
+    for i, k, col, j in product(range(a), range(b), range(c), range(d)):
+        row, column = (i * b + k) * d + j, (i * c + col) * d + j
+        place = f"M{x + column * cell:g} {y + row * cell:g}h{cell:g}v{cell:g}h-{cell:g}z"
+        squares.setdefault(colours[j % len(colours)], []).append(place)
+    width, height = a * c * d * cell, a * b * d * cell
+    frame = f'fill="none" stroke="{INK}"'
+    parts = [f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" {frame}/>']
+    parts += [
+        f'<path d="{"".join(places)}" fill="{colour}" stroke="{PAPER}" stroke-width="0.8"/>'
+        for colour, places in squares.items()
+    ]
+    return parts
+
+
+def span(start: tuple[float, float], end: tuple[float, float], words: str) -> str:
+    """Return a line between two points with ticks at its ends, and words beside it."""
+    (x, y), (to_x, to_y) = start, end
+    across = y == to_y
+    tick = "v8" if across else "h8"
+    back = -4 if across else 0, 0 if across else -4
+    marks = "".join(
+        f"M{px + back[1]:g} {py + back[0]:g}{tick}" for px, py in ((x, y), (to_x, to_y))
+    )
+    line = f'<path d="M{x:g} {y:g}L{to_x:g} {to_y:g}{marks}" fill="none" stroke="{INK}"/>'
+    if across:
+        return line + text((x + to_x) / 2, y - 9, words)
+    return line + text(x - 10, (y + to_y) / 2 + 5, words, text_anchor="end")
+
+
+def sparse_factors() -> str:
+    """Draw one pattern with its four numbers, and the factors of a butterfly of 16 elements."""
+    cell, x, y = 11, 170, 80
+    a, b, c, d = pattern = (2, 3, 2, 4)
+    width, height = a * c * d * cell, a * b * d * cell
+    parts = [text(x + width / 2, 26, "(a, b, c, d) = (2, 3, 2, 4)", font_weight="bold")]
+    parts += support(pattern, x, y, cell, (BLUE, ORANGE, GREEN, RED))
+    parts.append(span((x, y - 14), (x + c * d * cell, y - 14), "c = 2 columns of diagonals"))
+    parts.append(span((x - 14, y), (x - 14, y + b * d * cell), "b = 3 rows of them"))
+    parts.append(
+        span((x - 14, y + b * d * cell), (x - 14, y + (b + 1) * d * cell), "d = 4 entries each")
+    )
+    corner_x = x + (c + 1) * d * cell
+    parts.append(text(corner_x, y + d * cell, "a = 2 blocks", fill=GREY))
+    words = "in a block each colour is a dense 3 × 2 matrix"
+    parts.append(text(x + width / 2, y + height + 26, words))
+    small, left, top = 5, x + width + 70, 110
+    parts.append(
+        text(
+            left + 2 * (16 * small + 22) - 11, 26, "a butterfly of 16 elements", font_weight="bold"
+        )
+    )
+    for level in range(4):
+        at_x = left + level * (16 * small + 22)
+        one = (2**level, 2, 2, 2 ** (3 - level))
+        parts += support(one, at_x, top, small, (BLUE,))
+        parts.append(text(at_x + 8 * small, top + 16 * small + 20, str(one), font_size="12"))
+        parts.append(text(at_x + 8 * small, top - 10, f"K{'₁₂₃₄'[level]}", font_style="italic"))
+    words = "K₁ K₂ K₃ K₄ is a dense matrix: 128 entries instead of 256"
+    parts.append(text(left + 2 * (16 * small + 22) - 11, top + 16 * small + 56, words))
+    return picture("Kronecker-sparse matrices", int(left + 4 * (16 * small + 22) + 10), 400, parts)
+
+
 PICTURES = {
+    "kronecker-sparse.svg": sparse_factors,
     "sweeps-fibres.svg": fibres,
     "sweeps-order.svg": order,
     "sweeps-recursion.svg": recursion,

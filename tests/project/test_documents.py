@@ -68,8 +68,9 @@ def test_pictures_are_those_that_the_script_draws(tmp_path):
     copy.write_text((folder / "draw.py").read_text())
     subprocess.run([sys.executable, str(copy)], check=True)
     drawn = {path.name: path.read_bytes() for path in tmp_path.glob("*.svg")}
-    assert drawn == {path.name: path.read_bytes() for path in folder.glob("sweeps-*.svg")}
-    assert len(drawn) == 3
+    kept = [*folder.glob("sweeps-*.svg"), folder / "kronecker-sparse.svg"]
+    assert drawn == {path.name: path.read_bytes() for path in kept}
+    assert len(drawn) == 4
 
 
 def test_the_picture_of_an_exchange_is_what_the_plan_says(tmp_path):

@@ -269,5 +269,21 @@ def lists_once():
         bk.batched_kron(*given, y)
 
 
+def kronecker_sparse():
+    """There are no kernels yet, and operators, chains and the function say so."""
+    op = bk.KroneckerSparse(np.ones((1, 2, 2, 3)))
+    x = cupy.asarray(np.ones((4, 6)))
+    for refused in (
+        lambda: op.to("cuda"),
+        lambda: op.T.to("cuda"),
+        lambda: bk.KroneckerSparseChain([op, op]).to("cuda"),
+        lambda: bk.kronecker_sparse_multiply(cupy.asarray(op.values), x),
+    ):
+        with pytest.raises(bk.BackendUnavailableError, match="no kernels for CUDA devices yet"):
+            refused()
+    with pytest.raises(TypeError, match="is an array on the CPU"):
+        bk.kronecker_sparse_multiply(op.values, x)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

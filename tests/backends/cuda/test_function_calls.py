@@ -16,6 +16,7 @@ CHECKS = (
     "captures",
     "batches",
     "lists_once",
+    "kronecker_sparse",
 )
 
 
