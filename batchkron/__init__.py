@@ -2,7 +2,12 @@
 
 from batchkron import backends
 from batchkron.backends import get_num_threads, instruction_set, set_num_threads
-from batchkron.errors import BackendUnavailableError, ContextLostError, ProblemFileError
+from batchkron.errors import (
+    BackendUnavailableError,
+    ContextLostError,
+    NotPhysicalError,
+    ProblemFileError,
+)
 from batchkron.functions.batched_kron import batched_kron
 from batchkron.functions.kron import batched_gemm, gekmm, gemkm, kron
 from batchkron.functions.kron_sparse import kronecker_sparse_multiply
@@ -33,6 +38,7 @@ __all__ = [
     "KroneckerSparse",
     "KroneckerSparseChain",
     "KroneckerSum",
+    "NotPhysicalError",
     "Operator",
     "ProblemFileError",
     "SegmentedModeMultiply",

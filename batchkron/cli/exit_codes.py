@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     DEVICE_FAILED = 6
     STEP_TOO_SMALL = 7
     UNSTABLE = 8
+    NOT_PHYSICAL = 9
     HUNG_UP = 128 + signal.SIGHUP
     INTERRUPTED = 128 + signal.SIGINT
     USER_SIGNAL_1 = 128 + signal.SIGUSR1
@@ -42,6 +43,7 @@ _MEANINGS = {
     ExitCode.DEVICE_FAILED: "the device failed during a run; checkpoints before that are sound",
     ExitCode.STEP_TOO_SMALL: "no step of a run met its tolerance",
     ExitCode.UNSTABLE: "the state of a run grew as no solution does: its step is not stable",
+    ExitCode.NOT_PHYSICAL: "a density or another divisor in a run was not positive",
     ExitCode.HUNG_UP: "stopped by SIGHUP; a run leaves a checkpoint",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C; a run leaves a checkpoint",
     ExitCode.USER_SIGNAL_1: "stopped by SIGUSR1; a run leaves a checkpoint",

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.errors import NotPhysicalError
+
 from ..products import Vector, norm
 from ..protocols import TimeProblem
 from ..steppers.embedded import EmbeddedStepper
@@ -95,10 +97,14 @@ class StepInterpolant:
         known = None
         if isinstance(self._stepper, EmbeddedStepper):
             known = self._stepper.end_slope()
-        if known is None:
-            self._problem.rhs(self._t_next, self._end, self._slopes[1])
-        else:
+        if known is not None:
             np.copyto(self._slopes[1], known)
+        else:
+            try:
+                self._problem.rhs(self._t_next, self._end, self._slopes[1])
+            except NotPhysicalError:  # the next step will raise it again, and end the run
+                self._sloped, self._resolved = True, False
+                return
         dt, way = self._t_next - self._t, self._end - self._begin
         size = max(norm(self._begin), norm(self._end))
         self._resolved = all(norm(dt * slope - way) <= _MAX_REACH * size for slope in self._slopes)

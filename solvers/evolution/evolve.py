@@ -21,6 +21,7 @@ _FAILURES = (
     EvolveStatus.STEP_TOO_SMALL,
     EvolveStatus.DRIFTED,
     EvolveStatus.UNSTABLE,
+    EvolveStatus.NOT_PHYSICAL,
 )
 
 
@@ -89,7 +90,8 @@ def evolve(
     progress : bool
         Show a bar on standard error, or plain lines if that is not a terminal.
     raise_on_failure : bool
-        Raise if the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED or UNSTABLE.
+        Raise if the run ends as NOT_FINITE, SOLVER_FAILED, STEP_TOO_SMALL, DRIFTED, UNSTABLE or
+        NOT_PHYSICAL.
     rtol, atol : float, optional
         If one of them is given, the step sizes are adapted so that the estimated error of each step
         is ‖e‖₂ ≤ atol + rtol ‖u‖₂ (the other is 0). Requires a method with ``error_order``.
@@ -159,6 +161,9 @@ def evolve(
       beyond the estimated largest stable one, unless ``allow_unstable``.
 
     `stability` describes which steps are refused before a run.
+
+    If ``rhs`` raises `batchkron.NotPhysicalError` in a step, the run ends as NOT_PHYSICAL with the
+    state before that step; with adaptive steps, if shorter ones raise it, too.
 
     Examples
     --------

@@ -19,7 +19,7 @@ __all__ = ["Observer", "Quantity", "Watched"]
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """A quantity that the exact solution conserves.
+    """A quantity that is measured after each step, such as one that the solution conserves.
 
     Parameters
     ----------
@@ -40,6 +40,37 @@ class Quantity:
     def __post_init__(self) -> None:
         if not self.tolerance >= 0.0:
             raise ValueError(f"tolerance is {self.tolerance!r}; expected a number >= 0")
+
+    @classmethod
+    def moment(cls, problem: Any, powers: Any, tolerance: float = math.inf) -> Quantity:
+        """Return the quantity ∫ v_1^k_1 v_2^k_2 … f dV, the integral over all axes.
+
+        Parameters
+        ----------
+        problem : object
+            With ``moment_weights(powers)``, as of `batchkron.problems.Problem`.
+        powers : Axis, sequence of Axis, or mapping of Axis to int
+            The powers k_i, 0 for an axis that is not named: ``Quantity.moment(problem, {v: 1})`` is
+            the momentum along v.
+        tolerance : float
+            As of the class.
+
+        Returns
+        -------
+        Quantity
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the problem has no moments, an axis or power is wrong, or the tolerance is negative.
+        """
+        weights = getattr(problem, "moment_weights", None)
+        if weights is None:
+            raise TypeError(
+                f"problem is a {type(problem).__name__} without moment_weights(powers); expected a "
+                "Problem of batchkron.problems, or give Quantity(weights)"
+            )
+        return cls(weights(powers), tolerance)
 
     def value(self, t: float, u: Vector) -> float:
         """Return the value of the quantity for a state."""

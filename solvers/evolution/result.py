@@ -30,6 +30,7 @@ class EvolveStatus(StrEnum):
     EVENT = "event"
     DRIFTED = "drifted"
     UNSTABLE = "unstable"
+    NOT_PHYSICAL = "not-physical"
 
     @property
     def is_lost(self) -> bool:
@@ -73,6 +74,10 @@ _ADVICE = {
         "implicit method, or rtol to have the steps chosen. The last checkpoint, if any, is of an "
         "earlier state."
     ),
+    EvolveStatus.NOT_PHYSICAL: (
+        "A density, temperature or other divisor of the right-hand side is not positive; the state "
+        "is that of the last good step. Take a finer grid or a smaller step."
+    ),
 }
 
 
@@ -113,8 +118,8 @@ class Result:
     ----------
     u : ndarray, shape (N,)
         The state at ``t``, a new array. After NOT_FINITE it may be the state that is not finite,
-        after UNSTABLE it is the one that is too large, for inspection; after SOLVER_FAILED it is
-        the last good state.
+        after UNSTABLE it is the one that is too large, for inspection; after SOLVER_FAILED and
+        NOT_PHYSICAL it is the last good state.
     t : float
         The time of the state: t0 + steps · dt, and exactly ``until`` when completed.
     status : EvolveStatus

@@ -130,6 +130,8 @@ class Run:
     def _give_up(self, failed: KrylovResult | None) -> EvolveStatus:
         """Return the status of a run in which no trial step gives a finite state."""
         self._failed_solve = failed
+        if self._trial.not_physical is not None:
+            return EvolveStatus.NOT_PHYSICAL
         if failed is not None and failed.status is not Status.NOT_FINITE:
             return EvolveStatus.SOLVER_FAILED
         problem, initial = self._integration.problem, np.empty_like(self._trial.u)
@@ -223,6 +225,8 @@ class Run:
         where = f"{status} at step {self._control.step}{of}, t = {t:.6g}."
         if status is EvolveStatus.UNSTABLE:
             return f"{where} {self._objection} {status.advice}"
+        if status is EvolveStatus.NOT_PHYSICAL:
+            return f"{where} {self._trial.not_physical}. {status.advice}"
         solve = self._failed_solve
         if solve is None:
             return f"{where} {status.advice}"

@@ -8,6 +8,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from batchkron.errors import NotPhysicalError
+
 from ..products import Vector, norm
 from ..steppers.stepper import Stepper
 from .arguments import Tolerances
@@ -357,7 +359,10 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
     if longest <= 0.0:
         return 1.0
     slope, other = np.empty_like(u), np.empty_like(u)
-    problem.rhs(t, u, slope)
+    try:
+        problem.rhs(t, u, slope)
+    except NotPhysicalError:  # the first step will raise it again, and end the run
+        return 1e-6 * longest
     size, speed = norm(u), norm(slope)
     allowed = tolerances.atol + tolerances.rtol * max(size, speed * longest * 1e-3)
     if allowed <= 0.0 or not math.isfinite(speed):
@@ -365,7 +370,10 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
     d0, d1 = size / allowed, speed / allowed
     trial = 0.01 * d0 / d1 if d0 > 1e-5 and d1 > 1e-5 else 1e-6 * longest
     trial = min(trial, longest)
-    problem.rhs(t + trial, u + trial * slope, other)
+    try:
+        problem.rhs(t + trial, u + trial * slope, other)
+    except NotPhysicalError:
+        return trial
     other -= slope
     d2 = norm(other) / allowed / trial
     steepest = max(d1, d2)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.errors import NotPhysicalError
+
 from ..products import Vector, norm
 from ..steppers.stepper import Stepper
 from .step_control import Step
@@ -129,12 +131,19 @@ class StepDoubling:
         return False
 
     def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
-        """Return the state at t_next after ``count`` equal steps; NaN if a linear solve fails."""
+        """Return the state at t_next after ``count`` equal steps.
+
+        It is NaN if a linear solve fails or the right-hand side is not defined for a stage.
+        """
         end = u.copy()
         stepper = self._make(self._dt / count)
         times = [t + (t_next - t) * (n / count) for n in range(count)] + [t_next]
         for begin, until in pairwise(times):
-            if stepper.step(end, begin, until) is not None:
+            try:
+                failed = stepper.step(end, begin, until) is not None
+            except NotPhysicalError:
+                failed = True
+            if failed:
                 end.fill(np.nan)
                 break
         return end

@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 
+from batchkron.errors import NotPhysicalError
+
 from ..krylov.result import KrylovResult
 from ..products import Vector, norm
 from ..steppers.embedded import EmbeddedStepper
@@ -39,6 +41,8 @@ class TrialSteps:
         The state at its end; ``u`` itself if the method works in place.
     in_place : bool
         Whether the method overwrites the state.
+    not_physical : NotPhysicalError or None
+        The error by which the right-hand side ended the last trial step.
     """
 
     def __init__(self, stepper: Stepper, u: Vector, *, estimates: bool) -> None:
@@ -46,6 +50,7 @@ class TrialSteps:
         self._embedded = stepper if isinstance(stepper, EmbeddedStepper) else None
         self.in_place = self._embedded is None
         self.u, self.end = u, u
+        self.not_physical: NotPhysicalError | None = None
         if self._embedded is not None:
             self._embedded.estimates = estimates
             self.end = np.empty_like(u)
@@ -61,15 +66,20 @@ class TrialSteps:
         Returns
         -------
         size : float
-            ‖end‖₂; NaN if the state is not finite, or a solve failed.
+            ‖end‖₂; NaN if the state is not finite or not physical, or a solve failed.
         failed : KrylovResult or None
             The failed linear solve, if there was one.
         """
+        self.not_physical = None
         with np.errstate(over="ignore", invalid="ignore"):
-            if self._embedded is None:
-                failed = self._stepper.step(self.u, step.t, step.t_next)
-            else:
-                failed = self._embedded.attempt(self.u, step.t, step.t_next, step.dt, self.end)
+            try:
+                if self._embedded is None:
+                    failed = self._stepper.step(self.u, step.t, step.t_next)
+                else:
+                    failed = self._embedded.attempt(self.u, step.t, step.t_next, step.dt, self.end)
+            except NotPhysicalError as error:
+                self.not_physical = error
+                return math.nan, None
             return (_finite_norm(self.end) if failed is None else math.nan), failed
 
     @property

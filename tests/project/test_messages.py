@@ -444,6 +444,7 @@ KINDS = {
     "TypeError",
     "IndexError",
     "ProblemFileError",
+    "NotPhysicalError",
     "BackendUnavailableError",
     "ContextLostError",
     "MemoryError",

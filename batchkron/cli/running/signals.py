@@ -103,4 +103,5 @@ def exit_code_of(status: EvolveStatus, stop: StopOnSignal) -> ExitCode:
         EvolveStatus.SOLVER_FAILED: ExitCode.SOLVER_FAILED,
         EvolveStatus.STEP_TOO_SMALL: ExitCode.STEP_TOO_SMALL,
         EvolveStatus.UNSTABLE: ExitCode.UNSTABLE,
+        EvolveStatus.NOT_PHYSICAL: ExitCode.NOT_PHYSICAL,
     }[status]
