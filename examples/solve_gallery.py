@@ -1,4 +1,4 @@
-"""Every small problem of the gallery, on level 4, solved with its own stepper to its final time."""
+"""Every small problem of the gallery with a known solution, on level 4, to its final time."""
 
 import time
 
@@ -7,8 +7,8 @@ from batchkron.solvers import evolve
 
 print(f"{'name':24s}{'unknowns':>10s}{'steps':>7s}{'relative error':>16s}{'seconds':>9s}")
 for name in gallery.names():
-    if name == "continuity-6d":
-        continue  # 100 602 unknowns: batchkron run continuity-6d
+    if name == "continuity-6d" or not gallery.get(name).is_known:
+        continue  # the first has 100 602 unknowns: batchkron run continuity-6d
     problem = gallery.make(name, level=4)
     begin = time.perf_counter()
     result = evolve(problem, until=problem.stepper.until)

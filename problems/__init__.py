@@ -18,10 +18,12 @@ from .grids.choice import Mixed
 from .grids.sparse_grid import SparseGrid
 from .pde import PDE
 from .semidiscrete.exact_function import ExactFunction
+from .semidiscrete.fields.field import Field
 from .semidiscrete.problem import Problem
 from .semidiscrete.problem_file import load_problem, save_problem
 from .statement.axis import Axis
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
+from .statement.fields import FieldExpression, Moment, Poisson
 from .statement.separable import Separable, SeparableSum
 from .statement.terms import Term, div, grad, laplacian, mass, penalty
 from .statement.time_functions import TimeFunction
@@ -34,14 +36,18 @@ __all__ = [
     "Dirichlet",
     "ExactFunction",
     "ExactSolution",
+    "Field",
+    "FieldExpression",
     "Inflow",
     "Mixed",
     "ModeOperator",
+    "Moment",
     "Neumann",
     "NoFlux",
     "OperatorTerm",
     "OutflowWarning",
     "Periodic",
+    "Poisson",
     "Problem",
     "Separable",
     "SeparableSum",

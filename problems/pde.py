@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .discretization.assemble_fields import SampledFields
 from .discretization.assemble_term import assemble_term, boundary_sources
 from .discretization.contradictions import (
     check_periodic_coefficients,
     contradictions_of_exact,
     times_until,
 )
+from .discretization.fields.signs import SignedField, split_fields
 from .discretization.manufactured_sources import (
     exact_solution,
     project_separable,
@@ -35,6 +37,7 @@ from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact_function import ExactFunction
+from .semidiscrete.fields.bounds import bounded_terms
 from .semidiscrete.problem import Problem
 from .semidiscrete.time_combination import TimeCombination
 from .statement.arguments import (
@@ -48,12 +51,19 @@ from .statement.arguments import (
 from .statement.axis import Axis
 from .statement.boundary import Boundary, parse_boundary
 from .statement.coefficients import Function
+from .statement.field_axes import check_fields_of
 from .statement.frozen import Frozen
 from .statement.separable import Field
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term
 
 __all__ = ["PDE"]
+
+_FIELD_WITH_DATA = (
+    "a term with a field as coefficient meets data at an end of an axis that are not zero; its "
+    "source would depend on the state, which is not possible yet. Give zero data there, such as "
+    "Inflow()"
+)
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -141,6 +151,7 @@ class PDE(Statement):
         for key, value in values.items():
             object.__setattr__(self, key, value)
         check_statement(self)
+        check_fields_of(self)
         check_periodic_coefficients(self)
 
     def discretize(
@@ -201,17 +212,25 @@ class PDE(Statement):
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
         _check_coefficients(self.terms, space)
+        initial = self._initial_vector(space, chosen)
+        fields, bounded = SampledFields(space), self.terms
+        if dt is None and any(term.fields for term in self.terms):
+            bounded = bounded_terms(self.terms, fields, space, chosen, initial, self.t0)
         end = self.t0 + 1.0 if until is None else until
-        stepper = default_stepper(self.terms, space, self.t0, end, method=method, dt=dt)
+        stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
             warnings.warn(text, UserWarning, stacklevel=2)
         traces = chain_traces(self.terms, space)
-        resolved = [resolve(term, space, traces) for term in self.terms]
-        parts = [part for parts in resolved for part in parts]
+        split = [split_fields(term) for term in self.terms]
+        resolved = [
+            [(part, signed) for plain, signed in own for part in resolve(plain, space, traces)]
+            for own in split
+        ]
+        parts = [part for own in resolved for part, _ in own]
         for text in values_given_at_outflow(parts, space, (self.t0, end)):
             warnings.warn(text, OutflowWarning, stacklevel=2)
-        terms, sources = self._assemble(resolved, space)
+        terms, sources = self._assemble(resolved, space, fields)
         problem = Problem(
             self.name,
             self.axes,
@@ -219,15 +238,12 @@ class PDE(Statement):
             chosen,
             tuple(terms),
             tuple(sources),
-            self._initial_vector(space, chosen),
+            initial,
             exact=self._exact(space),
             t0=self.t0,
             stepper=stepper,
             units=self.units,
-            masses=tuple(
-                space.volume[axis].mass_blocks if axis in space.volume else None
-                for axis in self.axes
-            ),
+            masses=space.masses,
             provenance=self._provenance(space, chosen),
         )
         problem.check_interval(self.t0, problem.stepper.until)
@@ -264,16 +280,22 @@ class PDE(Statement):
         return result
 
     def _assemble(
-        self, resolved: Sequence[tuple[ResolvedTerm, ...]], space: Space
+        self,
+        resolved: Sequence[Sequence[tuple[ResolvedTerm, Mapping[Axis, SignedField]]]],
+        space: Space,
+        fields: SampledFields,
     ) -> tuple[list[OperatorTerm], list[SeparableVector]]:
         """Return the operator's terms and all sources, those from boundary data included."""
         terms: list[OperatorTerm] = []
         sources: list[SeparableVector] = []
         one_sided: list[bool] = []
         for parts in resolved:
-            assembled = [assemble_term(part, space) for part in parts]
-            for part, operator in zip(parts, assembled, strict=True):
-                sources.extend(boundary_sources(part, space, explicit=operator.one_sided))
+            assembled = [fields.into(assemble_term(part, space), own) for part, own in parts]
+            for (part, own), operator in zip(parts, assembled, strict=True):
+                data = boundary_sources(part, space, explicit=operator.one_sided)
+                if data and own:
+                    raise ValueError(_FIELD_WITH_DATA)
+                sources.extend(data)
             terms.extend(assembled)
             one_sided.append(any(operator.one_sided for operator in assembled))
         if isinstance(self.sources, str):

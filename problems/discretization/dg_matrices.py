@@ -293,6 +293,15 @@ def penalty_matrix(
     return _assemble(blocks, 1 << level, n, wraps=edges == PERIODIC)
 
 
+def volume_nodes(degree: int) -> int:
+    """Return the number q of Gauss nodes per finest cell in the integrals of coefficients.
+
+    A rule of q nodes is exact for polynomials of degree 2q - 1. φ_i φ_j has degree 2n - 2, so that
+    ∫ g φ_i φ_j is exact if g is a polynomial of degree up to 25 in a cell.
+    """
+    return max(16, 2 * check_degree(degree) + 10)
+
+
 def _volume(
     axis: Axis, level: int, degree: int, coefficient: Function, operator: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -301,9 +310,7 @@ def _volume(
     Returns weights times g (cells, q), and the basis functions' values and derivatives (q, n).
     """
     width = axis.cell_width(check_level(level))
-    # A rule of q nodes is exact for polynomials of degree 2q - 1. φ_i φ_j has degree 2n - 2, so
-    # that ∫ g φ_i φ_j is exact if g is a polynomial of degree up to 25 in a cell.
-    nodes, weights = gauss_rule(max(16, 2 * check_degree(degree) + 10))
+    nodes, weights = gauss_rule(volume_nodes(degree))
     values = evaluate(coefficient, cell_points(axis, level, nodes), _what(operator, axis))
     return (
         values * (weights * (width / 2)),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
+from .fields.modes import FieldMode
 from .mode_operator import ModeOperator
 
 __all__ = [
@@ -33,8 +34,9 @@ class OperatorTerm:
 
     Attributes
     ----------
-    modes : tuple of (ModeOperator or None)
-        One 1-D hierarchical operator per axis; None is the identity.
+    modes : tuple of (ModeOperator, FieldMode or None)
+        One 1-D hierarchical operator per axis; None is the identity. A `FieldMode` is the
+        multiplication by a field, whose values depend on the state.
     time : TimeFunction
         The coefficient's dependence on time.
     one_sided : bool
@@ -43,7 +45,7 @@ class OperatorTerm:
         the others implicitly.
     """
 
-    modes: tuple[ModeOperator | None, ...]
+    modes: tuple[ModeOperator | FieldMode | None, ...]
     time: TimeFunction
     one_sided: bool = False
 
@@ -51,12 +53,31 @@ class OperatorTerm:
         object.__setattr__(self, "modes", tuple(self.modes))
         object.__setattr__(self, "one_sided", bool(self.one_sided))
         for k, mode in enumerate(self.modes):
-            if mode is not None and not isinstance(mode, ModeOperator):
+            if mode is not None and not isinstance(mode, (ModeOperator, FieldMode)):
                 raise TypeError(
                     f"modes[{k}] must be a ModeOperator or None (the identity), "
                     f"got {type(mode).__name__}"
                 )
         _check_time(self.time)
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether a mode is a field, so that the term depends on the state."""
+        return any(isinstance(mode, FieldMode) for mode in self.modes)
+
+    @property
+    def fixed_modes(self) -> tuple[ModeOperator | None, ...]:
+        """The modes of a term without fields.
+
+        Raises
+        ------
+        TypeError
+            If a mode is a field.
+        """
+        fixed = [mode for mode in self.modes if not isinstance(mode, FieldMode)]
+        if len(fixed) < len(self.modes):
+            raise TypeError("a mode of the term is a field, whose blocks depend on the state")
+        return tuple(fixed)
 
     def __repr__(self) -> str:
         modes = " ⊗ ".join("I" if mode is None else repr(mode) for mode in self.modes)

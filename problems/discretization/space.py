@@ -51,6 +51,13 @@ class Space:
         """Return the finest level of an axis."""
         return self.levels[self.axes.index(axis)]
 
+    @property
+    def masses(self) -> tuple[NDArray[np.float64] | None, ...]:
+        """The mass blocks of each axis, None where the volume element is 1."""
+        return tuple(
+            self.volume[axis].mass_blocks if axis in self.volume else None for axis in self.axes
+        )
+
     def project(self, function: Function, axis: Axis) -> NDArray[np.float64]:
         """Return the hierarchical coefficients of a function's projection along an axis.
 

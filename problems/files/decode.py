@@ -37,6 +37,7 @@ from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
 from ..statement.axis import Axis
 from ..statement.time import TimeFunction, from_json
 from .content import ProblemContent
+from .fields import decode_fields
 from .schema import ATTRIBUTES, check_counts, problem_fields
 
 __all__ = ["decode_problem"]
@@ -68,7 +69,9 @@ def decode_problem(document: Document) -> ProblemContent:
     levels = _decode_levels(document)
     _check_sizes(levels, degree + 1, lengths)
     grid = _decode_grid(document, levels)
-    terms = _decode_terms(document, degree + 1, levels)
+    terms = decode_fields(
+        document, _decode_terms(document, degree + 1, levels), axes, levels, degree
+    )
     sources = _decode_sources(document, len(axes))
     exact = _decode_exact(document, len(axes))
     masses = _decode_masses(document, grid, degree + 1)

@@ -14,10 +14,12 @@ from batchkron.storage.document import Value
 from batchkron.storage.formats import FORMAT_VERSION
 from batchkron.storage.provenance import writer_provenance
 
+from ..discretization.fields.modes import FieldMode
 from ..discretization.mode_operator import ModeOperator
 from ..discretization.multiwavelets import BASIS_ID, filters
 from ..discretization.parts import OperatorTerm, SeparableVector
 from .content import ProblemContent
+from .fields import encode_fields
 from .schema import FORMAT, check_counts
 
 __all__ = ["encode_problem", "problem_hash"]
@@ -57,6 +59,7 @@ def encode_problem(content: ProblemContent) -> Document:
         "grid/levels": np.array(grid.levels, dtype=np.int64),
         "grid/cells": grid.cells,
         **_encode_terms(content.terms, grid.dimensions, n),
+        **encode_fields(content.terms, content.axes),
         **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
         "initial": content.initial,
         "stepper/method": (content.stepper.method,),
@@ -111,13 +114,16 @@ def problem_hash(content: ProblemContent) -> str:
 
 
 def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dict[str, Value]:
-    """Return the datasets of the terms: the distinct operators, and their numbers in each term."""
+    """Return the datasets of the terms: the distinct operators, and their numbers in each term.
+
+    A field counts as the identity here; `encode_fields` writes it.
+    """
     numbers: dict[tuple[Any, ...], int] = {}
     distinct: list[ModeOperator] = []
     table = np.full((len(terms), dimensions), _IDENTITY, dtype=np.int64)
     for t, term in enumerate(terms):
         for k, mode in enumerate(term.modes):
-            if mode is None:
+            if mode is None or isinstance(mode, FieldMode):
                 continue
             key = (
                 mode.cells, mode.rows.tobytes(), mode.columns.tobytes(), mode.blocks.tobytes()

@@ -54,8 +54,9 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         The datasets by path. The names in the shapes are the numbers of axes (d), of functions per
         cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
         pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
-        the exact solution (parts), of unknowns, and of coefficients (size_k) and finest cells
-        (cells_k) along axis k.
+        the exact solution (parts), of formulas (fields), of modes that are fields, of values of
+        functions in fields (samples), of Gauss points in a cell (points), of unknowns, and of
+        coefficients (size_k) and finest cells (cells_k) along axis k.
 
     Examples
     --------
@@ -80,6 +81,9 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "terms/operators": Field("int64", ("terms", "d")),
         "terms/one_sided": Field("int64", ("terms",)),
         "terms/time": Field("text", ("terms",)),
+        "fields/formula": Field("text", ("fields",), "fields"),
+        "fields/modes": Field("int64", ("field_modes", 4), "fields"),
+        "fields/samples": Field("float64", ("samples",), "fields"),
         "sources/time": Field("text", ("sources",)),
         "sources/explicit": Field("int64", ("sources",), "explicit"),
         "exact/time": Field("text", ("parts",), "exact"),
@@ -93,5 +97,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
     for k in range(dimensions):
         fields[f"sources/factor_{k}"] = Field("float64", ("sources", f"size_{k}"))
         fields[f"masses/axis_{k}"] = Field("float64", (f"cells_{k}", "n", "n"), f"masses_{k}")
+        fields[f"fields/volume_{k}"] = Field(
+            "float64", (f"cells_{k}", "points"), f"fields_volume_{k}"
+        )
         fields[f"exact/factor_{k}"] = Field("float64", ("parts", f"size_{k}"), "exact")
     return fields | provenance_paths(["problem", "file"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..grids.choice import GridChoice
 from ..grids.sparse_grid import SparseGrid
 from ..pde import PDE
 from ..semidiscrete.problem import Problem
+from ..statement.number_checks import finite_number
 
 __all__ = ["GalleryEntry", "step_of_second_order"]
 
@@ -24,9 +25,9 @@ class GalleryEntry:
     equation : str
         Domain, equation and boundary conditions, in one line.
     solution : str
-        The exact solution, in one line.
+        The exact solution, in one line; or that it is not known, and what is known of it.
     build : callable
-        A function without arguments that makes the PDE.
+        A function that makes the PDE, with `parameters` as its only arguments.
     level : int
         Finest level of every axis.
     degree : int
@@ -38,22 +39,45 @@ class GalleryEntry:
     step : callable or None
         A function of (level, degree) that returns the time step; None means the rule of
         `PDE.discretize`, 0.5 / ((2p + 1) Σ |v_i| / h_i) for first derivatives.
+    parameters : mapping of str to float
+        The keyword arguments of `build` with their defaults.
+    is_known : bool
+        Whether the PDE has its exact solution.
     """
 
     name: str
     equation: str
     solution: str
-    build: Callable[[], PDE]
+    build: Callable[..., PDE]
     level: int
     degree: int
     until: float
     method: str
     step: Callable[[int, int], float] | None = None
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    is_known: bool = True
 
     @property
     def pde(self) -> PDE:
-        """The PDE."""
-        return self.build()
+        """The PDE, with the default parameters."""
+        return self.build(**self.parameters)
+
+    def pde_with(self, parameters: Mapping[str, float]) -> PDE:
+        """Return the PDE with other values of some parameters.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the entry has no such parameter, or a value is not a finite number.
+        """
+        for name, value in parameters.items():
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise TypeError(
+                    f"{self.name} has no parameter {name!r}; its parameters are: {known}"
+                )
+            finite_number(f"the parameter {name!r}", value)
+        return self.build(**{**self.parameters, **parameters})
 
     def make(
         self,
@@ -65,6 +89,7 @@ class GalleryEntry:
         method: str | None = None,
         dt: float | None = None,
         boundary_penalty: float = 1.0,
+        **parameters: float,
     ) -> Problem:
         """Return the discretized problem; arguments that are left out have the entry's defaults.
 
@@ -85,6 +110,8 @@ class GalleryEntry:
             `PDE.discretize` gives it.
         boundary_penalty : float
             See `PDE.discretize`.
+        **parameters : float
+            Values of the entry's `parameters`, such as ``k=0.4``.
 
         Returns
         -------
@@ -93,14 +120,14 @@ class GalleryEntry:
         Raises
         ------
         TypeError, ValueError
-            As `PDE.discretize`.
+            As `PDE.discretize`, or if the entry has no such parameter.
         """
         if level is None and not isinstance(grid, SparseGrid):
             level = self.level
         chosen = self.degree if degree is None else degree
         if dt is None and self.step is not None and method in (None, self.method):
             dt = self.step(_finest(level, grid), chosen)
-        return self.pde.discretize(
+        return self.pde_with(parameters).discretize(
             level,
             chosen,
             grid,
@@ -115,8 +142,16 @@ class GalleryEntry:
         return (
             f"{self.name}: {self.equation}\n"
             f"  exact solution {self.solution}\n"
+            f"{self._parameters_text()}"
             f"  level {self.level}, degree {self.degree}, {self.method} until {self.until:g}"
         )
+
+    def _parameters_text(self) -> str:
+        """Return a line with the parameters and their defaults, or nothing."""
+        if not self.parameters:
+            return ""
+        values = ", ".join(f"{name} = {value:g}" for name, value in self.parameters.items())
+        return f"  parameters {values}\n"
 
 
 def _finest(level: int | Sequence[int] | None, grid: GridChoice) -> int:

@@ -14,6 +14,7 @@ from . import (
     pitch_angle,
     runaway,
     transport,
+    vlasov,
 )
 from .entry import GalleryEntry
 
@@ -21,7 +22,7 @@ __all__ = ["get", "make", "names"]
 
 _ENTRIES: dict[str, GalleryEntry] = {
     entry.name: entry
-    for module in (continuity, advection, diffusion, transport, pitch_angle, runaway)
+    for module in (continuity, advection, diffusion, transport, pitch_angle, runaway, vlasov)
     for entry in module.ENTRIES
 }
 
@@ -76,6 +77,7 @@ def make(
     method: str | None = None,
     dt: float | None = None,
     boundary_penalty: float = 1.0,
+    **parameters: float,
 ) -> Problem:
     """Return a discretized problem of the gallery.
 
@@ -93,6 +95,8 @@ def make(
         Final time, time stepper and time step; by default the entry's.
     boundary_penalty : float
         See `PDE.discretize`.
+    **parameters : float
+        Values of the entry's own parameters, such as ``make("landau-1x1v", k=0.4)``.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def make(
     Raises
     ------
     TypeError, ValueError
-        If the name is unknown, or levels, degree or grid do not fit.
+        If the name or a parameter is unknown, or levels, degree or grid do not fit.
 
     Examples
     --------
@@ -116,4 +120,5 @@ def make(
         method=method,
         dt=dt,
         boundary_penalty=boundary_penalty,
+        **parameters,
     )

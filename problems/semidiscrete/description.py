@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..discretization.fields.modes import FieldMode
 from ..discretization.mode_operator import ModeOperator
 from ..grids.sparse_grid import grid_text
 from ..statement.text import axes_text, count, named_values, size_of_state
@@ -85,13 +86,20 @@ def _terms_text(problem: ProblemValue) -> str:
     return "\n".join(lines)
 
 
-def _modes_text(problem: ProblemValue, modes: Sequence[ModeOperator | None]) -> str:
+def _modes_text(problem: ProblemValue, modes: Sequence[ModeOperator | FieldMode | None]) -> str:
     acting = [
-        f"{axis.name} ({count(mode.rows.size, 'block')})"
+        f"{axis.name} ({_mode_text(mode)})"
         for axis, mode in zip(problem.axes, modes, strict=True)
         if mode is not None
     ]
     return f"acts on {', '.join(acting)}" if acting else "the identity"
+
+
+def _mode_text(mode: ModeOperator | FieldMode) -> str:
+    if isinstance(mode, FieldMode):
+        part = {1: "positive part of ", -1: "negative part of ", 0: ""}[mode.part]
+        return part + mode.field.text()
+    return count(mode.rows.size, "block")
 
 
 def _sources_text(problem: ProblemValue) -> str:

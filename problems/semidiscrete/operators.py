@@ -164,7 +164,7 @@ def _assemble(
     form: OperatorForm,
 ) -> TermGroup:
     numbers = np.array([number for number, _ in terms], dtype=np.float64)
-    modes = [term.modes for _, term in terms]
+    modes = [term.fixed_modes for _, term in terms]
     if form == "batch":
         return TermGroup(function, _batch_operator(numbers, modes, grid, degree))
     sweeps = SparseGridOperator(grid, modes, degree + 1, coefficients=numbers)

@@ -6,9 +6,11 @@
   `check_interval`, `content_hash`
 - `system`: `operator`, `operator_at`, `implicit_operator_at`, `is_linear`, `num_added_cells`,
   `validate`; `rhs`, `accumulate`, `source`, `implicit_source`
+- `fields`: `moment`, `marginal`, `slice`, `integral`, `moment_weights`, `field`; the terms whose
+  coefficients are fields
 - `exact_comparison`: `exact_coefficients`, `l2_error`, `l2_norm_exact`, `relative_error`
 - this one: `to`, `with_form` and `on_grid`, which return the same problem on another device, with
-  another form of its operators or on another grid; `evaluate`, `describe`
+  another form of its operators or on another grid; `frozen`, `evaluate`, `describe`
 - `problem_file`: `save_problem`, `load_problem`
 """
 
@@ -35,8 +37,11 @@ from ..statement.text import rows_text
 from .description import problem_rows, problem_text
 from .exact_comparison import ExactComparison
 from .exact_function import ExactFunction  # noqa: F401
+from .fields.observables import Observables
+from .fields.terms import frozen_terms
 from .system import SemidiscreteSystem
 from .transfer import carried_over, check_levels, take_operators
+from .vector_checks import check_vector
 
 __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "StepperSettings"]
 
@@ -44,10 +49,11 @@ __all__ = ["ExactSolution", "OperatorTerm", "Problem", "SeparableVector", "Stepp
 # The constructor is made here, of fields that `value` declares: typing.get_type_hints, and with it
 # the reference, looks for the names in their types in this module.
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem(SemidiscreteSystem, ExactComparison):
-    """The system u' = A(t) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
+class Problem(SemidiscreteSystem, ExactComparison, Observables):
+    """The system u' = A(t, u) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
-    A = Σ terms and s = Σ sources, restricted to the grid. Vectors have N = num_cells · n^d
+    A = Σ terms and s = Σ sources, restricted to the grid. A depends on u only if a term has a field
+    as coefficient. Vectors have N = num_cells · n^d
     entries, with n = degree + 1: the index of the block is the slowest, and within a block that of
     the last axis is the fastest.
 
@@ -196,6 +202,41 @@ class Problem(SemidiscreteSystem, ExactComparison):
         moved = replace(self, grid=grid, initial=initial, t0=begin)
         take_operators(moved, self)
         return moved
+
+    def frozen(self, u: NDArray[np.float64], t: float | None = None) -> Problem:
+        """Return the linear problem in which all fields keep the values that they have for a state.
+
+        Parameters
+        ----------
+        u : ndarray, shape (N,), float64
+            The state.
+        t : float, optional
+            The time, for error texts; by default `t0`.
+
+        Returns
+        -------
+        Problem
+            It has an `operator`, and begins at the same initial state; ``self`` without fields.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the state has another shape.
+        NotPhysicalError
+            If a field divides by something that is not positive.
+
+        Examples
+        --------
+        >>> from batchkron.problems import make
+        >>> problem = make("landau-1x1v", 3, 1)
+        >>> problem.frozen(problem.initial).operator.shape == (problem.unknowns,) * 2
+        True
+        """
+        check_vector("u", u, self.initial)
+        if not self.has_fields:
+            return self
+        begin = self.t0 if t is None else t
+        return replace(self, terms=frozen_terms(self, begin, u))
 
     def evaluate(self, u: NDArray[np.float64], points: ArrayLike) -> NDArray[np.float64]:
         """Return the values of a state at points.

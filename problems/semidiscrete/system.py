@@ -1,4 +1,4 @@
-"""A problem's operators and right-hand side: the system u' = A(t) u + s(t)."""
+"""A problem's operators and right-hand side: the system u' = A(t, u) u + s(t)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from batchkron.arrays import array_module
 from batchkron.operators import Operator, ValidationReport
 
 from ..discretization.parts import OperatorTerm
+from ..statement.time import constant
+from .fields.terms import FieldTerms
 from .operators import (
     OperatorForm,
     TermGroup,
@@ -37,8 +39,9 @@ class SemidiscreteSystem(ProblemValue):
         Raises
         ------
         ValueError
-            If a term depends on time.
+            If a term depends on time, or on the state by a field.
         """
+        self._refuse_fields(self.terms)
         if not self.is_constant:
             raise ValueError(
                 "the operator depends on time; use operator_at(t) for the operator at one time"
@@ -57,7 +60,13 @@ class SemidiscreteSystem(ProblemValue):
         -------
         Operator, shape (N, N)
             If no term depends on time, this is `operator` itself, not a copy.
+
+        Raises
+        ------
+        ValueError
+            If a term depends on the state by a field.
         """
+        self._refuse_fields(self.terms)
         return operator_sum(self._groups, t)
 
     def implicit_operator_at(self, t: float) -> Operator:
@@ -76,7 +85,13 @@ class SemidiscreteSystem(ProblemValue):
         Operator, shape (N, N)
             If this is all of A, the object that `operator_at` returns; if none of these terms
             depends on time, the same object at all times.
+
+        Raises
+        ------
+        ValueError
+            If one of these terms depends on the state by a field.
         """
+        self._refuse_fields([term for term in self.terms if not term.one_sided])
         if not any(term.one_sided for term in self.terms):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
@@ -93,14 +108,17 @@ class SemidiscreteSystem(ProblemValue):
         ValueError
             If sweeps would need too many.
         """
-        counts = (getattr(group.operator, "num_added_cells", 0) for group in self._groups)
-        return max(counts, default=0)
+        operators = [group.operator for group in self._groups]
+        if self._field_terms is not None:
+            operators.append(self._field_terms.operator)
+        return max((getattr(operator, "num_added_cells", 0) for operator in operators), default=0)
 
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the operator's blocks with dense Kronecker products.
 
         As in `batchkron.BatchedKron.validate`, products with one vector and with several,
-        `accumulate`, and the transpose are checked.
+        `accumulate`, and the transpose are checked. Terms with fields are checked with the fields
+        of the last state that they were computed for.
 
         Parameters
         ----------
@@ -120,10 +138,15 @@ class SemidiscreteSystem(ProblemValue):
         ValueError
             If ``samples`` is less than 1.
         """
-        return validate_groups(self._groups, samples, seed)
+        groups = self._groups
+        if self._field_terms is not None:
+            groups = (*groups, TermGroup(constant(), self._field_terms.operator))
+        return validate_groups(groups, samples, seed)
 
     def rhs(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Overwrite `out` with A(t) u + s(t); allocates nothing after a thread's first call.
+        """Overwrite `out` with A(t, u) u + s(t).
+
+        Without fields it allocates nothing after a thread's first call.
 
         Parameters
         ----------
@@ -138,13 +161,15 @@ class SemidiscreteSystem(ProblemValue):
         ------
         TypeError, ValueError
             If a vector has another dtype, shape or layout, or the two overlap.
+        NotPhysicalError
+            If a field divides by something that is not positive.
         """
         self._check_pair(u, out)
         self._sources.evaluate(t, out)
         self._accumulate(t, u, out)
 
     def accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Add A(t) u to `out`: what `rhs` does after `source`.
+        """Add A(t, u) u to `out`: what `rhs` does after `source`.
 
         Parameters
         ----------
@@ -204,8 +229,8 @@ class SemidiscreteSystem(ProblemValue):
 
     @property
     def is_linear(self) -> bool:
-        """Whether `rhs` is A(t) u + s(t); not if a subclass overrides `rhs`."""
-        return type(self).rhs is SemidiscreteSystem.rhs
+        """Whether `rhs` is A(t) u + s(t): without fields, and if no subclass overrides `rhs`."""
+        return type(self).rhs is SemidiscreteSystem.rhs and not self.has_fields
 
     # The parts that the methods above use; each is assembled when it is first needed.
 
@@ -215,7 +240,12 @@ class SemidiscreteSystem(ProblemValue):
 
     @cached_property
     def _groups(self) -> tuple[TermGroup, ...]:
-        return self._assembled(self.terms)
+        return self._assembled([term for term in self.terms if not term.has_fields])
+
+    @cached_property
+    def _field_terms(self) -> FieldTerms | None:
+        own = [term for term in self.terms if term.has_fields]
+        return FieldTerms(self, own) if own else None
 
     @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
@@ -239,6 +269,17 @@ class SemidiscreteSystem(ProblemValue):
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         for group in self._groups:
             group.accumulate(t, u, out)
+        if self._field_terms is not None:
+            self._field_terms.accumulate(t, u, out)
+
+    def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:
+        """Raise ValueError if one of these terms depends on the state."""
+        if any(term.has_fields for term in terms):
+            raise ValueError(
+                f"the operator of {self.name!r} depends on the state: a term has a field as "
+                "coefficient. Explicit methods (ssp-rk3, rk4, …) need no operator; frozen(u) is "
+                "the linear problem with the fields of the state u"
+            )
 
     def _check_pair(self, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         check_vector("u", u, self.initial)

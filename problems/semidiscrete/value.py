@@ -130,6 +130,11 @@ class ProblemValue:
         """SHA-256 (hexadecimal) of the content; saving and loading do not change it."""
         return problem_hash(content_of(self))
 
+    @property
+    def has_fields(self) -> bool:
+        """Whether a term has a field as coefficient, so that A depends on the state."""
+        return any(term.has_fields for term in self.terms)
+
     def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a state as a NumPy array."""
         check_content("u", u, self.initial.shape)

@@ -23,6 +23,8 @@ def finite_number(name: str, value: float) -> float:
     """
     if not is_number(value):
         raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
+    if isinstance(value, np.floating):  # comparing a float32 with the largest float64 overflows
+        value = float(value)
     if not abs(value) <= sys.float_info.max:
         came = value if isinstance(value, float) else "an integer beyond it"
         raise ValueError(f"{name} must be finite and within float64's range, got {came}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .axis import Axis
 from .boundary import Boundary, Condition, ends_text, parse_ends
 from .coefficients import FLUX_SIGNS, Flux, Function
+from .fields import FieldExpression
 from .function_checks import check_function
 from .number_checks import is_number
 from .text import time_text
@@ -70,17 +71,26 @@ class Term:
         A constant that multiplies the term.
     time : TimeFunction
         The coefficient's dependence on time.
+    fields : tuple of (Axis, FieldExpression)
+        Fields that multiply the term, each a function of its axis. In ``factors`` a field has a
+        mass with the coefficient 1.
     """
 
     factors: tuple[TermFactor, ...]
     scale: float = 1.0
     time: TimeFunction = field(default_factory=constant)
+    fields: tuple[tuple[Axis, FieldExpression], ...] = ()
 
     def __matmul__(self, other: Term) -> Term:
         """Chain: the term on the right is applied first."""
         if not isinstance(other, Term):
             return NotImplemented
-        return Term(self.factors + other.factors, self.scale * other.scale, self.time * other.time)
+        return Term(
+            self.factors + other.factors,
+            self.scale * other.scale,
+            self.time * other.time,
+            self.fields + other.fields,
+        )
 
     def __mul__(self, other: TimeFunction | float) -> Term:
         """Product with a number or a function of time."""
@@ -106,7 +116,7 @@ def div(
     *,
     flux: Flux | None = None,
     boundary: Boundary | None = None,
-    others: Mapping[Axis, Function] | None = None,
+    others: Mapping[Axis, Function | FieldExpression] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term ∂(g f)/∂x of the right-hand side; f_t = -v f_x is ``div(x, -v)``.
@@ -125,9 +135,10 @@ def div(
     boundary : str, condition or pair of them, optional
         Conditions of this factor alone at the two ends of the axis; by default the PDE's. NoFlux
         on the div of a chain div @ grad holds for the whole chain.
-    others : mapping of Axis to callable or float, optional
+    others : mapping of Axis to callable, float or FieldExpression, optional
         Coefficients in other coordinates, which multiply g: ``div(x, -1, others={v: g})`` is
-        -g(v) f_x. Where they change sign, so does the upwind side.
+        -g(v) f_x. Where they change sign, so does the upwind side. A field is computed from the
+        state: ``div(v, -1, others={x: Poisson(x, Moment(v))})``.
     time : TimeFunction, optional
         A function of time that multiplies g. With an upwind flux it must not be negative.
 
@@ -155,7 +166,7 @@ def grad(
     *,
     flux: Flux | None = None,
     boundary: Boundary | None = None,
-    others: Mapping[Axis, Function] | None = None,
+    others: Mapping[Axis, Function | FieldExpression] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term g ∂f/∂x; chained as ``div(x, h) @ grad(y, g)`` it is ∂(h g ∂f/∂y)/∂x.
@@ -203,7 +214,7 @@ def penalty(
     coefficient: Function = 1.0,
     *,
     flux: Flux = "upwind",
-    others: Mapping[Axis, Function] | None = None,
+    others: Mapping[Axis, Function | FieldExpression] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term that damps the jumps of f between cells; it is zero for continuous f.
@@ -229,17 +240,19 @@ def penalty(
 
 def mass(
     axis: Axis,
-    coefficient: Function = 1.0,
+    coefficient: Function | FieldExpression = 1.0,
     *,
-    others: Mapping[Axis, Function] | None = None,
+    others: Mapping[Axis, Function | FieldExpression] | None = None,
     time: TimeFunction | None = None,
 ) -> Term:
     """Return the term g f, for reactions and for coefficients inside chains.
 
     Parameters
     ----------
-    axis, coefficient, others, time
+    axis, others, time
         As in `div`.
+    coefficient : callable, float or FieldExpression
+        g, as in `div`, or a field.
 
     Returns
     -------
@@ -308,10 +321,10 @@ def flatten_terms(terms: object) -> tuple[Term, ...]:
 def _term(
     kind: FactorKind,
     axis: Axis,
-    coefficient: Function,
+    coefficient: Function | FieldExpression,
     flux: Flux | None,
     boundary: Boundary | None,
-    others: Mapping[Axis, Function] | None,
+    others: Mapping[Axis, Function | FieldExpression] | None,
     time: TimeFunction | None,
 ) -> Term:
     """Check the arguments of `div` and the like; return the term, with a mass per other axis."""
@@ -324,9 +337,16 @@ def _term(
             f"{kind}: time must be a TimeFunction of batchkron.problems.time, "
             f"got {type(time).__name__}"
         )
-    _check_coefficient(kind, axis, coefficient)
     ends = None if boundary is None else parse_ends(boundary, axis, None)
-    factors = [TermFactor(kind, axis, coefficient, flux, ends)]
+    if isinstance(coefficient, FieldExpression) and kind != "mass":
+        raise ValueError(
+            f"{kind}: the coefficient in {axis.name!r} is a field, and its derivative acts along "
+            f"{axis.name!r} itself, which is not possible yet. Fields multiply derivatives along "
+            f"other axes, as in div(v, -1, others={{{axis.name}: E}}), or stand alone, as in "
+            f"mass({axis.name}, E)"
+        )
+    fields: list[tuple[Axis, FieldExpression]] = []
+    factors = [TermFactor(kind, axis, _plain(kind, axis, coefficient, fields), flux, ends)]
     for other, function in (others or {}).items():
         if not isinstance(other, Axis):
             raise TypeError(f"{kind}: the keys of others must be axes, got {type(other).__name__}")
@@ -335,9 +355,23 @@ def _term(
                 f"{kind}: others names {axis.name!r}, the axis of the term itself; "
                 "put that coefficient into coefficient"
             )
-        _check_coefficient(kind, other, function)
-        factors.insert(0, TermFactor("mass", other, function))
-    return Term(tuple(factors), time=constant(1.0) if time is None else time)
+        factors.insert(0, TermFactor("mass", other, _plain(kind, other, function, fields)))
+    found = constant(1.0) if time is None else time
+    return Term(tuple(factors), time=found, fields=tuple(fields))
+
+
+def _plain(
+    kind: str,
+    axis: Axis,
+    coefficient: Function | FieldExpression,
+    fields: list[tuple[Axis, FieldExpression]],
+) -> Function:
+    """Return a coefficient after checking it; a field is put into ``fields``, and 1 returned."""
+    if isinstance(coefficient, FieldExpression):
+        fields.append((axis, coefficient))
+        return 1.0
+    _check_coefficient(kind, axis, coefficient)
+    return coefficient
 
 
 def _check_coefficient(kind: str, axis: Axis, coefficient: object) -> None:
@@ -364,7 +398,19 @@ def term_text(term: Term) -> str:
         front.append(time_text(term.time))
     elif (value := term.time(0.0)) != 1.0:
         front.append(f"{value:.6g}")
-    return " * ".join([*front, " @ ".join(_factor_text(factor) for factor in term.factors)])
+    return " * ".join([*front, " @ ".join(_factor_texts(term))])
+
+
+def _factor_texts(term: Term) -> Iterator[str]:
+    """Yield the text of each factor; a mass that stands for a field shows the field."""
+    fields = list(term.fields)
+    for factor in term.factors:
+        own = [k for k, (axis, _) in enumerate(fields) if axis == factor.axis]
+        if own and factor.kind == "mass" and factor.coefficient == 1.0:
+            axis, field = fields.pop(own[0])
+            yield f"mass({axis.name}, {field.text()})"
+        else:
+            yield _factor_text(factor)
 
 
 def _factor_text(factor: TermFactor) -> str:

@@ -445,6 +445,7 @@ KINDS = {
     "IndexError",
     "ProblemFileError",
     "NotPhysicalError",
+    "ZeroDivisionError",  # as of Python's numbers
     "BackendUnavailableError",
     "ContextLostError",
     "MemoryError",

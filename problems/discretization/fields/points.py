@@ -1,0 +1,128 @@
+"""Values at the Gauss points of the finest cells of one axis: from coefficients, and integrals.
+
+Arrays of values are (cells, q), with q points in each of the 2^level cells. All functions take and
+return arrays of one library, NumPy or CuPy; nothing is copied between the host and a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.legendre import legint, legval
+from numpy.typing import NDArray
+
+from ...statement.axis import Axis
+from ...statement.coefficients import Function
+from ..dg_matrices import volume_nodes
+from ..multiwavelets import filters, legendre_values
+from ..quadrature import cell_points, evaluate, gauss_rule
+
+__all__ = ["CellPoints"]
+
+Values = NDArray[np.float64]
+
+
+class CellPoints:
+    """The Gauss points of the finest cells of an axis, those of `dg_matrices.mass_blocks`.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    level, degree : int
+        Finest level, and degree of the basis.
+    module : module
+        numpy or cupy, the library of all arrays that are given and returned.
+
+    Attributes
+    ----------
+    cells, count : int
+        Number of cells, and of points in each.
+    """
+
+    def __init__(self, axis: Axis, level: int, degree: int, module: Any = np) -> None:
+        self.axis, self.level, self.degree, self._module = axis, level, degree, module
+        self.cells, self.count = 1 << level, volume_nodes(degree)
+        width = axis.cell_width(level)
+        nodes, weights = gauss_rule(self.count)
+        shapes = legendre_values(nodes, degree, width)
+        two_scale = filters(degree)
+        children = np.block([[two_scale.H0, two_scale.H1], [two_scale.G0, two_scale.G1]])
+        outer = shapes[:, :, None] * shapes[:, None, :]
+        self._weights = module.asarray(weights * (width / 2))
+        self._shapes = module.asarray(shapes)
+        self._children = module.asarray(children.T)
+        self._outer = module.asarray(outer.reshape(self.count, -1))
+        self._antiderivative = module.asarray(_antiderivative(nodes, weights) * (width / 2))
+
+    def sample(self, function: Function, what: str) -> Values:
+        """Return the values of a function or number; it may not be infinite or NaN.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the function does not give one finite real number per point.
+        """
+        points = cell_points(self.axis, self.level, gauss_rule(self.count)[0])
+        return self._module.asarray(evaluate(function, points, what))  # type: ignore[no-any-return]
+
+    def place(self, cell: int, point: int) -> float:
+        """Return the coordinate of a point."""
+        nodes, _ = gauss_rule(self.count)
+        return float(cell_points(self.axis, self.level, nodes)[cell, point])
+
+    def values(self, hierarchical: Values) -> Values:
+        """Return the values of functions from their hierarchical coefficients.
+
+        Parameters
+        ----------
+        hierarchical : ndarray, shape (functions, cells * n), float64
+
+        Returns
+        -------
+        ndarray, shape (functions, cells, q), float64
+            In O(cells n²) operations for each function.
+        """
+        module, n = self._module, self.degree + 1
+        given = hierarchical.reshape(len(hierarchical), self.cells, n, 1)
+        work = given[:, :1]
+        for half in (1 << finer for finer in range(self.level)):
+            pairs = module.concatenate([work, given[:, half : 2 * half]], axis=2)
+            work = (self._children @ pairs).reshape(len(given), 2 * half, n, 1)
+        return work[..., 0] @ self._shapes.T  # type: ignore[no-any-return]
+
+    def mass_blocks(self, values: Values) -> Values:
+        """Return the blocks ∫ g φ_i φ_j of the multiplication by g, (cells, n, n)."""
+        n = self.degree + 1
+        blocks = (values * self._weights) @ self._outer
+        return blocks.reshape(self.cells, n, n)  # type: ignore[no-any-return]
+
+    def integral(self, values: Values) -> Any:
+        """Return ∫ g dx over the axis, an array of shape ()."""
+        return (values @ self._weights).sum()
+
+    def antiderivative(self, values: Values) -> Values:
+        """Return the integrals ∫ g dx from the lower end of the axis to each point.
+
+        g is the polynomial of degree q - 1 through its values in each cell, which is integrated
+        exactly.
+        """
+        whole = values @ self._weights
+        before = self._module.cumsum(whole) - whole
+        return before[:, None] + values @ self._antiderivative  # type: ignore[no-any-return]
+
+
+def _antiderivative(nodes: Values, weights: Values) -> Values:
+    """Return the matrix S with Σ_r g(s_r) S[r, q] = ∫ g ds from -1 to s_q, for polynomials g.
+
+    The values are transformed to the Legendre coefficients (j + ½) Σ_r w_r P_j(s_r) g(s_r), exact
+    for degrees below the number of nodes, and the series is integrated.
+    """
+    count = len(nodes)
+    units = np.eye(count)
+    coefficients = (
+        legval(nodes, units) * weights * (np.arange(count) + 0.5)[:, None]
+    )  # (degrees, nodes)
+    integrated = legval(nodes, legint(units, lbnd=-1))  # (degrees, nodes)
+    return np.asarray(coefficients.T @ integrated, dtype=np.float64)

@@ -1,0 +1,82 @@
+"""The signs of fields: a term with fields as a sum of terms without, one for each sign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from operator import mul
+
+from ...statement.axis import Axis
+from ...statement.fields import FieldExpression
+from ...statement.terms import Term, TermFactor
+from .modes import FieldPart
+
+__all__ = ["SignedField", "split_fields"]
+
+
+@dataclass(frozen=True, eq=False)
+class SignedField:
+    """A field, or one of its parts, as coefficient of a term along an axis."""
+
+    field: FieldExpression
+    part: FieldPart
+
+
+def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
+    """Write a term as terms without fields, each with the fields that multiply it.
+
+    Parameters
+    ----------
+    term : Term
+        The term, with fields or without.
+
+    Returns
+    -------
+    list of (Term, dict of Axis to SignedField)
+        The term is the sum of them: of one for each combination of the signs of its fields, if it
+        has exactly one derivative or penalty, whose flux depends on the sign; otherwise of a single
+        one. In the place of max(±E, 0) the plain term has the number ±1, so that its upwind sides
+        and inflow ends are those of this sign. A term that has no field is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If a derivative acts along the axis of a field.
+    """
+    if not term.fields:
+        return [(term, {})]
+    fields = {axis: _product_along(term, axis) for axis, _ in term.fields}
+    rest = tuple(factor for factor in term.factors if factor.axis not in fields)
+    derivatives = [factor for factor in rest if factor.kind != "mass"]
+    signs: tuple[FieldPart, ...] = (1, -1) if len(derivatives) == 1 else (0,)
+    found = []
+    for chosen in product(signs, repeat=len(fields)):
+        numbers = [
+            TermFactor("mass", axis, float(part or 1))
+            for axis, part in zip(fields, chosen, strict=True)
+        ]
+        plain = Term((*numbers, *rest), term.scale, term.time)
+        parts = {
+            axis: SignedField(fields[axis], part) for axis, part in zip(fields, chosen, strict=True)
+        }
+        found.append((plain, parts))
+    return found
+
+
+def _product_along(term: Term, axis: Axis) -> FieldExpression:
+    """Return the product of all coefficients along an axis that has a field."""
+    product = reduce(mul, (field for own, field in term.fields if own == axis))
+    for factor in term.factors:
+        if factor.axis != axis:
+            continue
+        if factor.kind != "mass":
+            raise ValueError(
+                f"{factor.kind} acts along {axis.name!r}, and the term has a field as coefficient "
+                f"along the same axis. Fields multiply derivatives along other axes, as in "
+                f"div(v, -1, others={{{axis.name}: E}}), or stand in a term without derivative "
+                f"along theirs, as mass({axis.name}, E)"
+            )
+        if callable(factor.coefficient) or factor.coefficient != 1.0:
+            product = product * factor.coefficient
+    return product

@@ -1,0 +1,62 @@
+"""Bounds of the fields in a PDE's terms, from which the default time step is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...discretization.assemble_fields import SampledFields
+from ...discretization.space import Space
+from ...grids.sparse_grid import SparseGrid
+from ...statement.terms import Term
+from .evaluation import FieldEvaluation
+
+__all__ = ["bounded_terms"]
+
+
+def bounded_terms(
+    terms: Sequence[Term],
+    fields: SampledFields,
+    space: Space,
+    grid: SparseGrid,
+    initial: NDArray[np.float64],
+    t0: float,
+) -> tuple[Term, ...]:
+    """Return the terms without fields, each times the largest values of its fields at the start.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The PDE's terms.
+    fields : SampledFields
+        Their fields.
+    space : Space
+        Axes, levels, degree, volume elements.
+    grid : SparseGrid
+        The grid.
+    initial : ndarray, shape (N,), float64
+        The state at t0.
+    t0 : float
+        The initial time.
+
+    Returns
+    -------
+    tuple of Term
+
+    Raises
+    ------
+    NotPhysicalError
+        If a field divides by something that is not positive at t0.
+    """
+    found = []
+    for term in terms:
+        scale = term.scale
+        for axis, field in term.fields:
+            evaluate = FieldEvaluation(
+                [fields.field(field, axis)], axis, space.axes, grid, space.degree, space.masses
+            )
+            scale *= float(np.abs(evaluate(t0, initial)[0]).max())
+        found.append(Term(term.factors, scale, term.time))
+    return tuple(found)

@@ -1,0 +1,98 @@
+"""A function of some of a problem's axes, by its hierarchical coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from batchkron.arrays import to_host
+
+from ...discretization.evaluation import evaluate_on_grid
+from ...discretization.parts import Masses
+from ...grids.sparse_grid import SparseGrid, grid_text
+from ...statement.axis import Axis
+from ..time_combination import kron_on_grid
+from ..weighted_norm import OrthonormalCoordinates
+from .contraction import power_weights
+
+__all__ = ["Field"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Field:
+    """A function on some of a problem's axes: a moment, a marginal, a slice, or a field of a term.
+
+    Attributes
+    ----------
+    axes : tuple of Axis
+        Its axes, in the problem's order.
+    grid : SparseGrid
+        The cells of these axes.
+    degree : int
+        Polynomial degree.
+    coefficients : ndarray, shape (N,), float64
+        Hierarchical coefficients, ordered as a problem's state, where the state is.
+    masses : tuple of (ndarray or None)
+        The mass blocks of axes with a volume element.
+
+    Examples
+    --------
+    >>> from batchkron.problems import make
+    >>> problem = make("continuity-2d", 4, 1)
+    >>> x, y = problem.axes
+    >>> problem.slice(problem.exact_coefficients(0.3), {y: 0.5}).axes == (x,)
+    True
+    """
+
+    axes: tuple[Axis, ...]
+    grid: SparseGrid
+    degree: int
+    coefficients: NDArray[np.float64]
+    masses: Masses
+
+    def __repr__(self) -> str:
+        names = ", ".join(axis.name for axis in self.axes)
+        return f"<Field of {names}: degree {self.degree}, grid {grid_text(self.grid)}>"
+
+    def evaluate(self, points: ArrayLike) -> NDArray[np.float64]:
+        """Return the values at points.
+
+        Parameters
+        ----------
+        points : array_like, shape (m,) for one axis, else (m, axes), float64
+            Coordinates in the order of the axes. A point on an edge between cells takes the value
+            from the cell above it.
+
+        Returns
+        -------
+        ndarray, shape (m,), float64
+            On the CPU.
+
+        Raises
+        ------
+        ValueError
+            For another shape, or points outside the domain.
+        """
+        places = np.asarray(points, dtype=np.float64)
+        if len(self.axes) == 1 and places.ndim == 1:
+            places = places[:, None]
+        state = to_host(self.coefficients, "coefficients")
+        return evaluate_on_grid(state, places, self.axes, self.grid, self.degree)
+
+    def integral(self) -> float:
+        """Return the integral over all axes, volume elements included."""
+        weights = [
+            power_weights(axis, level, self.degree, 0, mass).ravel()
+            for axis, level, mass in zip(self.axes, self.grid.levels, self.masses, strict=True)
+        ]
+        whole = kron_on_grid(weights, self.grid, self.degree + 1)
+        return float(whole @ to_host(self.coefficients, "coefficients"))
+
+    def norm(self) -> float:
+        """Return the L2 norm (∫ g² dV)^½."""
+        state = to_host(self.coefficients, "coefficients")
+        if any(mass is not None for mass in self.masses):
+            state = OrthonormalCoordinates(self.masses, self.grid, self.degree).of_state(state)
+        return float(np.linalg.norm(state))

@@ -1,0 +1,139 @@
+"""The one axis of a field: which coordinate is left by its moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .axis import Axis
+from .fields import FieldExpression, Moment, Poisson, nodes_of
+from .statement import Statement
+
+__all__ = ["check_field", "check_fields_of"]
+
+
+def check_fields_of(pde: Statement) -> None:
+    """Refuse fields that are not functions of the axis along which they are given, and the like.
+
+    Parameters
+    ----------
+    pde : Statement
+        The PDE.
+
+    Raises
+    ------
+    ValueError
+        If there is such a field; if Poisson's equation does not fit the ends of its axis; or if
+        sources are derived from an exact solution. The text names the term.
+    """
+    for number, term in enumerate(pde.terms):
+        for axis, field in term.fields:
+            what = f"terms[{number}] has the field {field.text()} along {axis.name!r}"
+            own = check_field(field, pde.axes, axis, what)
+            if own != axis:
+                raise ValueError(
+                    f"{what}, and that is a function of {own.name!r}; give it as "
+                    f"others={{{own.name}: …}}"
+                )
+            for node in nodes_of(field):
+                if isinstance(node, Poisson):
+                    _check_poisson(node, pde)
+            if isinstance(pde.sources, str):
+                raise ValueError(
+                    f"sources is {pde.sources!r}, and {what}, whose part of the sources would need "
+                    "the field of the exact solution; give the sources as Separable"
+                )
+
+
+def _check_poisson(node: Poisson, pde: Statement) -> None:
+    text = node.text()
+    if node.axis in pde.volume:
+        raise ValueError(
+            f"{text} is along {node.axis.name!r}, which has a volume element; Poisson's equation "
+            "is solved in Cartesian coordinates only"
+        )
+    if pde.boundary[node.axis][0].kind != "periodic":
+        return
+    if node.background is not None or node.potential is not None:
+        raise ValueError(
+            f"{text} is along {node.axis.name!r}, which is periodic: E has the same value at both "
+            "ends only if the whole is neutral and no potential drops; expected "
+            "background='mean' and no potential"
+        )
+
+
+def check_field(
+    field: FieldExpression,
+    axes: Sequence[Axis],
+    axis: Axis | None = None,
+    what: str = "the field",
+) -> Axis:
+    """Return the axis that a field is a function of.
+
+    Parameters
+    ----------
+    field : FieldExpression
+        The field.
+    axes : sequence of Axis
+        All axes of the state.
+    axis : Axis, optional
+        Its axis, for a field that has neither moments nor Poisson's equation.
+    what : str
+        Name of the field, for texts.
+
+    Raises
+    ------
+    TypeError
+        If it is not a field.
+    ValueError
+        If its moments integrate over an axis that is not among the axes, leave another number of
+        axes than one, or parts of it are functions of different axes.
+    """
+    if not isinstance(field, FieldExpression):
+        raise TypeError(
+            f"{what} is {type(field).__name__}; expected one made of Moment, Poisson and arithmetic"
+        )
+    found: list[Axis] = []
+    for node in nodes_of(field):
+        if isinstance(node, Moment):
+            found.append(_left_by(node, axes, what))
+        elif isinstance(node, Poisson):
+            if node.axis not in axes:
+                raise ValueError(f"{what}: {node.text()} is along {node.axis}, not an axis")
+            found.append(node.axis)
+    if not found and axis is None:
+        raise ValueError(f"{what} has no moment, so that it does not depend on the state")
+    others = [own for own in found if own != found[0]]
+    if others:
+        raise ValueError(
+            f"{what} has parts that are functions of {found[0].name!r} and of {others[0].name!r}; "
+            "expected one coordinate"
+        )
+    return found[0] if found else axis  # type: ignore[return-value]
+
+
+def _left_by(moment: Moment, axes: Sequence[Axis], what: str) -> Axis:
+    """Return the axis that a moment leaves."""
+    named = [axis for axis, _ in moment.powers]
+    for axis in named:
+        if axis not in axes:
+            raise ValueError(
+                f"{what}: {moment.text()} names {axis}, which is not among the axes "
+                f"{', '.join(map(str, axes))}"
+            )
+    left = [axis for axis in axes if axis not in named]
+    if len(left) == 1:
+        return left[0]
+    if not left:
+        raise ValueError(
+            f"{what}: {moment.text()} integrates over all axes; expected a function of one "
+            "coordinate, so leave out its axis"
+        )
+    names = ", ".join(axis.name for axis in left)
+    given = ", ".join(f"{axis.name}: {power}" for axis, power in moment.powers)
+    raise ValueError(
+        f"{what}: {moment.text()} is a function of {names}; expected one coordinate. A moment "
+        "integrates over the axes that it names, and no others: name all velocities, as in "
+        f"Moment({{{given}, {left[-1].name}: 0}}). Fields of several positions are no products of "
+        "functions of one coordinate; they need interpolation on the sparse grid, which batchkron "
+        "does not have yet"
+    )

@@ -1,0 +1,43 @@
+"""Hierarchical blocks of block-diagonal matrices, against the dense change of basis."""
+
+import numpy as np
+import pytest
+
+from batchkron.problems import ModeOperator
+from batchkron.problems.discretization.fields.local_blocks import LocalBlocks
+from batchkron.problems.discretization.mode_operator import connected
+from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("degree", [0, 1, 2, 4])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_blocks_are_those_of_the_dense_matrix(rng, level, degree, symmetric):
+    cells, n = 2**level, degree + 1
+    blocks = rng.uniform(0.5, 1.5, (cells, n, n))
+    if symmetric:
+        blocks = blocks + blocks.transpose(0, 2, 1)
+    nodal = np.zeros((cells, n, cells, n))
+    nodal[np.arange(cells), :, np.arange(cells), :] = blocks
+    W = hierarchical_transform(level, degree)
+    expected = W @ nodal.reshape(cells * n, cells * n) @ W.T
+    local = LocalBlocks(level, degree)
+    found = ModeOperator(cells, n, local.rows, local.columns, local(blocks, symmetric=symmetric))
+    np.testing.assert_allclose(found.to_dense(), expected, atol=1e-13 * (level + 1))
+
+
+@pytest.mark.parametrize("level", [0, 1, 4])
+def test_the_pairs_are_those_whose_supports_overlap(level):
+    local = LocalBlocks(level, 1)
+    table = np.zeros((2**level, 2**level), dtype=bool)
+    table[local.rows, local.columns] = True
+    np.testing.assert_array_equal(table, connected(level, "volume"))
+    keys = local.rows * 2**level + local.columns
+    assert (np.diff(keys) > 0).all()
+
+
+def test_the_given_blocks_are_not_changed(rng):
+    blocks = rng.uniform(0.5, 1.5, (8, 3, 3))
+    kept = blocks.copy()
+    LocalBlocks(3, 2)(blocks)
+    np.testing.assert_array_equal(blocks, kept)

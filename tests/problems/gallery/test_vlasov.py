@@ -1,0 +1,237 @@
+"""Vlasov-Poisson problems: rates of waves, conservation, and the gallery's entries."""
+
+import numpy as np
+import pytest
+from dispersion import Beam, dispersion, fastest_mode, slope, slope_at_maxima
+from problem_oracle import orders
+
+from batchkron.problems import Axis, Moment, Poisson, gallery, make
+from batchkron.problems.gallery.vlasov import vlasov_poisson
+from batchkron.solvers import EvolveStatus, Quantity, evolve
+
+NAMES = (
+    "landau-1x1v",
+    "landau-strong",
+    "two-stream-linear",
+    "two-stream",
+    "two-stream-warm",
+    "bump-on-tail",
+    "landau-1x2v",
+)
+MAXWELLIAN = [Beam()]
+TWO_HUMPS = [Beam([0.0, 0.0, 1.0], theta=0.5)]
+WARM_HUMPS = [Beam([0.0, 0.0, 1.0])]
+BUMP = [Beam([2 / 7, 0.0, 10 / 7])]
+
+
+def two_beams(drift):
+    return [Beam([0.5], drift), Beam([0.5], -drift)]
+
+
+def run(problem, until, dt, method="rk4"):
+    """Run and return times and norms of the field, of every second step."""
+    x, *velocities = problem.axes
+    field = Poisson(x, Moment(velocities))
+    times, norms = [], []
+
+    def record(state):
+        if state.step % 2:
+            return
+        times.append(state.t)
+        norms.append(problem.field(state.u, field).norm())
+
+    result = evolve(problem, until=until, dt=dt, method=method, callback=record)
+    assert result.status is EvolveStatus.COMPLETED
+    return np.array(times), np.array(norms)
+
+
+@pytest.mark.parametrize(
+    ("beams", "k", "rate", "frequency"),
+    [
+        (MAXWELLIAN, 0.5, -0.15336, 1.41566),
+        (MAXWELLIAN, 0.4, -0.06613, 1.28506),
+        (MAXWELLIAN, 0.3, -0.01262, 1.15985),
+        (two_beams(3.0), 0.2, 0.28451, 0.0),
+        (two_beams(2.4), 0.2, 0.22584, 0.0),
+        (two_beams(2.0), 0.2, 0.16201, 0.0),
+        (TWO_HUMPS, 0.5, 0.18332, 0.0),
+        (WARM_HUMPS, 0.5, 0.25925, 0.0),
+        (BUMP, 0.5, 0.23307, 0.0),
+        ([Beam([1 / 6, 0.0, 5 / 6])], 0.5, 0.16046, 0.0),
+    ],
+)
+def test_the_dispersion_relation_has_the_known_roots(beams, k, rate, frequency):
+    found = fastest_mode(beams, k)
+    assert found == pytest.approx((frequency, rate), abs=6e-6)
+    assert abs(dispersion(beams, k, complex(*found))) < 1e-9
+
+
+def test_the_integral_of_the_dispersion_relation():
+    """Against quadrature on the real axis, for z above it."""
+    v = np.linspace(-30.0, 30.0, 200_001)
+    for beam in (Beam([0.5, 0.3, 0.2], 1.5, 0.7), Beam([2.0]), TWO_HUMPS[0]):
+        s = v - beam.drift
+        f = beam.p(s) * np.exp(-(s**2) / (2 * beam.theta)) / np.sqrt(2 * np.pi * beam.theta)
+        for z in (0.3 + 0.5j, -2.0 + 1.0j):
+            expected = np.trapezoid(np.gradient(f, v) / (v - z), v)
+            assert beam.integral(z) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("k", [0.5, 0.4])
+def test_waves_are_damped_at_landaus_rate(k):
+    problem = make("landau-1x1v", (3, 5), 2, "full", k=k)
+    times, norms = run(problem, 20.0, 0.05)
+    rate, frequency = slope_at_maxima(times, norms, (6.0, 20.0))
+    expected = fastest_mode(MAXWELLIAN, k)
+    assert rate == pytest.approx(expected[1], rel=3e-3)
+    assert frequency == pytest.approx(expected[0], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_waves_are_damped_at_landaus_rate_on_a_sparse_grid():
+    problem = make("landau-1x1v", 6, 2)
+    times, norms = run(problem, 20.0, 0.00625)
+    rate, frequency = slope_at_maxima(times, norms, (6.0, 20.0))
+    expected = fastest_mode(MAXWELLIAN, 0.5)
+    assert rate == pytest.approx(expected[1], rel=0.01)
+    assert frequency == pytest.approx(expected[0], rel=1e-3)
+
+
+def test_two_velocities_damp_as_one():
+    """The second velocity has the Maxwellian only, for which few cells do."""
+    problem = make("landau-1x2v", (2, 5, 1), 2, "full")
+    times, norms = run(problem, 12.0, 0.08)
+    rate, _ = slope_at_maxima(times, norms, (3.0, 12.0))
+    assert rate == pytest.approx(fastest_mode(MAXWELLIAN, 0.5)[1], rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "beams", "k", "window", "settings"),
+    [
+        ("two-stream-linear", two_beams(3.0), 0.2, (20.0, 30.0), {"drift": 3.0}),
+        ("two-stream-linear", two_beams(2.4), 0.2, (30.0, 40.0), {"drift": 2.4}),
+        ("two-stream-warm", WARM_HUMPS, 0.5, (18.0, 26.0), {"amplitude": 1e-5}),
+        ("bump-on-tail", BUMP, 0.5, (20.0, 28.0), {"amplitude": 1e-5}),
+        ("two-stream", TWO_HUMPS, 0.5, (22.0, 30.0), {"amplitude": 1e-5}),
+    ],
+)
+def test_growth_rates(name, beams, k, window, settings):
+    problem = make(name, (3, 6), 2, "full", **settings)
+    times, norms = run(problem, window[1], 0.045)
+    assert slope(times, norms, window) == pytest.approx(fastest_mode(beams, k)[1], rel=0.01)
+
+
+def landau(amplitude, level, top=9.0):
+    """Landau damping with so large a v_max that nothing leaves."""
+    x, v = Axis("x", 0.0, 4.0 * np.pi), Axis("v", -top, top)
+    pde = vlasov_poisson(
+        "landau",
+        x,
+        lambda s: 1.0 + amplitude * np.cos(0.5 * s),
+        {v: lambda s: np.exp(-(s**2) / 2) / np.sqrt(2 * np.pi)},
+    )
+    return pde.discretize(level, 2, "full")
+
+
+def energy_of(problem):
+    x, v = problem.axes
+    field, weights = Poisson(x, Moment(v)), problem.moment_weights({v: 2})
+    return lambda t, u: 0.5 * problem.field(u, field).norm() ** 2 + 0.5 * weights @ u
+
+
+def test_mass_and_momentum_are_conserved_and_the_norm_does_not_grow():
+    problem = landau(1e-2, (3, 5))
+    _, v = problem.axes
+    norms = [np.linalg.norm(problem.initial)]
+    result = evolve(
+        problem,
+        until=5.0,
+        dt=0.03,
+        method="rk4",
+        watch={
+            "mass": Quantity.moment(problem, v),
+            "momentum": Quantity.moment(problem, {v: 1}),
+            "energy": energy_of(problem),
+        },
+        callback=lambda state: norms.append(np.linalg.norm(state.u)),
+    )
+    assert result.status is EvolveStatus.COMPLETED
+    watched = result.watched
+    assert watched["mass"].drift < 1e-13 * watched["mass"].first
+    assert watched["momentum"].drift < 1e-13
+    assert watched["energy"].drift < 1e-7 * watched["energy"].first
+    assert np.diff(norms).max() < 1e-14 * norms[0]
+
+
+def test_momentum_is_conserved_without_symmetry():
+    """Two different beams carry momentum; the field's force on all of f is zero."""
+    x, v = Axis("x", 0.0, 4.0 * np.pi), Axis("v", -8.0, 9.0)
+    pde = vlasov_poisson(
+        "beam",
+        x,
+        lambda s: 1.0 + 0.3 * np.cos(0.5 * s) + 0.1 * np.sin(s),
+        {v: lambda s: np.exp(-((s - 1.0) ** 2)) + 0.3 * np.exp(-2.0 * (s + 2.0) ** 2)},
+    )
+    problem = pde.discretize((4, 6), 2, "full")
+    watch = {"mass": Quantity.moment(problem, v), "momentum": Quantity.moment(problem, {v: 1})}
+    result = evolve(problem, until=1.0, dt=0.01, method="ssp-rk3", watch=watch)
+    momentum = result.watched["momentum"]
+    assert momentum.first > 10.0
+    assert momentum.drift < 1e-13 * momentum.first
+    assert result.watched["mass"].drift < 1e-13 * result.watched["mass"].first
+
+
+def test_the_energy_converges_faster_than_the_solution():
+    """Fluxes in x damp the waves a little: of the order 2p + 1 = 5 in the width of a cell."""
+    drifts = []
+    for level, dt in ((2, 0.04), (3, 0.03), (4, 0.016)):
+        problem = landau(0.5, (level, 5))
+        watch = {"energy": energy_of(problem)}
+        result = evolve(problem, until=1.0, dt=dt, method="rk4", watch=watch)
+        drifts.append(result.watched["energy"].drift)
+    assert orders(drifts).min() > 4.5
+
+
+@pytest.mark.slow
+def test_a_small_wave_keeps_its_energy():
+    """To 1e-8, on the grid and to the time of the reference."""
+    problem = make("landau-1x1v", (4, 6), 2, "full")
+    energy = energy_of(problem)
+    result = evolve(problem, until=20.0, dt=0.02, method="rk4", watch={"energy": energy})
+    assert result.watched["energy"].drift < 1e-8 * result.watched["energy"].first
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entries(name):
+    entry = gallery.get(name)
+    assert not entry.is_known
+    assert entry.solution.startswith("not known; ‖E‖ ~ exp(")
+    assert "  parameters " in entry.describe()
+    problem = make(name, 3, 1)
+    assert problem.name == name
+    assert (problem.stepper.method, problem.stepper.until) == ("rk4", entry.until)
+    x, *velocities = problem.axes
+    mean = problem.integral(problem.initial) / x.length
+    density = {"two-stream": 0.5, "bump-on-tail": 12 / 7}.get(name, 1.0)
+    assert mean == pytest.approx(density, rel=0.01)
+    assert problem.moment(problem.initial, velocities).axes == (x,)
+
+
+def test_parameters_are_given_by_name():
+    assert make("landau-1x1v", 2, 1, k=0.25).axes[0].length == pytest.approx(8 * np.pi)
+    strong = make("landau-1x1v", 4, 2, amplitude=0.5)
+    expected = make("landau-strong", 4, 2)
+    np.testing.assert_array_equal(strong.initial, expected.initial)
+    with pytest.raises(
+        TypeError, match="landau-1x1v has no parameter 'alpha'; its parameters are: k, "
+    ):
+        make("landau-1x1v", 2, 1, alpha=0.5)
+    with pytest.raises(
+        TypeError, match="continuity-1d has no parameter 'k'; its parameters are: none"
+    ):
+        make("continuity-1d", 2, 1, k=0.5)
+    with pytest.raises(TypeError, match="the parameter 'k' must be a real number"):
+        make("landau-1x1v", 2, 1, k="0.5")
+    with pytest.raises(ValueError, match="the parameter 'k' must be finite"):
+        make("landau-1x1v", 2, 1, k=np.inf)

@@ -1,0 +1,280 @@
+"""Terms whose coefficients are fields, against dense matrices and against frozen problems."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from numpy.polynomial import legendre
+from problem_oracle import cell_functions, dense_div, dense_sum, rk3
+
+from batchkron import NotPhysicalError
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Inflow,
+    Mixed,
+    Moment,
+    NoFlux,
+    Poisson,
+    Separable,
+    SparseGrid,
+    div,
+    grad,
+    make,
+    mass,
+    time,
+)
+from batchkron.problems.discretization.multiwavelets import hierarchical_transform
+from batchkron.solvers import EvolveStatus, evolve
+
+X, V, W = Axis("x", 0.0, 4.0), Axis("v", -3.0, 3.0), Axis("w", -2.0, 2.0)
+N = Moment(V)
+WAVE = Separable(x=lambda x: 1.0 + 0.3 * np.sin(np.pi * x / 2), v=lambda v: np.exp(-(v**2)))
+
+
+def pde_of(terms, axes=(X, V), initial=WAVE, **options):
+    boundary = {axis: "periodic" if axis == X else Inflow() for axis in axes}
+    return PDE(list(axes), terms, boundary=boundary, initial=initial, **options)
+
+
+def rhs_of(problem, u, t=0.0):
+    out = np.full(problem.unknowns, np.nan)
+    problem.rhs(t, u, out)
+    return out
+
+
+def dense_multiplication(axis, level, degree, g, volume=None):
+    """Hierarchical matrix of g f by the Gauss rule of 16 nodes, which the kinks of |g| need."""
+    n, cells = degree + 1, 2**level
+    width = axis.length / cells
+    nodes, weights = legendre.leggauss(16)
+    values, _ = cell_functions(n, width, nodes)
+    A = np.zeros((cells, n, cells, n))
+    for cell in range(cells):
+        x = axis.lower + width * (cell + (1 + nodes) / 2)
+        measure = weights * width / 2 * (volume(x) if volume else 1.0)
+        block = (values.T * (measure * g(x))) @ values
+        A[cell, :, cell, :] = np.linalg.solve((values.T * measure) @ values, block)
+    W = hierarchical_transform(level, degree)
+    return W @ A.reshape(cells * n, cells * n) @ W.T
+
+
+@pytest.mark.parametrize(
+    ("level", "degree", "grid"),
+    [((2, 3), 1, "full"), (3, 2, "sparse"), (4, 0, "sparse"), ((3, 2), 2, Mixed([X], [V]))],
+)
+def test_the_operator_is_the_dense_product_for_the_states_field(rng, level, degree, grid):
+    """The sign of E decides the upwind side of v, and which end lets f in."""
+    E = Poisson(X, N)
+    problem = pde_of(div(V, -1.0, others={X: E})).discretize(level, degree, grid)
+    lx, lv = problem.grid.levels
+    for _ in range(2):  # the second state replaces the first one's blocks
+        u = rng.uniform(-1.0, 1.0, problem.unknowns)
+        field = problem.field(u, E)
+        terms = []
+        for sign, ends in ((1.0, ("dirichlet", "neumann")), (-1.0, ("neumann", "dirichlet"))):
+            part = dense_multiplication(
+                X, lx, degree, lambda x, s=sign, E=field: np.maximum(s * E.evaluate(x), 0.0)
+            )
+            along = dense_div(V, lv, degree, lambda v, s=sign: -s * np.ones_like(v), edges=ends)
+            terms.append([part, along])
+        A = dense_sum(terms, problem.grid, degree)
+        size = np.abs(A).max()
+        np.testing.assert_allclose(rhs_of(problem, u), A @ u, atol=1e-12 * size * np.abs(u).max())
+    assert problem.validate().ok
+
+
+@pytest.mark.parametrize("curved", [False, True])
+@pytest.mark.parametrize(
+    ("axes", "level", "degree", "grid"),
+    [
+        ((X, V), 4, 2, "sparse"),
+        ((V, X), (3, 2), 1, "full"),
+        ((X, V, W), 3, 1, Mixed([X], [V, W])),
+    ],
+)
+def test_frozen_fields_are_ordinary_coefficients(axes, level, degree, grid, curved):
+    """A field, its values frozen, and a PDE with these values as coefficient are the same."""
+    moment = Moment([axis for axis in axes if axis != X])
+    wave = np.cos
+    field = Poisson(X, moment) if not curved else moment * wave
+    volume = {X: lambda x: 2.0 + np.cos(np.pi * x / 2), V: lambda v: 4.0 + v} if curved else None
+
+    def terms(g):
+        return [  # transport, force, reaction, diffusion
+            div(X, -1.0, others={V: lambda v: v}),
+            div(V, -1.0, others={X: g}),
+            mass(X, g),
+            0.1 * div(V, boundary=NoFlux(), others={X: g}) @ grad(V),
+        ]
+
+    names = {axis.name: WAVE.factor(axis) for axis in axes}
+    initial = Separable(**names)
+    problem = pde_of(terms(field), axes, initial, volume=volume).discretize(level, degree, grid)
+    u = problem.initial
+    values = problem.field(u, field)
+    given = pde_of(terms(values.evaluate), axes, initial, volume=volume)
+    ordinary = given.discretize(level, degree, grid)
+    expected = rhs_of(ordinary, u)
+    atol = 1e-13 * np.abs(expected).max() * 10
+    np.testing.assert_allclose(rhs_of(problem, u), expected, atol=atol)
+    frozen = problem.frozen(u)
+    assert not frozen.has_fields
+    assert frozen.is_linear
+    np.testing.assert_allclose(rhs_of(frozen, u), rhs_of(problem, u), atol=atol)
+    other = u * 0.5
+    assert np.abs(rhs_of(frozen, other) - rhs_of(problem, other)).max() > 1e3 * atol
+    assert ordinary.frozen(u) is ordinary
+
+
+def test_coefficients_in_time_multiply_fields():
+    decay = time.exp(-1.0)
+    term = div(V, -1.0, others={X: Poisson(X, N)})
+    steady = pde_of(term).discretize(3, 1)
+    moving = pde_of(2.0 * term * decay).discretize(3, 1)
+    u = steady.initial
+    for t in (0.0, 0.7, 0.2):
+        expected = 2.0 * np.exp(-t) * rhs_of(steady, u)
+        np.testing.assert_allclose(rhs_of(moving, u, t), expected, atol=1e-14)
+
+
+def test_the_default_step_knows_the_fields():
+    """|E| is ½ and more times the size of the cells of x, which do not count, at a time."""
+    E = Poisson(X, N)
+    problem = pde_of(div(V, -1.0, others={X: E})).discretize(3, 1)
+    largest = np.abs(problem.field(problem.initial, E).evaluate(np.linspace(0, 4, 1001))).max()
+    rate = largest / (6.0 / 8)
+    assert problem.stepper.dt == pytest.approx(0.5 / (3 * rate), rel=1e-3)
+    assert pde_of(div(V, others={X: E})).discretize(3, 1, dt=0.25).stepper.dt == 0.25
+
+
+def test_states_on_other_grids():
+    problem = make("landau-1x1v", 4, 1)
+    cells = problem.grid.cells
+    coarse = SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels)
+    moved = problem.on_grid(coarse)
+    assert moved.unknowns < problem.unknowns
+    again = moved.on_grid(problem.grid)
+    state = again.initial
+    _, v = problem.axes
+    np.testing.assert_allclose(
+        moved.moment(moved.initial, v).evaluate([1.0, 7.0]),
+        problem.moment(state, v).evaluate([1.0, 7.0]),
+        rtol=1e-14,
+    )
+    assert np.isfinite(rhs_of(moved, moved.initial)).all()
+
+
+def test_copies_and_threads_give_the_same_bits():
+    problem = make("landau-1x1v", 5, 2)
+    states = [problem.initial * (1.0 + 0.1 * k) for k in range(4)]
+    expected = [rhs_of(problem, u) for u in states]
+    copy = pickle.loads(pickle.dumps(problem))
+    found = [None] * 4
+
+    def work(k):
+        for _ in range(5):
+            found[k] = rhs_of(copy, states[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_operators_of_the_state_are_refused_in_plain_words():
+    problem = make("landau-1x1v", 3, 1)
+    assert not problem.is_linear
+    for ask in (
+        lambda: problem.operator,
+        lambda: problem.operator_at(0.0),
+        lambda: evolve(problem, until=0.1, method="backward-euler", dt=0.1),
+    ):
+        with pytest.raises(ValueError, match="depends on the state: a term has a field as coeff"):
+            ask()
+    assert problem.frozen(problem.initial).operator.shape == (problem.unknowns,) * 2
+
+
+def test_imex_methods_take_transport_by_fields_explicitly():
+    """Diffusion is implicit; the force depends on the state and is explicit."""
+    E = Poisson(X, N)
+    terms = [
+        div(V, -1.0, others={X: E}),
+        0.2 * div(V, boundary=NoFlux()) @ grad(V),
+    ]
+    problem = pde_of(terms).discretize(3, 2, until=0.5)
+    reference = rk3(problem, 0.5, 1000)
+    errors = []
+    for dt in (0.1, 0.05):
+        result = evolve(problem, until=0.5, method="ark3", dt=dt)
+        assert result.status is EvolveStatus.COMPLETED
+        errors.append(np.linalg.norm(result.u - reference))
+    assert errors[1] < errors[0] / 5 < 1e-3 * np.linalg.norm(reference)
+    frictional = pde_of([mass(X, N), terms[1]]).discretize(3, 1)
+    with pytest.raises(ValueError, match="depends on the state"):
+        frictional.implicit_operator_at(0.0)
+
+
+@pytest.mark.parametrize("method", ["ssp-rk3", "rk4", "bogacki-shampine", "dormand-prince"])
+def test_explicit_methods_converge_with_their_order(method):
+    """Of f_t = (n_0 - n) f, which is quadratic in f; compared with many small steps."""
+    problem = pde_of(mass(X, 2.0 - N / np.sqrt(np.pi))).discretize((0, 4), 2, "full")
+    u = problem.initial
+    fine = evolve(problem, until=1.0, method="dormand-prince", rtol=1e-13, atol=1e-15).u
+    errors = []
+    for steps in (8, 16):
+        result = evolve(problem, until=1.0, method=method, dt=1.0 / steps)
+        assert result.status is EvolveStatus.COMPLETED
+        errors.append(np.linalg.norm(result.u - fine) / np.linalg.norm(u))
+    order = {"ssp-rk3": 3, "rk4": 4, "bogacki-shampine": 3, "dormand-prince": 5}[method]
+    assert np.log2(errors[0] / errors[1]) > order - 0.8
+
+
+def test_a_logistic_equation_is_solved():
+    """f uniform in x: n' = (1 - n) n, n = 1 / (1 + (1/n_0 - 1) exp(-t))."""
+    v = Axis("v", 0.0, 2.0)
+    n = Moment(v)
+    pde = PDE([X, v], mass(X, 1.0 - n), boundary="periodic", initial=0.1)
+    problem = pde.discretize(2, 1)
+    result = evolve(problem, until=2.0, method="rk4", dt=0.02)
+    found = problem.moment(result.u, v).evaluate([0.3, 3.9])
+    np.testing.assert_allclose(found, 1.0 / (1.0 + 4.0 * np.exp(-2.0)), rtol=1e-8)
+
+
+def test_what_is_not_physical_ends_the_run():
+    """n' = -1 - 0·(1/n): at t = 0.3 the density is no longer positive where it is smallest."""
+    ones = {"x": lambda x: 1.0 + 0.7 * np.cos(np.pi * x / 2), "v": 1.0 / 6.0}
+    pde = PDE(
+        [X, V],
+        mass(X, 1e-30 / N),
+        boundary="periodic",
+        initial=Separable(**ones),
+        sources=Separable(v=-1.0 / 6.0),
+    )
+    problem = pde.discretize(4, 2)
+    result = evolve(problem, until=1.0, method="rk4", dt=0.01)
+    assert result.status is EvolveStatus.NOT_PHYSICAL
+    assert result.t == pytest.approx(0.3, abs=0.02)
+    assert "Moment({v: 0}) is -" in result.message
+    with pytest.raises(NotPhysicalError) as caught:
+        rhs_of(problem, problem.initial * -1.0, 0.25)
+    assert caught.value.time == 0.25
+    assert caught.value.value == pytest.approx(-1.7, abs=0.01)
+    assert min(caught.value.place, 4.0 - caught.value.place) < 0.1
+
+
+def test_an_initial_state_without_density_is_refused():
+    pde = pde_of(mass(X, 1.0 / N), initial=0.0)
+    with pytest.raises(NotPhysicalError, match=r"Moment\(\{v: 0\}\) is 0 at x = "):
+        pde.discretize(2, 1)
+    assert pde.discretize(2, 1, dt=0.1).has_fields
+
+
+def test_a_description_has_the_fields():
+    lines = make("landau-1x1v", 3, 1).describe()
+    assert "x (positive part of Poisson(x, Moment({v: 0}))), v (" in lines
+    assert "x (negative part of Poisson(x, Moment({v: 0}))), v (" in lines
