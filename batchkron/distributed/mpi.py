@@ -50,7 +50,8 @@ def _attribute() -> int:
     """Return the key under which MPI keeps our object with a communicator."""
     from mpi4py import MPI
 
-    return MPI.Comm.Create_keyval()  # type: ignore[no-any-return]
+    key: int = MPI.Comm.Create_keyval()
+    return key
 
 
 def is_mpi(comm: object) -> bool:
