@@ -254,9 +254,9 @@ class SparseMultiply {
     });
   }
 
-  // Bytes of a tile, which stays in the L2 cache while all panels pass. Rows of columns are copied
-  // as far as they go: twice the bytes gained a tenth there, and lost as much where pieces of rows
-  // are copied (Sapphire Rapids, 2026-11).
+  // Bytes of a tile, which stays in the L2 cache while all panels pass. Of columns 512 KiB
+  // were faster, as longer rows are copied, of rows 256 KiB (Sapphire Rapids with other programs,
+  // 2026-11).
   static constexpr Index kColumnBytes = 512 << 10;
   static constexpr Index kRowBytes = 256 << 10;
   // Items that each thread gets at least, so that one that is interrupted does not keep all waiting.

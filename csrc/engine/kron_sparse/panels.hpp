@@ -69,9 +69,9 @@ class SparsePanels {
 
  private:
   // Bytes of a panel with the terms of a block, half of an L1 cache of 48 KiB: it is multiplied by
-  // one vector after another. With 16 KiB small float32 patterns took a quarter more time, 32 KiB
-  // were no better (Sapphire Rapids, 2026-11). And bytes of a tile with all pieces of the least
-  // vectors, a part of the L2 cache; chosen by hand.
+  // one vector after another. 16 KiB were slower, 32 KiB no faster (Sapphire Rapids with other
+  // programs, 2026-11). And bytes of a tile with all pieces of the least vectors, a part of the L2
+  // cache; chosen by hand.
   static constexpr Index kPanelBytes = 24 << 10;
   static constexpr Index kTileBytes = 256 << 10;
   static constexpr Index kMinTerms = 8;  // in a block: y is read and written once for each

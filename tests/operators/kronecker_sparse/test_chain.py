@@ -50,6 +50,26 @@ def test_products(rng, backend, dtype, layout):
     assert_near(chain.diagonal(), dense.diagonal(), values, dtype)
 
 
+def test_many_vectors_go_in_parts(rng, backend, dtype, threads):
+    """More vectors than go through the factors together, whatever the number of threads."""
+    values = [random_array(rng, p, dtype) for p in [(1, 40, 30, 10), (10, 30, 40, 1)]]
+    chain, dense = bk.KroneckerSparseChain(values), np.matmul(*map(dense_matrix, values))
+    x, y = random_array(rng, (601, 400), dtype), random_array(rng, (601, 400), dtype)
+    results = []
+    for count in (1, 3):
+        threads(count)
+        assert chain._part(1) < 601
+        results += [chain.apply(x, poisoned(y.shape, dtype))]
+        results += [chain.accumulate(x, y.copy(), alpha=2)]
+    assert_near(results[0], x @ dense.T, values, dtype)
+    np.testing.assert_array_equal(results[2], results[0])
+    np.testing.assert_array_equal(results[3], results[1])
+    real = bk.KroneckerSparseChain([v.real for v in values])
+    mixed = real.apply(x.astype(np.result_type(dtype, "complex64")))  # vectors behind, too
+    real_dense = np.matmul(*[dense_matrix(v.real) for v in values])
+    assert_near(mixed, x @ real_dense.T, values, dtype)
+
+
 def test_a_chain_of_one(rng, backend):
     values = rng.standard_normal((2, 3, 4, 2))
     chain = bk.KroneckerSparseChain([values])
