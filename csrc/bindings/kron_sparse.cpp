@@ -68,7 +68,7 @@ class BoundKronSparse {
  private:
   void multiply(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) {
     // while the interpreter is locked
-    const T* packed = matrix_.pack(static_cast<const T*>(values_.data()), outer, inner);
+    const T* packed = matrix_.pack(static_cast<const T*>(values_.data()), inner);
     std::optional<py::gil_scoped_release> unlocked;
     if (matrix_.plan().multiply_adds(outer, inner) >= kMinReleaseWork) unlocked.emplace();
     matrix_.run({packed, x, y, outer, inner, alpha, accumulate});
@@ -90,7 +90,7 @@ void multiply_kron_sparse(const py::array& values, const py::array& x, py::array
     py::gil_scoped_release unlocked;
     static ThreadGains gains;
     const ThreadTeam team(plan.multiply_adds(outer, inner), gains);
-    const auto packing = plan.packing(outer, inner);
+    const auto packing = plan.packing(inner);
     thread_local Workspace workspace;
     T* packed =
         static_cast<T*>(workspace.reserve(bytes_of<T>(plan.packed_elements(packing), 1)));

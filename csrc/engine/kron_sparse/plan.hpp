@@ -32,9 +32,9 @@ class KronSparsePlan {
   enum Packing { columns_packing, pieces_packing, strips_packing };
   static constexpr int kPackings = 3;
 
-  // What a call needs.
-  Packing packing(Index outer, Index inner) const {
-    if (inner > 1 && !gathers(outer, inner)) return columns_packing;
+  // What a call with `inner` vectors behind needs.
+  Packing packing(Index inner) const {
+    if (inner > 1 && !gathers(inner)) return columns_packing;
     if (shape_.d == 1 && 2 * shape_.b >= sparse_kernels<T>().lanes) return strips_packing;
     return by_pieces_.power() > 0 ? pieces_packing : columns_packing;
   }
@@ -46,17 +46,17 @@ class KronSparsePlan {
     panels(packing).pack(values, packed, threads);
   }
 
-  // `call.packed` is packed by packing(outer, inner).
+  // `call.packed` is packed by packing(inner).
   void run(const SparseCall<T>& call, int threads) const {
     if (call.outer == 0 || call.inner == 0 || rows_ == 0) return;
     if (columns_ == 0) {
       if (!call.accumulate) std::fill_n(call.y, call.outer * rows_ * call.inner, T{});
       return;
     }
-    if (gathers(call.outer, call.inner))
+    if (gathers(call.inner))
       run_gathered(call, threads);
     else
-      run_packed(call, packing(call.outer, call.inner), threads);
+      run_packed(call, packing(call.inner), threads);
   }
 
  private:
@@ -81,15 +81,14 @@ class KronSparsePlan {
     return power;
   }
 
-  // Whether vectors behind the modes are too few for the lanes, and there are others to fill them.
-  bool gathers(Index outer, Index inner) const {
-    return inner > 1 && outer > 1 && 2 * inner < sparse_kernels<T>().lanes;
-  }
+  // Whether vectors behind the modes are too few for the lanes.
+  static bool gathers(Index inner) { return inner > 1 && inner < sparse_kernels<T>().lanes; }
 
   // The vectors behind become vectors before, some at a time.
   void run_gathered(const SparseCall<T>& call, int threads) const {
     const Index inner = call.inner, size = (rows_ + columns_) * inner;
-    const Index most = std::max<Index>(64, kGatheredBytes / Index(sizeof(T)) / size);
+    const Index least = (4 * sparse_kernels<T>().lanes + inner - 1) / inner;  // to fill vectors
+    const Index most = std::max(least, kGatheredBytes / Index(sizeof(T)) / size);
     const Index chunk = std::min(most, call.outer);
     thread_local Workspace workspace;
     T* x = static_cast<T*>(workspace.reserve(bytes_of<T>(size, chunk)));
@@ -104,7 +103,7 @@ class KronSparsePlan {
           for (Index s = 0; s < columns_; ++s)
             x[(o * inner + r) * columns_ + s] = from[(o * columns_ + s) * inner + r];
       run_packed({call.packed, x, y, count * inner, 1, call.alpha, false},
-                 packing(call.outer, inner), threads);
+                 packing(inner), threads);
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
       for (Index o = 0; o < count; ++o)
         for (Index s = 0; s < rows_; ++s)
@@ -137,8 +136,8 @@ class KronSparse {
   }
 
   // The values (a, b, c, d) as a call needs them, packed in the first such call. One thread at a time.
-  const T* pack(const T* values, Index outer, Index inner) {
-    const auto packing = plan_.packing(outer, inner);
+  const T* pack(const T* values, Index inner) {
+    const auto packing = plan_.packing(inner);
     Packed& packed = packed_[packing];
     if (!packed.is_current) {
       packed.values.resize(std::size_t(plan_.packed_elements(packing)));
