@@ -88,16 +88,18 @@ def _continued(
 ) -> Iterator[list[Pattern]]:
     """Yield all ends of a chain whose next pattern is (a, b, c, d) with any c."""
     if count == 1:
-        if d == 1 and N % a == 0 and b * N * d <= most:
+        if b * N * d <= most:
             yield [*chain, Pattern(a, b, N // a, d)]
         return
     for following in _divisors(N):  # the next pattern's a
         if following % a:
             continue
         step = following // a
-        for rank in range(1, most // (a * b * d * step) + 1):
+        # entries of this pattern, and at least of the next one, for each unit of the rank
+        unit = a * b * d * step + d * (N if count == 2 else following)
+        for rank in range(1, most // unit + 1):
             pattern = Pattern(a, b, step * rank, d)
-            for narrower in _divisors(d):  # the next pattern's d
+            for narrower in _divisors(d) if count > 2 else (1,):  # the next pattern's d
                 yield from _continued(
                     [*chain, pattern],
                     following,

@@ -20,15 +20,11 @@ CHAINS = [
     ks.block_butterfly(24, 3),
     ks.monarch(16, 24, 2),
     [(1, 6, 4, 4), (2, 8, 3, 1)],
-    [(1, 192, 48, 2), (2, 48, 192, 1)],
+    [(1, 48, 16, 2), (2, 16, 48, 1)],
     [(2, 3, 4, 6), (4, 6, 6, 2), (12, 4, 5, 1)],
     [(2, 3, 2, 6), (4, 3, 2, 2), (8, 2, 3, 1)],
     [(1, 2, 3, 4), (3, 4, 5, 1)],
 ]
-
-
-def chain_norm(matrix):
-    return np.linalg.norm(matrix)
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
@@ -38,8 +34,8 @@ def test_products_are_found(rng, chain, dtype):
     W = reduce(np.matmul, map(dense_matrix, values))
     found = ks.factorise(W.astype(dtype), chain)
     assert (found.patterns, found.dtype) == (chain, dtype)
-    error = chain_norm(found.to_dense() - W)
-    assert error <= 50 * len(chain) * np.finfo(dtype).eps * chain_norm(W)
+    error = np.linalg.norm(found.to_dense() - W)
+    assert error <= 50 * len(chain) * np.finfo(dtype).eps * np.linalg.norm(W)
     if len(chain) > 1:  # orthonormal columns within blocks of the first factor
         factor = found.factors[0].values.astype("complex128")
         a, b, c, d = factor.shape
@@ -58,10 +54,10 @@ def test_noise_is_not_made_larger(rng, chain):
     W = reduce(np.matmul, map(dense_matrix, values))
     noise = rng.standard_normal(W.shape)
     for size in (1e-3, 0.3):
-        known = size * chain_norm(W) / chain_norm(noise) * noise
+        known = size * np.linalg.norm(W) / np.linalg.norm(noise) * noise
         found = ks.factorise(W + known, chain)
-        error = chain_norm(found.to_dense() - W - known)
-        assert error <= np.sqrt(max(1, len(chain) - 1)) * chain_norm(known) * (1 + 1e-10)
+        error = np.linalg.norm(found.to_dense() - W - known)
+        assert error <= np.sqrt(max(1, len(chain) - 1)) * np.linalg.norm(known) * (1 + 1e-10)
 
 
 def test_two_factors_are_the_best(rng):
@@ -78,7 +74,7 @@ def test_two_factors_are_the_best(rng):
     for rows, columns in blocks:
         block = W[np.ix_(np.flatnonzero(rows), np.flatnonzero(columns))]
         left_out += np.sum(np.linalg.svd(block, compute_uv=False)[2:] ** 2)
-    np.testing.assert_allclose(chain_norm(found.to_dense() - W) ** 2, left_out, rtol=1e-10)
+    np.testing.assert_allclose(np.linalg.norm(found.to_dense() - W) ** 2, left_out, rtol=1e-10)
 
 
 def test_ranks_that_fall_short(rng):
@@ -89,7 +85,7 @@ def test_ranks_that_fall_short(rng):
     values[2][3] = 0
     W = reduce(np.matmul, map(dense_matrix, values))
     found = ks.factorise(W, chain)
-    np.testing.assert_allclose(found.to_dense(), W, atol=1e-12 * chain_norm(W))
+    np.testing.assert_allclose(found.to_dense(), W, atol=1e-12 * np.linalg.norm(W))
     zero = ks.factorise(np.zeros((16, 16)), chain)
     np.testing.assert_array_equal(zero.to_dense(), np.zeros((16, 16)))
 
@@ -122,7 +118,7 @@ def test_all_chainable_products_are_found(chain, seed):
     rng = np.random.default_rng(seed)
     W = reduce(np.matmul, [dense_matrix(rng.standard_normal(p)) for p in chain])
     found = ks.factorise(W, chain)
-    assert chain_norm(found.to_dense() - W) <= 1e-12 * chain_norm(W)
+    assert np.linalg.norm(found.to_dense() - W) <= 1e-12 * np.linalg.norm(W)
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,18 @@ def test_errors(rng):
         square.apply(x, x)
     with pytest.raises(TypeError, match="alpha is"):
         op.accumulate(np.ones((6, 4)), np.ones((4, 4)), alpha=1j)
+
+
+@pytest.mark.parametrize("chain", [False, True])
+def test_solvers_take_either_layout(rng, chain):
+    """Krylov methods have vectors as rows, whatever the layout: one system, and many sides."""
+    values = rng.standard_normal((3, 4, 4, 2)) / 4 + 2 * np.eye(4)[None, :, :, None]
+    kind = bk.KroneckerSparse(values, layout="batch-last")
+    op = bk.KroneckerSparseChain([kind, kind], layout="batch-last") if chain else kind
+    b = rng.standard_normal((24, 3))
+    x = bk.solvers.gmres(op, b[:, 0], rtol=1e-10).x
+    np.testing.assert_allclose(op.to_dense() @ x, b[:, 0], atol=1e-8)
+    x = bk.solvers.gmres(op, b, rtol=1e-10, batched="columns").x
+    np.testing.assert_allclose(op.to_dense() @ x, b, atol=1e-8)
+    x = bk.solvers.gmres(op, b.T.copy(), rtol=1e-10, batched="leading").x
+    np.testing.assert_allclose(op.to_dense() @ x.T, b, atol=1e-8)
