@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,11 +30,12 @@ class ProblemArgument:
     Attributes
     ----------
     word : str
-        The argument as given.
+        The name of the problem of the gallery, or the path as given.
     path : Path or None
         The problem file; None for a problem of the gallery.
     settings : dict
-        ``level``, ``degree`` and ``grid`` for a problem of the gallery, if they were given.
+        ``level``, ``degree``, ``grid`` and parameters of a problem of the gallery, if they were
+        given.
     """
 
     word: str
@@ -113,7 +115,8 @@ def chosen_problem(
     Parameters
     ----------
     word : str
-        A name of the gallery, otherwise a path.
+        A name of the gallery, perhaps with parameters, as ``landau-1x1v:k=0.4,amplitude=0.1``;
+        otherwise a path.
     degree, level, grid
         The values of `gallery_options`.
     files : bool
@@ -126,12 +129,14 @@ def chosen_problem(
     Raises
     ------
     CommandError
-        If it is neither a name nor a file, or the options are given with a file.
+        If it is neither a name nor a file, a parameter is wrong, or the options are given with a
+        file.
     """
     given = {"degree": degree, "level": level, "grid": grid}
     settings = {name: value for name, value in given.items() if value is not None}
-    if word in gallery.names():
-        return ProblemArgument(word, None, settings)
+    name, colon, rest = word.partition(":")
+    if name in gallery.names():
+        return ProblemArgument(name, None, settings | (_parameters(name, rest) if colon else {}))
     if not files or not os.path.lexists(word):
         raise CommandError(_unknown(word, files))
     if os.path.isdir(word):
@@ -142,6 +147,25 @@ def chosen_problem(
             f"and degree are fixed. Make another file with 'batchkron make'."
         )
     return ProblemArgument(word, Path(word), {})
+
+
+def _parameters(name: str, text: str) -> dict[str, float]:
+    """Return the parameters of a problem of the gallery from ``k=0.4,amplitude=0.1``."""
+    known, found = gallery.get(name).parameters, {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if key not in known or not equals or not math.isfinite(number):
+            expected = ", ".join(f"{own}={default:g}" for own, default in known.items())
+            raise CommandError(
+                f"{part!r} is no parameter of {name}; expected "
+                + (f"some of {expected}, with numbers" if known else "none, for it has none")
+            )
+        found[key] = number
+    return found
 
 
 def _unknown(word: str, files: bool) -> str:

@@ -124,7 +124,8 @@ def _make(name: str, levels: tuple[int, ...] | None, settings: dict[str, Any]) -
             f"{name} is a file, whose level is fixed; expected a name of the gallery, see "
             f"'batchkron list'."
         )
-    chosen_problem(name, None, None, None, files=False)
+    chosen = chosen_problem(name, None, None, None, files=False)
+    name, settings = chosen.word, settings | chosen.settings
     if levels is None:
         finest = gallery.get(name).level
         levels = tuple(range(max(finest - _DEFAULT_LEVELS + 1, 0), finest + 1))

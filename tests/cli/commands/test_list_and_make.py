@@ -23,6 +23,24 @@ def test_make_writes_every_problem(cli, folder, name):
     assert loaded.name == name
 
 
+def test_parameters_follow_the_name(cli, refused, folder):
+    cli("make", "landau-1x1v:k=0.4,amplitude=0.01", "--level", "2", "-o", "made.h5")
+    expected = make("landau-1x1v", level=2, k=0.4, amplitude=0.01)
+    assert load_problem(folder / "made.h5").content_hash == expected.content_hash
+    for word, part in (
+        ("landau-1x1v:drift=1", "drift=1"),
+        ("landau-1x1v:k=0.4,amplitude", "amplitude"),
+        ("landau-1x1v:k=fast", "k=fast"),
+        ("landau-1x1v:k=inf", "k=inf"),
+        ("landau-1x1v:", ""),
+    ):
+        error = refused("make", word, "-o", "other.h5")
+        assert f"{part!r} is no parameter of landau-1x1v; expected some of k=0.5, ampl" in error
+    error = refused("make", "continuity-1d:k=1", "-o", "other.h5")
+    assert "'k=1' is no parameter of continuity-1d; expected none, for it has none" in error
+    assert not (folder / "other.h5").exists()
+
+
 def test_make_takes_degree_level_and_grid(cli, folder):
     words = ["--degree", "1", "--level", "3,2", "--grid", "full", "-o", "made.h5"]
     output = cli("make", "continuity-2d", *words).stdout
